@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // accountTimeout bounds how long a node that is about to go looks for a peer that takes the account of its drain. It begins
@@ -89,7 +90,7 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 	if err := a.writeAccount(file, p); err != nil {
 		return err
 	}
-	store, err := migration.OpenStore(migration.StoreConfig{Name: api.AccountStore, Kind: migration.KindCache, Layout: migration.LayoutFiles, Land: migration.LandVault, Paths: []string{from}})
+	store, err := inventory.OpenStore(inventory.StoreConfig{Name: api.AccountStore, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{from}})
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 	ctx, stop := context.WithDeadline(ctx, until)
 	defer stop()
 	cfg := a.drainConfig(p.Incident.ID, dir, 0)
-	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle, cfg.AtHome = []*migration.Store{store}, []string{from}, nil, nil, nil
+	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle, cfg.AtHome = []*inventory.Store{store}, []string{from}, nil, nil, nil
 	cfg.Until = func() time.Time { return until }
 	d := migration.NewDrain(cfg)
 	sum, err := d.Run(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -93,7 +94,7 @@ func (a *Agent) againUntil(i preemption.Incident, began time.Time) time.Time {
 // brokenFrom leaves out what is no block's id.
 func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 	for _, b := range asked[:min(len(asked), mostBroken)] {
-		if id, err := migration.ParseBlockID(b.GetId()); err == nil {
+		if id, err := inventory.ParseBlockID(b.GetId()); err == nil {
 			all = append(all, migration.Broken{ID: id, Peer: b.GetPeer(), Heir: b.GetHeir()})
 		}
 	}

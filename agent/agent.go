@@ -25,6 +25,7 @@ import (
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -68,9 +69,9 @@ type Agent struct {
 	started     time.Time
 	incarnation string // of this node
 
-	stores      []*migration.Store
+	stores      []*inventory.Store
 	vault       *migration.Vault
-	index       *migration.Index
+	index       *inventory.Index
 	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
 	receiver    *migration.Receiver
 	reader      *migration.Reader

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (
@@ -79,9 +80,9 @@ func (a *Agent) doubt(w http.ResponseWriter, r *http.Request) {
 }
 
 // askHolders returns what has each node look once at what it has that was born here, if it has some of the blocks asked about.
-func (a *Agent) askHolders() func(ctx context.Context, blocks []migration.BlockID) error {
+func (a *Agent) askHolders() func(ctx context.Context, blocks []inventory.BlockID) error {
 	asked := map[string]bool{}
-	return func(ctx context.Context, blocks []migration.BlockID) error {
+	return func(ctx context.Context, blocks []inventory.BlockID) error {
 		holders, _, err := a.whoElse(ctx, blocks)
 		for _, h := range holders {
 			if !asked[h.Node] {

@@ -17,7 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/localsock"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -154,10 +154,10 @@ func Load(path string) (Config, error) {
 // defaultLand is where blocks of a layout come to rest: Spark finds what appears in its directories, and nobody expects
 // strange files in a cache.
 func defaultLand(layout string) string {
-	if layout == migration.LayoutSpark {
-		return migration.LandPlace
+	if layout == inventory.LayoutSpark {
+		return inventory.LandPlace
 	}
-	return migration.LandVault
+	return inventory.LandVault
 }
 
 // HostName is the name that a machine asks for when it is given none.
@@ -275,7 +275,7 @@ func (c *Config) validateStores(report config.Report) {
 	names := map[string]int{}
 	for i, s := range c.Stores {
 		key := fmt.Sprintf("stores[%d]", i)
-		if !migration.StoreName(s.Name) {
+		if !inventory.StoreName(s.Name) {
 			report(key+".name", s.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the store")
 		} else if s.Name == api.AccountStore {
 			report(key+".name", s.Name, "is kept for accounts of drains", "rename the store")
@@ -284,10 +284,10 @@ func (c *Config) validateStores(report config.Report) {
 		} else {
 			names[s.Name] = i
 		}
-		oneOf(report, key+".kind", s.Kind, migration.KindCache, migration.KindShuffle)
-		oneOf(report, key+".layout", s.Layout, migration.LayoutFiles, migration.LayoutSpark)
+		oneOf(report, key+".kind", s.Kind, inventory.KindCache, inventory.KindShuffle)
+		oneOf(report, key+".layout", s.Layout, inventory.LayoutFiles, inventory.LayoutSpark)
 		if s.Land != "" {
-			oneOf(report, key+".land", s.Land, migration.LandPlace, migration.LandVault)
+			oneOf(report, key+".land", s.Land, inventory.LandPlace, inventory.LandVault)
 		}
 		s.validateWorth(report, key)
 		if len(s.Paths) == 0 {
@@ -309,23 +309,23 @@ func (c *Config) validateStores(report config.Report) {
 const maxHints = 256
 
 func (s Store) validateWorth(report config.Report, key string) {
-	config.CheckBetween(report, key+".value", s.Value, 0, migration.MostValue)
+	config.CheckBetween(report, key+".value", s.Value, 0, inventory.MostValue)
 	if len(s.Hints) > maxHints {
-		report(key+".hints", len(s.Hints), fmt.Sprintf("must be at most %d", maxHints), "say it with fewer patterns, or in "+migration.ValuesFile+" files")
+		report(key+".hints", len(s.Hints), fmt.Sprintf("must be at most %d", maxHints), "say it with fewer patterns, or in "+inventory.ValuesFile+" files")
 	}
 	for i, h := range s.Hints {
 		key := fmt.Sprintf("%s.hints[%d]", key, i)
 		if _, err := path.Match(h.Match, ""); err != nil || h.Match == "" {
 			report(key+".match", h.Match, "must be a pattern of names, with * and ? and [a-z]", "such as rdd_7_*")
 		}
-		config.CheckBetween(report, key+".value", h.Value, time.Millisecond, migration.MostValue)
+		config.CheckBetween(report, key+".value", h.Value, time.Millisecond, inventory.MostValue)
 	}
 }
 
 // hints are the store's in the words of the package that goes by them.
-func (s Store) hints() (all []migration.Hint) {
+func (s Store) hints() (all []inventory.Hint) {
 	for _, h := range s.Hints {
-		all = append(all, migration.Hint(h))
+		all = append(all, inventory.Hint(h))
 	}
 	return all
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // checkHeld asks who has the blocks that were carried that long ago at least.
-func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []migration.Block) (heartbeat.Held, error) {
+func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []inventory.Block) (heartbeat.Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	carried := make([]*api.HeldBlock, len(blocks))
@@ -29,7 +30,7 @@ func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []migra
 }
 
 // whoElse asks who has blocks that this node has, and where they are read.
-func (a *Agent) whoElse(ctx context.Context, blocks []migration.BlockID) (holders []migration.Holder, sure bool, err error) {
+func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holders []migration.Holder, sure bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(blocks))
@@ -73,7 +74,7 @@ func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Versi
 }
 
 // lapsed is that question alone.
-func (a *Agent) lapsed(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, err error) {
+func (a *Agent) lapsed(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error) {
 	h, err := a.checkHeld(ctx, age, blocks)
 	return h.Missing, h.Why, err
 }

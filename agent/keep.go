@@ -10,11 +10,12 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
 // gone tells the coordinator of what no longer rests here.
-func (a *Agent) gone(ids []migration.BlockID, why string) {
+func (a *Agent) gone(ids []inventory.BlockID, why string) {
 	words := make([]string, len(ids))
 	for i, id := range ids {
 		words[i] = string(id)
@@ -25,7 +26,7 @@ func (a *Agent) gone(ids []migration.BlockID, why string) {
 
 // broken has a block looked at that a reader found not to be whole. One that is not whole is removed, and the coordinator
 // told (broke), so that readers are sent to another or to the source.
-func (a *Agent) broken(id migration.BlockID) {
+func (a *Agent) broken(id inventory.BlockID) {
 	a.counts.broken.Inc()
 	if !a.receiver.Suspect(id) {
 		a.beat.Gone("it was broken", string(id))

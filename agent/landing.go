@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/disks"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // landing is what migration may know of the disks: which of them take blocks and give them back. It speaks of files and of
@@ -23,7 +23,7 @@ type landing struct {
 	changed <-chan struct{}
 }
 
-var _ migration.Disks = (*landing)(nil)
+var _ diskio.Disks = (*landing)(nil)
 
 // lately is how old the health of a disk may be that did not change: a monitor that hears nothing says so late anyway.
 const lately = time.Second

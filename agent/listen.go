@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 const (
@@ -100,7 +101,7 @@ func (a *Agent) acceptPeers(ctx context.Context, readers *handedListener) error 
 	defer readers.Close()
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	tls := a.deps.Identity.Server([]string{migration.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
+	tls := a.deps.Identity.Server([]string{wire.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
 	for {
 		raw, err := a.at.peer.Accept()
 		if ctx.Err() != nil {
@@ -131,7 +132,7 @@ func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *hand
 		return
 	}
 	state := conn.ConnectionState()
-	if state.NegotiatedProtocol != migration.Protocol {
+	if state.NegotiatedProtocol != wire.Protocol {
 		readers.hand(conn)
 		return
 	}
@@ -221,7 +222,7 @@ func (a *Agent) pageHandler() (http.Handler, error) {
 
 // dialPeer opens a stream for blocks; dialHolder one for reading.
 func (a *Agent) dialPeer(ctx context.Context, p migration.Peer) (net.Conn, error) {
-	return a.dialNode(ctx, p.Node, p.Address, migration.Protocol)
+	return a.dialNode(ctx, p.Node, p.Address, wire.Protocol)
 }
 
 func (a *Agent) dialHolder(ctx context.Context, h migration.Holder) (net.Conn, error) {

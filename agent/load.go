@@ -11,21 +11,22 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // load is what a drain would carry now.
 type load struct {
-	migration.Count
+	inventory.Count
 	takes int64            // at peers, with their records
 	of    map[string]stock // by store, but for what is large
 	room  *fallback.Room   // in the fallback; nil: there is none, or it does not tell
 	aside need             // what those would take there that are not large
 
-	large    migration.Count // of what it would carry, larger than any peer has room for in one place
+	large    inventory.Count // of what it would carry, larger than any peer has room for in one place
 	largeIDs []string        // the first of these, and how large
 	largest  need            // what they would take in the fallback
 
-	stays  migration.Count // and what it would lose whoever has room for it
+	stays  inventory.Count // and what it would lose whoever has room for it
 	unread int64           // directories of which nobody knows what that is
 	why    []string        // of the first of these
 }
@@ -42,7 +43,7 @@ func (s stock) plus(o stock) stock { return stock{s.bytes + o.bytes, s.takes + o
 type need struct{ bytes, files int64 }
 
 // add counts in a block: its files, and one for its record.
-func (n *need) add(b *migration.Block, in *fallback.Room) {
+func (n *need) add(b *inventory.Block, in *fallback.Room) {
 	if in == nil {
 		return
 	}
@@ -58,7 +59,7 @@ func (a *Agent) drainable(ctx context.Context, peers []migration.Peer, room *fal
 	l.of, l.room = map[string]stock{}, room
 	most := mostOf(peers)
 	for it, err := range migration.Inventory(ctx, a.stores, a.vault) {
-		if why, dir := migration.Stranded(it, err); why != "" {
+		if why, dir := inventory.Stranded(it, err); why != "" {
 			if dir {
 				l.unread++
 			} else {
@@ -85,7 +86,7 @@ func (a *Agent) drainable(ctx context.Context, peers []migration.Peer, room *fal
 
 // add counts a block that some peer, if any has room at all, has room for if it has no more than so many bytes. The files of one may lie
 // on several disks of a peer.
-func (l *load) add(b *migration.Block, most int64) {
+func (l *load) add(b *inventory.Block, most int64) {
 	for _, m := range b.Members {
 		if most == 0 || m.Bytes <= most {
 			continue

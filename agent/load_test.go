@@ -6,6 +6,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What finds no room is told by where it could go: beside what lands in its place, the vault has its own room.
@@ -42,14 +43,14 @@ func TestWhatFindsNoRoom(t *testing.T) {
 func TestLargeBlocksFindNoRoom(t *testing.T) {
 	vault := int64(900)
 	several := migration.Peer{RoomBytes: 5000, VaultBytes: &vault, Places: []string{"spark"}, LargestBytes: 1000, LargestVaultBytes: 300}
-	block := func(id string, members ...int64) *migration.Block {
-		b := &migration.Block{ID: migration.BlockID(id)}
+	block := func(id string, members ...int64) *inventory.Block {
+		b := &inventory.Block{ID: inventory.BlockID(id)}
 		for _, n := range members {
-			b.Members = append(b.Members, migration.Member{Bytes: n})
+			b.Members = append(b.Members, inventory.Member{Bytes: n})
 		}
 		return b
 	}
-	blocks := []*migration.Block{block("cache/-/small", 300), block("cache/-/large", 301), block("spark/b/shuffle_1_2_0", 900, 200), block("spark/b/shuffle_1_3_0", 1001, 1)}
+	blocks := []*inventory.Block{block("cache/-/small", 300), block("cache/-/large", 301), block("spark/b/shuffle_1_2_0", 900, 200), block("spark/b/shuffle_1_3_0", 1001, 1)}
 	for _, c := range []struct {
 		what         string
 		peers        []migration.Peer
@@ -76,7 +77,7 @@ func TestLargeBlocksFindNoRoom(t *testing.T) {
 
 // Tiny blocks take more room at a peer than they have bytes. What is lost of them is their part of that.
 func TestTinyBlocksTakeMoreThanTheirBytes(t *testing.T) {
-	l, some := load{of: map[string]stock{}}, migration.Block{ID: "cache/-/d012/block-012-00123.bin", Members: []migration.Member{{Bytes: 500}}}
+	l, some := load{of: map[string]stock{}}, inventory.Block{ID: "cache/-/d012/block-012-00123.bin", Members: []inventory.Member{{Bytes: 500}}}
 	takes := some.Takes()
 	if takes < 800 {
 		t.Errorf("got %d bytes for a block of 500", takes)
@@ -116,7 +117,7 @@ func TestWhatSpillsOverTheFallback(t *testing.T) {
 		l := load{of: map[string]stock{}, room: &c.room}
 		for range 20 {
 			l.Bytes += 500
-			l.add(&migration.Block{ID: "cache/-/x", Members: []migration.Member{{Bytes: 500}}}, 0)
+			l.add(&inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Bytes: 500}}}, 0)
 		}
 		if got := l.spills(c.wants); got != c.want {
 			t.Errorf("%s: got %d lost, want %d", c.what, got, c.want)
@@ -124,7 +125,7 @@ func TestWhatSpillsOverTheFallback(t *testing.T) {
 	}
 	l := load{of: map[string]stock{}, room: &fallback.Room{Bytes: 1 << 20, UnitBytes: 4096}}
 	l.Bytes = 2 << 20
-	l.add(&migration.Block{ID: "cache/-/large", Members: []migration.Member{{Bytes: 2 << 20}}}, 1000)
+	l.add(&inventory.Block{ID: "cache/-/large", Members: []inventory.Member{{Bytes: 2 << 20}}}, 1000)
 	if got := l.spills(l.wants(nil)); got < 1<<20 {
 		t.Errorf("one block too large for the peers: got %d lost, want at least what the fallback has no room for", got)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -93,7 +94,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 
 func (a *Agent) openStores() (err error) {
 	for _, s := range a.cfg.Stores {
-		store, err := migration.OpenStore(migration.StoreConfig{Name: s.Name, Kind: s.Kind, Layout: s.Layout, Land: s.Land, Paths: s.Paths, Value: s.Value, Hints: s.hints()})
+		store, err := inventory.OpenStore(inventory.StoreConfig{Name: s.Name, Kind: s.Kind, Layout: s.Layout, Land: s.Land, Paths: s.Paths, Value: s.Value, Hints: s.hints()})
 		if err != nil {
 			return err
 		}
@@ -106,7 +107,7 @@ func (a *Agent) openStores() (err error) {
 		return err
 	}
 	a.ballast = newBallast(a.cfg.DataDir)
-	a.index = migration.NewIndex(migration.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
+	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
 		a.log.Error("what was to be evacuated is forgotten", "err", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -116,7 +117,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 					}
 					says(t, dir, movedName, "one\n")
 					writes(t, dir, movedName, "two\n")
-					return migration.Summary{Moved: migration.Count{Blocks: 2}}, nil
+					return migration.Summary{Moved: inventory.Count{Blocks: 2}}, nil
 				})
 				if took := time.Since(began); sum.Moved.Blocks != 2 || err != nil || took > drainPatience+2*lookAround {
 					t.Errorf("got %+v, %v after %s", sum, err, took)
@@ -186,7 +187,7 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 		t.Skipf("no pipe to hang on: %v", err)
 	}
 	pass := func(context.Context, string) (migration.Summary, error) {
-		return migration.Summary{Moved: migration.Count{Blocks: 1}}, nil
+		return migration.Summary{Moved: inventory.Count{Blocks: 1}}, nil
 	}
 	if sum, err := a.carry(t.Context(), "inc-1", true, pass); !errors.Is(err, errLeft) || sum.Moved.Blocks > 0 {
 		t.Errorf("got %+v, %v", sum, err)
@@ -206,7 +207,7 @@ func TestDrainWithoutARefuge(t *testing.T) {
 			if time.Sleep(time.Minute); ctx.Err() != nil || dir != a.incidents.Dir("inc-1") {
 				t.Errorf("it is in %s, and ended: %v", dir, ctx.Err())
 			}
-			return migration.Summary{Moved: migration.Count{Blocks: 1}}, nil
+			return migration.Summary{Moved: inventory.Count{Blocks: 1}}, nil
 		})
 		if err != nil || sum.Moved.Blocks != 1 {
 			t.Errorf("got %+v, %v", sum, err)

@@ -25,7 +25,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // settings are those of an agent on this machine whose coordinator is not there.
@@ -254,7 +254,7 @@ func TestPeerAddressTellsRolesApart(t *testing.T) {
 		if got := forgetting(t, reach, row.role); row.reads && got != forgets {
 			t.Errorf("%s has a copy removed: got %d, want %d", row.role, got, forgets)
 		}
-		conn, err := reach(row.role, migration.Protocol)
+		conn, err := reach(row.role, wire.Protocol)
 		if err != nil {
 			if row.sends {
 				t.Errorf("%s: %v", row.role, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -257,7 +258,7 @@ func (a *Agent) leavesFor(i preemption.Incident) string {
 type drains struct {
 	mu    sync.Mutex
 	last  *migration.Drain // nil: none since the start
-	moved migration.Count  // by the process before, of the incident that it left; known until a drain goes on with it
+	moved inventory.Count  // by the process before, of the incident that it left; known until a drain goes on with it
 	ahead bool             // it only copies ahead
 	more  bool             // another pass follows
 	freed time.Time        // until when a drain may have waited
@@ -267,18 +268,18 @@ type drains struct {
 func (s *drains) set(d *migration.Drain, ahead, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.ahead, s.more, s.moved = d, ahead, more, migration.Count{}
+	s.last, s.ahead, s.more, s.moved = d, ahead, more, inventory.Count{}
 }
 
 // resume notes what the process before had moved. The next drain may wait for answers before it begins, and meanwhile the node is
 // not to look as if nothing were safe.
-func (s *drains) resume(moved migration.Count) {
+func (s *drains) resume(moved inventory.Count) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moved = moved
 }
 
-func (s *drains) resumed() migration.Count {
+func (s *drains) resumed() inventory.Count {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.moved

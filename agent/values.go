@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (
@@ -40,7 +41,7 @@ func (a *Agent) tidyValues(ctx context.Context) error {
 	}
 	tick := time.NewTicker(tidyValuesEvery)
 	defer tick.Stop()
-	there := func(id migration.BlockID) bool { return migration.There(a.stores, a.vault, id) }
+	there := func(id inventory.BlockID) bool { return migration.There(a.stores, a.vault, id) }
 	for {
 		select {
 		case <-tick.C:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (
@@ -151,7 +152,7 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 		return
 	}
 	cfg.Absent = q.absent
-	cfg.Lapsed = func(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, err error) {
+	cfg.Lapsed = func(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error) {
 		if q.absent != nil {
 			age = max(age, absentFor)
 		}

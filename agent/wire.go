@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -106,7 +107,7 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 		p.BytesPerSecond = 0 // nothing moves any more
 	}
 	// A figure that is off must not have the beat refused, and the node taken for dead.
-	p.Moved = migration.Count{Blocks: max(0, p.Moved.Blocks), Bytes: max(0, p.Moved.Bytes)}
+	p.Moved = inventory.Count{Blocks: max(0, p.Moved.Blocks), Bytes: max(0, p.Moved.Bytes)}
 	d := &api.DrainProgress{
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
 		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,
@@ -136,7 +137,7 @@ func (a *Agent) summary(p page) *api.ManifestSummary {
 	return s
 }
 
-func apiCount(c migration.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
+func apiCount(c inventory.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
 
 func apiEntry(e migration.Entry) *api.ManifestEntry {
 	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: short(e.Reason, longestReason)}
@@ -176,7 +177,7 @@ func (a *Agent) missesPeers() bool {
 // locateTimeout bounds a reader's wait for the coordinator.
 const locateTimeout = 5 * time.Second
 
-func (a *Agent) locate(ctx context.Context, id migration.BlockID, past bool) (migration.Location, error) {
+func (a *Agent) locate(ctx context.Context, id inventory.BlockID, past bool) (migration.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	r, err := a.beat.Locate(ctx, string(id), past, "")
@@ -187,7 +188,7 @@ func (a *Agent) locate(ctx context.Context, id migration.BlockID, past bool) (mi
 }
 
 // locateMore names more of those who could have a block, and who turns out to hold it meanwhile.
-func (a *Agent) locateMore(ctx context.Context, id migration.BlockID, after string) (some []migration.Holder, next string, err error) {
+func (a *Agent) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []migration.Holder, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	r, err := a.beat.Locate(ctx, string(id), true, after)

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Block is one that the test wrote.
@@ -65,7 +65,7 @@ func (c *Cluster) putOutput(b *Block, scope, below, name string, data []byte) {
 	index := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(len(data)))
 	for member, bytes := range map[string][]byte{name + ".data": data, name + ".index": index} {
 		dirs := c.nodes[b.Node].sparkDirs()
-		dir, sub := migration.SparkPlace(member, len(dirs))
+		dir, sub := inventory.SparkPlace(member, len(dirs))
 		c.put(filepath.Join(dirs[dir], below, sub, member), bytes)
 		b.Members[prefix+member] = bytes
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (
@@ -230,7 +230,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	if err := checkID(id); err != nil {
 		return nil, fault("%v", err)
 	}
-	asked, whole := id, string(migration.BlockID(id).Block())
+	asked, whole := id, string(inventory.BlockID(id).Block())
 	if !f.toldOf(id) && f.toldOf(whole) {
 		asked = whole // a file of a block that landed or was lost whole
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/dev/corpus"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Account is what became of the first node's blocks.
@@ -51,10 +52,10 @@ func collect(stream grpc.ServerStreamingClient[api.GoodbyeRequest]) (a Account, 
 // Verify reads every file of the corpus back through an agent that does not hold it (through its holder where there is
 // no third node) and compares SHA-256 sums. It returns what was not as written; step is called after each file.
 func (f *Fleet) Verify(ctx context.Context, a Account, step func()) (wrong []error) {
-	holder := map[migration.BlockID]string{}
+	holder := map[inventory.BlockID]string{}
 	for _, e := range a.Entries {
 		if e.Outcome == string(migration.Moved) {
-			holder[migration.BlockID(e.Id)] = e.Peer
+			holder[inventory.BlockID(e.Id)] = e.Peer
 		}
 	}
 	for i, store := range []string{filesStore, sparkStore} {

@@ -17,6 +17,20 @@ var layers = [][]string{
 	{"bench", "clustertest", "e2e", "examples", "interop"}, // they look at the whole from outside; nothing imports them
 }
 
+// mover are the packages that make up migration, lowest first: each may import only those before it.
+var mover = []string{"migration/fields", "migration/diskio", "migration/inventory", "migration/wire", "migration"}
+
+func TestMoversImportsAreALine(t *testing.T) {
+	at := func(importPath string) int { return slices.Index(mover, strings.TrimPrefix(importPath, module+"/")) }
+	for _, p := range goList(t, "./migration/...") {
+		for _, imported := range p.Imports {
+			if from, to := at(p.ImportPath), at(imported); strings.HasPrefix(imported, module+"/migration") && to >= from {
+				t.Errorf("%s imports %s, which does not stand before it in the line", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
 // outside may import any of ours in tests and none in the product.
 var outside = []string{"house"}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/fallback/storagetest"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // versity is a running S3 server of others, over a directory.
@@ -89,7 +90,7 @@ func TestS3(t *testing.T) {
 
 func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 	dir := t.TempDir()
-	store, err := migration.OpenStore(migration.StoreConfig{Name: "cache", Kind: migration.KindCache, Layout: migration.LayoutFiles, Land: migration.LandVault, Paths: []string{filepath.Join(dir, "cache")}})
+	store, err := inventory.OpenStore(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{filepath.Join(dir, "cache")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 	last := &migration.Fallback{Name: "spill", Layout: migration.FallbackBlocks, Streams: 4, Objects: b}
 	drain := func(ctx context.Context, incident string, cap int64) migration.Summary {
 		d := migration.NewDrain(migration.DrainConfig{
-			Node: "a", Incident: incident, Dir: filepath.Join(dir, incident), Stores: []*migration.Store{store}, Vault: vault,
+			Node: "a", Incident: incident, Dir: filepath.Join(dir, incident), Stores: []*inventory.Store{store}, Vault: vault,
 			Peers: func() []migration.Peer { return nil }, Connections: 1, MaxBytesPerSecond: cap, Fallback: last, Log: log,
 		})
 		sum, err := d.Run(ctx)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io/fs"
 	"iter"
 	"os"
@@ -16,7 +17,7 @@ import (
 // Adopt begins the account in dir with what earlier drains of this node moved, which were withdrawn, or emptied one of its disks: their
 // peers have most of that still. Where dir has an account, or the others have none, it does nothing. A drain in dir must then ask who has
 // what it meets (DrainConfig.Lapsed). What the fallback took is not adopted, since nobody could say whether it has it.
-func Adopt(dir string, earlier ...string) (adopted Count, err error) {
+func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 	var from []string
 	moved := map[string]time.Time{}
 	for _, dir := range earlier {
@@ -42,14 +43,14 @@ func Adopt(dir string, earlier ...string) (adopted Count, err error) {
 		return e.Outcome == Moved && e.tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
 	})
 	if err != nil {
-		return Count{}, fmt.Errorf("adopt an account: %w", err)
+		return inventory.Count{}, fmt.Errorf("adopt an account: %w", err)
 	}
 	return adopted, nil
 }
 
 // copyLines has an account begin with the lines of others that are kept, and returns what these say was moved. It is as old as what it
 // says: who asks how long ago something moved is told by its time.
-func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool) (kept Count, err error) {
+func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool) (kept inventory.Count, err error) {
 	part := to + ".part"
 	f, err := os.Create(part)
 	if err != nil {
@@ -67,14 +68,14 @@ func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool)
 		if _, err = w.Write(text); err != nil {
 			break
 		}
-		kept = kept.plus(Count{1, line.Bytes})
+		kept = kept.Plus(inventory.Count{Blocks: 1, Bytes: line.Bytes})
 	}
 	err = cmp.Or(err, w.Flush(), f.Close(), os.Chtimes(part, moved, moved)) // a writer that failed says so again
 	if err == nil {
 		err = os.Rename(part, to)
 	}
 	if err != nil {
-		return Count{}, errors.Join(err, os.Remove(part))
+		return inventory.Count{}, errors.Join(err, os.Remove(part))
 	}
 	return kept, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io/fs"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // Broken is a block that a drain of this node carried to a peer, or to another that handed it on to that peer, an heir, and that is
 // no longer whole there.
 type Broken struct {
-	ID   BlockID
+	ID   inventory.BlockID
 	Peer string
 	Heir bool
 }
@@ -94,7 +95,7 @@ func (d *Drain) again(b Broken, e Entry) bool {
 }
 
 // findAgain looks a block up by its id: in its store, else in the vault.
-func (d *Drain) findAgain(id BlockID) (Block, error) {
+func (d *Drain) findAgain(id inventory.BlockID) (inventory.Block, error) {
 	if s := d.stores[id.Store()]; s != nil {
 		if b, err := s.Find(id); !errors.Is(err, fs.ErrNotExist) {
 			return b, err
@@ -123,7 +124,7 @@ func (p *plan) again(e entry) bool {
 	if p.sealed || p.closed {
 		return false
 	}
-	e.value = p.worths.said(e.Block)
+	e.Value = p.worths.said(e.Block)
 	p.returned = append(p.returned, e)
 	p.wake()
 	return true
@@ -154,5 +155,5 @@ func (d *Drain) goOn() {
 			d.ledger.add(e)
 		}
 	}
-	d.found = cmp.Or(d.ledger.summary.Moved.plus(d.ledger.summary.Lost), d.found)
+	d.found = cmp.Or(d.ledger.summary.Moved.Plus(d.ledger.summary.Lost), d.found)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // drained is a drain that is over, of blocks f-0 to f-3 and of one that was skipped.
@@ -74,7 +76,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 			return ctx
 		}, "the deadline came first: what b had of it is broken"},
 		"deleted meanwhile": {func(t *testing.T, _ *trip, a *node) context.Context {
-			if err := a.stores[0].roots[0].Remove("f-1"); err != nil {
+			if err := a.stores[0].Roots[0].Remove("f-1"); err != nil {
 				t.Fatal(err)
 			}
 			return t.Context()
@@ -159,7 +161,7 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
 	fetcher := func(loc Location) *Fetcher {
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) { return loc, nil }}
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return loc, nil }}
 		t.Cleanup(fetch.Close)
 		return fetch
 	}
@@ -213,11 +215,11 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 	if (err == nil) != (opened == nil) {
 		t.Fatalf("open: %v, close: %v", opened, err)
 	}
-	if want := (Count{1003, 1_000_041}); sum.Moved != want || sum.Lost != (Count{2, 68}) {
+	if want := (inventory.Count{Blocks: 1003, Bytes: 1_000_041}); sum.Moved != want || sum.Lost != (inventory.Count{Blocks: 2, Bytes: 68}) {
 		t.Errorf("moved %+v, want %+v; lost %+v", sum.Moved, want, sum.Lost)
 	}
 	got := map[string]Entry{}
-	var count Count
+	var count inventory.Count
 	for e, err := range (&Drain{ledger: l, cfg: DrainConfig{Dir: dir}}).Entries() {
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +228,7 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 			t.Errorf("%s is told twice", e.ID)
 		}
 		if got[e.ID] = e; e.Outcome == Moved {
-			count = count.plus(Count{1, e.Bytes})
+			count = count.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		}
 	}
 	if count != sum.Moved {
@@ -253,14 +255,14 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			write(t, filepath.Join(a.dir, "cache", name), []byte("1"))
 		}
 		cfg := DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)}
-		missing := func(_ context.Context, _ time.Duration, blocks []Block) (all []int, why string, err error) {
+		missing := func(_ context.Context, _ time.Duration, blocks []inventory.Block) (all []int, why string, err error) {
 			for at := range blocks {
 				all = append(all, at)
 			}
 			return all, "b is gone", nil
 		}
 		moved := func(d *Drain, name, peer string) {
-			b, err := a.stores[0].Find(BlockID("cache/-/" + name))
+			b, err := a.stores[0].Find(inventory.BlockID("cache/-/" + name))
 			if err != nil {
 				t.Fatal(err)
 			}

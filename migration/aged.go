@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"slices"
 	"time"
 )
@@ -46,7 +47,7 @@ func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
 		}
 		about := make([]Version, len(records))
 		for i, rec := range records {
-			about[i] = Version{ID: BlockID(rec.ID), Tag: rec.tag()}
+			about[i] = Version{ID: inventory.BlockID(rec.ID), Tag: rec.tag()}
 		}
 		home, err := a.r.cfg.Home(ctx, node, about)
 		if err != nil {

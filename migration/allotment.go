@@ -3,6 +3,8 @@ package migration
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // allotment is room on disks that is set aside for blocks of a stream, until each of them has its verdict and the stream
@@ -16,7 +18,7 @@ type allotment struct {
 
 // newAllotment is held by whoever made it.
 func newAllotment(left int64, release func()) *allotment {
-	a := &allotment{left: left, until: time.Now().Add(lookAfter), release: release}
+	a := &allotment{left: left, until: time.Now().Add(diskio.LookAfter), release: release}
 	a.holders.Store(1)
 	return a
 }

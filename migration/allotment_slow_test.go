@@ -9,6 +9,9 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // slowToMake is a directory on a disk that takes its time to make a file.
@@ -19,7 +22,7 @@ func (n *slowToMake) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedd
 }
 
 func (n *slowToMake) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	<-time.After(lookAfter + lookAfter/10)
+	<-time.After(diskio.LookAfter + diskio.LookAfter/10)
 	return n.LoopbackNode.Create(ctx, name, flags, mode, out)
 }
 
@@ -37,11 +40,11 @@ func TestRoomIsKeptThoughASegmentTakesLongToMake(t *testing.T) {
 	n.reopen(t)
 	n.receive(t)
 	in := newInbound(n.receiver, "a", nil)
-	f, err := newFrameReader(bytes.NewReader(blockFrames(1, "cache/-/x", contentOf("x", 1000))), 1<<20).next()
+	f, err := wire.NewReader(bytes.NewReader(blockFrames(1, "cache/-/x", contentOf("x", 1000))), 1<<20).Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 1000}}}
+	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 1000}}}
 	if err := in.landInVault(f, o); err != nil {
 		t.Fatal(err)
 	}

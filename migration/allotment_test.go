@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // Room that is taken in steps goes back when the last block of the step has its verdict, and a step does not outlast what is
@@ -25,7 +27,7 @@ func TestAllotmentEndsWithItsLastBlock(t *testing.T) {
 			t.Errorf("room was given back %d times, want once", released)
 		}
 		a = newAllotment(100, func() {})
-		time.Sleep(lookAfter + time.Millisecond)
+		time.Sleep(diskio.LookAfter + time.Millisecond)
 		if a.take(1) {
 			t.Error("a disk was not asked for longer than somebody looks whether it hangs")
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // A batch is what would be handed out one by one, as the blocks before use up the room and the time.
@@ -91,7 +93,7 @@ func TestWindow(t *testing.T) {
 
 // tiringDisks take their time over every file once they have given some.
 type tiringDisks struct {
-	*wellDisks
+	*diskio.Well
 	fresh atomic.Int64
 }
 
@@ -107,7 +109,7 @@ func (d *tiringDisks) Readable(string) bool {
 func TestLanesShareTheBlocksOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
-		disks := &tiringDisks{wellDisks: newWellDisks(func(string) (int64, error) { return 1 << 40, nil })}
+		disks := &tiringDisks{Well: diskio.NewWell(func(string) (int64, error) { return 1 << 40, nil })}
 		disks.fresh.Store(130) // 1, 2, 4 ... 64 were had, and the next batch is all that is left
 		a.disks = disks
 		const count = 250

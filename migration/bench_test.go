@@ -7,29 +7,29 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 func BenchmarkFrames(b *testing.B) {
-	for _, size := range []int{4 << 10, ChunkBytes} {
+	for _, size := range []int{4 << 10, wire.ChunkBytes} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			payload := contentOf("payload", size)
-			raw := appendFrame(nil, frameData, 1, payload)
+			raw := wire.AppendFrame(nil, wire.FrameData, 1, payload)
 			buf := make([]byte, 0, len(raw))
 			stream := bytes.NewReader(raw)
-			fr := newFrameReader(stream, ChunkBytes)
+			fr := wire.NewReader(stream, wire.ChunkBytes)
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				buf = appendFrame(buf[:0], frameData, 1, payload)
+				buf = wire.AppendFrame(buf[:0], wire.FrameData, 1, payload)
 				stream.Reset(buf)
-				if _, err := fr.next(); err != nil {
+				if _, err := fr.Next(); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -58,16 +58,7 @@ func BenchmarkScan(b *testing.B) {
 	})
 }
 
-func plainFile(b testing.TB, p string, content []byte) {
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(p, content, 0o644); err != nil {
-		b.Fatal(err)
-	}
-}
-
-func scanAll(b *testing.B, s *Store, want int) {
+func scanAll(b *testing.B, s *inventory.Store, want int) {
 	for b.Loop() {
 		got := 0
 		for it, err := range s.Scan(b.Context()) {
@@ -88,7 +79,7 @@ func BenchmarkDrain(b *testing.B) {
 	for _, c := range []struct {
 		name        string
 		count, size int
-		land        StoreConfig
+		land        inventory.StoreConfig
 	}{
 		{"2000x64KiB/vault", 2000, 64 << 10, filesStore},
 		{"2000x64KiB/place", 2000, 64 << 10, placeStore},
@@ -202,17 +193,17 @@ func newTaker() *taker { return &taker{answers: make(chan []byte, 64)} }
 
 // Write reads whole frames, which is what a lane without a cap writes.
 func (c *taker) Write(p []byte) (int, error) {
-	var receipts []verdict
-	for at := 0; at < len(p); at += headerBytes + int(binary.BigEndian.Uint32(p[at+4:])) {
-		switch frameType(p[at]) {
-		case frameHello:
-			c.answers <- appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 50}.append(nil))
-		case frameClose:
-			receipts = append(receipts, verdict{Transfer: binary.BigEndian.Uint32(p[at+8:])})
+	var receipts []wire.Verdict
+	for at := 0; at < len(p); at += wire.HeaderBytes + int(binary.BigEndian.Uint32(p[at+4:])) {
+		switch wire.FrameType(p[at]) {
+		case wire.FrameHello:
+			c.answers <- wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 50}.Append(nil))
+		case wire.FrameClose:
+			receipts = append(receipts, wire.Verdict{Transfer: binary.BigEndian.Uint32(p[at+8:])})
 		}
 	}
-	for some := range slices.Chunk(receipts, verdictsPerFrame) {
-		c.answers <- appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, some))
+	for some := range slices.Chunk(receipts, wire.VerdictsPerFrame) {
+		c.answers <- wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, some))
 	}
 	return len(p), nil
 }
@@ -233,15 +224,6 @@ func (c *taker) Read(p []byte) (int, error) {
 func (c *taker) Close() error                     { c.over.Do(func() { close(c.answers) }); return nil }
 func (c *taker) CloseWrite() error                { return c.Close() }
 func (c *taker) SetWriteDeadline(time.Time) error { return nil }
-
-// cpuTime is what this process has used, system calls included.
-func cpuTime(b *testing.B) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 func BenchmarkReadLanded(b *testing.B) {
 	a, peer := newNode(b, "a", with(filesStore, "cache")), newNode(b, "b")

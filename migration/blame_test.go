@@ -15,48 +15,51 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
 )
 
 // acrossDisks is a map output whose data belong on one of three disks, and whose index on another.
-func acrossDisks(data, index int, bytes int64) (o opening) {
+func acrossDisks(data, index int, bytes int64) (o wire.Opening) {
 	for m := 0; ; m++ {
 		base := fmt.Sprintf("shuffle_0_%d_0", m)
-		d, _ := SparkPlace(base+".data", 3)
-		i, _ := SparkPlace(base+".index", 3)
+		d, _ := inventory.SparkPlace(base+".data", 3)
+		i, _ := inventory.SparkPlace(base+".index", 3)
 		if d == data && i == index {
-			return opening{ID: "spark/app-1-1/" + base, Kind: KindShuffle, Layout: LayoutSpark,
-				Members: []memberSize{{base + ".data", bytes}, {base + ".index", ChunkBytes}}}
+			return wire.Opening{ID: "spark/app-1-1/" + base, Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark,
+				Members: []wire.MemberSize{{Name: base + ".data", Bytes: bytes}, {Name: base + ".index", Bytes: wire.ChunkBytes}}}
 		}
 	}
 }
 
-func membersFrames(transfer uint32, o opening) []byte {
-	b := appendFrame(nil, frameOpen, transfer, o.append(nil))
-	s := newSummer()
+func membersFrames(transfer uint32, o wire.Opening) []byte {
+	b := wire.AppendFrame(nil, wire.FrameOpen, transfer, o.Append(nil))
+	s := wire.NewSummer()
 	for _, m := range o.Members {
-		s.member(m.Bytes)
-		for left := m.Bytes; left > 0; left -= ChunkBytes {
-			c := contentOf(m.Name, int(min(left, ChunkBytes)))
-			b = appendFrame(b, frameData, transfer, c)
-			s.chunk(crc32.Checksum(c, castagnoli))
+		s.Member(m.Bytes)
+		for left := m.Bytes; left > 0; left -= wire.ChunkBytes {
+			c := contentOf(m.Name, int(min(left, wire.ChunkBytes)))
+			b = wire.AppendFrame(b, wire.FrameData, transfer, c)
+			s.Chunk(crc32.Checksum(c, wire.Castagnoli))
 		}
 	}
-	sum := s.sum()
-	return appendFrame(b, frameClose, transfer, sum[:])
+	sum := s.Total()
+	return wire.AppendFrame(b, wire.FrameClose, transfer, sum[:])
 }
 
 // A map output lies on several disks. The one that does not take its part is to be left alone, and no other.
 func TestFaultIsToldOfTheDiskThatHasIt(t *testing.T) {
 	for _, row := range []struct{ data, index, full int }{{0, 2, 0}, {0, 2, 2}, {2, 0, 0}, {2, 0, 2}} {
-		told := func(t *testing.T, bytes int64, code verdictCode) {
-			n, f := onDisks(t, "b", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+		told := func(t *testing.T, bytes int64, code wire.VerdictCode) {
+			n, f := onDisks(t, "b", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 			dir := n.stores[0].Paths[row.full]
 			if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
 				t.Skip("only root mounts file systems: ", err)
 			}
 			t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-			s, err := OpenStore(n.stores[0].StoreConfig)
+			s, err := inventory.OpenStore(n.stores[0].StoreConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,25 +78,25 @@ func TestFaultIsToldOfTheDiskThatHasIt(t *testing.T) {
 				t.Error("nobody was told")
 			}
 		}
-		t.Run(fmt.Sprint("as it lands", row), func(t *testing.T) { told(t, 8*ChunkBytes, verdictFull) })
-		t.Run(fmt.Sprint("as it becomes files", row), func(t *testing.T) { told(t, ChunkBytes, verdictDurable) })
+		t.Run(fmt.Sprint("as it lands", row), func(t *testing.T) { told(t, 8*wire.ChunkBytes, wire.VerdictFull) })
+		t.Run(fmt.Sprint("as it becomes files", row), func(t *testing.T) { told(t, wire.ChunkBytes, wire.VerdictDurable) })
 	}
 }
 
 // Nor is a disk taken to hang for another one.
 func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 	n := newNode(t, "b", with(sparkStore, "s0", "s1", "s2"))
-	o, w := acrossDisks(2, 0, 8*ChunkBytes), new(work)
+	o, w := acrossDisks(2, 0, 8*wire.ChunkBytes), new(diskio.Work)
 	l, err := landInPlace(n.stores[0], o, []int{2, 0}, n.vault.catalog, w)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.abort()
 	for member, root := range []int{2, 0} {
-		if err := l.data(member, frame{payload: contentOf("x", ChunkBytes)}); err != nil {
+		if err := l.data(member, wire.Frame{Payload: contentOf("x", wire.ChunkBytes)}); err != nil {
 			t.Fatal(err)
 		}
-		if dir, _, _ := w.on(time.Now()); dir != n.stores[0].Paths[root] || dir != *l.at() {
+		if dir, _, _ := w.On(time.Now()); dir != n.stores[0].Paths[root] || dir != *l.at() {
 			t.Errorf("member %d: at %s, want %s", member, dir, n.stores[0].Paths[root])
 		}
 	}
@@ -120,7 +123,7 @@ func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	dir, hangs := "", false
 	for !hangs {
 		runtime.Gosched()
-		dir, _, hangs = in.work.on(time.Now())
+		dir, _, hangs = in.work.On(time.Now())
 	}
 	w, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err = errors.Join(err, w.Close(), <-over); err != nil || l.already {
@@ -167,35 +170,35 @@ func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 				cfg = sparkStore
 			}
 			cfg.Paths = []string{t.TempDir(), disk, t.TempDir()}
-			s, err := OpenStore(cfg)
+			s, err := inventory.OpenStore(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			dir, sub := SparkPlace(shuffle+".index", 3)
+			dir, sub := inventory.SparkPlace(shuffle+".index", 3)
 			write(t, filepath.Join(s.Paths[dir], "blockmgr-1", sub, shuffle+".index"), indexOf(3))
-			_, sub = SparkPlace(shuffle+".data", 3)
+			_, sub = inventory.SparkPlace(shuffle+".data", 3)
 			write(t, filepath.Join(disk, "blockmgr-1", sub, "another"), nil)
 			n := newNode(t, "b")
-			n.stores = []*Store{s}
+			n.stores = []*inventory.Store{s}
 			n.receive(t)
 			in := newInbound(n.receiver, "a", nil)
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				in.recognise([]*landed{{record: record{opening: opening{ID: row.id, Members: []memberSize{{BlockID(row.id).Name(), 3}}}}}})
+				in.recognise([]*landed{{record: record{Opening: wire.Opening{ID: row.id, Members: []wire.MemberSize{{Name: inventory.BlockID(row.id).Name(), Bytes: 3}}}}}})
 			}()
 			select {
 			case <-root.looking:
 			case <-over:
 				t.Fatal("nothing was looked at there")
 			}
-			if at, _, _ := in.work.on(time.Now()); at != disk {
+			if at, _, _ := in.work.On(time.Now()); at != disk {
 				t.Errorf("%q is taken to hang, want %q", at, disk)
 			}
 			close(root.thaw)
 			<-over
-			if at, _, busy := in.work.on(time.Now()); busy {
+			if at, _, busy := in.work.On(time.Now()); busy {
 				t.Errorf("%s is still watched", at)
 			}
 		})
@@ -225,23 +228,23 @@ func TestCommitThatHangsIsOnItsOwnDisk(t *testing.T) {
 	disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
 	cfg := sparkStore
 	cfg.Paths = []string{t.TempDir(), disk, t.TempDir()}
-	s, err := OpenStore(cfg)
+	s, err := inventory.OpenStore(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	n := newNode(t, "b")
-	n.stores = []*Store{s}
+	n.stores = []*inventory.Store{s}
 	ctx, stop := n.receiving(t)
 	to := n.stream(t, ctx)
 	to.send(membersFrames(1, acrossDisks(1, 2, packedBytes)))
 	<-root.linking
-	if dirs := n.receiver.commit.stuck(time.Now().Add(overdue)); len(dirs) != 1 || dirs[0] != disk {
+	if dirs := n.receiver.commit.stuck(time.Now().Add(diskio.Overdue)); len(dirs) != 1 || dirs[0] != disk {
 		t.Errorf("%q are taken to hang, want %q", dirs, disk)
 	}
 	close(root.thaw)
 	to.wantReceipt()
-	if dirs := n.receiver.commit.stuck(time.Now().Add(overdue)); len(dirs) > 0 {
+	if dirs := n.receiver.commit.stuck(time.Now().Add(diskio.Overdue)); len(dirs) > 0 {
 		t.Errorf("%q are taken to hang when all is done", dirs)
 	}
 	to.conn.Close()

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // When a whole pool goes at once, some of its nodes cannot reach the coordinator. They find a way in though the others
@@ -122,7 +125,7 @@ func TestQuotaLetsInWhatIsThere(t *testing.T) {
 		s.wantRefusal("need 1 B, has 0 B")
 		s.conn.Close()
 		stop()
-		if got := b.vault.Count(); got != (Count{1, 1000}) {
+		if got := b.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 1000}) {
 			t.Errorf("got %+v at rest, want x alone", got)
 		}
 	})
@@ -184,7 +187,7 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 	defer d.plan.close()
 	defer d.ledger.close()
 	d.plan.outstanding = 1
-	d.plan.giveBack(entry{Block: Block{ID: "cache/-/x", Members: []Member{{Name: "x", Bytes: 1000}}}}.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
+	d.plan.giveBack(entry{Block: inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}}.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
 	if _, ok, _, err := d.plan.take("c", 0); ok || err != errNoRoom {
 		t.Errorf("another peer without room: got %t, %v", ok, err)
 	}
@@ -193,7 +196,7 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 		t.Fatalf("got %v, want it offered to who may have it", err)
 	}
 	l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}}
-	l.refused(e, verdict{Code: verdictFull, Reason: "full"})
+	l.refused(e, wire.Verdict{Code: wire.VerdictFull, Reason: "full"})
 	if _, ok, _, err := d.plan.take("b", 0); ok || err != errNoRoom {
 		t.Errorf("after it refused: got %t, %v", ok, err)
 	}

@@ -14,6 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 )
 
@@ -21,8 +24,8 @@ import (
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
 type catalog struct {
 	db      *bbolt.DB
-	writing sync.Mutex            // one writer at a time decides what is there, and then says so
-	rests   atomic.Pointer[Count] // in all, from weigh on
+	writing sync.Mutex                      // one writer at a time decides what is there, and then says so
+	rests   atomic.Pointer[inventory.Count] // in all, from weigh on
 	pages   resident
 	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db
 }
@@ -34,10 +37,10 @@ var (
 
 // record is one landed block.
 type record struct {
-	opening
+	wire.Opening
 	From    string // the node that it was carried from
 	Landed  time.Time
-	Sum     Sum
+	Sum     wire.Sum
 	Segment uint32 // in the vault; 0: the block lies in its place in a store
 	Offset  int64  // of the open frame in the segment
 	OpenLen int64  // of that frame
@@ -106,7 +109,7 @@ func (c *catalog) write(change func(*bbolt.Tx) error) (err error) {
 // damaged turns a panic into an error.
 func damaged(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("the catalog is damaged: %v: %w", p, errCorrupt)
+		*err = fmt.Errorf("the catalog is damaged: %v: %w", p, wire.ErrCorrupt)
 	}
 }
 
@@ -114,14 +117,14 @@ func (c *catalog) close() error { return c.db.Close() }
 
 // giveUp closes a catalog that is not to be used. One that bbolt panicked over stays open: it may hold a lock for ever.
 func (c *catalog) giveUp(why error) error {
-	if errors.Is(why, errCorrupt) {
+	if errors.Is(why, wire.ErrCorrupt) {
 		return nil
 	}
 	return c.close()
 }
 
 // get returns fs.ErrNotExist for what never landed.
-func (c *catalog) get(id BlockID) (r record, err error) {
+func (c *catalog) get(id inventory.BlockID) (r record, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))
 		if v == nil {
@@ -228,7 +231,7 @@ func (c *catalog) keepValues(values []byte) {
 const mostValues = 1 << 20
 
 // forget drops the record of a block that is no longer here.
-func (c *catalog) forget(id BlockID) error {
+func (c *catalog) forget(id inventory.BlockID) error {
 	return c.update(func(tx *bbolt.Tx, w weights) error { return w.drop(tx, []byte(id)) })
 }
 
@@ -270,7 +273,7 @@ func (c *catalog) all() iter.Seq2[record, error] {
 					after = append(after[:0], k...)
 					r, err := parseRecord(v)
 					if err != nil {
-						r, err = record{opening: opening{ID: string(k)}}, fmt.Errorf("catalog: block %s: %w", k, err)
+						r, err = record{Opening: wire.Opening{ID: string(k)}}, fmt.Errorf("catalog: block %s: %w", k, err)
 					}
 					batch = append(batch, value{r, err})
 				}
@@ -295,22 +298,22 @@ func (c *catalog) all() iter.Seq2[record, error] {
 
 func appendRecord(b []byte, r record) []byte {
 	at := len(b)
-	said := r.opening
+	said := r.Opening
 	said.Value = 0 // comes last: earlier records have none
-	b = said.append(b)
-	b = append(appendString(b, r.From), r.Sum[:]...)
+	b = said.Append(b)
+	b = append(fields.AppendString(b, r.From), r.Sum[:]...)
 	b = binary.AppendVarint(b, r.Landed.UnixNano())
 	b = binary.AppendUvarint(b, uint64(r.Segment))
 	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, r.Offset), r.OpenLen), r.Length)
 	b = binary.AppendUvarint(b, uint64(len(r.Placed)))
 	for _, p := range r.Placed {
-		b = appendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
-		b = appendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
+		b = fields.AppendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
+		b = fields.AppendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
 	}
 	if r.Value != 0 {
 		b = binary.AppendVarint(b, r.Value)
 	}
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], wire.Castagnoli))
 }
 
 // shortRecord is how long a record may be whose strings are kept together with the rest of it. The checksums of a large
@@ -318,39 +321,39 @@ func appendRecord(b []byte, r record) []byte {
 const shortRecord = 1 << 10
 
 func soundRecord(v []byte) bool {
-	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
+	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
 }
 
 func parseRecord(v []byte) (r record, err error) {
 	if len(v) < 4 {
-		return r, errShort
+		return r, fields.ErrShort
 	}
 	body := v[:len(v)-4]
 	if !soundRecord(v) {
-		return r, errCorrupt
+		return r, wire.ErrCorrupt
 	}
-	d := decoder{p: body}
+	d := fields.Decode(body)
 	if len(body) <= shortRecord {
-		d.text = string(body)
+		d = fields.DecodeText(body)
 	}
-	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime = d.string(), d.string(), d.string(), d.string(), d.varint()
-	for range min(d.uvarint(), maxMembers) {
-		r.Members = append(r.Members, memberSize{d.string(), d.varint()})
+	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint()
+	for range min(d.Uvarint(), wire.MaxMembers) {
+		r.Members = append(r.Members, wire.MemberSize{Name: d.Text(), Bytes: d.Varint()})
 	}
-	r.From = d.string()
+	r.From = d.Text()
 	for i := range r.Sum {
-		r.Sum[i] = d.byte()
+		r.Sum[i] = d.Byte()
 	}
-	r.Landed = time.Unix(0, d.varint())
-	r.Segment = uint32(d.uvarint())
-	r.Offset, r.OpenLen, r.Length = d.varint(), d.varint(), d.varint()
-	for range min(d.uvarint(), maxMembers) {
-		r.Placed = append(r.Placed, placed{int(d.varint()), d.string(), d.varint(), d.bytes()})
+	r.Landed = time.Unix(0, d.Varint())
+	r.Segment = uint32(d.Uvarint())
+	r.Offset, r.OpenLen, r.Length = d.Varint(), d.Varint(), d.Varint()
+	for range min(d.Uvarint(), wire.MaxMembers) {
+		r.Placed = append(r.Placed, placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
 	}
-	if d.more() {
-		r.Value = d.varint()
+	if d.More() {
+		r.Value = d.Varint()
 	}
-	return r, d.end("record")
+	return r, d.End("record")
 }
 
 // removeIfThere removes a file that may be gone already.

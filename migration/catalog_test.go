@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 )
 
@@ -15,7 +16,7 @@ import (
 // by then loses its weight, and where it lay is free.
 func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 	at := func(segment uint32, offset int64) record {
-		return record{opening: opening{ID: "cache/-/x", Origin: "a", Members: []memberSize{{"x", 10}}}, Segment: segment, Offset: offset, Length: 100}
+		return record{Opening: wire.Opening{ID: "cache/-/x", Origin: "a", Members: []wire.MemberSize{{Name: "x", Bytes: 10}}}, Segment: segment, Offset: offset, Length: 100}
 	}
 	for what, commit := range map[string]func(*catalog, []change) error{
 		"by another commit": func(c *catalog, looked []change) error {
@@ -30,7 +31,7 @@ func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 		"by the same, in another transaction": func(c *catalog, looked []change) error {
 			var before []change
 			for i := range commitRecords - 1 {
-				before = append(before, change{&record{opening: opening{ID: fmt.Sprintf("cache/-/a%05d", i)}, Segment: 7}, looked[0].fresh})
+				before = append(before, change{&record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/a%05d", i)}, Segment: 7}, looked[0].fresh})
 			}
 			_, err := c.commit(append(before, looked...), nil, nil)
 			return err
@@ -63,7 +64,7 @@ func TestLookupFindsWhatIsThere(t *testing.T) {
 	id := func() string { return fmt.Sprintf("cache/-/%03d", r.IntN(600)) }
 	var some []change
 	for range 300 {
-		some = append(some, change{record: &record{opening: opening{ID: id()}}})
+		some = append(some, change{record: &record{Opening: wire.Opening{ID: id()}}})
 	}
 	if _, err := c.commit(some, nil, nil); err != nil {
 		t.Fatal(err)

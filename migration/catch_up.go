@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A node that is away, or cut off, is not told what changes meanwhile where its blocks were born, and if it has them over others nobody
@@ -19,7 +22,7 @@ type CatchUp struct {
 	// Ask is a Fetcher's AtHome.
 	Ask func(ctx context.Context, h Holder, about []Version) (AtHome, error)
 	// WhoElse has some of these blocks; sure: nobody has yet to say so. Nil: nobody is asked.
-	WhoElse func(ctx context.Context, blocks []BlockID) (holders []Holder, sure bool, err error)
+	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []Holder, sure bool, err error)
 	// Of are the nodes of whose blocks it asks. Nil: of all.
 	Of map[string]bool
 }
@@ -31,7 +34,7 @@ func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
 	}
 	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}}
 	never := func() bool { return false } // it rests for no notice: what has changed is not to be handed on
-	_, hangs := inStints(ctx, r.storesAway, never, func(ctx context.Context, rest func() bool) {
+	_, hangs := diskio.InStints(ctx, r.storesAway, never, func(ctx context.Context, rest func() bool) {
 		all = c.through(ctx, rest)
 	})
 	return ctx.Err() == nil && !hangs && all // a look that hangs has not said
@@ -84,9 +87,9 @@ func (c *catchingUp) askAll(ctx context.Context, of map[string][]record) {
 	if len(orphans) == 0 || c.WhoElse == nil {
 		return
 	}
-	ids := make([]BlockID, len(orphans))
+	ids := make([]inventory.BlockID, len(orphans))
 	for i, rec := range orphans {
-		ids[i] = BlockID(rec.ID)
+		ids[i] = inventory.BlockID(rec.ID)
 	}
 	holders, sure, err := c.WhoElse(ctx, ids)
 	switch {
@@ -128,7 +131,7 @@ func (c *catchingUp) ask(ctx context.Context, h Holder, about []record) {
 	defer cancel()
 	asked := make([]Version, len(about))
 	for i, rec := range about {
-		asked[i] = Version{BlockID(rec.ID), rec.tag(), rec.Origin, rec.ModTime}
+		asked[i] = Version{inventory.BlockID(rec.ID), rec.tag(), rec.Origin, rec.ModTime}
 	}
 	is, err := c.Ask(ctx, h, asked)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // inherited is a node with blocks that were born on a, of whose files some changed there after b had handed them on.
@@ -54,7 +56,7 @@ func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 		if !all || c.reader().has("cache/-/x") || !bytes.Equal(c.content(t, "cache/-/y"), contentOf("y", 1000)) || c.vault.Count().Blocks != 2 {
 			t.Errorf("all asked: %v, and %+v rest there, want all but x", all, c.vault.Count())
 		}
-		if !slices.Equal(c.gone, []BlockID{"cache/-/x"}) {
+		if !slices.Equal(c.gone, []inventory.BlockID{"cache/-/x"}) {
 			t.Errorf("told that %v are gone", c.gone)
 		}
 	})
@@ -117,7 +119,7 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 				Ask: func(_ context.Context, h Holder, about []Version) (AtHome, error) {
 					return nodes[h.Node].reader().AtHome(about), nil
 				},
-				WhoElse: func(_ context.Context, blocks []BlockID) ([]Holder, bool, error) {
+				WhoElse: func(_ context.Context, blocks []inventory.BlockID) ([]Holder, bool, error) {
 					if len(blocks) == 0 {
 						t.Error("asked about nothing")
 					}

@@ -7,6 +7,9 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // chunkReader serves a landed member and lets no byte out before the chunk that it is part of has been verified. It is
@@ -40,23 +43,23 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 	if r.pos >= r.bytes {
 		return 0, io.EOF
 	}
-	n := r.pos / ChunkBytes
+	n := r.pos / wire.ChunkBytes
 	if n != r.have {
 		if r.buf == nil {
-			r.buf = make([]byte, headerBytes+min(r.bytes, ChunkBytes))
+			r.buf = make([]byte, wire.HeaderBytes+min(r.bytes, wire.ChunkBytes))
 		}
-		fetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead)
-		body, err := r.from.read(r.f, n, int(min(ChunkBytes, r.bytes-n*ChunkBytes)), r.buf)
+		diskio.PrefetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead)
+		body, err := r.from.read(r.f, n, int(min(wire.ChunkBytes, r.bytes-n*wire.ChunkBytes)), r.buf)
 		if err != nil {
 			r.have = -1
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = fmt.Errorf("%s is shorter than it was: %w", r.f.Name(), errCorrupt)
+				err = fmt.Errorf("%s is shorter than it was: %w", r.f.Name(), wire.ErrCorrupt)
 			}
 			return 0, err
 		}
 		r.body, r.have = body, n
 	}
-	c := copy(p, r.body[r.pos-n*ChunkBytes:])
+	c := copy(p, r.body[r.pos-n*wire.ChunkBytes:])
 	r.pos += int64(c)
 	return c, nil
 }
@@ -90,40 +93,42 @@ func (r *chunkReader) Close() error {
 // framedChunks are data frames in a segment, one after the other from an offset.
 type framedChunks struct{ at int64 }
 
-func (c framedChunks) place(number int64) int64 { return c.at + number*(headerBytes+ChunkBytes) }
+func (c framedChunks) place(number int64) int64 {
+	return c.at + number*(wire.HeaderBytes+wire.ChunkBytes)
+}
 
 func (c framedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
-	raw := buf[:headerBytes+bytes]
+	raw := buf[:wire.HeaderBytes+bytes]
 	at := c.place(number)
 	if _, err := f.ReadAt(raw, at); err != nil {
 		return nil, err
 	}
-	if !isFrame(frameData, raw[:headerBytes], raw[headerBytes:]) {
-		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), at, errCorrupt)
+	if !wire.IsFrame(wire.FrameData, raw[:wire.HeaderBytes], raw[wire.HeaderBytes:]) {
+		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), at, wire.ErrCorrupt)
 	}
-	return raw[headerBytes:], nil
+	return raw[wire.HeaderBytes:], nil
 }
 
 // placedChunks are the bytes of a plain file whose checksums are in the catalog.
 type placedChunks struct{ sums []byte }
 
-func (placedChunks) place(number int64) int64 { return number * ChunkBytes }
+func (placedChunks) place(number int64) int64 { return number * wire.ChunkBytes }
 
 func (c placedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
 	if int64(len(c.sums)) < (number+1)*4 {
-		return nil, fmt.Errorf("%s: no checksum for chunk %d: %w", f.Name(), number, errCorrupt)
+		return nil, fmt.Errorf("%s: no checksum for chunk %d: %w", f.Name(), number, wire.ErrCorrupt)
 	}
 	p := buf[:bytes]
 	if _, err := f.ReadAt(p, c.place(number)); err != nil {
 		return nil, err
 	}
 	if !c.has(number, p) {
-		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), c.place(number), errCorrupt)
+		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), c.place(number), wire.ErrCorrupt)
 	}
 	return p, nil
 }
 
 // has reports whether those are the bytes of a chunk.
 func (c placedChunks) has(number int64, p []byte) bool {
-	return len(p) == 0 || int64(len(c.sums)) >= (number+1)*4 && crc32.Checksum(p, castagnoli) == binary.BigEndian.Uint32(c.sums[number*4:])
+	return len(p) == 0 || int64(len(c.sums)) >= (number+1)*4 && crc32.Checksum(p, wire.Castagnoli) == binary.BigEndian.Uint32(c.sums[number*4:])
 }

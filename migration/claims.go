@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What earlier runs of a drain moved is not sent again: its account claims that somebody has it. What was copied ahead of a notice
@@ -16,7 +19,7 @@ import (
 
 // Lapsed says which of some blocks nobody has any more that were moved that long ago at least, by their places, and why the first of
 // them is gone. While nobody can tell, none is.
-type Lapsed func(ctx context.Context, age time.Duration, blocks []Block) (missing []int, why string, err error)
+type Lapsed func(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error)
 
 // claims are the blocks to ask about.
 type claims struct {
@@ -39,8 +42,8 @@ func (d *Drain) checkClaims(ctx context.Context) {
 	if d.cfg.Lapsed == nil || d.history.recalled == 0 {
 		return
 	}
-	var again Count
-	var first BlockID
+	var again inventory.Count
+	var first inventory.BlockID
 	var because string
 	for batch := range d.claims.batches(ctx) {
 		missing, why, err := d.cfg.Lapsed(ctx, d.claims.age, batch)
@@ -55,7 +58,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 				first, because = batch[at].ID, why
 				d.awaitOver(ctx)
 			}
-			again = again.plus(d.planAnew(ctx, batch[at], -1))
+			again = again.Plus(d.planAnew(ctx, batch[at], -1))
 		}
 		d.homes.flush() // no look may follow that would
 	}
@@ -89,21 +92,21 @@ func (d doubt) asks(peer string) bool {
 
 // planAnew plans a block again of which a line of the account, which begins there, claims that it was moved; -1: an earlier run's. Where a
 // newer version is in the plan, or was moved since, that one's line is the last, and what is in the plan already is not planned twice.
-func (d *Drain) planAnew(ctx context.Context, b Block, begin int64) (planned Count) {
+func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (planned inventory.Count) {
 	line, anew := d.history.lapse(b)
 	if !anew {
-		return Count{}
+		return inventory.Count{}
 	}
 	if begin < 0 {
 		begin = line
 	}
-	d.ledger.takeBack(begin, Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(b.appendVersion(nil))})
+	d.ledger.takeBack(begin, Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(appendVersion(b, nil))})
 	if why := d.isOver(b); why != "" {
 		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: why})
 	} else if d.enter(ctx, b) != nil {
 		d.lose(entry{Block: b}, unplanned)
 	}
-	return Count{1, b.Bytes()}
+	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
 
 // CarryLapsed has a drain that runs plan anew what peers took, in this run or before, who are gone, if nobody has it any more. It
@@ -113,16 +116,16 @@ func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 }
 
 func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
-	var batch []Block
+	var batch []inventory.Block
 	var begins []int64 // of their lines
-	var again Count
+	var again inventory.Count
 	ask := func() error {
 		missing, _, err := lapsed(ctx, 0, batch)
 		for _, at := range missing {
 			if d.plan.isSealed() || err != nil {
 				break
 			}
-			again = again.plus(d.planAnew(ctx, batch[at], begins[at]))
+			again = again.Plus(d.planAnew(ctx, batch[at], begins[at]))
 		}
 		d.homes.flush()
 		batch, begins = batch[:0], begins[:0]
@@ -139,8 +142,8 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 		if e.Outcome != Moved || !slices.Contains(absent, e.Peer) {
 			continue
 		}
-		b, gone := d.findAgain(BlockID(e.ID))
-		if v, known := e.version(); gone != nil || !known || b.version() != v {
+		b, gone := d.findAgain(inventory.BlockID(e.ID))
+		if v, known := e.version(); gone != nil || !known || blockVersion(b) != v {
 			continue // its engine deleted it, or what it is now is in the plan by itself
 		}
 		if batch, begins = append(batch, b), append(begins, line.begin); len(batch) < askedAbout {
@@ -169,7 +172,7 @@ func unlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
 	var is bool
 	var err error
 	select {
-	case <-beside(func() { is, err = do() }):
+	case <-diskio.Beside(func() { is, err = do() }):
 		return is, err
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -177,8 +180,8 @@ func unlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
 }
 
 func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {
-	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
-	var batch []Block
+	d := &Drain{cfg: cfg, stores: inventory.ByName(cfg.Stores)}
+	var batch []inventory.Block
 	about := cfg.doubt()
 	asks := about.asks
 	if len(cfg.Absent) > 0 {
@@ -208,7 +211,7 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		if e.Outcome != Moved || !asks(e.Peer) {
 			continue
 		}
-		if batch = append(batch, Block{ID: BlockID(e.ID), Members: []Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {
+		if batch = append(batch, inventory.Block{ID: inventory.BlockID(e.ID), Members: []inventory.Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {
 			continue
 		}
 		if some, err := ask(); some || err != nil {
@@ -272,15 +275,15 @@ func Takers(dir string) (nodes []string, err error) {
 }
 
 // Carried is what was moved by the account in dir.
-func Carried(dir string) (moved Count, err error) {
+func Carried(dir string) (moved inventory.Count, err error) {
 	for e, err := range readLedger(ledgerPath(dir, Moved)) {
 		if err != nil {
 			return moved, err
 		}
 		if _, known := e.version(); e.Outcome == voided {
-			moved = moved.plus(Count{-1, -e.Bytes})
+			moved = moved.Plus(inventory.Count{Blocks: -1, Bytes: -e.Bytes})
 		} else if known {
-			moved = moved.plus(Count{1, e.Bytes})
+			moved = moved.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		}
 	}
 	return moved, nil

@@ -13,19 +13,21 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // asked is who says what nobody has any more, and what it was asked.
 type asked struct {
-	gone func(id BlockID) bool
+	gone func(id inventory.BlockID) bool
 	err  error
 
 	mu  sync.Mutex
-	ids []BlockID
+	ids []inventory.BlockID
 	age time.Duration
 }
 
-func (a *asked) lapsed(_ context.Context, age time.Duration, blocks []Block) (missing []int, why string, err error) {
+func (a *asked) lapsed(_ context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.age = age
@@ -58,7 +60,7 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 			b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
 			c := newNode(t, "c")
 			var log bytes.Buffer
-			who := &asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}
+			who := &asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}
 			next := newTrip(t, a, c)
 			next.cfg.Lapsed, next.cfg.Once, next.cfg.Log = who.lapsed, once, slog.New(slog.NewTextHandler(&log, nil))
 			sum, entries := next.run(t.Context())
@@ -75,7 +77,7 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 			who.ids = nil
 			third := newTrip(t, a, b)
 			third.cfg.Lapsed = who.lapsed
-			who.gone = func(BlockID) bool { return false }
+			who.gone = func(inventory.BlockID) bool { return false }
 			sum, entries = third.run(t.Context())
 			wantAccount(t, sum, entries, 4, 0)
 			if len(who.ids) != 4 || takenBy(t, entries)["c"] != 1 {
@@ -92,7 +94,7 @@ func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, a, _ := drained(t)
 			next := newTrip(t, a, newNode(t, "c"))
-			next.cfg.Lapsed, next.cfg.Absent = (&asked{gone: func(BlockID) bool { return true }}).lapsed, absent
+			next.cfg.Lapsed, next.cfg.Absent = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed, absent
 			sum, entries := next.run(t.Context())
 			wantAccount(t, sum, entries, 4, 0)
 			if n := takenBy(t, entries); n["c"] != 4 {
@@ -159,7 +161,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	if err := os.WriteFile(ledgerPath(filepath.Join(a.dir, "drain"), Moved), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	who := &asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}
+	who := &asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}
 	next := newTrip(t, a, b)
 	next.cfg.Lapsed, next.cfg.Absent = who.lapsed, []string{"x", "y"}
 	if takers := slices.Sorted(slices.Values(NewDrain(next.cfg).Takers())); !slices.Equal(takers, []string{"b", "x", "y"}) {
@@ -172,7 +174,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	sum, entries := next.run(t.Context())
 	wantAccount(t, sum, entries, 4, 0)
 	slices.Sort(who.ids)
-	if n := takenBy(t, entries); !slices.Equal(who.ids, []BlockID{"cache/-/f-1", "cache/-/f-2"}) || n["b"] != 2 || n["y"] != 1 || n["fallback:x"] != 1 {
+	if n := takenBy(t, entries); !slices.Equal(who.ids, []inventory.BlockID{"cache/-/f-1", "cache/-/f-2"}) || n["b"] != 2 || n["y"] != 1 || n["fallback:x"] != 1 {
 		t.Errorf("asked about %v, and got %v", who.ids, n)
 	}
 	who.ids = nil
@@ -189,7 +191,7 @@ func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 	_, a, b := drained(t)
 	var log bytes.Buffer
 	next := newTrip(t, a, b)
-	next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }, err: errors.New("the coordinator is away")}).lapsed
+	next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }, err: errors.New("the coordinator is away")}).lapsed
 	next.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	sum, entries := next.run(t.Context())
 	wantAccount(t, sum, entries, 4, 0)
@@ -205,7 +207,7 @@ func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	if err := os.Remove(filepath.Join(a.dir, "cache", "f-1")); err != nil {
 		t.Fatal(err)
 	}
-	who := &asked{gone: func(BlockID) bool { return true }}
+	who := &asked{gone: func(inventory.BlockID) bool { return true }}
 	next := newTrip(t, a, b)
 	next.cfg.Lapsed = who.lapsed
 	sum, entries := next.run(t.Context())
@@ -223,7 +225,7 @@ func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	next := newTrip(t, a) // to nobody
-	next.cfg.Lapsed = (&asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}).lapsed
+	next.cfg.Lapsed = (&asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}).lapsed
 	sum, entries := next.run(ctx)
 	wantAccount(t, sum, entries, 3, 1)
 }
@@ -232,7 +234,7 @@ func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	b := Block{ID: "spark/app-1/rdd_0_0", Members: []Member{{Name: "rdd_0_0", Bytes: 10}}}
+	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
 	d.ledger.moved("b", []entry{{Block: b}})
 	d.over.Store(&map[string]string{"app-1": "it ended"})
 	d.planAnew(t.Context(), b, -1)
@@ -252,7 +254,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	}
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	block := func(name string) entry {
-		b, err := a.stores[0].Find(BlockID("cache/-/" + name))
+		b, err := a.stores[0].Find(inventory.BlockID("cache/-/" + name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,8 +268,8 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	write(t, filepath.Join(a.dir, "cache", "y"), []byte("newer"))
 	d.ledger.moved("c", []entry{block("y")})
 	d.ledger.onceMore()
-	who := &asked{gone: func(BlockID) bool { return true }}
-	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []BlockID{"cache/-/x"}) {
+	who := &asked{gone: func(inventory.BlockID) bool { return true }}
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []inventory.BlockID{"cache/-/x"}) {
 		t.Errorf("got %t, %v, asked about %v", heard, err, who.ids)
 	}
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil {
@@ -327,9 +329,9 @@ func TestAnyLapsed(t *testing.T) {
 	tr, a, _ := drained(t)
 	who := &asked{}
 	tr.cfg.Lapsed = who.lapsed
-	some := func(gone ...BlockID) bool {
+	some := func(gone ...inventory.BlockID) bool {
 		t.Helper()
-		who.gone = func(id BlockID) bool { return slices.Contains(gone, id) }
+		who.gone = func(id inventory.BlockID) bool { return slices.Contains(gone, id) }
 		some, err := AnyLapsed(t.Context(), tr.cfg, time.Minute)
 		if err != nil {
 			t.Fatal(err)
@@ -398,19 +400,19 @@ func TestClaimsAreSpooled(t *testing.T) {
 	c := newClaims(dir)
 	const n = 5000
 	for i := range n {
-		c.add(Block{ID: BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []Member{{Name: "x", Bytes: 1}}})
+		c.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
 	}
 	if c.spool.written == 0 {
 		t.Error("nothing is on disk")
 	}
 	c.seal()
 	for i, more := 0, true; more; {
-		var batch []Block
+		var batch []inventory.Block
 		if batch, more = c.take(); len(batch) > askedAbout || !more && i != n {
 			t.Fatalf("got %d after %d", len(batch), i)
 		}
 		for _, b := range batch {
-			if b.ID != BlockID(fmt.Sprintf("cache/-/%0200d", i)) {
+			if b.ID != inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)) {
 				t.Fatalf("got %s as number %d", b.ID, i)
 			}
 			i++
@@ -422,7 +424,7 @@ func TestClaimsAreSpooled(t *testing.T) {
 	}
 	full := newClaims(filepath.Join(dir, "not there"))
 	for i := range n {
-		full.add(Block{ID: BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []Member{{Name: "x", Bytes: 1}}})
+		full.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
 	}
 	if full.spool.left.Blocks >= n {
 		t.Error("memory grows with the blocks where the disk takes none")

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // committer makes landed blocks durable, many at a time: sync the bytes, publish the names (an index after all else),
@@ -19,7 +22,7 @@ import (
 // sent in its stead.
 type committer struct {
 	vault *Vault
-	disks Disks
+	disks diskio.Disks
 	keep  time.Duration // how long a block stays; 0: until somebody removes it
 	tell  func([]Held)  // after each commit, of what landed; it keeps nothing of the slice
 
@@ -45,7 +48,7 @@ type shelf struct {
 	running bool
 	busy    []*landed // being committed
 	since   time.Time
-	at      work // on which of several directories, while files get their names
+	at      diskio.Work // on which of several directories, while files get their names
 }
 
 const (
@@ -56,8 +59,8 @@ const (
 	gatherBytes = 32 << 20
 )
 
-func newCommitter(v *Vault, disks Disks, told func([]Held)) *committer {
-	return &committer{vault: v, disks: orWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
+func newCommitter(v *Vault, disks diskio.Disks, told func([]Held)) *committer {
+	return &committer{vault: v, disks: diskio.OrWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
 }
 
 // submit hands over blocks whose bytes have reached the kernel. It does not wait.
@@ -81,7 +84,7 @@ func (c *committer) submit(batch []*landed) {
 			c.shelves[key] = s
 		}
 		s.queue = append(s.queue, l)
-		if s.bytes += l.bytes(); s.bytes >= gatherBytes {
+		if s.bytes += l.Bytes(); s.bytes >= gatherBytes {
 			select {
 			case s.full <- struct{}{}:
 			default:
@@ -124,12 +127,12 @@ func (c *committer) end(ctx context.Context) {
 	c.mu.Unlock()
 	close(c.quit)
 	select {
-	case <-beside(c.working.Wait):
+	case <-diskio.Beside(c.working.Wait):
 	case <-ctx.Done():
 	}
 }
 
-func (c *committer) commit(batch []*landed, at *work) {
+func (c *committer) commit(batch []*landed, at *diskio.Work) {
 	c.durable(batch, at)
 	c.acknowledge(batch)
 	for _, l := range batch {
@@ -220,20 +223,22 @@ func (c *committer) trouble(s *shelf, now time.Time) error {
 		}
 	}
 	if s.late(now) {
-		return &silentError{strings.Join(s.holdUp(), " or ")}
+		return diskio.Silence(strings.Join(s.holdUp(), " or "))
 	}
 	return nil
 }
 
 // holdUp is the directory that a commit waits for, or those that it may wait for.
 func (s *shelf) holdUp() []string {
-	if dir := s.at.dir.Load(); dir != nil {
-		return []string{*dir}
+	if dir, _, working := s.at.On(time.Now()); working {
+		return []string{dir}
 	}
 	return s.dirs
 }
 
-func (s *shelf) late(now time.Time) bool { return len(s.busy) > 0 && now.Sub(s.since) >= overdue }
+func (s *shelf) late(now time.Time) bool {
+	return len(s.busy) > 0 && now.Sub(s.since) >= diskio.Overdue
+}
 
 var errStopping = errors.New("the agent is stopping")
 
@@ -244,19 +249,19 @@ func (e *unwellError) Error() string { return "disk " + e.dir + " takes no block
 
 // durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
 // not stand in the others' way. It says which of a store's directories it is at.
-func (c *committer) durable(batch []*landed, at *work) {
+func (c *committer) durable(batch []*landed, at *diskio.Work) {
 	c.vault.catalog.contradictions(inPlace(batch)) // before they get names; the others are compared when they are recorded
 	segments := map[*segment][]*landed{}
-	stores := map[*Store][]*landed{}
+	stores := map[*inventory.Store][]*landed{}
 	for _, l := range batch {
 		switch {
 		case l.already || l.fault != nil:
 		case l.segment != nil:
 			segments[l.segment] = append(segments[l.segment], l)
-		case !c.vault.claimNaming(BlockID(l.ID)):
+		case !c.vault.claimNaming(inventory.BlockID(l.ID)):
 			l.fault = errRemoved
 		default:
-			defer c.vault.moved(BlockID(l.ID))
+			defer c.vault.moved(inventory.BlockID(l.ID))
 			stores[l.store] = append(stores[l.store], l)
 		}
 	}
@@ -265,10 +270,10 @@ func (c *committer) durable(batch []*landed, at *work) {
 		syncing.Go(func() { failAll(blocks, c.vault.sync(s, c.disks)) })
 	}
 	for s, blocks := range stores {
-		syncing.Go(func() { s.publish(blocks, c.vault.catalog, c.disks, at) })
+		syncing.Go(func() { publish(s, blocks, c.vault.catalog, c.disks, at) })
 	}
 	syncing.Wait()
-	at.end()
+	at.End()
 	c.record(batch)
 }
 
@@ -325,18 +330,18 @@ func (c *committer) record(batch []*landed) {
 	}
 	written, err := c.vault.catalog.commit(records, ends, spare)
 	if err != nil {
-		if diskFault(err) {
+		if diskio.IsFault(err) {
 			c.disks.Fault(c.vault.dir, err)
 		}
 		for s := range segments {
 			c.vault.spoil(s, err)
 		}
-		known := map[BlockID]bool{}
+		known := map[inventory.BlockID]bool{}
 		for _, r := range records[:written] {
-			known[BlockID(r.ID)] = true
+			known[inventory.BlockID(r.ID)] = true
 		}
 		for _, l := range all {
-			if !known[BlockID(l.ID)] {
+			if !known[inventory.BlockID(l.ID)] {
 				l.fault = cmp.Or(l.fault, err)
 				l.withdraw()
 			}
@@ -370,7 +375,7 @@ const mostListed = 4 << 10
 // withdraw takes back the files of a block that is not kept.
 func (l *landed) withdraw() {
 	if l.store != nil {
-		l.store.takeBack(l, new(work))
+		takeBack(l.store, l, new(diskio.Work))
 	}
 }
 
@@ -379,7 +384,7 @@ func (c *catalog) repeats(l *landed) {
 	if l.store == nil {
 		return
 	}
-	old, err := c.get(BlockID(l.ID))
+	old, err := c.get(inventory.BlockID(l.ID))
 	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, placed.sameAs) {
 		l.already = true
 	}
@@ -392,8 +397,8 @@ const renewAfter = time.Hour
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
 func (c *committer) renew(l *landed, records []change) []change {
 	v := c.vault
-	now, err := v.catalog.get(BlockID(l.ID))
-	if err != nil || now.Segment == 0 && v.removing(BlockID(l.ID)) {
+	now, err := v.catalog.get(inventory.BlockID(l.ID))
+	if err != nil || now.Segment == 0 && v.removing(inventory.BlockID(l.ID)) {
 		l.fault = errRemoved
 		return records
 	}

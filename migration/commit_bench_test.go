@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What it costs to record blocks whose bytes are synced: 200,000 of them, a directory of a thousand at a time in no order,
@@ -23,8 +25,8 @@ func BenchmarkRecord(b *testing.B) {
 			for _, k := range order.Perm(1000) {
 				name := fmt.Sprintf("d%03d/part-%06d", dir, k)
 				all = append(all, &landed{record: record{
-					opening: opening{ID: "cache/-/" + name, Kind: "files", Layout: "files", Origin: "a", ModTime: time.Now().UnixNano(),
-						Members: []memberSize{{name, 4 << 10}}},
+					Opening: wire.Opening{ID: "cache/-/" + name, Kind: "files", Layout: "files", Origin: "a", ModTime: time.Now().UnixNano(),
+						Members: []wire.MemberSize{{Name: name, Bytes: 4 << 10}}},
 					From: "a", Landed: time.Now(), Segment: 1 + uint32(k%4), Offset: int64(k) << 12, OpenLen: 100, Length: 4 << 10,
 				}})
 			}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 )
 
@@ -28,7 +30,7 @@ func contradicts(v []byte, r *record) error {
 	}
 	old, err := parseRecord(v)
 	switch {
-	case errors.Is(err, errCorrupt):
+	case errors.Is(err, wire.ErrCorrupt):
 		return nil
 	case err != nil:
 		return fmt.Errorf("catalog: block %s: %w", r.ID, err)
@@ -122,21 +124,21 @@ func inOrder(batch []*landed) []*landed {
 	return sorted
 }
 
-// contradicts returns errConflict when the node's own store has other bytes under the id of a block that is about to
+// contradictsOwn returns errConflict when the node's own store has other bytes under the id of a block that is about to
 // land, and errSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that
 // is may be as large as its disk: it calls at, with the directory, before it looks into one of the store's and before each
 // chunk.
-func (s *Store) contradicts(r record, node string, at func(dir *string)) error {
-	own, err := s.layout.find(s, BlockID(r.ID), at)
-	if err != nil || own.ID != BlockID(r.ID) {
+func contradictsOwn(s *inventory.Store, r record, node string, at func(dir *string)) error {
+	own, err := s.Shape.Find(s, inventory.BlockID(r.ID), at)
+	if err != nil || own.ID != inventory.BlockID(r.ID) {
 		return nil // nothing that could be read under that id
 	}
-	if slices.EqualFunc(own.Members, r.Members, func(m Member, other memberSize) bool { return m.Bytes == other.Bytes }) {
-		if sum, err := s.sum(own, at); err != nil || sum == r.Sum {
+	if slices.EqualFunc(own.Members, r.Members, func(m inventory.Member, other wire.MemberSize) bool { return m.Bytes == other.Bytes }) {
+		if sum, err := sumOf(s, own, at); err != nil || sum == r.Sum {
 			return nil
 		}
 	}
-	if r.Origin == node && own.modified().UnixNano() > r.ModTime {
+	if r.Origin == node && own.Modified().UnixNano() > r.ModTime {
 		return errSuperseded
 	}
 	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
@@ -144,57 +146,57 @@ func (s *Store) contradicts(r record, node string, at func(dir *string)) error {
 
 // outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
 // vault: its engine has written it since. A store that cannot be asked has nothing.
-func (s *Store) outdoes(r record, node string) bool {
+func outdoes(s *inventory.Store, r record, node string) bool {
 	if s == nil || r.Segment == 0 || r.Origin != node {
 		return false
 	}
-	if slices.ContainsFunc(s.Paths, func(dir string) bool { return s.readable(dir) != nil }) {
+	if slices.ContainsFunc(s.Paths, func(dir string) bool { return s.Readable(dir) != nil }) {
 		return false
 	}
-	own, err := s.Find(BlockID(r.ID))
-	return err == nil && own.tag() != r.tag()
+	own, err := s.Find(inventory.BlockID(r.ID))
+	return err == nil && blockTag(own) != r.tag()
 }
 
-// sum reads a block of the store.
-func (s *Store) sum(b Block, at func(dir *string)) (Sum, error) {
-	sum := newSummer()
-	buf := make([]byte, ChunkBytes)
+// sumOf reads a block of the store.
+func sumOf(s *inventory.Store, b inventory.Block, at func(dir *string)) (wire.Sum, error) {
+	sum := wire.NewSummer()
+	buf := make([]byte, wire.ChunkBytes)
 	for _, m := range b.Members {
-		at(&s.Paths[m.root])
-		f, err := s.open(m)
+		at(&s.Paths[m.Root])
+		f, err := s.Open(m)
 		if err != nil {
-			return Sum{}, err
+			return wire.Sum{}, err
 		}
-		sum.member(m.Bytes)
-		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
-			at(&s.Paths[m.root])
-			chunk := buf[:min(left, ChunkBytes)]
+		sum.Member(m.Bytes)
+		for left := m.Bytes; left > 0 && err == nil; left -= wire.ChunkBytes {
+			at(&s.Paths[m.Root])
+			chunk := buf[:min(left, wire.ChunkBytes)]
 			if _, err = io.ReadFull(f, chunk); err == nil {
-				sum.chunk(crc32.Checksum(chunk, castagnoli))
+				sum.Chunk(crc32.Checksum(chunk, wire.Castagnoli))
 			}
 		}
 		if err := errors.Join(err, f.Close()); err != nil {
-			return Sum{}, err
+			return wire.Sum{}, err
 		}
 	}
-	return sum.sum(), nil
+	return sum.Total(), nil
 }
 
 // origin is the node that a block was born on, "" for one of this node's own; a block that landed here keeps its origin however
 // often it moves on. It is looked up once and noted in the block.
-func (d *Drain) origin(b *Block) string {
-	if !b.traced {
-		b.origin, b.traced = d.trace(b), true
+func (d *Drain) origin(b *inventory.Block) string {
+	if !b.Traced {
+		b.Origin, b.Traced = d.trace(b), true
 	}
-	return b.origin
+	return b.Origin
 }
 
-func (d *Drain) trace(b *Block) string {
-	if s := d.stores[b.ID.Store()]; b.Members[0].root != inVault && (s == nil || s.Land != LandPlace || d.cfg.Vault.Count().Blocks == 0) {
+func (d *Drain) trace(b *inventory.Block) string {
+	if s := d.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || d.cfg.Vault.Count().Blocks == 0) {
 		return ""
 	}
 	r, err := d.cfg.Vault.catalog.get(b.ID)
-	if err != nil || b.Members[0].root != inVault && r.Segment != 0 && len(r.Placed) == 0 {
+	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
 		return ""
 	}
 	return r.Origin

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // Two nodes keep different bytes under one id. The first to leave has its receipt, and keeps what it stands for: the
@@ -42,7 +45,7 @@ func TestSameContentOfTwoOriginsIsOneBlock(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
 		c := newNode(t, "c", with(filesStore, "cache")) // has them in its own store, too
 		for _, n := range []*node{a, b, c} {
-			write(t, filepath.Join(n.dir, "cache/x"), contentOf("x", 3*ChunkBytes))
+			write(t, filepath.Join(n.dir, "cache/x"), contentOf("x", 3*wire.ChunkBytes))
 		}
 		for _, n := range []*node{a, b} {
 			if sum, entries := n.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 {
@@ -65,7 +68,7 @@ func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 				if store == "place" {
 					c = newNode(t, "c", with(placeStore, "cache"))
 				}
-				old, newer := contentOf("old", 2*ChunkBytes), contentOf("newer", 2*ChunkBytes)
+				old, newer := contentOf("old", 2*wire.ChunkBytes), contentOf("newer", 2*wire.ChunkBytes)
 				write(t, filepath.Join(a.dir, "cache/x"), old)
 				a.drain(t, within(t, time.Minute), b)
 				time.Sleep(time.Second)
@@ -118,16 +121,16 @@ func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 
 // What a node handed on comes home, and is older than what the node has there by now: nobody is to look for it.
 func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
-	for name, store := range map[string]StoreConfig{"vault": filesStore, "place": placeStore} {
+	for name, store := range map[string]inventory.StoreConfig{"vault": filesStore, "place": placeStore} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := newNode(t, "a", with(store, "cache")), newNode(t, "b")
 				file := filepath.Join(a.dir, "cache/x")
-				write(t, file, contentOf("old", 2*ChunkBytes))
+				write(t, file, contentOf("old", 2*wire.ChunkBytes))
 				write(t, filepath.Join(a.dir, "cache/y"), contentOf("y", 1000))
 				a.drain(t, within(t, time.Minute), b)
 				time.Sleep(time.Second)
-				write(t, file, contentOf("newer", 2*ChunkBytes))
+				write(t, file, contentOf("newer", 2*wire.ChunkBytes))
 				write(t, filepath.Join(a.dir, "cache/y"), contentOf("another", 1000))
 				earlier := time.Now().Add(-2 * time.Hour) // a's own word for what it has is not the newest
 				if err := os.Chtimes(filepath.Join(a.dir, "cache/y"), earlier, earlier); err != nil {
@@ -137,10 +140,10 @@ func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 				if lost := outcome(t, entries, Lost); sum.Moved.Blocks != 1 || len(lost) != 1 || lost["cache/-/y"].Reason == "" {
 					t.Errorf("got %+v %v, want y lost alone", sum, entries)
 				}
-				if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*ChunkBytes)) {
+				if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*wire.ChunkBytes)) {
 					t.Errorf("a serves %.20q, want the newer version", got)
 				}
-				if got := a.vault.Count(); got != (Count{}) || len(a.landed) > 0 {
+				if got := a.vault.Count(); got != (inventory.Count{}) || len(a.landed) > 0 {
 					t.Errorf("%+v rest there, and it told of %v", got, a.landed)
 				}
 			})

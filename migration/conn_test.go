@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What a lane sends at once is one system call, with what TLS adds to it.
@@ -17,8 +18,8 @@ func TestConnWritesAsOne(t *testing.T) {
 	here, there := net.Pipe()
 	counted := &countingConn{Conn: here}
 	a, b := certs.Dev(certs.Name{Role: certs.RoleNode, Name: "a"}), certs.Dev(certs.Name{Role: certs.RoleNode, Name: "b"})
-	c := Client(counted, a.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"}))
-	s := Server(there, b.Server([]string{Protocol}, certs.RoleNode))
+	c := Client(counted, a.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"}))
+	s := Server(there, b.Server([]string{wire.Protocol}, certs.RoleNode))
 	var reading sync.WaitGroup
 	reading.Go(func() { io.Copy(io.Discard, s) })
 	defer reading.Wait()
@@ -56,7 +57,7 @@ func TestReceiptDoesNotWaitForTheNextFrame(t *testing.T) {
 		"bare": pipe,
 		"TLS": func(t *testing.T) (net.Conn, net.Conn) {
 			here, there := pipe(t)
-			return Client(here, a.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), Server(there, b.Server([]string{Protocol}, certs.RoleNode))
+			return Client(here, a.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), Server(there, b.Server([]string{wire.Protocol}, certs.RoleNode))
 		},
 		"TLS over TCP": func(t *testing.T) (net.Conn, net.Conn) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -72,7 +73,7 @@ func TestReceiptDoesNotWaitForTheNextFrame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return Client(here, a.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), Server(there, b.Server([]string{Protocol}, certs.RoleNode))
+			return Client(here, a.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), Server(there, b.Server([]string{wire.Protocol}, certs.RoleNode))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,19 +87,19 @@ func TestReceiptDoesNotWaitForTheNextFrame(t *testing.T) {
 			ours, theirs := connect(t)
 			defer cut(ours)
 			running.Go(func() { n.receiver.Serve(ctx, theirs, "a") })
-			replies := newFrameReader(ours, maxPayload[frameReceipts])
-			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
-			if _, err := replies.next(); err != nil {
+			replies := wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])
+			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
+			if _, err := replies.Next(); err != nil {
 				t.Fatal(err)
 			}
 			next := blockFrames(2, "cache/-/y", contentOf("y", 1000))
 			running.Go(func() { ours.Write(append(blockFrames(1, "cache/-/x", contentOf("x", 1000)), next[:len(next)/2]...)) })
 			ours.SetReadDeadline(time.Now().Add(10 * time.Second))
-			f, err := replies.next()
+			f, err := replies.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if vs, err := parseVerdicts(f.payload); err != nil || len(vs) != 1 || vs[0].Code != verdictDurable {
+			if vs, err := wire.ParseVerdicts(f.Payload); err != nil || len(vs) != 1 || vs[0].Code != wire.VerdictDurable {
 				t.Errorf("got %v, %v, want one receipt", vs, err)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // waiter is a lane that has waited so long for a read from a directory.
@@ -41,7 +43,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 		{what: "they came back", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {}}, left: 4, waiting: true, batch: "1111"},
 	} {
 		t.Run(row.what, func(t *testing.T) {
-			a, f := onDisks(t, "a", []StoreConfig{with(filesStore, "c0", "c1")})
+			a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "c0", "c1")})
 			dirs := a.stores[0].Paths
 			if row.one {
 				f.disk = map[string]string{dirs[0]: "sda", dirs[1]: "sda"}
@@ -52,7 +54,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 			for root, blocks := range []int{4, row.left} {
 				for i := range blocks {
 					b := block(10*root+i, 1000)
-					b.Members[0].root = root
+					b.Members[0].Root = root
 					if err := d.plan.add(t.Context(), b); err != nil {
 						t.Fatal(err)
 					}

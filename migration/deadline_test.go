@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/time/rate"
 )
 
@@ -20,7 +22,7 @@ import (
 func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := with(filesStore, "cache")
-		store.Hints = []Hint{{"huge", 100 * time.Hour}}
+		store.Hints = []inventory.Hint{{Match: "huge", Value: 100 * time.Hour}}
 		a := newNode(t, "a", store)
 		write(t, filepath.Join(a.dir, "cache", "huge"), make([]byte, 40<<20))
 		for i := range 5 {
@@ -48,7 +50,7 @@ func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 func TestNearTheEndSmallBlocksFillTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := with(filesStore, "cache")
-		store.Hints = []Hint{{"large-*", time.Hour}, {"small-*", time.Millisecond}}
+		store.Hints = []inventory.Hint{{Match: "large-*", Value: time.Hour}, {Match: "small-*", Value: time.Millisecond}}
 		a := newNode(t, "a", store)
 		for i := range 10 {
 			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("large-%d", i)), contentOf(fmt.Sprint("l", i), 3<<20))
@@ -77,7 +79,7 @@ func TestPlanHandsOutWhatFitsTheTime(t *testing.T) {
 	defer p.close()
 	for i, size := range []int{5000, 9 << 20, 100 << 20, 4000} {
 		b := block(i, size)
-		b.value = time.Duration(size) * time.Microsecond // all of one rank
+		b.Value = time.Duration(size) * time.Microsecond // all of one rank
 		p.add(t.Context(), b)
 	}
 	p.seal()
@@ -103,11 +105,11 @@ func TestSmallBlocksAreFoundBehindManyLarge(t *testing.T) {
 	defer p.close()
 	for i := range 5000 {
 		b := block(i, 2<<30)
-		b.value = time.Hour
+		b.Value = time.Hour
 		p.add(t.Context(), b)
 	}
 	small := block(5000, 1000)
-	small.value = time.Millisecond
+	small.Value = time.Millisecond
 	p.add(t.Context(), small)
 	p.seal()
 	if e, ok, _, err := p.takeInTime("b", unlimited, 1<<20); !ok || err != nil || e.ID != block(5000, 0).ID {
@@ -269,16 +271,16 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 		return link.ahead(l)
 	}
 	for i, l := range slices.Backward(lanes) {
-		if got, want := wrote(l, ChunkBytes), int64(i)*20<<20; got != want {
+		if got, want := wrote(l, wire.ChunkBytes), int64(i)*20<<20; got != want {
 			t.Errorf("lane %d has %d bytes before it, want %d", i, got, want)
 		}
 	}
-	if got := wrote(lanes[2], clearly+ChunkBytes); got != 0 {
+	if got := wrote(lanes[2], clearly+wire.ChunkBytes); got != 0 {
 		t.Errorf("a lane with clearly less left has %d bytes before it", got)
 	}
 	link.pledge(lanes[2], 0)
-	link.pledge(lanes[2], 20<<20-ChunkBytes)
-	if got, want := link.ahead(lanes[2]), int64(2*(20<<20-ChunkBytes)); got != want {
+	link.pledge(lanes[2], 20<<20-wire.ChunkBytes)
+	if got, want := link.ahead(lanes[2]), int64(2*(20<<20-wire.ChunkBytes)); got != want {
 		t.Errorf("a lane that began anew has %d bytes before it, want %d", got, want)
 	}
 }
@@ -406,7 +408,7 @@ func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
 // A link that stands still for some seconds, and less than peerTimeout, is tried again: there is time for the block once it is well.
 func TestLinkThatStoodStillIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, id, content := large(t, LayoutFiles)
+		a, id, content := large(t, inventory.LayoutFiles)
 		b := newNode(t, "b")
 		tr := newTrip(t, a, b)
 		tr.cfg.Connections = 1

@@ -8,17 +8,18 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
 // carrying is a node with files in a store of two disks and a block on each of two disks of its vault.
 func carrying(t testing.TB) (*node, *fakeDisks, map[string][]byte) {
-	n, f := onDisks(t, "a", []StoreConfig{with(filesStore, "c0", "c1")}, "v0", "v1")
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "c0", "c1")}, "v0", "v1")
 	want := map[string][]byte{}
 	for i := range 20 {
 		name := fmt.Sprint("f-", i)
@@ -162,7 +163,7 @@ func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
 	// Nobody else has it: that says nothing of what is here.
 	for _, at := range []Location{{}, {Why: "a has it no more"}, {Lost: true}} {
 		rd := a.reader()
-		rd.Fetch = &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) { return at, nil }}
+		rd.Fetch = &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return at, nil }}
 		if status, body, h := get(t, rd, "cache/-/f-1", ""); status != 503 || h.Get("Retry-After") == "" {
 			t.Errorf("nobody else has it (%+v): status %d %s, want 503", at, status, body)
 		}
@@ -185,11 +186,11 @@ func spreadOutputs(t *testing.T, n *node) (bases []string) {
 
 // A map output that is spread over disks of which one does not answer is lost by its name.
 func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	var names []string
 	for _, base := range spreadOutputs(t, n) {
-		index, _ := SparkPlace(base+".index", 3)
-		data, _ := SparkPlace(base+".data", 3)
+		index, _ := inventory.SparkPlace(base+".index", 3)
+		data, _ := inventory.SparkPlace(base+".data", 3)
 		if index != 1 && data == 1 {
 			names = append(names, fmt.Sprintf("spark/blockmgr-%d/%s", index, base))
 		}
@@ -214,7 +215,7 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 // A disk that did not answer at the first look does at the second. What lies there is no news by its times, and a part of each
 // map output lies on disks that were read; none of them was met whole.
 func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids := outputIDs(spreadOutputs(t, n))
 	tr := newTrip(t, n, newNode(t, "b"))
 	outlast(t) // the files are older than the drain
@@ -228,12 +229,12 @@ func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 
 // thawing is Spark's layout on a disk that answers from the first block on that is met on others.
 type thawing struct {
-	sparkLayout
+	inventory.SparkLayout
 	thaw func()
 }
 
-func (l thawing) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
-	return l.sparkLayout.scan(ctx, s, part, before, func(it Item, err error) bool {
+func (l thawing) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
+	return l.SparkLayout.Scan(ctx, s, part, before, func(it inventory.Item, err error) bool {
 		if it.ID != "" {
 			l.thaw()
 		}
@@ -243,30 +244,30 @@ func (l thawing) scan(ctx context.Context, s *Store, part int, before past, yiel
 
 // A disk that did not answer when a look came by, and did before that look was over, was not read by it.
 func TestMapOutputOnADiskThatAnswersDuringALookIsCarried(t *testing.T) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids := outputIDs(spreadOutputs(t, n))
 	outlast(t)
 	silent := n.stores[0].Paths[0]
 	f.set(f.bad, silent, true)
-	n.stores[0].layout = thawing{thaw: sync.OnceFunc(func() { f.set(f.bad, silent, false) })}
+	n.stores[0].Shape = thawing{thaw: sync.OnceFunc(func() { f.set(f.bad, silent, false) })}
 	sum, entries := newTrip(t, n, newNode(t, "b")).run(within(t, 20*time.Second))
 	wantMoved(t, sum, entries, ids)
 }
 
 // Who looked for a block while its disk did not answer finds it as soon as it does.
 func TestMapOutputIsFoundOnceItsDiskAnswers(t *testing.T) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids, s := outputIDs(spreadOutputs(t, n)), n.stores[0]
-	s.watch(f)
+	s.Watch(f)
 	f.set(f.bad, s.Paths[0], true)
 	for _, id := range ids {
-		if _, err := s.Find(BlockID(id)); err != nil && !silent(err) {
+		if _, err := s.Find(inventory.BlockID(id)); err != nil && !diskio.IsSilent(err) {
 			t.Errorf("find %s: got %v, want to hear of the disk", id, err)
 		}
 	}
 	f.set(f.bad, s.Paths[0], false)
 	for _, id := range ids {
-		if _, err := s.Find(BlockID(id)); err != nil {
+		if _, err := s.Find(inventory.BlockID(id)); err != nil {
 			t.Errorf("find %s: %v", id, err)
 		}
 	}
@@ -275,7 +276,7 @@ func TestMapOutputIsFoundOnceItsDiskAnswers(t *testing.T) {
 // outputIDs are the ids of what spreadOutputs wrote.
 func outputIDs(bases []string) (ids []string) {
 	for _, base := range bases {
-		index, _ := SparkPlace(base+".index", 3)
+		index, _ := inventory.SparkPlace(base+".index", 3)
 		ids = append(ids, fmt.Sprintf("spark/blockmgr-%d/%s", index, base))
 	}
 	return ids
@@ -292,58 +293,4 @@ func wantMoved(t *testing.T, sum Summary, entries []Entry, ids []string) {
 	if sum.Moved.Blocks != int64(len(ids)) || sum.Lost.Blocks+sum.Skipped.Blocks != 0 {
 		t.Errorf("got %+v, want %d moved", sum, len(ids))
 	}
-}
-
-// hangingDisks hangs where it is asked about a disk for the first time, as whoever goes to it would.
-type hangingDisks struct {
-	*fakeDisks
-	path  string
-	asked *atomic.Bool
-	hangs chan struct{} // closed from then on
-	until chan struct{}
-}
-
-func (h hangingDisks) Readable(p string) bool {
-	if p == h.path && h.asked.CompareAndSwap(false, true) {
-		close(h.hangs)
-		<-h.until
-	}
-	return h.fakeDisks.Readable(p)
-}
-
-// A look for the directories of executors hangs with one disk of a Spark store. What lies on the others is found as it was known before,
-// and what came since is too once the disk is known not to answer.
-func TestLookForExecutorsThatHangsHoldsUpNobody(t *testing.T) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1")}, "v")
-	s, manager := n.stores[0], filepath.Join(n.dir, "s1/blockmgr-1")
-	writeMapOutput(t, []string{manager}, 0, 1, 1000)
-	find := func(id BlockID) {
-		t.Helper()
-		found := make(chan error, 1)
-		go func() {
-			_, err := s.Find(id)
-			found <- err
-		}()
-		select {
-		case err := <-found:
-			if err != nil {
-				t.Errorf("find %s: %v", id, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Errorf("find %s: it hangs with another disk", id)
-		}
-	}
-	find("spark/blockmgr-1/shuffle_0_1_0")
-	h := hangingDisks{f, s.Paths[0], &atomic.Bool{}, make(chan struct{}), make(chan struct{})}
-	defer close(h.until)
-	s.watch(h)
-	s.mu.Lock()
-	s.seenAt = s.seenAt.Add(-time.Minute)
-	s.mu.Unlock()
-	go s.Find("spark/blockmgr-1/shuffle_0_1_0")
-	<-h.hangs
-	find("spark/blockmgr-1/shuffle_0_1_0")
-	writeMapOutput(t, []string{filepath.Join(n.dir, "s1/blockmgr-2")}, 0, 2, 1000)
-	f.set(f.bad, s.Paths[0], true)
-	find("spark/blockmgr-2/shuffle_0_2_0")
 }

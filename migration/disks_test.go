@@ -2,7 +2,6 @@ package migration
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -16,120 +15,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// fakeDisks are as the test says. A block goes to the roomiest.
-type fakeDisks struct {
-	mu       sync.Mutex
-	room     map[string]int64
-	reserved map[string]int64
-	most     map[string]int64 // that was ever reserved
-	bad      map[string]bool  // neither written nor read
-	full     map[string]bool  // not written
-	flushed  map[string]int64
-	fetched  map[string]int64
-	faults   map[string]error
-	disk     map[string]string // those that share one
-	changed  chan struct{}
-}
-
-func newFakeDisks(room int64, paths ...string) *fakeDisks {
-	f := &fakeDisks{room: map[string]int64{}, reserved: map[string]int64{}, most: map[string]int64{}, bad: map[string]bool{},
-		full: map[string]bool{}, flushed: map[string]int64{}, fetched: map[string]int64{}, faults: map[string]error{}, changed: make(chan struct{})}
-	for i, p := range paths {
-		f.room[p] = room - int64(i) // the first is the best
-	}
-	return f
-}
-
-func (f *fakeDisks) Take(need int64, among []string) (string, func(), bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	best := ""
-	for _, p := range among {
-		left := f.room[p] - f.reserved[p]
-		if !f.bad[p] && !f.full[p] && left >= need && (best == "" || left > f.room[best]-f.reserved[best]) {
-			best = p
-		}
-	}
-	if best == "" {
-		return "", func() {}, false
-	}
-	f.reserved[best] += need
-	f.most[best] = max(f.most[best], f.reserved[best])
-	return best, sync.OnceFunc(func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.reserved[best] -= need
-	}), true
-}
-
-func (f *fakeDisks) Writable(p string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.bad[p] && !f.full[p]
-}
-
-func (f *fakeDisks) Keeps(p string) bool { return f.Readable(p) }
-
-func (f *fakeDisks) Readable(p string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.bad[p]
-}
-
-func (f *fakeDisks) Disk(p string) string { return cmp.Or(f.disk[p], p) }
-
-func (f *fakeDisks) FileSystem(p string) string { return f.Disk(p) }
-
-func (f *fakeDisks) note(where map[string]int64, p string, bytes int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	where[p] += bytes
-}
-
-func (f *fakeDisks) Flushed(p string, bytes int64, _ time.Duration) { f.note(f.flushed, p, bytes) }
-func (f *fakeDisks) Fetched(p string, bytes int64, _ time.Duration) { f.note(f.fetched, p, bytes) }
-
-func (f *fakeDisks) Fault(p string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.faults[p] = err
-}
-
-func (f *fakeDisks) Changed() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
-}
-
-func (f *fakeDisks) set(which map[string]bool, p string, is bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	which[p] = is
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-func (f *fakeDisks) give(p string, room int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.room[p] = room
-}
-
-func (f *fakeDisks) wantNothingReserved(t testing.TB) {
-	t.Helper()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for p, n := range f.reserved {
-		if n != 0 {
-			t.Errorf("%d bytes of %s stay reserved", n, p)
-		}
-	}
-}
-
 // onDisks is a node whose vault has these directories besides its own, which takes nothing.
-func onDisks(t testing.TB, name string, stores []StoreConfig, vaultDirs ...string) (*node, *fakeDisks) {
+func onDisks(t testing.TB, name string, stores []inventory.StoreConfig, vaultDirs ...string) (*node, *fakeDisks) {
 	t.Helper()
 	n := newNode(t, name, stores...)
 	if err := n.vault.Close(); err != nil {
@@ -157,18 +50,18 @@ func onDisks(t testing.TB, name string, stores []StoreConfig, vaultDirs ...strin
 type sender struct {
 	t    testing.TB
 	conn net.Conn
-	in   *frameReader
+	in   *wire.Reader
 	over chan error
 }
 
 func (n *node) stream(t testing.TB, ctx context.Context) *sender {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	s := &sender{t, ours, newFrameReader(ours, maxPayload[frameReceipts]), make(chan error, 1)}
+	s := &sender{t, ours, wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts]), make(chan error, 1)}
 	go func() { s.over <- n.receiver.Serve(ctx, theirs, "a") }()
-	s.send(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
-	if f, err := s.in.next(); err != nil || f.typ != frameGrant {
-		t.Fatalf("no grant: %v, %v", f.typ, err)
+	s.send(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
+	if f, err := s.in.Next(); err != nil || f.Type != wire.FrameGrant {
+		t.Fatalf("no grant: %v, %v", f.Type, err)
 	}
 	return s
 }
@@ -190,11 +83,11 @@ func (s *sender) begin(frames []byte) (rest []byte) {
 }
 
 // verdict is the next one, whatever is heard before of work that goes on.
-func (s *sender) verdict() verdict {
+func (s *sender) verdict() wire.Verdict {
 	s.t.Helper()
 	for {
-		f, err := s.in.next()
-		vs, broken := parseVerdicts(f.payload)
+		f, err := s.in.Next()
+		vs, broken := wire.ParseVerdicts(f.Payload)
 		switch {
 		case err != nil || broken != nil || len(vs) > 1:
 			s.t.Fatalf("got %v, %v, %v, want one verdict", vs, err, broken)
@@ -206,14 +99,14 @@ func (s *sender) verdict() verdict {
 
 func (s *sender) wantReceipt() {
 	s.t.Helper()
-	if v := s.verdict(); v.Code != verdictDurable {
+	if v := s.verdict(); v.Code != wire.VerdictDurable {
 		s.t.Errorf("transfer %d: %d %s, want a receipt", v.Transfer, v.Code, v.Reason)
 	}
 }
 
 func (s *sender) wantRefusal(why string) {
 	s.t.Helper()
-	if v := s.verdict(); v.Code == verdictDurable || !strings.Contains(v.Reason, why) {
+	if v := s.verdict(); v.Code == wire.VerdictDurable || !strings.Contains(v.Reason, why) {
 		s.t.Errorf("transfer %d: %d %q, want it refused because %s", v.Transfer, v.Code, v.Reason, why)
 	}
 }
@@ -275,11 +168,11 @@ func TestVaultDirectoryThatIsGoneAtStartComesBack(t *testing.T) {
 		}
 		n.landed = nil
 		_, stop := n.receiving(t)
-		time.Sleep(5 * lookAfter)
+		time.Sleep(5 * diskio.LookAfter)
 		if err := os.Rename(aside, n.more[1]); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * lookAfter)
+		time.Sleep(5 * diskio.LookAfter)
 		stop()
 		if got := n.landedBlocks(); len(got) != 1 || got[0].ID != "cache/-/y" {
 			t.Errorf("told of %v, want y, once", got)
@@ -307,7 +200,7 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.reopen(t)
-	nobody := &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) { return Location{}, nil }}
+	nobody := &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{}, nil }}
 	rd := n.reader()
 	rd.Fetch = nobody
 	if status, _, _ := get(t, rd, "cache/-/x", ""); status != http.StatusServiceUnavailable {
@@ -318,7 +211,7 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 	}
 	flush := n.vault.flush
 	n.vault.flush = func(*os.File) error { return syscall.EIO }
-	if v := landAll(t, n, x); v[0].Code == verdictDurable {
+	if v := landAll(t, n, x); v[0].Code == wire.VerdictDurable {
 		t.Errorf("it came again to a disk that takes nothing: got %+v", v)
 	}
 	n.vault.flush = flush
@@ -376,9 +269,9 @@ func TestManySendersAreNeverGrantedMoreThanThereIs(t *testing.T) {
 				id := fmt.Sprintf("cache/-/f-%d-%d", i, j)
 				go s.conn.Write(blockFrames(uint32(j+1), id, contentOf(id, size)))
 				switch v := s.verdict(); v.Code {
-				case verdictDurable:
+				case wire.VerdictDurable:
 					durable.Store(id, true)
-				case verdictFull:
+				case wire.VerdictFull:
 					full.Store(id, true)
 				default:
 					t.Errorf("%s: %d %s", id, v.Code, v.Reason)
@@ -407,7 +300,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0", "d1")
 		thaw := make(chan struct{})
 		n.vault.flush = func(file *os.File) error {
-			if below(file.Name(), n.more[0]) {
+			if diskio.Below(file.Name(), n.more[0]) {
 				<-thaw
 			}
 			return nil
@@ -426,7 +319,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 			t.Errorf("the other disk's blocks took %v", took)
 		}
 		one.wantRefusal(n.more[0] + " does not answer")
-		if took := time.Since(began); took > overdue+2*lookAfter {
+		if took := time.Since(began); took > diskio.Overdue+2*diskio.LookAfter {
 			t.Errorf("refused after %v, a sender waits %v", took, peerTimeout)
 		}
 		f.give(n.more[0], 8<<30)
@@ -460,7 +353,7 @@ func TestReceiverStopsThoughASyncHangs(t *testing.T) {
 		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
 		time.Sleep(time.Second)
 		go s.wantRefusal("does not answer")
-		if took := stop(); took > overdue+4*time.Second {
+		if took := stop(); took > diskio.Overdue+4*time.Second {
 			t.Errorf("stopped after %v", took)
 		}
 		f.wantNothingReserved(t)
@@ -495,31 +388,31 @@ func TestHungWriteEndsItsStream(t *testing.T) {
 				s := n.stream(t, ctx)
 				began := time.Now()
 				s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
-				patience := overdue + 2*lookAfter
+				patience := diskio.Overdue + 2*diskio.LookAfter
 				if told {
-					time.Sleep(2 * suspect)
+					time.Sleep(2 * diskio.Suspect)
 					f.set(f.bad, n.more[0], true)
-					patience = 2*suspect + lookAfter
+					patience = 2*diskio.Suspect + diskio.LookAfter
 				}
 				for { // a refusal may come before the end
-					f, err := s.in.next()
+					f, err := s.in.Next()
 					if err != nil {
 						break
 					}
-					if vs, _ := parseVerdicts(f.payload); slices.ContainsFunc(vs, func(v verdict) bool { return v.Code == verdictDurable }) {
+					if vs, _ := wire.ParseVerdicts(f.Payload); slices.ContainsFunc(vs, func(v wire.Verdict) bool { return v.Code == wire.VerdictDurable }) {
 						t.Error("a receipt for what hangs")
 					}
 				}
 				if took := time.Since(began); took > patience {
 					t.Errorf("the stream ended after %v, want %v", took, patience)
 				}
-				if err := <-s.over; !silent(err) && !strings.Contains(fmt.Sprint(err), "does not answer") {
+				if err := <-s.over; !diskio.IsSilent(err) && !strings.Contains(fmt.Sprint(err), "does not answer") {
 					t.Errorf("got %v", err)
 				}
 				again := n.stream(t, ctx)
 				again.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
 				again.wantReceipt()
-				if took := stop(); took > 2*suspect {
+				if took := stop(); took > 2*diskio.Suspect {
 					t.Errorf("stopped after %v", took)
 				}
 				close(thaw)
@@ -538,15 +431,15 @@ func TestDiskThatTurnsBadMidReceive(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0", "d1")
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
-		x := contentOf("x", 2*ChunkBytes)
-		o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", int64(len(x))}}}
-		s.send(appendFrame(nil, frameOpen, 1, o.append(nil)))
-		s.send(appendFrame(nil, frameData, 1, x[:ChunkBytes]))
+		x := contentOf("x", 2*wire.ChunkBytes)
+		o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: int64(len(x))}}}
+		s.send(wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil)))
+		s.send(wire.AppendFrame(nil, wire.FrameData, 1, x[:wire.ChunkBytes]))
 		synctest.Wait()
 		f.set(f.bad, n.more[0], true)
-		s.send(appendFrame(nil, frameData, 1, x[ChunkBytes:]))
+		s.send(wire.AppendFrame(nil, wire.FrameData, 1, x[wire.ChunkBytes:]))
 		s.wantRefusal(n.more[0] + " takes no blocks any more")
-		s.send(appendFrame(nil, frameAbort, 1, nil))
+		s.send(wire.AppendFrame(nil, wire.FrameAbort, 1, nil))
 		s.send(blockFrames(2, "cache/-/x", contentOf("x", 1000)))
 		s.wantReceipt()
 		f.set(f.full, n.more[1], true)
@@ -563,8 +456,8 @@ func TestDiskThatTurnsBadMidReceive(t *testing.T) {
 }
 
 func TestPlaceIsTakenFromTheDisks(t *testing.T) {
-	files := with(StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}, "c0", "c1")
-	n, f := onDisks(t, "b", []StoreConfig{files, with(sparkStore, "s0", "s1")}, "v")
+	files := with(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "c0", "c1")
+	n, f := onDisks(t, "b", []inventory.StoreConfig{files, with(sparkStore, "s0", "s1")}, "v")
 	c0, c1 := n.stores[0].Paths[0], n.stores[0].Paths[1]
 	f.give(c1, 1<<31)
 	for _, name := range []string{"x", "y", "z"} {
@@ -583,17 +476,17 @@ func TestPlaceIsTakenFromTheDisks(t *testing.T) {
 		t.Error("the older version is read")
 	}
 	name := "rdd_0_1" // where Spark puts a file is not ours to choose
-	root, _ := SparkPlace(name, 2)
+	root, _ := inventory.SparkPlace(name, 2)
 	f.full[n.stores[1].Paths[root]] = true
-	o := opening{ID: "spark/app-1-1/" + name, Kind: KindShuffle, Layout: LayoutSpark, Members: []memberSize{{name, 1000}}}
+	o := wire.Opening{ID: "spark/app-1-1/" + name, Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Members: []wire.MemberSize{{Name: name, Bytes: 1000}}}
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf(name, 1000))))
-	if r, err := n.vault.catalog.get(BlockID(o.ID)); err != nil || r.Segment == 0 {
+	if r, err := n.vault.catalog.get(inventory.BlockID(o.ID)); err != nil || r.Segment == 0 {
 		t.Errorf("%v, segment %d, want it in the vault", err, r.Segment)
 	}
 	f.full[n.stores[1].Paths[root]] = false
 	o.ID = "spark/app-1-2/" + name
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf(name, 1000))))
-	if r, err := n.vault.catalog.get(BlockID(o.ID)); err != nil || r.Segment != 0 {
+	if r, err := n.vault.catalog.get(inventory.BlockID(o.ID)); err != nil || r.Segment != 0 {
 		t.Errorf("%v, segment %d, want it in place", err, r.Segment)
 	}
 	f.wantNothingReserved(t)

@@ -1,6 +1,6 @@
-// Package migration is the only mover of bytes in Lifeboat. It knows what lies in the stores (the layouts and their
-// inventory), in which order it should leave (the plan), how it crosses to a peer (framed streams over mutual TLS), how
-// it lands there durably (the vault's segments, or the same place in the peer's store), and how it is read back.
+// Package migration is the only mover of bytes in Lifeboat: in which order blocks should leave (the plan), how they cross to a peer, how
+// they land there durably (the vault's segments, or the same place in the peer's store), and how they are read back. What lies in the
+// stores package inventory tells, what crosses is of package wire, and how to work on disks that may hang, of package diskio.
 //
 // A block is moved or it is named as lost with a reason; a receipt is sent only after what it speaks of is durable; the
 // sender's own copy is never touched. Memory does not grow with the number or the size of blocks: inventories are
@@ -12,23 +12,22 @@
 // Who may call what when: a Store and a Vault may be used from any goroutine. One Drain runs at a time. A Receiver's Run
 // runs once, and its vault outlives it.
 //
+// The packages below are a line, of which each uses only those before it: fields, diskio, inventory, wire.
+//
 // The files by subject, in an order to read them:
 //
-//	what a block is:      id, store, files, spark, spark_index, managers, subdirs, seat, kin; version, conflict
-//	what a node has:      renew, openat, walk, spread, places, scan, source; index_keep, index_look, index_file, index_scan, index_ahead
-//	what leaves first:    values, values_said, worth, wave, plan, rack, spool
-//	the wire:             frame, payload, conn, chunk
-//	a drain:              drain, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, inplace, lane, send, write, resume, window; watch
-//	  reads its blocks:   beneath, near, near_segment, fetch_ahead
-//	  in time:            pace, throttle, traffic, unsent
+//	what leaves first:    values_said, worth, wave, plan, rack, spool
+//	a drain:              drain, scan, source, version, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, inplace, lane, send, write, resume, window
+//	  reads its blocks:   near_segment, fetch_ahead
+//	  over connections:   conn, pace, throttle, traffic, unsent
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, account, adopt, leftover
-//	a receiver:           receive, inbound, unfinished, inbound_land, room, budget, allotment, known, glance, nowhere, outbox
+//	a receiver:           receive, inbound, unfinished, inbound_land, room, budget, allotment, known, conflict, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit
-//	what landed:          vault, vaultdir, segment, pieces, catalog, renumber, resident
+//	what landed:          vault, vaultdir, unmounted, segment, pieces, chunk, catalog, renumber, resident
 //	  becomes files:      unpack, unpack_group, unpack_read
-//	  is read back:       leisure, scrub, scrub_aside, scrub_read, again; remake, salvage
+//	  is read back:       scrub, scrub_aside, scrub_read, again; remake, salvage
 //	  goes again:         removal, aged, over, weights, reclaim, ghosts; forget, forget_tell, forgotten, look_back, catch_up
 //	readers:              read, read_own, read_patience, read_through, read_again, fetch, seek, ask_many
 //	the last resort:      fallback, fallback_record, fallback_content, fallback_when, fallback_send, fallback_read, fallback_forget
-//	sick disks:           disks, drain_disks, openroot, unmounted; wait
+//	sick disks:           drain_disks
 package migration

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Peer is another node that may take blocks.
@@ -38,14 +40,14 @@ type DrainConfig struct {
 	Pool     string
 	Incident string
 	Dir      string // of this incident: plan and manifest
-	Stores   []*Store
+	Stores   []*inventory.Store
 	Vault    *Vault
 	Told     *Appraisals // of the blocks; nil: nobody told anything
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.
-	Disks Disks
+	Disks diskio.Disks
 	// Index holds what the stores had before. Nil: there is none, and all of them is looked through.
-	Index *Index
+	Index *inventory.Index
 	// Only carries what lies below these directories, and nothing else: a disk of a node that is well otherwise. Empty: all.
 	Only []string
 	// Once does not wait for the stores to become quiet: another drain of the same directory follows.
@@ -77,19 +79,19 @@ type DrainConfig struct {
 	// Earlier are directories of drains of this node that were withdrawn: what they moved may have changed since.
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
-	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
+	Forget func(ctx context.Context, h Holder, id inventory.BlockID, tag string) error
 	// Where is the address at which a node is read that is no peer now: it was one of an earlier run, or blocks came from it. Empty: it
 	// is gone.
 	Where func(ctx context.Context, node string) (address string, err error)
 	// AtHome asks a node that blocks came from what it has of them. Nil: nobody is asked.
 	AtHome func(ctx context.Context, home Holder, about []Version) (AtHome, error)
 	// WhoElse has blocks of this node, besides it. It is there where this node was away, and has yet to catch up. Nil: nobody is asked.
-	WhoElse func(ctx context.Context, blocks []BlockID) (holders []Holder, sure bool, err error)
+	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []Holder, sure bool, err error)
 	// Namesake has whoever has some of these blocks look at what it has that was born here: another machine had this node's name before,
 	// and this one's accounts say nothing of what that one's blocks became. Nil: there was none.
-	Namesake func(ctx context.Context, blocks []BlockID) error
+	Namesake func(ctx context.Context, blocks []inventory.BlockID) error
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
-	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
+	ForgetElsewhere func(ctx context.Context, but string, id inventory.BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
 	Over Over
 	// Lapsed says what of that which earlier runs moved nobody has any more. Nil: all of it is there.
@@ -112,13 +114,13 @@ type DrainConfig struct {
 // Drain empties the node's stores into its peers. It is used once.
 type Drain struct {
 	cfg     DrainConfig
-	disks   Disks
-	stores  map[string]*Store
+	disks   diskio.Disks
+	stores  map[string]*inventory.Store
 	plan    *plan
 	ledger  *ledger
 	limit   throttle
-	sent    atomic.Int64 // bytes of blocks written to peers, receipted or not
-	tookAt  moment       // that a peer last took something
+	sent    atomic.Int64  // bytes of blocks written to peers, receipted or not
+	tookAt  diskio.Moment // that a peer last took something
 	traffic traffic
 
 	history   *history
@@ -134,7 +136,7 @@ type Drain struct {
 
 	mu       sync.Mutex
 	phase    Phase
-	found    Count
+	found    inventory.Count
 	earlier  int64 // bytes of these that earlier runs moved
 	peers    map[string]*peerState
 	fan      *fan
@@ -156,10 +158,10 @@ const (
 // Progress is a snapshot of a drain.
 type Progress struct {
 	Phase          Phase
-	Found          Count // blocks to carry that the scan has met so far
-	Moved          Count
-	Lost           Count
-	Skipped        Count
+	Found          inventory.Count // blocks to carry that the scan has met so far
+	Moved          inventory.Count
+	Lost           inventory.Count
+	Skipped        inventory.Count
 	BytesPerSecond int64
 	Peers          []PeerProgress
 }
@@ -167,24 +169,24 @@ type Progress struct {
 // PeerProgress is a peer's part.
 type PeerProgress struct {
 	Node    string
-	Moved   Count
+	Moved   inventory.Count
 	Trouble string // empty: well
 }
 
 // NewDrain prepares a drain in cfg.Dir. If an earlier run of the same drain left its account there, what it moved is not
 // sent again.
 func NewDrain(cfg DrainConfig) *Drain {
-	cfg.Only = cleaned(cfg.Only)
-	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
+	cfg.Only = diskio.Cleaned(cfg.Only)
+	cfg.Stores = inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log)
 	d := &Drain{
-		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: byName(cfg.Stores),
+		cfg: cfg, disks: diskio.OrWell(cfg.Disks), phase: PhaseScanning, stores: inventory.ByName(cfg.Stores),
 		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 		overAsked: make(chan struct{}),
 	}
 	for _, s := range cfg.Stores {
-		s.watch(cfg.Disks)
+		s.Watch(cfg.Disks)
 	}
-	cfg.Vault.watch(cfg.Disks)
+	cfg.Vault.Watch(cfg.Disks)
 	d.Limit(cfg.MaxBytesPerSecond)
 	history, earlier, err := recall(cfg.Dir, cfg.doubt())
 	if err != nil {
@@ -245,7 +247,7 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.seal()
-		asking, homing := beside(func() { d.checkClaims(work) }), beside(func() { d.askHomes(work) })
+		asking, homing := diskio.Beside(func() { d.checkClaims(work) }), diskio.Beside(func() { d.askHomes(work) })
 		d.scanUntilQuiet(work)
 		d.claims.seal()
 		<-asking
@@ -259,7 +261,7 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	late, cancel := linger(ctx, receiptGrace+time.Second)
 	defer cancel()
 	select {
-	case <-beside(working.Wait):
+	case <-diskio.Beside(working.Wait):
 	case <-late.Done():
 		d.cfg.Log.Error("the drain ends without those who do not answer: a disk or a connection hangs")
 		d.surrender()
@@ -277,7 +279,7 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	}
 	if !d.cfg.Once {
 		d.mu.Lock()
-		d.found = sum.Moved.plus(sum.Lost) // a block that changed was found as often
+		d.found = sum.Moved.Plus(sum.Lost) // a block that changed was found as often
 		d.mu.Unlock()
 	}
 	return sum, errors.Join(err, d.plan.close())
@@ -292,7 +294,7 @@ func (d *Drain) account(ctx context.Context) {
 	}
 	d.loseUnseen() // first: what of them waits in the plan is older
 	unread := d.plan.rest(func(e entry, barred string) {
-		if d.history.outdated(e.Block) || e.spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
+		if d.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
 			return
 		}
 		reason := why
@@ -361,7 +363,7 @@ func (d *Drain) lose(e entry, why string) {
 	if d.cfg.Once {
 		return // the next pass tries again
 	}
-	if e.spare {
+	if e.Spare {
 		d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Skipped, Reason: d.origin(&e.Block) + ", which it came from, has it: " + why})
 		return
 	}

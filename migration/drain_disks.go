@@ -10,12 +10,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // where returns the directories that a block lies in; nobody may change what it returns.
-func (d *Drain) where(b Block) (dirs []string) {
-	if len(b.Members) == 1 && b.Members[0].root != inVault { // as nearly all are
-		return d.stores[b.ID.Store()].Paths[b.Members[0].root:][:1:1]
+func (d *Drain) where(b inventory.Block) (dirs []string) {
+	if len(b.Members) == 1 && b.Members[0].Root != inventory.InVault { // as nearly all are
+		return d.stores[b.ID.Store()].Paths[b.Members[0].Root:][:1:1]
 	}
 	for i := range b.Members {
 		if dir := *d.dirOf(b, i); !slices.Contains(dirs, dir) {
@@ -26,20 +29,22 @@ func (d *Drain) where(b Block) (dirs []string) {
 }
 
 // concerns reports whether the drain is about a block.
-func (d *Drain) concerns(b Block) bool { return len(d.cfg.Only) == 0 || d.concernsAny(d.where(b)) }
+func (d *Drain) concerns(b inventory.Block) bool {
+	return len(d.cfg.Only) == 0 || d.concernsAny(d.where(b))
+}
 
 func (d *Drain) concernsAny(dirs []string) bool {
 	if len(d.cfg.Only) == 0 {
 		return true
 	}
 	return slices.ContainsFunc(dirs, func(dir string) bool {
-		return slices.ContainsFunc(d.cfg.Only, func(only string) bool { return below(dir, only) })
+		return slices.ContainsFunc(d.cfg.Only, func(only string) bool { return diskio.Below(dir, only) })
 	})
 }
 
 // oversee keeps what lies on a disk that does not answer from holding up the rest.
 func (d *Drain) oversee(ctx context.Context) {
-	tick := time.NewTicker(lookAfter)
+	tick := time.NewTicker(diskio.LookAfter)
 	defer tick.Stop()
 	for {
 		changed := d.disks.Changed()
@@ -62,7 +67,7 @@ func (d *Drain) look(now time.Time) {
 	}
 	for _, dir := range d.dirs() {
 		if !d.disks.Readable(dir) {
-			barred[dir] = (&silentError{dir}).Error()
+			barred[dir] = diskio.Silence(dir).Error()
 		}
 	}
 	d.mu.Lock()
@@ -70,13 +75,13 @@ func (d *Drain) look(now time.Time) {
 	d.mu.Unlock()
 	for _, l := range lanes {
 		dir, took, ok := l.busy(now)
-		if !ok || took < suspect || took < overdue && barred[dir] == "" {
+		if !ok || took < diskio.Suspect || took < diskio.Overdue && barred[dir] == "" {
 			continue
 		}
 		if barred[dir] == "" {
-			d.disks.Fault(dir, &silentError{dir})
+			d.disks.Fault(dir, diskio.Silence(dir))
 		}
-		barred[dir] = (&silentError{dir}).Error()
+		barred[dir] = diskio.Silence(dir).Error()
 		l.giveUp(dir)
 	}
 	d.plan.bar(barred)
@@ -124,19 +129,19 @@ func (d *Drain) dirs() []string {
 // scanPart reads a part of a store for as long as its disks answer. One that hangs is left behind with what it holds up: where there
 // are others, they are read once more without it, but for what was met already. It returns false if those hang, too: another look
 // may come to their end.
-func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) (ended bool) {
-	dirs := s.partDirs(part)
+func (d *Drain) scanPart(ctx context.Context, s *inventory.Store, part int, take func(inventory.Item, error) bool) (ended bool) {
+	dirs := s.PartDirs(part)
 	began := time.Now()
 	before := d.looks.before(dirs, began)
-	look := func(yield func(Item, error) bool) bool {
-		return d.askFor(ctx, dirs, yield) && s.layout.scan(ctx, s, part, before, yield)
+	look := func(yield func(inventory.Item, error) bool) bool {
+		return d.askFor(ctx, dirs, yield) && s.Shape.Scan(ctx, s, part, before, yield)
 	}
-	if index := d.index(ctx, s, part, before.since); index != nil {
-		defer index.close()
-		began = index.began
-		look = func(yield func(Item, error) bool) bool { return index.scan(ctx, yield) }
+	if index := d.index(ctx, s, part, before.Since); index != nil {
+		defer index.Close()
+		began = index.Began
+		look = func(yield func(inventory.Item, error) bool) bool { return index.Scan(ctx, yield) }
 	}
-	if len(dirs) > 1 && before.since.IsZero() { // later looks remember what they meet, as it is news
+	if len(dirs) > 1 && before.Since.IsZero() { // later looks remember what they meet, as it is news
 		take = d.takeOnce(began, take)
 	}
 	for tries := len(dirs); ; tries-- {
@@ -162,16 +167,16 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 
 // lookUnlessHung looks through directories, and leaves the look behind if it hangs. It returns those whose disks did not answer when it
 // came to them, whether they do in the end or not.
-func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yield func(Item, error) bool) bool, take func(Item, error) bool) (passed map[string]bool, whole, hung bool) {
+func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yield func(inventory.Item, error) bool) bool, take func(inventory.Item, error) bool) (passed map[string]bool, whole, hung bool) {
 	var beat atomic.Int64
 	var over atomic.Bool
 	without := map[string]bool{} // not what is returned: a look that was left behind may go on
 	ended := make(chan bool, 1)
 	go func() {
-		whole := look(func(it Item, err error) bool {
+		whole := look(func(it inventory.Item, err error) bool {
 			beat.Add(1)
-			if e, is := errors.AsType[*silentError](err); is {
-				without[e.dir] = true
+			if e, is := errors.AsType[*diskio.SilentError](err); is {
+				without[e.Dir] = true
 			}
 			return !over.Load() && take(it, err)
 		})
@@ -179,7 +184,7 @@ func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yie
 	}()
 	owes := func() bool { return slices.ContainsFunc(dirs, func(dir string) bool { return !d.disks.Readable(dir) }) }
 	barked := make(chan struct{})
-	defer watch(overdue, &beat, owes, func() { close(barked) })()
+	defer diskio.Watch(diskio.Overdue, &beat, owes, func() { close(barked) })()
 	select {
 	case whole = <-ended:
 		return without, whole, false
@@ -191,19 +196,19 @@ func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yie
 
 // takeOnce takes nothing twice that has not changed since the first look at it began, not even when a look that hangs goes on beside
 // the one that follows it. It remembers a word of each block, for as long as a store's disks are looked through for the first time.
-func (d *Drain) takeOnce(began time.Time, take func(Item, error) bool) func(Item, error) bool {
+func (d *Drain) takeOnce(began time.Time, take func(inventory.Item, error) bool) func(inventory.Item, error) bool {
 	var mu sync.Mutex
 	seed, taken := maphash.MakeSeed(), map[uint64]struct{}{}
-	again := func(id BlockID) bool {
+	again := func(id inventory.BlockID) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		n := len(taken)
 		taken[maphash.String(seed, string(id))] = struct{}{}
 		return len(taken) == n
 	}
-	return func(it Item, err error) bool {
-		if err == nil && it.ID != "" && again(it.ID) && d.looks.older(it.changed(), began) {
-			return take(Item{}, nil)
+	return func(it inventory.Item, err error) bool {
+		if err == nil && it.ID != "" && again(it.ID) && d.looks.older(it.Changed(), began) {
+			return take(inventory.Item{}, nil)
 		}
 		return take(it, err)
 	}
@@ -211,26 +216,26 @@ func (d *Drain) takeOnce(began time.Time, take func(Item, error) bool) func(Item
 
 // index is what takes the place of the first look at a part of a store, in a drain that carries everything; nil: nothing
 // does. The next look is then for what changed since the index was begun, as if the drain had begun there.
-func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) *indexScan {
+func (d *Drain) index(ctx context.Context, s *inventory.Store, part int, since time.Time) *inventory.IndexScan {
 	if !since.IsZero() || len(d.cfg.Only) > 0 {
 		return nil
 	}
-	index := d.cfg.Index.open(ctx, s, part)
+	index := d.cfg.Index.Open(ctx, s, part)
 	if index != nil {
-		index.past = past{places: d.looks.places, began: index.began}
-		d.looks.indexed(s.partDirs(part), index.began)
+		index.Past = inventory.Past{Places: d.looks.places, Began: index.Began}
+		d.looks.indexed(s.PartDirs(part), index.Began)
 	}
 	return index
 }
 
 // scanned notes which directories a scan has read since it began, and which it could not.
-func (d *Drain) scanned(s *Store, dirs []string, began time.Time, passed map[string]bool) {
+func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, passed map[string]bool) {
 	all := true
 	for _, dir := range dirs {
-		if !passed[dir] && d.disks.Readable(dir) && s.readable(dir) == nil {
+		if !passed[dir] && d.disks.Readable(dir) && s.Readable(dir) == nil {
 			d.looks.read([]string{dir}, began)
 		} else {
-			d.looks.missed(dir, (&silentError{dir}).Error())
+			d.looks.missed(dir, diskio.Silence(dir).Error())
 			all = false
 		}
 	}
@@ -242,9 +247,9 @@ func (d *Drain) scanned(s *Store, dirs []string, began time.Time, passed map[str
 }
 
 // abandoned notes a scan that hangs. What it has planned is not looked for again, what it had not met by then is lost.
-func (d *Drain) abandoned(s *Store, dirs []string, began time.Time) {
+func (d *Drain) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 	for _, dir := range dirs {
-		why := (&silentError{dir}).Error()
+		why := diskio.Silence(dir).Error()
 		if d.disks.Readable(dir) {
 			why = fmt.Sprintf("not all of it was read: another disk of store %s does not answer", s.Name)
 		}

@@ -8,19 +8,21 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // hanging is Spark's layout on disks of which one stops answering amid a look.
 type hanging struct {
-	sparkLayout
+	inventory.SparkLayout
 	looks atomic.Int32
 	hangs func(look, item int) bool
 	freed chan struct{}
 }
 
-func (l *hanging) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+func (l *hanging) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
 	look, item := int(l.looks.Add(1)), 0
-	return l.sparkLayout.scan(ctx, s, part, before, func(it Item, err error) bool {
+	return l.SparkLayout.Scan(ctx, s, part, before, func(it inventory.Item, err error) bool {
 		if item++; l.hangs(look, item) {
 			<-l.freed
 		}
@@ -30,7 +32,7 @@ func (l *hanging) scan(ctx context.Context, s *Store, part int, before past, yie
 
 // cachedOnTwo is a node with so many partitions of Spark's on each of two disks.
 func cachedOnTwo(t testing.TB, first, second int) (*node, *fakeDisks) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1")}, "v")
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1")}, "v")
 	for disk, count := range []int{first, second} {
 		for i := range count {
 			name := fmt.Sprintf("rdd_%d_%d", disk, i)
@@ -54,7 +56,7 @@ func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
 			}
 			return look == 1 && item == 8
 		}
-		n.stores[0].layout = l
+		n.stores[0].Shape = l
 		sum, entries := newTrip(t, n, b).run(within(t, time.Minute))
 		close(l.freed)
 		synctest.Wait()
@@ -83,7 +85,7 @@ func TestWhatALookThatHangsHasNotMetIsMetByTheNext(t *testing.T) {
 				}
 				return look > 1 && look < 2+hung && item == 1
 			}
-			n.stores[0].layout = l
+			n.stores[0].Shape = l
 			tr := newTrip(t, n, b)
 			tr.cfg.Peers = after(5*time.Second, tr.cfg.Peers) // till then there is no second look
 			time.AfterFunc(time.Second, func() {

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // cached makes a node with that many cached files of that size, and returns the contents by id.
@@ -72,7 +75,7 @@ func TestMapOutputWhoseDataIsDeleted(t *testing.T) {
 			a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
 			manager := filepath.Join(a.dir, "d0/blockmgr-x")
 			files := writeMapOutput(t, []string{manager}, 1, 2, 1000)
-			_, sub := SparkPlace("shuffle_1_2_0.data", 1)
+			_, sub := inventory.SparkPlace("shuffle_1_2_0.data", 1)
 			data := filepath.Join(manager, sub, "shuffle_1_2_0.data")
 			tr := newTrip(t, a, b)
 			tr.cfg.Connections, tr.cfg.Peers = 1, after(3*time.Second, tr.cfg.Peers)
@@ -246,7 +249,7 @@ func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
 		tr := newTrip(t, a, b)
 		tr.cfg.Peers = after(3*time.Second, tr.cfg.Peers)
 		time.AfterFunc(time.Second, func() {
-			_, sub := SparkPlace("shuffle_1_2_0.checksum.ADLER32", 1)
+			_, sub := inventory.SparkPlace("shuffle_1_2_0.checksum.ADLER32", 1)
 			if err := os.Remove(filepath.Join(a.dir, "d0/blockmgr-x", sub, "shuffle_1_2_0.checksum.ADLER32")); err != nil {
 				t.Error(err)
 			}
@@ -265,12 +268,12 @@ func TestDrainSendsAChangedFileWholeInItsNewVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 		p := filepath.Join(a.dir, "cache", "x")
-		write(t, p, contentOf("old", 8*ChunkBytes))
+		write(t, p, contentOf("old", 8*wire.ChunkBytes))
 		var once atomic.Bool
 		b.mangle = func(conn net.Conn) net.Conn {
 			return &hooked{Conn: conn, afterRead: func(total int64) {
-				if total > 2*ChunkBytes && once.CompareAndSwap(false, true) {
-					if err := os.WriteFile(p, contentOf("new", 8*ChunkBytes), 0o644); err != nil {
+				if total > 2*wire.ChunkBytes && once.CompareAndSwap(false, true) {
+					if err := os.WriteFile(p, contentOf("new", 8*wire.ChunkBytes), 0o644); err != nil {
 						t.Error(err)
 					}
 				}
@@ -280,7 +283,7 @@ func TestDrainSendsAChangedFileWholeInItsNewVersion(t *testing.T) {
 		if !once.Load() {
 			t.Fatal("the file did not change while it was being sent")
 		}
-		wantThere(t, map[string][]byte{"cache/-/x": contentOf("new", 8*ChunkBytes)}, entries, b)
+		wantThere(t, map[string][]byte{"cache/-/x": contentOf("new", 8*wire.ChunkBytes)}, entries, b)
 		if held := b.landedBlocks(); len(held) != 1 {
 			t.Errorf("%d copies landed, want the new one alone", len(held))
 		}
@@ -292,9 +295,9 @@ func TestDrainGivesUpAFileThatKeepsChanging(t *testing.T) {
 		a, want := cached(t, 5, 100)
 		b := newNode(t, "b")
 		p := filepath.Join(a.dir, "cache", "log")
-		write(t, p, contentOf("log", 4*ChunkBytes))
+		write(t, p, contentOf("log", 4*wire.ChunkBytes))
 		var size atomic.Int64
-		size.Store(4 * ChunkBytes)
+		size.Store(4 * wire.ChunkBytes)
 		b.mangle = func(conn net.Conn) net.Conn {
 			return &hooked{Conn: conn, afterRead: func(total int64) {
 				if err := os.Truncate(p, size.Add(1)); err != nil {
@@ -444,7 +447,7 @@ func TestDeadlineBeforeTheScanStillNamesTheBlocks(t *testing.T) {
 // A cap so low that the limiter refuses to wait until after the deadline.
 func TestDrainUnderALowCapEndsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _ := cached(t, 10, 4*ChunkBytes)
+		a, _ := cached(t, 10, 4*wire.ChunkBytes)
 		tr := newTrip(t, a, newNode(t, "b"))
 		tr.cfg.MaxBytesPerSecond = 1000
 		if sum, _ := tr.run(within(t, 10*time.Second)); sum.Total().Blocks != 10 || sum.Lost.Blocks == 0 {
@@ -456,7 +459,7 @@ func TestDrainUnderALowCapEndsInOrder(t *testing.T) {
 // A cap that was set far too low by mistake is lifted for those who wait for it, too: each waits for minutes.
 func TestCapThatIsLiftedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _ := cached(t, 10, 4*ChunkBytes)
+		a, _ := cached(t, 10, 4*wire.ChunkBytes)
 		tr := newTrip(t, a, newNode(t, "b"))
 		tr.cfg.MaxBytesPerSecond = 100
 		began := time.Now()

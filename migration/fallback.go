@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"regexp"
 	"strconv"
@@ -55,7 +56,7 @@ const (
 // Peer is the name of a fallback in accounts and tables. No node can have it: their names have no colon.
 func (f *Fallback) Peer() string { return fallbackPeer + f.Name }
 
-func recordName(id BlockID) string {
+func recordName(id inventory.BlockID) string {
 	h := sha256.Sum256([]byte(id))
 	x := hex.EncodeToString(h[:])
 	return fallbackRecords + x[:2] + "/" + x[2:] + ".json"
@@ -68,7 +69,7 @@ func (r fallbackRecord) memberNames() []string {
 		if r.Place == FallbackSpark {
 			names[i] = sparkFallbackName(r.ID.Scope(), m.Name)
 		} else {
-			names[i] = fallbackBlocks + r.Origin + "/" + string(r.ID.sibling(m.Name))
+			names[i] = fallbackBlocks + r.Origin + "/" + string(r.ID.Sibling(m.Name))
 		}
 	}
 	return names
@@ -77,7 +78,7 @@ func (r fallbackRecord) memberNames() []string {
 // sparkFallbackName is where Spark's FallbackStorage keeps a file of an application's shuffle (from 3.2 on):
 // APPLICATION/SHUFFLE/HASH/NAME, HASH being JavaUtils.nonNegativeHash of the name, in decimal.
 func sparkFallbackName(app, name string) string {
-	return app + "/" + shuffleOf(name) + "/" + strconv.Itoa(int(javaHash(name))) + "/" + name
+	return app + "/" + shuffleOf(name) + "/" + strconv.Itoa(int(inventory.JavaHash(name))) + "/" + name
 }
 
 // sparkFirstFallbackName is where Spark 3.1 kept it.
@@ -88,8 +89,8 @@ func shuffleOf(name string) string { return strings.SplitN(name, "_", 3)[1] }
 
 // place says which layout a block goes by. Spark keeps map outputs in its fallback storage and nothing else, and by the
 // application's id, which not every directory of a block manager tells.
-func (f *Fallback) place(b Block) string {
-	if f.Layout == FallbackSpark && b.Layout == LayoutSpark && mapOutput.MatchString(b.ID.Name()) && applicationDir.MatchString(b.ID.Scope()) {
+func (f *Fallback) place(b inventory.Block) string {
+	if f.Layout == FallbackSpark && b.Layout == inventory.LayoutSpark && inventory.MapOutput.MatchString(b.ID.Name()) && inventory.ApplicationDir.MatchString(b.ID.Scope()) {
 		return FallbackSpark
 	}
 	return FallbackBlocks

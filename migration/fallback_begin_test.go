@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // begins drains into a fallback and says how long it took until something was there.
@@ -59,17 +61,17 @@ func TestFallbackBeginsWhenEveryPeerHasDeclined(t *testing.T) {
 
 // A peer that answers nothing, or that it is stopping, may be one that restarts: it has its time, though others are full.
 func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
-	refusing := func(no refuse) func(net.Conn) {
+	refusing := func(no wire.Refuse) func(net.Conn) {
 		return func(conn net.Conn) {
 			defer conn.Close()
-			newFrameReader(conn, ChunkBytes).next()
-			conn.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
+			wire.NewReader(conn, wire.ChunkBytes).Next()
+			conn.Write(wire.AppendFrame(nil, wire.FrameRefuse, 0, no.Append(nil)))
 		}
 	}
 	for name, as := range map[string]func(net.Conn){
 		"does not answer": func(conn net.Conn) { conn.Close() },
-		"is stopping":     refusing(refuse{Reason: "the agent is stopping", RetryMillis: 100}),
-		"is busy":         refusing(refuse{Reason: "busy", RetryMillis: 100}),
+		"is stopping":     refusing(wire.Refuse{Reason: "the agent is stopping", RetryMillis: 100}),
+		"is busy":         refusing(wire.Refuse{Reason: "busy", RetryMillis: 100}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -147,9 +149,9 @@ func TestPeerThatIsGoneBeforeItWasAskedIsNotWaitedFor(t *testing.T) {
 		for _, p := range all {
 			tr.fakes[p.Node] = func(conn net.Conn) { // takes a while to say no
 				defer conn.Close()
-				newFrameReader(conn, ChunkBytes).next()
+				wire.NewReader(conn, wire.ChunkBytes).Next()
 				time.Sleep(time.Second)
-				conn.Write(appendFrame(nil, frameRefuse, 0, refuse{Reason: "it leaves too", RetryMillis: 1000, Stays: true}.append(nil)))
+				conn.Write(wire.AppendFrame(nil, wire.FrameRefuse, 0, wire.Refuse{Reason: "it leaves too", RetryMillis: 1000, Stays: true}.Append(nil)))
 			}
 		}
 		began := time.Now()

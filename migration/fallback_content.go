@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -27,7 +29,7 @@ type memberContent struct {
 }
 
 func (u *upload) content(i int, pass func(n int) error) *memberContent {
-	return &memberContent{u: u, i: i, pass: pass, dir: u.d.where(Block{ID: u.e.ID, Members: u.e.Members[i : i+1]})[0]}
+	return &memberContent{u: u, i: i, pass: pass, dir: u.d.where(inventory.Block{ID: u.e.ID, Members: u.e.Members[i : i+1]})[0]}
 }
 
 // pass waits until the cap on the drain lets so many bytes through.
@@ -57,9 +59,9 @@ func (c *memberContent) Read(p []byte) (int, error) {
 func (c *memberContent) next() error {
 	m, d := c.u.e.Members[c.i], c.u.d
 	began := time.Now()
-	c.u.work.begin(&c.dir)
+	c.u.work.Begin(&c.dir)
 	defer func() {
-		c.u.work.end()
+		c.u.work.End()
 		c.took += time.Since(began)
 	}()
 	if c.f == nil {
@@ -67,11 +69,11 @@ func (c *memberContent) next() error {
 		if err != nil {
 			return d.local(c.dir, err)
 		}
-		c.f, c.buf = f, make([]byte, min(m.Bytes, ChunkBytes))
+		c.f, c.buf = f, make([]byte, min(m.Bytes, wire.ChunkBytes))
 	}
-	left := min(m.Bytes-c.read, ChunkBytes)
+	left := min(m.Bytes-c.read, wire.ChunkBytes)
 	if left == 0 {
-		if err := d.same(c.u.e.Block, stillSame(c.f, m)); err != nil {
+		if err := d.same(c.u.e.Block, inventory.StillSame(c.f, m)); err != nil {
 			return &localError{err}
 		}
 		return io.EOF
@@ -79,11 +81,11 @@ func (c *memberContent) next() error {
 	chunk := c.buf[:left]
 	if _, err := io.ReadFull(c.f, chunk); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errChanged
+			err = inventory.ErrChanged
 		}
 		return d.local(c.dir, err)
 	}
-	c.sums = binary.BigEndian.AppendUint32(c.sums, crc32.Checksum(chunk, castagnoli))
+	c.sums = binary.BigEndian.AppendUint32(c.sums, crc32.Checksum(chunk, wire.Castagnoli))
 	c.read += left
 	c.ready = chunk
 	return nil

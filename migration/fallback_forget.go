@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"io/fs"
 )
 
@@ -14,12 +16,12 @@ import (
 var errForgotten = errors.New("what is there is out of date")
 
 // forget is what Fetcher.Forget is for a holder.
-func (f *Fallback) forget(ctx context.Context, id BlockID, node, tag string) error {
+func (f *Fallback) forget(ctx context.Context, id inventory.BlockID, node, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	r, err := f.record(ctx, id)
 	switch {
-	case errors.Is(err, errForgotten), errors.Is(err, errCorrupt): // nobody reads it
+	case errors.Is(err, errForgotten), errors.Is(err, wire.ErrCorrupt): // nobody reads it
 		return fs.ErrNotExist
 	case err != nil:
 		return fmt.Errorf("have %s forget %s: %w", f.Peer(), id, err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // spilt is a node that stays after all, of which a drain put ten files into a fallback.
@@ -30,7 +32,7 @@ func spilt(t *testing.T) (s *stayed, store *larder) {
 // statusAway is what a reader is told while the node that a file was born on does not answer, or nobody ever knew of it.
 func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	t.Helper()
-	rd := &Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) {
+	rd := &Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 		return Location{}, err
 	}}}
 	w := httptest.NewRecorder()

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -12,7 +14,7 @@ import (
 )
 
 // serveFallback is a reader's last hope: no node served the block, because of why.
-func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id BlockID, why error) {
+func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id inventory.BlockID, why error) {
 	f := rd.Fallback
 	if f == nil {
 		refuseRead(w, id, why)
@@ -31,8 +33,8 @@ func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id Blo
 		members.serve(w)
 	case missing(err):
 		refuseRead(w, id, why)
-	case errors.Is(err, errCorrupt), errors.Is(err, errForgotten):
-		if errors.Is(err, errCorrupt) {
+	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, errForgotten):
+		if errors.Is(err, wire.ErrCorrupt) {
 			rd.Log.Error("a block in the fallback is corrupt and is not served", "block", id, "peer", f.Peer(), "err", err)
 		}
 		if errors.Is(why, errNeverKnown) {
@@ -46,8 +48,8 @@ func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id Blo
 
 // open finds a block, or a file of one. What has a record is verified by it; what Spark put there itself has none, and
 // nothing vouches for its bytes but the storage.
-func (f *Fallback) open(ctx context.Context, id BlockID) (*content, error) {
-	for _, base := range id.onRecord() {
+func (f *Fallback) open(ctx context.Context, id inventory.BlockID) (*content, error) {
+	for _, base := range id.OnRecord() {
 		r, err := f.record(ctx, base)
 		if missing(err) {
 			continue
@@ -57,17 +59,17 @@ func (f *Fallback) open(ctx context.Context, id BlockID) (*content, error) {
 		}
 		return f.openRecorded(ctx, id, r)
 	}
-	if f.Layout == FallbackSpark && applicationDir.MatchString(id.Scope()) && mapOutput.MatchString(id.Block().Name()) {
+	if f.Layout == FallbackSpark && inventory.ApplicationDir.MatchString(id.Scope()) && inventory.MapOutput.MatchString(id.Block().Name()) {
 		return f.openSparks(ctx, id)
 	}
 	return nil, fs.ErrNotExist
 }
 
-func (f *Fallback) openRecorded(ctx context.Context, id BlockID, r fallbackRecord) (*content, error) {
+func (f *Fallback) openRecorded(ctx context.Context, id inventory.BlockID, r fallbackRecord) (*content, error) {
 	if id == r.ID && len(r.Members) > 1 {
 		e := &membersError{}
 		for _, m := range r.Members {
-			e.add(id.sibling(m.Name), m.Bytes)
+			e.add(id.Sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
@@ -84,7 +86,7 @@ func (f *Fallback) openRecorded(ctx context.Context, id BlockID, r fallbackRecor
 
 // openSparks opens what Spark's own fallback storage put there, as it does since 3.2 or as it did in 3.1. It writes the
 // index before the data and renames nothing, so a map output counts only when the two agree.
-func (f *Fallback) openSparks(ctx context.Context, id BlockID) (*content, error) {
+func (f *Fallback) openSparks(ctx context.Context, id inventory.BlockID) (*content, error) {
 	base := id.Block().Name()
 	for _, where := range []func(app, name string) string{sparkFallbackName, sparkFirstFallbackName} {
 		index, data := base+".index", base+".data"
@@ -98,7 +100,7 @@ func (f *Fallback) openSparks(ctx context.Context, id BlockID) (*content, error)
 		get := func(from int64, into []byte) (int, error) {
 			return f.Objects.Get(ctx, where(id.Scope(), index), from, into)
 		}
-		end, err := readIndex(&fallbackReader{name: index, bytes: bytes, get: get}, bytes)
+		end, err := inventory.ReadIndex(&fallbackReader{name: index, bytes: bytes, get: get}, bytes)
 		if err != nil {
 			return nil, fs.ErrNotExist // half written
 		}
@@ -114,7 +116,7 @@ func (f *Fallback) openSparks(ctx context.Context, id BlockID) (*content, error)
 			if name == data && bytes != end {
 				return nil, fs.ErrNotExist
 			}
-			e.add(id.sibling(name), bytes)
+			e.add(id.Sibling(name), bytes)
 			if name == id.Name() {
 				get := func(from int64, into []byte) (int, error) {
 					return f.Objects.Get(ctx, where(id.Scope(), name), from, into)
@@ -161,14 +163,14 @@ func (r *fallbackReader) Read(p []byte) (int, error) {
 }
 
 func (r *fallbackReader) fill() error {
-	first := r.pos / ChunkBytes
-	if first*ChunkBytes == r.at+int64(len(r.buf)) && r.ahead > 0 {
+	first := r.pos / wire.ChunkBytes
+	if first*wire.ChunkBytes == r.at+int64(len(r.buf)) && r.ahead > 0 {
 		r.ahead = min(2*r.ahead, mostAhead)
 	} else {
 		r.ahead = 1
 	}
-	at := first * ChunkBytes
-	size := min(r.ahead*ChunkBytes, r.bytes-at)
+	at := first * wire.ChunkBytes
+	size := min(r.ahead*wire.ChunkBytes, r.bytes-at)
 	if int64(cap(r.buf)) < size {
 		r.buf = make([]byte, size)
 	}
@@ -179,12 +181,12 @@ func (r *fallbackReader) fill() error {
 		return err
 	}
 	if int64(n) < size {
-		return fmt.Errorf("%s is shorter than it was: %w", r.name, errCorrupt)
+		return fmt.Errorf("%s is shorter than it was: %w", r.name, wire.ErrCorrupt)
 	}
-	for i := int64(0); r.sums != nil && i*ChunkBytes < size; i++ {
-		chunk := buf[i*ChunkBytes : min((i+1)*ChunkBytes, size)]
-		if crc32.Checksum(chunk, castagnoli) != binary.BigEndian.Uint32(r.sums[(first+i)*4:]) {
-			return fmt.Errorf("%s at byte %d: %w", r.name, at+i*ChunkBytes, errCorrupt)
+	for i := int64(0); r.sums != nil && i*wire.ChunkBytes < size; i++ {
+		chunk := buf[i*wire.ChunkBytes : min((i+1)*wire.ChunkBytes, size)]
+		if crc32.Checksum(chunk, wire.Castagnoli) != binary.BigEndian.Uint32(r.sums[(first+i)*4:]) {
+			return fmt.Errorf("%s at byte %d: %w", r.name, at+i*wire.ChunkBytes, wire.ErrCorrupt)
 		}
 	}
 	r.buf = buf

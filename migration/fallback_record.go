@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"io"
 	"time"
 )
@@ -15,14 +17,14 @@ import (
 // fallbackRecord says what a block in a fallback is made of. Its sum is over all that it says of the bytes, so a record that
 // was changed by accident is known as such, and the bytes are known by their record.
 type fallbackRecord struct {
-	ID       BlockID          `json:"id"`
-	Kind     string           `json:"kind"`
-	Layout   string           `json:"layout"` // of its store
-	Place    string           `json:"place"`  // the fallback's layout that it lies by
-	Origin   string           `json:"origin"` // the node that it was born on
-	Modified time.Time        `json:"modified"`
-	Sum      string           `json:"sum"` // as everywhere in the fleet, hexadecimal
-	Members  []fallbackMember `json:"members"`
+	ID       inventory.BlockID `json:"id"`
+	Kind     string            `json:"kind"`
+	Layout   string            `json:"layout"` // of its store
+	Place    string            `json:"place"`  // the fallback's layout that it lies by
+	Origin   string            `json:"origin"` // the node that it was born on
+	Modified time.Time         `json:"modified"`
+	Sum      string            `json:"sum"` // as everywhere in the fleet, hexadecimal
+	Members  []fallbackMember  `json:"members"`
 	// Forgotten says that what lies there is out of date: its node has had it forgotten. Earlier versions take that for a broken record.
 	Forgotten bool `json:"forgotten,omitempty"`
 }
@@ -38,52 +40,52 @@ const maxFallbackRecord = 32 << 20
 
 // sum is the block's name by its content, as the receivers of a stream compute it.
 func (r fallbackRecord) sum() string {
-	s := newSummer()
+	s := wire.NewSummer()
 	for _, m := range r.Members {
-		s.member(m.Bytes)
+		s.Member(m.Bytes)
 		for c := m.Chunks; len(c) >= 4; c = c[4:] {
-			s.chunk(binary.BigEndian.Uint32(c))
+			s.Chunk(binary.BigEndian.Uint32(c))
 		}
 	}
-	sum := s.sum()
+	sum := s.Total()
 	return hex.EncodeToString(sum[:])
 }
 
-func parseFallbackRecord(id BlockID, b []byte) (r fallbackRecord, err error) {
+func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err error) {
 	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("its record is not readable: %w: %w", err, errCorrupt)
+		return r, fmt.Errorf("its record is not readable: %w: %w", err, wire.ErrCorrupt)
 	}
 	if r.ID != id {
-		return r, fmt.Errorf("its record is that of %q: %w", r.ID, errCorrupt)
+		return r, fmt.Errorf("its record is that of %q: %w", r.ID, wire.ErrCorrupt)
 	}
 	if r.Forgotten {
 		return r, errForgotten
 	}
-	if len(r.Members) == 0 || len(r.Members) > maxMembers || r.Place != FallbackBlocks && r.Place != FallbackSpark {
-		return r, fmt.Errorf("its record has %d files placed as %q: %w", len(r.Members), r.Place, errCorrupt)
+	if len(r.Members) == 0 || len(r.Members) > wire.MaxMembers || r.Place != FallbackBlocks && r.Place != FallbackSpark {
+		return r, fmt.Errorf("its record has %d files placed as %q: %w", len(r.Members), r.Place, wire.ErrCorrupt)
 	}
 	for _, m := range r.Members {
-		if _, err := ParseBlockID(string(id.sibling(m.Name))); err != nil {
-			return r, fmt.Errorf("its record names a file %w: %w", err, errCorrupt)
+		if _, err := inventory.ParseBlockID(string(id.Sibling(m.Name))); err != nil {
+			return r, fmt.Errorf("its record names a file %w: %w", err, wire.ErrCorrupt)
 		}
 		if m.Bytes < 0 || int64(len(m.Chunks)) != 4*chunks(m.Bytes) {
-			return r, fmt.Errorf("its record has %d bytes of checksums for %d bytes: %w", len(m.Chunks), m.Bytes, errCorrupt)
+			return r, fmt.Errorf("its record has %d bytes of checksums for %d bytes: %w", len(m.Chunks), m.Bytes, wire.ErrCorrupt)
 		}
-		if r.Place == FallbackSpark && !mapOutputFile.MatchString(m.Name) {
-			return r, fmt.Errorf("its record places %q as a shuffle file: %w", m.Name, errCorrupt)
+		if r.Place == FallbackSpark && !inventory.MapOutputFile.MatchString(m.Name) {
+			return r, fmt.Errorf("its record places %q as a shuffle file: %w", m.Name, wire.ErrCorrupt)
 		}
 	}
-	if r.Place == FallbackSpark && !applicationDir.MatchString(id.Scope()) {
-		return r, fmt.Errorf("its record places it in an application %q: %w", id.Scope(), errCorrupt)
+	if r.Place == FallbackSpark && !inventory.ApplicationDir.MatchString(id.Scope()) {
+		return r, fmt.Errorf("its record places it in an application %q: %w", id.Scope(), wire.ErrCorrupt)
 	}
-	if _, err := ParseBlockID("x/" + r.Origin + "/x"); err != nil || r.sum() != r.Sum {
-		return r, fmt.Errorf("its record contradicts itself: %w", errCorrupt)
+	if _, err := inventory.ParseBlockID("x/" + r.Origin + "/x"); err != nil || r.sum() != r.Sum {
+		return r, fmt.Errorf("its record contradicts itself: %w", wire.ErrCorrupt)
 	}
 	return r, nil
 }
 
 // record reads a block's record. fs.ErrNotExist when there is none, errForgotten when nobody is to read what was there.
-func (f *Fallback) record(ctx context.Context, id BlockID) (fallbackRecord, error) {
+func (f *Fallback) record(ctx context.Context, id inventory.BlockID) (fallbackRecord, error) {
 	var all []byte
 	for size := 64 << 10; ; size *= 4 {
 		more := make([]byte, size)
@@ -95,7 +97,7 @@ func (f *Fallback) record(ctx context.Context, id BlockID) (fallbackRecord, erro
 		case err != nil:
 			return fallbackRecord{}, err
 		case len(all) > maxFallbackRecord:
-			return fallbackRecord{}, fmt.Errorf("its record is larger than %d bytes: %w", maxFallbackRecord, errCorrupt)
+			return fallbackRecord{}, fmt.Errorf("its record is larger than %d bytes: %w", maxFallbackRecord, wire.ErrCorrupt)
 		}
 	}
 }

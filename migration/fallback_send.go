@@ -9,6 +9,10 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // fallback is what a drain knows of its fallback.
@@ -56,7 +60,7 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 			}
 		}
 		if pause > 0 {
-			sleep(ctx, pause)
+			diskio.Sleep(ctx, pause)
 		}
 	}
 	return false
@@ -149,9 +153,9 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		defer d.leave(u)
 		err := u.save(working)
 		if local, is := errors.AsType[*localError](err); is {
-			u.work.begin(&d.where(e.Block)[0])
+			u.work.Begin(&d.where(e.Block)[0])
 			r := d.judge(e, local.err)
-			u.work.end()
+			u.work.End()
 			verdict = &r
 		}
 		done <- err
@@ -160,7 +164,7 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 	select {
 	case err = <-done:
 	case <-u.stuck: // what hangs ends with its disk
-		u.returnInflight(ctx, &silentError{u.hung})
+		u.returnInflight(ctx, diskio.Silence(u.hung))
 		return 0
 	}
 	switch {
@@ -207,8 +211,8 @@ func (d *Drain) cutOff(after time.Duration) string {
 // upload is one block on its way to the fallback.
 type upload struct {
 	d    *Drain
-	work work  // on this node's disks
-	sent int64 // bytes that were not there already
+	work diskio.Work // on this node's disks
+	sent int64       // bytes that were not there already
 
 	stuck  chan struct{}
 	hung   string
@@ -219,7 +223,7 @@ type upload struct {
 	holds bool
 }
 
-func (u *upload) busy(now time.Time) (string, time.Duration, bool) { return u.work.on(now) }
+func (u *upload) busy(now time.Time) (string, time.Duration, bool) { return u.work.On(now) }
 
 func (u *upload) giveUp(dir string) {
 	u.gaveUp.Do(func() {
@@ -251,7 +255,7 @@ const staleThere = 12 * time.Hour
 // stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
 func (u *upload) save(ctx context.Context) error {
 	d, f := u.d, u.d.fallback
-	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.modified().UTC()}
+	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
 	if ours.Origin == "" {
 		ours.Origin = d.cfg.Node
 	}
@@ -281,7 +285,7 @@ func (u *upload) save(ctx context.Context) error {
 			}
 		}
 	case fresh:
-	case errors.Is(err, errCorrupt), errors.Is(err, errForgotten): // it keeps nobody's block: ours is better
+	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, errForgotten): // it keeps nobody's block: ours is better
 	default:
 		return err
 	}
@@ -330,7 +334,7 @@ func (u *upload) send(ctx context.Context, r fallbackRecord) ([]fallbackMember, 
 	names := r.memberNames()
 	for _, last := range []bool{false, true} {
 		for i, m := range u.e.Members {
-			if (sparkLayout{}).last(m.Name) != last {
+			if (inventory.SparkLayout{}).Last(m.Name) != last {
 				continue
 			}
 			c := u.content(i, func(n int) error { return u.pass(ctx, n) })

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // larder is storage outside of the fleet in memory, with a clock that a bubble knows.
@@ -130,7 +133,7 @@ func (s *larder) as(layout string) *Fallback {
 // fromFallback reads a block as a reader at a node that never had it.
 func fromFallback(t testing.TB, f *Fallback, id string) []byte {
 	t.Helper()
-	c, err := f.open(t.Context(), BlockID(id))
+	c, err := f.open(t.Context(), inventory.BlockID(id))
 	if err != nil {
 		t.Fatalf("open %s: %v", id, err)
 	}
@@ -145,7 +148,7 @@ func wantInFallback(t testing.TB, f *Fallback, want map[string][]byte, entries [
 	t.Helper()
 	moved := outcome(t, entries, Moved)
 	for id, content := range want {
-		if e := moved[string(BlockID(id).Block())]; e.Peer != "fallback:spill" {
+		if e := moved[string(inventory.BlockID(id).Block())]; e.Peer != "fallback:spill" {
 			t.Errorf("%s: got %+v, want it moved to fallback:spill", id, e)
 			continue
 		}
@@ -158,9 +161,9 @@ func wantInFallback(t testing.TB, f *Fallback, want map[string][]byte, entries [
 func TestDrainWithoutPeersGoesToTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 50, 100)
-		write(t, filepath.Join(a.dir, "cache", "large"), contentOf("large", 5*ChunkBytes+3))
+		write(t, filepath.Join(a.dir, "cache", "large"), contentOf("large", 5*wire.ChunkBytes+3))
 		write(t, filepath.Join(a.dir, "cache", "empty"), nil)
-		want["cache/-/large"], want["cache/-/empty"] = contentOf("large", 5*ChunkBytes+3), []byte{}
+		want["cache/-/large"], want["cache/-/empty"] = contentOf("large", 5*wire.ChunkBytes+3), []byte{}
 		s := newLarder()
 		tr := newTrip(t, a)
 		tr.cfg.Fallback = s.as(FallbackBlocks)
@@ -249,12 +252,12 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 					defer conn.Close()
 					fr := granted(conn)
 					for {
-						f, err := fr.next()
+						f, err := fr.Next()
 						if err != nil {
 							return
 						}
-						if f.typ == frameClose && answers {
-							conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, []verdict{{f.transfer, verdictFailed, "its disk refuses"}})))
+						if f.Type == wire.FrameClose && answers {
+							conn.Write(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, []wire.Verdict{{Transfer: f.Transfer, Code: wire.VerdictFailed, Reason: "its disk refuses"}})))
 						}
 					}
 				}}
@@ -283,7 +286,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if got := javaHash("polygenelubricants"); got != 0 { // String.hashCode is MIN_VALUE
+	if got := inventory.JavaHash("polygenelubricants"); got != 0 { // String.hashCode is MIN_VALUE
 		t.Errorf("the hash without a positive twin: got %d, want 0", got)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +299,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 				want["spark/"+app+"/"+name] = content
 			}
 		}
-		dir, sub := SparkPlace("rdd_5_25", 2)
+		dir, sub := inventory.SparkPlace("rdd_5_25", 2)
 		write(t, filepath.Join(managers[dir], sub, "rdd_5_25"), contentOf("rdd", 500))
 		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 10))
 		s := newLarder()
@@ -308,13 +311,13 @@ func TestSparkFallbackLayout(t *testing.T) {
 		wantInFallback(t, tr.cfg.Fallback, want, entries)
 		puts := s.putNames()
 		for id, content := range want {
-			name := BlockID(id).Name()
-			at := fmt.Sprintf("%s/7/%d/%s", app, javaHash(name), name)
+			name := inventory.BlockID(id).Name()
+			at := fmt.Sprintf("%s/7/%d/%s", app, inventory.JavaHash(name), name)
 			if !bytes.Equal(s.things[at], content) {
 				t.Errorf("%s is not what Spark would have written", at)
 			}
 			if data, ok := strings.CutSuffix(name, ".index"); ok {
-				dataAt := fmt.Sprintf("%s/7/%d/%s", app, javaHash(data+".data"), data+".data")
+				dataAt := fmt.Sprintf("%s/7/%d/%s", app, inventory.JavaHash(data+".data"), data+".data")
 				if slices.Index(puts, dataAt) > slices.Index(puts, at) {
 					t.Errorf("%s became visible before its data", at)
 				}
@@ -458,13 +461,13 @@ func TestFallbackThatRecoversTakesAll(t *testing.T) {
 }
 
 func TestFallbackServesNoFlippedBit(t *testing.T) {
-	a, _ := cached(t, 1, 3*ChunkBytes)
+	a, _ := cached(t, 1, 3*wire.ChunkBytes)
 	s := newLarder()
 	tr := newTrip(t, a)
 	tr.cfg.Fallback = s.as(FallbackBlocks)
 	tr.run(t.Context())
 	const id = "cache/-/f-0000"
-	want := contentOf("f-0000", 3*ChunkBytes)
+	want := contentOf("f-0000", 3*wire.ChunkBytes)
 	rd := &Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Log: slog.New(slog.DiscardHandler)}
 	status, body, header := get(t, rd, id, "bytes=300000-300099")
 	if status != http.StatusPartialContent || !bytes.Equal(body, want[300000:300100]) || header.Get("Lifeboat-Node") != "fallback:spill" {
@@ -507,10 +510,10 @@ func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 	tr := newTrip(t, a)
 	tr.cfg.Fallback = s.as(FallbackBlocks)
 	tr.run(t.Context())
-	for why, locate := range map[string]func(context.Context, BlockID, bool) (Location, error){
-		"lost":    func(context.Context, BlockID, bool) (Location, error) { return Location{Lost: true}, nil },
-		"unknown": func(context.Context, BlockID, bool) (Location, error) { return Location{}, nil },
-		"away": func(context.Context, BlockID, bool) (Location, error) {
+	for why, locate := range map[string]func(context.Context, inventory.BlockID, bool) (Location, error){
+		"lost":    func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{Lost: true}, nil },
+		"unknown": func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{}, nil },
+		"away": func(context.Context, inventory.BlockID, bool) (Location, error) {
 			return Location{}, errors.New("no coordinator")
 		},
 	} {

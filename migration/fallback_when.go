@@ -16,14 +16,14 @@ const (
 	lookAtPeers = 100 * time.Millisecond
 )
 
-func (d *Drain) peerTook(now time.Time) { d.tookAt.note(now) }
+func (d *Drain) peerTook(now time.Time) { d.tookAt.Note(now) }
 
 // peersTake reports whether a peer takes blocks as far as is known, or else may soon. One that has not failed has as long to prove it as
 // any lane has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
 // something. When each has said itself that it takes nothing, there is nobody to wait for.
 func (d *Drain) peersTake() (taken, hoped bool) {
 	now := time.Now()
-	quiet := d.tookAt.ago(now)
+	quiet := d.tookAt.Ago(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	declined := d.cfg.Missed == nil || !d.cfg.Missed()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"net"
 	"net/http"
@@ -56,9 +57,9 @@ const (
 // Fetcher reads blocks from the nodes that have them.
 type Fetcher struct {
 	// Locate asks the coordinator; past: who has the block was asked in vain, and who else may have it is to be named too.
-	Locate func(ctx context.Context, id BlockID, past bool) (Location, error)
+	Locate func(ctx context.Context, id inventory.BlockID, past bool) (Location, error)
 	// LocateMore names those of the candidates that come behind one (Location.Next), and behind whom there are more yet.
-	LocateMore func(ctx context.Context, id BlockID, after string) (some []Holder, next string, err error)
+	LocateMore func(ctx context.Context, id inventory.BlockID, after string) (some []Holder, next string, err error)
 	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
 	Dial func(ctx context.Context, h Holder) (net.Conn, error)
 
@@ -120,7 +121,7 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 
 // resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself. It also
 // says whether everybody was asked who may have it.
-func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, all bool, err error) {
+func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", errUnreachable, err)
@@ -162,7 +163,7 @@ type lostError struct{ why string }
 func (e *lostError) Error() string { return errLost.Error() }
 func (e *lostError) Unwrap() error { return errLost }
 
-func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([]Holder, error) {
+func (f *Fetcher) probe(ctx context.Context, id inventory.BlockID, candidates []Holder) ([]Holder, error) {
 	probing, enough := context.WithCancel(ctx)
 	defer enough()
 	var mu sync.Mutex
@@ -201,13 +202,13 @@ func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([
 	return nil, fmt.Errorf("locate %s: %w", id, errNeverKnown)
 }
 
-func blockURL(h Holder, id BlockID) string {
+func blockURL(h Holder, id inventory.BlockID) string {
 	u := url.URL{Scheme: "https", Host: h.Address, Path: "/blocks/" + string(id)}
 	return u.String()
 }
 
 // ask asks one holder. The header's Range and conditions are passed on. The caller closes the body.
-func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, header http.Header, hop string) (*http.Response, error) {
+func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id inventory.BlockID, header http.Header, hop string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), method, blockURL(h, id), nil)
 	if err != nil {
 		return nil, err
@@ -226,7 +227,7 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, 
 }
 
 // open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304, 412 or 416.
-func (f *Fetcher) open(ctx context.Context, method string, id BlockID, header http.Header) (*http.Response, Holder, error) {
+func (f *Fetcher) open(ctx context.Context, method string, id inventory.BlockID, header http.Header) (*http.Response, Holder, error) {
 	holders, all, err := f.resolve(ctx, id)
 	if err != nil {
 		return nil, Holder{}, err
@@ -247,7 +248,7 @@ func (f *Fetcher) open(ctx context.Context, method string, id BlockID, header ht
 	return f.openAny(ctx, method, id, header, others)
 }
 
-func (f *Fetcher) openAny(ctx context.Context, method string, id BlockID, header http.Header, holders []Holder) (*http.Response, Holder, error) {
+func (f *Fetcher) openAny(ctx context.Context, method string, id inventory.BlockID, header http.Header, holders []Holder) (*http.Response, Holder, error) {
 	var faults []error
 	for _, h := range holders {
 		resp, err := f.ask(ctx, h, method, id, header, hopFirst)

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -124,17 +127,17 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t, "a", with(filesStore, "cache"))
 			s := n.stores[0]
-			l := &lane{d: &Drain{stores: map[string]*Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
+			l := &lane{d: &Drain{stores: map[string]*inventory.Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
 			var files, gone []string
 			for i := range 100 {
 				path := fmt.Sprintf("d/f-%02d", i)
 				files = append(files, filepath.Join(s.Paths[0], path))
 				plainFile(t, files[i], contentOf(path, 4<<10))
-				m, err := s.member(0, path, path)
+				b, err := s.Find(inventory.BlockID("cache/-/" + path))
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.next = append(l.next, entry{Block: Block{ID: BlockID("cache/-/" + path), Members: []Member{m}}})
+				l.next = append(l.next, entry{Block: b})
 			}
 			for i, f := range files {
 				if c.gone(i) {
@@ -146,7 +149,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 			var asked []int
 			for i := range whole {
 				if f := files[i]; inMemory(t, f) == 0 {
-					each(t, []string{f}, func(f *os.File) { fetch(int(f.Fd()), 0, 4<<10) }) // as whoever reads it does
+					each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as whoever reads it does
 					before := inMemory(t, gone...)
 					l.next = whole[i+1:]
 					l.fetchAhead()
@@ -192,27 +195,27 @@ func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
 	want := contentOf("large", int(size))
 	file := filepath.Join(n.dir, "cache/large")
 	plainFile(t, file, want)
-	m, err := s.member(0, "large", "large")
+	m, err := s.Member(0, "large", "large")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, cached := range []int64{0, 8 << 10, ChunkBytes + 4<<10, size} {
+	for _, cached := range []int64{0, 8 << 10, wire.ChunkBytes + 4<<10, size} {
 		if cached < size {
 			evict(t, cached, file)
 		}
 		missed := 0
-		reader := near{missed: func() { missed++ }}
-		f, err := s.openBeneath(m)
+		reader := inventory.FileReader{Missed: func() { missed++ }}
+		f, err := s.OpenBeneath(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := make([]byte, size)
-		for at := int64(0); at < size; at += ChunkBytes {
-			if err := reader.fill(f, got[at:at+ChunkBytes]); err != nil {
+		for at := int64(0); at < size; at += wire.ChunkBytes {
+			if err := reader.Fill(f, got[at:at+wire.ChunkBytes]); err != nil {
 				t.Fatal(err)
 			}
-			if ahead := min(at+ChunkBytes+fetchWindow, size); missed > 0 && inMemory(t, file) < ahead {
-				t.Errorf("%d bytes were in memory: when %d are read, %d have been asked for, want %d", cached, at+ChunkBytes, inMemory(t, file), ahead)
+			if ahead := min(at+wire.ChunkBytes+diskio.Window, size); missed > 0 && inMemory(t, file) < ahead {
+				t.Errorf("%d bytes were in memory: when %d are read, %d have been asked for, want %d", cached, at+wire.ChunkBytes, inMemory(t, file), ahead)
 			}
 		}
 		f.Close()
@@ -239,7 +242,7 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 	if err != nil || len(segments) != 1 {
 		t.Fatalf("segments %q, %v, want one", segments, err)
 	}
-	for _, ahead := range []int64{0, fetchWindow} {
+	for _, ahead := range []int64{0, diskio.Window} {
 		var has int64
 		for tries := 0; tries < 10 && (tries == 0 || has < ahead); tries++ { // where memory is short, the kernel may decline to read ahead
 			evict(t, 0, segments...)
@@ -254,7 +257,7 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 			f.Close()
 			has = inMemory(t, segments...)
 		}
-		if (has >= fetchWindow) != (ahead > 0) {
+		if (has >= diskio.Window) != (ahead > 0) {
 			t.Errorf("%d bytes ahead were to be fetched, and %d are in memory", ahead, has)
 		}
 	}

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // slowly is a reader that takes its time over each part of an answer.
@@ -29,7 +32,7 @@ func (w slowly) Write(p []byte) (int, error) {
 // A holder may stop without a word, as a machine does that is frozen or cut off. Before its first byte another is asked; after
 // that the reader sees the answer break off. Readers may be as slow as they like.
 func TestHolderThatStandsStillIsLeft(t *testing.T) {
-	x := contentOf("x", 3*ChunkBytes)
+	x := contentOf("x", 3*wire.ChunkBytes)
 	serves := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(x)))
 		w.Write(x)
@@ -56,7 +59,7 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 		{"before the header", stops(-1), true, 0, 200, len(x), firstByte},
 		{"before the first byte", stops(0), true, 0, 200, len(x), firstByte},
 		{"before the first byte, the only one", stops(0), false, 0, 503, 0, firstByte},
-		{"in the middle", stops(ChunkBytes), true, 0, -1, ChunkBytes, holderStall},
+		{"in the middle", stops(wire.ChunkBytes), true, 0, -1, wire.ChunkBytes, holderStall},
 		{"not it, but the reader", serves, false, 2 * holderStall, 200, len(x), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -66,7 +69,7 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 				if c.next {
 					f.nodes["next"], at = serves, holders("first", "next")
 				}
-				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 					return Location{Holders: at}, nil
 				}}
 				defer fetch.Close()
@@ -104,7 +107,7 @@ func TestAllAreAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{nodes: map[string]http.Handler{"source": http.NotFoundHandler()}}
 		located := 0
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 			located++
 			return Location{Holders: holders("away"), Candidates: holders("away", "source")}, nil
 		}}
@@ -141,7 +144,7 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 						f.nodes[name] = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 					}
 				}
-				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 					return Location{Candidates: holders(all...)}, nil
 				}}
 				defer fetch.Close()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A fleet of nodes that is being taken away, on a fluid model of its network: a stream's rate is its fair share of the
@@ -168,13 +170,13 @@ func (f *simFleet) leave(n *simNode, after time.Duration) {
 	}
 }
 
-func (f *simFleet) block(i int, value time.Duration) Block {
+func (f *simFleet) block(i int, value time.Duration) inventory.Block {
 	name := fmt.Sprint(i)
-	m := Member{Name: name, Bytes: f.size[i]}
+	m := inventory.Member{Name: name, Bytes: f.size[i]}
 	if f.at[i] != nil {
-		m.root, m.ctim = inVault, f.since[i].UnixNano()
+		m.Root, m.ChangeTime = inventory.InVault, f.since[i].UnixNano()
 	}
-	return Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{m}, value: value}
+	return inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{m}, Value: value}
 }
 
 func simNumber(e entry) (i int) {

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A copy at a peer is out of date when its block changed after it had moved and went to another peer, and when its owner
@@ -78,14 +81,14 @@ func (d *Drain) withdraw(ctx context.Context) {
 	late, cancel := linger(ctx, lastForgetting)
 	defer cancel()
 	late, end := context.WithTimeout(late, mostForgetting)
-	ended := beside(func() {
+	ended := diskio.Beside(func() {
 		defer end()
 		d.tellAll(late)
 	})
 	<-late.Done()
 	select {
 	case <-ended:
-	case <-time.After(suspect):
+	case <-time.After(diskio.Suspect):
 		d.missed.Store(true) // it may write yet to where lines are now
 	}
 }
@@ -133,7 +136,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 
 // askNamesakes has peers look at what they have from another machine of this node's name: it may be what blocks were that have moved now.
 func (d *Drain) askNamesakes(ctx context.Context) error {
-	var ids []BlockID
+	var ids []inventory.BlockID
 	var all error
 	ask := func() {
 		if len(ids) > 0 {
@@ -145,7 +148,7 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return errors.Join(all, err)
 		}
-		if ids = append(ids, BlockID(e.ID)); len(ids) == askedAbout {
+		if ids = append(ids, inventory.BlockID(e.ID)); len(ids) == askedAbout {
 			ask()
 		}
 	}
@@ -156,7 +159,7 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 // ForgetRest tells peers of copies that are out of date of which the drain of cfg, which is over, could not tell them: they were away,
 // and may be back with them. It returns who is away still, and an error when there was no time for all, or not all can be known.
 func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
-	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
+	d := &Drain{cfg: cfg, stores: inventory.ByName(cfg.Stores)}
 	d.recallPeers() // no coordinator need be there
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	told, err := unlessHung(ctx, func() (bool, error) {
@@ -191,7 +194,7 @@ type stale struct {
 }
 
 // copies yields what this drain has moved and has changed since, or, of the stores that cleared names, what was deleted.
-func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.Seq[stale] {
+func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		n := 0
 		for line, err := range ledgerLines(ledgerPath(w.d.cfg.Dir, Moved)) {
@@ -224,7 +227,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 // past yields what lines say that were struck out when an earlier run ended: their peers were not there to be told, or had the same
 // version as whoever took their place. It is what has changed, or, of the stores that cleared names, what was deleted. current says of a
 // line whether that is what the block is now, as far as that is known.
-func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, current func(Entry) bool) iter.Seq[stale] {
+func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool, current func(Entry) bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		for line, err := range allLines(ledgerPath(w.d.cfg.Dir, Moved)) {
 			if err != nil {
@@ -257,14 +260,14 @@ const (
 func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		anywhere := func(string) bool { return true }
-		var cleared map[*Store]bool
+		var cleared map[*inventory.Store]bool
 		if is&deleted != 0 {
 			if cleared = w.clearances(dir, anywhere); cleared == nil && is == deleted {
 				return
 			}
 		}
 		for s, most := range cleared {
-			cleared[s] = most || s.hollow()
+			cleared[s] = most || isHollow(s)
 		}
 		for line, err := range allLines(ledgerPath(dir, Moved)) {
 			if err != nil {
@@ -289,9 +292,9 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 // becameAnother reports whether there is another version here than the line says was moved. A map output that comes home has one time
 // for all of its files, the newest of what they had.
 func (d *Drain) becameAnother(e Entry) bool {
-	now, err := d.findAgain(BlockID(e.ID))
+	now, err := d.findAgain(inventory.BlockID(e.ID))
 	v, known := e.version()
-	return err == nil && known && now.version() != v && now.tag() != e.tag()
+	return err == nil && known && blockVersion(now) != v && blockTag(now) != e.tag()
 }
 
 // superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still
@@ -306,34 +309,34 @@ func (w *withdrawal) superseded(e Entry, is lastLine) bool {
 // clearances has the stores that moved files were deleted from, and whether most of them were; nil: there is none. An
 // engine that cleans up as it ends deletes most of its files, and does not say by it that its blocks are of no use: what
 // peers have of them stays.
-func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
-	count := func(of func(s *Store, id BlockID) bool) map[*Store]int {
-		n := map[*Store]int{}
+func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*inventory.Store]bool) {
+	count := func(of func(s *inventory.Store, id inventory.BlockID) bool) map[*inventory.Store]int {
+		n := map[*inventory.Store]int{}
 		for e, err := range readLedger(ledgerPath(dir, Moved)) {
 			if err != nil || !w.goesOn() {
 				return nil
 			}
 			// What landed is another node's, or came back: it was no file of this store when it was moved.
-			s := w.d.stores[BlockID(e.ID).Store()]
-			if s != nil && e.Outcome != voided && of(s, BlockID(e.ID)) && !w.landed(e.ID) {
+			s := w.d.stores[inventory.BlockID(e.ID).Store()]
+			if s != nil && e.Outcome != voided && of(s, inventory.BlockID(e.ID)) && !w.landed(e.ID) {
 				n[s]++
 			}
 		}
 		return n
 	}
-	deleted := count(func(s *Store, id BlockID) bool { return maybe(string(id)) && s.deleted(id) })
+	deleted := count(func(s *inventory.Store, id inventory.BlockID) bool { return maybe(string(id)) && wasDeleted(s, id) })
 	if len(deleted) == 0 {
 		return nil
 	}
-	moved := count(func(s *Store, _ BlockID) bool { return deleted[s] > 0 })
+	moved := count(func(s *inventory.Store, _ inventory.BlockID) bool { return deleted[s] > 0 })
 	if moved == nil {
 		return nil
 	}
-	cleared = map[*Store]bool{}
+	cleared = map[*inventory.Store]bool{}
 	for s, n := range deleted {
 		if cleared[s] = 2*n > moved[s]; !cleared[s] {
-			s.cleared.Delete(dir)
-		} else if _, said := s.cleared.LoadOrStore(dir, true); !said {
+			s.Cleared.Delete(dir)
+		} else if _, said := s.Cleared.LoadOrStore(dir, true); !said {
 			w.d.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
 		}
 	}
@@ -341,21 +344,21 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 }
 
 // deleted reports whether a block is to be forgotten because its file is no more.
-func (w *withdrawal) deleted(id string, cleared map[*Store]bool, maybe func(id string) bool) bool {
-	s := w.d.stores[BlockID(id).Store()]
+func (w *withdrawal) deleted(id string, cleared map[*inventory.Store]bool, maybe func(id string) bool) bool {
+	s := w.d.stores[inventory.BlockID(id).Store()]
 	most, some := cleared[s]
-	return some && !most && maybe(id) && s.deleted(BlockID(id)) && !w.landed(id)
+	return some && !most && maybe(id) && wasDeleted(s, inventory.BlockID(id)) && !w.landed(id)
 }
 
 // landed reports whether the vault has a block, or may have it.
 func (w *withdrawal) landed(id string) bool {
-	_, err := w.d.cfg.Vault.find(BlockID(id))
+	_, err := w.d.cfg.Vault.find(inventory.BlockID(id))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// hollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.
-func (s *Store) hollow() bool {
-	return slices.ContainsFunc(s.roots, func(r *os.Root) bool {
+// isHollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.
+func isHollow(s *inventory.Store) bool {
+	return slices.ContainsFunc(s.Roots, func(r *os.Root) bool {
 		f, err := r.Open(".")
 		if err != nil {
 			return true
@@ -366,16 +369,16 @@ func (s *Store) hollow() bool {
 	})
 }
 
-// deleted reports whether a cache's file was removed out of a directory that is still there. Shuffle files go when the app is
+// wasDeleted reports whether a cache's file was removed out of a directory that is still there. Shuffle files go when the app is
 // done or its executor ends, which does not mean that nobody reads them.
-func (s *Store) deleted(id BlockID) bool {
-	if s.Kind != KindCache || s.Layout != LayoutFiles {
+func wasDeleted(s *inventory.Store, id inventory.BlockID) bool {
+	if s.Kind != inventory.KindCache || s.Layout != inventory.LayoutFiles {
 		return false
 	}
 	if _, err := s.Find(id); !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	for _, r := range s.roots {
+	for _, r := range s.Roots {
 		if info, err := r.Stat(path.Dir(id.Name())); err == nil && info.IsDir() {
 			return true
 		}

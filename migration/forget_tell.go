@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -51,11 +52,11 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	switch f := d.cfg.Fallback; {
 	case over:
 	case f != nil && c.Peer == f.Peer():
-		err = f.forget(ctx, BlockID(c.ID), d.cfg.Node, c.tag())
+		err = f.forget(ctx, inventory.BlockID(c.ID), d.cfg.Node, c.tag())
 	default:
 		var h Holder
 		if h, err = w.holder(ctx, c.Peer); err == nil {
-			err = d.cfg.Forget(ctx, h, BlockID(c.ID), c.tag())
+			err = d.cfg.Forget(ctx, h, inventory.BlockID(c.ID), c.tag())
 		}
 	}
 	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten))
@@ -104,7 +105,7 @@ func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	case w.unlocated.Load():
 		return errUnlocated
 	}
-	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, BlockID(c.ID), c.tag())
+	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, inventory.BlockID(c.ID), c.tag())
 	if errors.Is(err, errUnlocated) {
 		w.unlocated.Store(true)
 	}

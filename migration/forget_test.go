@@ -18,10 +18,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // asks has a node's receiver answer DELETE for a block, as the agent lets a node ask.
-func (n *node) asks(id BlockID, by, tag string) int {
+func (n *node) asks(id inventory.BlockID, by, tag string) int {
 	w, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/blocks/"+string(id), nil)
 	if tag != "" {
 		req.Header.Set("If-Match", tag)
@@ -33,7 +35,7 @@ func (n *node) asks(id BlockID, by, tag string) int {
 // A version of a block is forgotten at the word of the node that it was born on, however it came and wherever it rests.
 func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		placed := with(StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}, "cache")
+		placed := with(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "cache")
 		a := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "d0"))
 		b, c := newNode(t, "b", placed, with(sparkStore, "d0", "d1")), newNode(t, "c")
 		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 5000))
@@ -42,9 +44,9 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 		b.drain(t, within(t, time.Minute), c)
 		for _, n := range []*node{b, c} {
 			for _, e := range entries {
-				id, other := BlockID(e.ID), strings.Replace(e.tag(), "-", "-1", 1)
+				id, other := inventory.BlockID(e.ID), strings.Replace(e.tag(), "-", "-1", 1)
 				for _, ask := range []struct {
-					id      BlockID
+					id      inventory.BlockID
 					by, tag string
 					status  int
 				}{
@@ -86,7 +88,7 @@ func (tr *trip) forgetful(others ...*node) {
 // What changed between two passes of a drain and went to another peer is forgotten where it was, and so is what was deleted.
 // What went to the same peer again replaces what was there.
 func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
-	for _, land := range []string{LandVault, LandPlace} {
+	for _, land := range []string{inventory.LandVault, inventory.LandPlace} {
 		t.Run(land, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				landing := filesStore
@@ -108,7 +110,7 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 				sum, entries := tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b, c)
 				for _, id := range []string{"cache/-/f-0000", "cache/-/f-0001"} {
-					if b.reader().has(BlockID(id)) {
+					if b.reader().has(inventory.BlockID(id)) {
 						t.Errorf("b still serves %s", id)
 					}
 				}
@@ -143,7 +145,7 @@ func TestPeersKeepWhatAnEngineCleansUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				shuffle := StoreConfig{Name: "shuffle", Kind: KindShuffle, Layout: LayoutFiles, Land: LandVault}
+				shuffle := inventory.StoreConfig{Name: "shuffle", Kind: inventory.KindShuffle, Layout: inventory.LayoutFiles, Land: inventory.LandVault}
 				a, b := newNode(t, "a", with(filesStore, "cache"), with(shuffle, "shuffle")), newNode(t, "b")
 				for i := range 10 {
 					write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), contentOf("f", 1000))
@@ -191,7 +193,10 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 		}
 		write(t, filepath.Join(a.dir, "cache/f-0002"), []byte("newer"))
 		tr = newTrip(t, a, c)
-		tr.cfg.Forget = func(ctx context.Context, _ Holder, _ BlockID, _ string) error { <-ctx.Done(); return ctx.Err() }
+		tr.cfg.Forget = func(ctx context.Context, _ Holder, _ inventory.BlockID, _ string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		began := time.Now()
 		tr.run(within(t, time.Minute))
 		if took := time.Since(began); took > 10*time.Second {
@@ -258,7 +263,7 @@ func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
 		sum, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, c)
 		slices.Sort(b.gone)
-		if sum.Skipped.Blocks != 0 || !slices.Equal(b.gone, []BlockID{"cache/-/f-0000", "cache/-/f-0001"}) || len(c.gone) != 0 {
+		if sum.Skipped.Blocks != 0 || !slices.Equal(b.gone, []inventory.BlockID{"cache/-/f-0000", "cache/-/f-0001"}) || len(c.gone) != 0 {
 			t.Errorf("got %+v, b forgot %v, c %v", sum, b.gone, c.gone)
 		}
 	})
@@ -291,8 +296,8 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 			d := &Drain{cfg: DrainConfig{
 				Log:             slog.New(slog.DiscardHandler),
 				Where:           func(context.Context, string) (string, error) { return c.at, nil },
-				Forget:          func(context.Context, Holder, BlockID, string) error { calls += "p"; return c.first },
-				ForgetElsewhere: func(context.Context, string, BlockID, string) error { calls += "h"; return c.heirs },
+				Forget:          func(context.Context, Holder, inventory.BlockID, string) error { calls += "p"; return c.first },
+				ForgetElsewhere: func(context.Context, string, inventory.BlockID, string) error { calls += "h"; return c.heirs },
 			}}
 			w := newWithdrawal(d, nil)
 			for _, id := range []string{"cache/-/x", "cache/-/y"} {
@@ -308,33 +313,36 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 
 // finds counts the files that are looked for.
 type finds struct {
-	layout
+	inventory.Layout
 	n *int
 }
 
-func (f finds) find(s *Store, id BlockID, at func(*string)) (Block, error) {
+func (f finds) Find(s *inventory.Store, id inventory.BlockID, at func(*string)) (inventory.Block, error) {
 	*f.n++
-	return f.layout.find(s, id, at)
+	return f.Layout.Find(s, id, at)
 }
 
 // A peer is gone that took all. While it is, no file is looked at for its sake, and it is told when it is back.
 func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	_, a, _ := drained(t)
 	next := newTrip(t, a, newNode(t, "c"))
-	next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+	next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 	next.run(t.Context())
 	write(t, filepath.Join(a.dir, "cache", "f-1"), []byte("newer"))
-	looked, at, told := 0, "", []BlockID{}
-	a.stores[0].layout = finds{a.stores[0].layout, &looked}
+	looked, at, told := 0, "", []inventory.BlockID{}
+	a.stores[0].Shape = finds{a.stores[0].Shape, &looked}
 	next.cfg.Where = func(context.Context, string) (string, error) { return at, nil }
-	next.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error { told = append(told, id); return nil }
+	next.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
+		told = append(told, id)
+		return nil
+	}
 	away, err := ForgetRest(t.Context(), next.cfg)
 	if err != nil || !slices.Equal(away, []string{"b"}) || looked > 0 || len(told) > 0 {
 		t.Errorf("while it is gone: got %v, %v, looked at %d files, told it of %v", away, err, looked, told)
 	}
 	at = "b:1"
 	away, err = ForgetRest(t.Context(), next.cfg)
-	if err != nil || len(away) > 0 || looked != 4 || !slices.Equal(told, []BlockID{"cache/-/f-1"}) {
+	if err != nil || len(away) > 0 || looked != 4 || !slices.Equal(told, []inventory.BlockID{"cache/-/f-1"}) {
 		t.Errorf("once it is back: got %v, %v, looked at %d files, told it of %v", away, err, looked, told)
 	}
 }
@@ -346,7 +354,7 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 		a, _ := cached(t, blocks, 500)
 		newTrip(t, a, newNode(t, "b")).run(within(t, time.Minute))
 		next := newTrip(t, a, newNode(t, "c"))
-		next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+		next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 		next.run(within(t, time.Minute))
 		for i := range blocks {
 			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), []byte("newer"))
@@ -357,7 +365,7 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 			return n
 		}
 		next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
-		next.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error {
+		next.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
 			time.Sleep(time.Second)
 			told.Store(id, true)
 			return nil
@@ -378,18 +386,18 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 func TestPeersAreToldWhatToForgetWithoutACoordinator(t *testing.T) {
 	_, a, _ := drained(t)
 	next := newTrip(t, a, newNode(t, "c"))
-	next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+	next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 	next.run(t.Context())
 	write(t, filepath.Join(a.dir, "cache", "f-1"), []byte("newer"))
-	told := []BlockID{}
+	told := []inventory.BlockID{}
 	next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
 	next.cfg.Where = func(context.Context, string) (string, error) { return "", errors.New("no coordinator answers") }
-	next.cfg.Forget = func(_ context.Context, h Holder, id BlockID, _ string) error {
-		told = append(told, BlockID(h.Address)+" "+id)
+	next.cfg.Forget = func(_ context.Context, h Holder, id inventory.BlockID, _ string) error {
+		told = append(told, inventory.BlockID(h.Address)+" "+id)
 		return nil
 	}
 	away, err := ForgetRest(t.Context(), next.cfg)
-	if err != nil || len(away) > 0 || !slices.Equal(told, []BlockID{"b:1 cache/-/f-1"}) {
+	if err != nil || len(away) > 0 || !slices.Equal(told, []inventory.BlockID{"b:1 cache/-/f-1"}) {
 		t.Errorf("got %v, %v, and told %v", away, err, told)
 	}
 }

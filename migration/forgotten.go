@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"io/fs"
 	"net/http"
@@ -27,7 +28,7 @@ var (
 )
 
 // forget removes a version of a block that landed here, at the word of the node that it was born on.
-func (r *Receiver) forget(node string, id BlockID, tag string) error {
+func (r *Receiver) forget(node string, id inventory.BlockID, tag string) error {
 	rec, err := r.cfg.Vault.catalog.get(id)
 	switch {
 	case err != nil:
@@ -46,7 +47,7 @@ func (r *Receiver) forget(node string, id BlockID, tag string) error {
 
 // ServeForget answers DELETE /blocks/{id} from a node.
 func (r *Receiver) ServeForget(w http.ResponseWriter, req *http.Request, node string) {
-	id, err := ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))
+	id, err := inventory.ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))
 	tag := req.Header.Get("If-Match")
 	if err == nil && tag == "" {
 		err = errors.New("no If-Match: a version is forgotten, not a block")
@@ -75,7 +76,7 @@ const forgetTimeout = 2 * time.Second
 
 // Forget has a holder forget a version of a block that was born here. fs.ErrNotExist says that it has none, errNotForgotten
 // that it keeps what it has.
-func (f *Fetcher) Forget(ctx context.Context, h Holder, id BlockID, tag string) error {
+func (f *Fetcher) Forget(ctx context.Context, h Holder, id inventory.BlockID, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	return f.forgetAt(ctx, h, id, tag)
@@ -83,7 +84,7 @@ func (f *Fetcher) Forget(ctx context.Context, h Holder, id BlockID, tag string) 
 
 // ForgetElsewhere has all holders but one forget a version of a block that was born here: that one may have handed it on. What
 // another has of the block that is not that version stays.
-func (f *Fetcher) ForgetElsewhere(ctx context.Context, but string, id BlockID, tag string) error {
+func (f *Fetcher) ForgetElsewhere(ctx context.Context, but string, id inventory.BlockID, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	at, err := f.Locate(ctx, id, false)
@@ -105,7 +106,7 @@ func (f *Fetcher) ForgetElsewhere(ctx context.Context, but string, id BlockID, t
 // errUnlocated says that the coordinator does not tell who has a block.
 var errUnlocated = errors.New("nobody says who has it")
 
-func (f *Fetcher) forgetAt(ctx context.Context, h Holder, id BlockID, tag string) error {
+func (f *Fetcher) forgetAt(ctx context.Context, h Holder, id inventory.BlockID, tag string) error {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodDelete, blockURL(h, id), nil)
 	if err != nil {
 		return err

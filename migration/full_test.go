@@ -8,6 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What was promised room on a disk that then becomes full is kept: neither what waits for its sync nor what is still coming
@@ -20,10 +24,10 @@ func TestFullDiskKeepsWhatHasItsRoom(t *testing.T) {
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
 		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
-		rest := s.begin(blockFrames(2, "cache/-/y", contentOf("y", 2*ChunkBytes)))
+		rest := s.begin(blockFrames(2, "cache/-/y", contentOf("y", 2*wire.ChunkBytes)))
 		time.Sleep(gather)
 		f.set(f.full, n.more[0], true)
-		time.Sleep(2 * lookAfter)
+		time.Sleep(2 * diskio.LookAfter)
 		s.send(rest)
 		close(synced)
 		s.wantReceipt()
@@ -68,20 +72,20 @@ func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 			frames = append(frames, blockFrames(i+1, id(i+1), contentOf(id(i+1), 10_000))...)
 		}
 		s.send(frames)
-		for codes := map[uint32]verdictCode{}; len(codes) < 8; {
-			frame, err := s.in.next()
+		for codes := map[uint32]wire.VerdictCode{}; len(codes) < 8; {
+			frame, err := s.in.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
-			vs, err := parseVerdicts(frame.payload)
+			vs, err := wire.ParseVerdicts(frame.Payload)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, v := range vs {
 				codes[v.Transfer] = v.Code
-				want := verdictFull
+				want := wire.VerdictFull
 				if v.Transfer <= 4 {
-					want = verdictDurable
+					want = wire.VerdictDurable
 				}
 				if v.Code != want {
 					t.Errorf("block %d: verdict %d %q, want %d", v.Transfer, v.Code, v.Reason, want)
@@ -103,12 +107,12 @@ func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 // A block whose receipt was lost comes again, and finds the disks full, of itself perhaps: it needs no room, and nothing else
 // gets in with it.
 func TestFullDiskKnowsWhatIsThere(t *testing.T) {
-	for name, store := range map[string][]StoreConfig{"in a segment": nil, "in place": {with(placeStore, "cache")}} {
+	for name, store := range map[string][]inventory.StoreConfig{"in a segment": nil, "in place": {with(placeStore, "cache")}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, f := onDisks(t, "b", store, "d0")
 				ctx, stop := n.receiving(t)
-				x := contentOf("x", 2*ChunkBytes)
+				x := contentOf("x", 2*wire.ChunkBytes)
 				first := n.stream(t, ctx)
 				first.send(blockFrames(1, "cache/-/x", x))
 				first.wantReceipt()
@@ -119,9 +123,9 @@ func TestFullDiskKnowsWhatIsThere(t *testing.T) {
 				s := n.stream(t, ctx)
 				s.send(blockFrames(1, "cache/-/x", x))
 				s.wantReceipt()
-				s.send(blockFrames(2, "cache/-/x", contentOf("changed", 2*ChunkBytes)))
+				s.send(blockFrames(2, "cache/-/x", contentOf("changed", 2*wire.ChunkBytes)))
 				s.wantRefusal("full")
-				s.send(blockFrames(3, "cache/-/x", contentOf("x", 2*ChunkBytes+1)))
+				s.send(blockFrames(3, "cache/-/x", contentOf("x", 2*wire.ChunkBytes+1)))
 				s.wantRefusal("full")
 				s.send(blockFrames(4, "cache/-/y", contentOf("y", 1000)))
 				s.wantRefusal("full")
@@ -138,7 +142,7 @@ func TestFullDiskKnowsWhatIsThere(t *testing.T) {
 					f.set(f.bad, p, false)
 				}
 				f.wantNothingReserved(t)
-				if got := n.vault.Count(); got != (Count{1, 2 * ChunkBytes}) {
+				if got := n.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 2 * wire.ChunkBytes}) {
 					t.Errorf("%+v rest there, want x alone", got)
 				}
 				if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
@@ -159,7 +163,7 @@ func TestFullDiskKnowsWhatIsBeingCommitted(t *testing.T) {
 				synced := make(chan struct{})
 				n.vault.flush = func(*os.File) error { <-synced; return fault }
 				ctx, stop := n.receiving(t)
-				x := contentOf("x", 2*ChunkBytes)
+				x := contentOf("x", 2*wire.ChunkBytes)
 				first := n.stream(t, ctx)
 				first.send(blockFrames(1, "cache/-/x", x))
 				time.Sleep(2 * gather)
@@ -169,7 +173,7 @@ func TestFullDiskKnowsWhatIsBeingCommitted(t *testing.T) {
 				}
 				s, other := n.stream(t, ctx), n.stream(t, ctx)
 				s.send(blockFrames(1, "cache/-/x", x))
-				other.send(blockFrames(1, "cache/-/x", contentOf("changed", 2*ChunkBytes)))
+				other.send(blockFrames(1, "cache/-/x", contentOf("changed", 2*wire.ChunkBytes)))
 				time.Sleep(2 * gather)
 				close(synced)
 				if fault == nil {

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What landed in place is an engine's to remove, with its app's other files, or to replace, and so is what came home to the vault.
@@ -20,7 +23,7 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 	if r.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
 		return 0
 	}
-	worked, hangs := inStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
+	worked, hangs := diskio.InStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
 		defer r.lookingForGhosts.Store(false)
 		gone, err := r.removeAll(ctx, takenOver, func(rec record) bool { return rest() && r.ghost(rec) }, nil)
 		if gone.Blocks > 0 {
@@ -50,25 +53,25 @@ func (r *Receiver) lay(ghost record) error {
 
 func (r *Receiver) storesAway() bool {
 	away := func(dir string) bool { return r.hangs(dir) != nil }
-	return slices.ContainsFunc(r.cfg.Stores, func(s *Store) bool { return slices.ContainsFunc(s.Paths, away) })
+	return slices.ContainsFunc(r.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 
 // ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is
 // no staging directory nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing
 // from anybody.
 func (r *Receiver) ghost(rec record) bool {
-	s := r.stores[BlockID(rec.ID).Store()]
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {
-		return s.outdoes(rec, r.cfg.Node)
+		return outdoes(s, rec, r.cfg.Node)
 	}
 	for _, p := range rec.Placed {
-		if p.Root >= len(s.roots) || s.away[p.Root] != nil {
+		if p.Root >= len(s.Roots) || s.AwayWhy[p.Root] != nil {
 			return false
 		}
-		info, err := s.roots[p.Root].Lstat(p.Path)
+		info, err := s.Roots[p.Root].Lstat(p.Path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			_, err := s.roots[p.Root].Lstat(stagingDir)
+			_, err := s.Roots[p.Root].Lstat(inventory.StagingDir)
 			return err == nil
 		case err != nil:
 			return false

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // running has the node's receiver run while something is done.
@@ -33,7 +35,7 @@ func TestWhatEnginesRemoveIsHeldNoMore(t *testing.T) {
 		n.reopen(t)
 		n.running(t, func() {
 			time.Sleep(5 * time.Minute)
-			if got := n.vault.Count(); got != (Count{3, 3}) {
+			if got := n.vault.Count(); got != (inventory.Count{Blocks: 3, Bytes: 3}) {
 				t.Errorf("all is in its place, and counted: %+v", got)
 			}
 			if err := os.Remove(filepath.Join(n.dir, "cache/x")); err != nil {
@@ -42,7 +44,7 @@ func TestWhatEnginesRemoveIsHeldNoMore(t *testing.T) {
 			write(t, filepath.Join(n.dir, "cache/y"), []byte("the engine's own"))
 			time.Sleep(5 * time.Minute)
 		})
-		if got := n.vault.Count(); got != (Count{1, 1}) {
+		if got := n.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 1}) {
 			t.Errorf("one is in its place, and counted: %+v", got)
 		}
 		if len(n.gone) != 2 {
@@ -65,7 +67,7 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 	if err := os.Rename(mounted, mounted+"-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	empty, err := OpenStore(n.stores[0].StoreConfig) // makes the directory, as the agent's start does
+	empty, err := inventory.OpenStore(n.stores[0].StoreConfig) // makes the directory, as the agent's start does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 	n.reopen(t)
 	n.receive(t)
 	n.receiver.dropGhosts(t.Context())
-	if got := n.vault.Count(); got != (Count{1, 1}) {
+	if got := n.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 1}) {
 		t.Errorf("counted %+v", got)
 	}
 }
@@ -101,7 +103,7 @@ func TestGhostThatAReaderMeetsIsLaid(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		})
-		if got := n.vault.Count(); got != (Count{1, 1}) || len(n.gone) != 1 || len(n.landed) > 0 {
+		if got := n.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 1}) || len(n.gone) != 1 || len(n.landed) > 0 {
 			t.Errorf("%+v rest there; told of %v, which is gone, and of %v", got, n.gone, n.landed)
 		}
 	})
@@ -125,7 +127,7 @@ func TestGhostIsLaidOnlyWhileItIsOne(t *testing.T) {
 	if err := n.receiver.lay(ghost); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.vault.Count(); got != (Count{1, 5}) || len(n.gone) != 1 {
+	if got := n.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 5}) || len(n.gone) != 1 {
 		t.Errorf("%+v rest there, and told of %v", got, n.gone)
 	}
 }
@@ -138,12 +140,12 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for range each {
-				c.counts(Count{1, 10})
+				c.counts(inventory.Count{Blocks: 1, Bytes: 10})
 			}
 		})
 	}
 	writing.Wait()
-	if got, want := c.count(), (Count{writers * each, writers * each * 10}); got != want {
+	if got, want := c.count(), (inventory.Count{Blocks: writers * each, Bytes: writers * each * 10}); got != want {
 		t.Errorf("%+v are counted, want %+v", got, want)
 	}
 }

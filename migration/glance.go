@@ -3,6 +3,8 @@ package migration
 import (
 	"path"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -10,7 +12,7 @@ import (
 // lands: one call for a name, and none where the directory that it would be in is not there. It keeps the last directory
 // open, since blocks come as a sender met them, a directory at a time.
 type glance struct {
-	store *Store
+	store *inventory.Store
 	dir   string
 	fds   []int // of that directory in each of the store's; -1: it is not there, or its disk does not answer
 }
@@ -26,8 +28,8 @@ func (g *glance) close() {
 
 // lacks reports true if there is nothing. It may report false whatever there is. It calls at with each of the store's directories
 // before it looks there.
-func (g *glance) lacks(s *Store, id BlockID, at func(dir *string)) bool {
-	if _, plain := s.layout.(filesLayout); !plain {
+func (g *glance) lacks(s *inventory.Store, id inventory.BlockID, at func(dir *string)) bool {
+	if _, plain := s.Shape.(inventory.FilesLayout); !plain {
 		return false
 	}
 	dir, name := path.Split(id.Name())
@@ -43,7 +45,7 @@ func (g *glance) lacks(s *Store, id BlockID, at func(dir *string)) bool {
 			continue
 		}
 		at(&s.Paths[i])
-		if _, err := again(func() (int, error) { return 0, unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != unix.ENOENT {
+		if _, err := diskio.Retry(func() (int, error) { return 0, unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != unix.ENOENT {
 			return false
 		}
 	}
@@ -51,15 +53,15 @@ func (g *glance) lacks(s *Store, id BlockID, at func(dir *string)) bool {
 }
 
 // open reports false unless it is known of each of the store's directories whether it has that one.
-func (g *glance) open(s *Store, dir string, at func(dir *string)) bool {
+func (g *glance) open(s *inventory.Store, dir string, at func(dir *string)) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
-	for i := range s.dirs {
-		if s.readable(s.Paths[i]) != nil {
+	for i := range s.DirFiles {
+		if s.Readable(s.Paths[i]) != nil {
 			g.fds = append(g.fds, -1)
 			continue
 		}
 		at(&s.Paths[i])
-		fd, err := again(func() (int, error) { return unix.Openat2(int(s.dirs[i].Fd()), "./"+dir, &how) })
+		fd, err := diskio.Retry(func() (int, error) { return unix.Openat2(int(s.DirFiles[i].Fd()), "./"+dir, &how) })
 		if err == unix.ENOENT {
 			fd = -1
 		} else if err != nil {

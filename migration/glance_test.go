@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What the node's own store has under an id stands against other bytes that come by it; what it has not, and what is only
@@ -17,10 +19,10 @@ func TestOwnStoreStandsAgainstOtherBytes(t *testing.T) {
 	if err := os.Symlink("../outside", filepath.Join(n.dir, "one/out")); err != nil {
 		t.Fatal(err)
 	}
-	ids := map[string]verdictCode{
-		"cache/-/deep/er/x": verdictConflict, "cache/-/deep/er/y": verdictDurable, "cache/-/deep/y": verdictConflict, "cache/-/z": verdictConflict,
-		"cache/-/deep/er": verdictDurable, "cache/-/none/x": verdictDurable, "cache/-/out/x": verdictDurable, "cache/-/z/x": verdictDurable,
-		"cache/app/z": verdictDurable,
+	ids := map[string]wire.VerdictCode{
+		"cache/-/deep/er/x": wire.VerdictConflict, "cache/-/deep/er/y": wire.VerdictDurable, "cache/-/deep/y": wire.VerdictConflict, "cache/-/z": wire.VerdictConflict,
+		"cache/-/deep/er": wire.VerdictDurable, "cache/-/none/x": wire.VerdictDurable, "cache/-/out/x": wire.VerdictDurable, "cache/-/z/x": wire.VerdictDurable,
+		"cache/app/z": wire.VerdictDurable,
 	}
 	var frames [][]byte
 	var order []string

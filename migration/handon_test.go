@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A node that took blocks leaves too, and so does the one after it: what they hold goes on with its origin and its sums,
@@ -29,7 +31,7 @@ func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 			from = to
 		}
 		for id := range want {
-			r, err := from.vault.catalog.get(BlockID(id))
+			r, err := from.vault.catalog.get(inventory.BlockID(id))
 			if err != nil || r.Origin != "a" || r.From != "c" {
 				t.Errorf("%s: origin %q, from %q, %v", id, r.Origin, r.From, err)
 			}
@@ -48,7 +50,7 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 
 	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
 	agent := func(n *node, holder string) *Reader {
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 			return Location{Holders: holders(holder)}, nil
 		}}
 		t.Cleanup(fetch.Close)
@@ -87,14 +89,14 @@ func TestBrokenCopyIsToldOf(t *testing.T) {
 	a.drain(t, within(t, 20*time.Second), b)
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
-	var told []BlockID
+	var told []inventory.BlockID
 	var candidates []Holder
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 		return Location{Candidates: candidates}, nil
 	}}
 	defer fetch.Close()
 	rd := b.reader()
-	rd.Fetch, rd.Broken = fetch, func(id BlockID) { told = append(told, id) }
+	rd.Fetch, rd.Broken = fetch, func(id inventory.BlockID) { told = append(told, id) }
 	if status, _, _ := get(t, rd, "cache/-/x", ""); status != 410 {
 		t.Errorf("the only copy is broken: status %d, want 410", status)
 	}

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"hash/maphash"
 	"sync"
 )
@@ -9,37 +10,37 @@ import (
 // it has, is remembered: memory stays flat on a node whose engines have stopped.
 type history struct {
 	mu       sync.Mutex
-	broke    map[BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
-	handled  handled          // moved by earlier runs
+	broke    map[inventory.BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
+	handled  handled                    // moved by earlier runs
 	about    doubt
-	again    latest              // planned anew, though moved once, and not moved since
-	renewed  latest              // changed since the scan began: what they are newer than is handled no more
-	givenUp  map[BlockID]bool    // lost because of its own files
-	unseen   map[BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
-	takers   map[string]bool     // peers that earlier runs moved something to
-	struck   bool                // some of what was moved does not count any more, and may be out of date where it is
-	repeats  bool                // a block that was moved may have another line, or be lost
-	recalled int                 // how many blocks were moved by earlier runs
-	met      int                 // how many of them were met again
-	here     metIDs              // what is here, where another pass follows this one (shorten)
+	again    latest                        // planned anew, though moved once, and not moved since
+	renewed  latest                        // changed since the scan began: what they are newer than is handled no more
+	givenUp  map[inventory.BlockID]bool    // lost because of its own files
+	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
+	takers   map[string]bool               // peers that earlier runs moved something to
+	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
+	repeats  bool                          // a block that was moved may have another line, or be lost
+	recalled int                           // how many blocks were moved by earlier runs
+	met      int                           // how many of them were met again
+	here     metIDs                        // what is here, where another pass follows this one (shorten)
 }
 
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
 // An error says that not all of it could be read; the rest is sent again.
-func recall(dir string, about doubt) (*history, Count, error) {
-	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, unseen: map[BlockID]awaited{}, broke: map[BlockID]bool{}}
+func recall(dir string, about doubt) (*history, inventory.Count, error) {
+	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[inventory.BlockID]bool{}, unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
 }
 
-func (s *history) readMoved(dir string) (moved Count, err error) {
+func (s *history) readMoved(dir string) (moved inventory.Count, err error) {
 	for line, err := range allLines(ledgerPath(dir, Moved)) {
 		if err != nil {
 			return moved, err
 		}
 		e := line.Entry
-		id := BlockID(e.ID)
+		id := inventory.BlockID(e.ID)
 		v, known := e.version()
 		switch {
 		case e.Outcome == struck:
@@ -49,13 +50,13 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 				s.handled.drop(id, v)
 			}
 			s.broke[id], s.repeats = true, true
-			moved = moved.plus(Count{-1, -e.Bytes})
+			moved = moved.Plus(inventory.Count{Blocks: -1, Bytes: -e.Bytes})
 		case known:
 			delete(s.broke, id) // it was moved all the same
 			s.repeats = s.repeats || s.handled.has(id)
 			s.handled.set(id, v, line.begin, s.about.asks(e.Peer) != s.about.others)
 			s.takers[e.Peer] = true
-			moved = moved.plus(Count{1, e.Bytes})
+			moved = moved.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		default:
 			delete(s.broke, id)
 			s.repeats = true // it is not remembered
@@ -66,14 +67,14 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 
 // first reports whether a block is met in this version for the first time, and where it is not whether that is because an earlier run
 // claims to have moved it to a peer. recent says that it changed since the drain began.
-func (s *history) first(b Block, recent bool) (first, claimed bool) {
+func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unseen, b.ID)
 	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp) == 0 {
 		return true, false
 	}
-	v := b.version()
+	v := blockVersion(b)
 	known := s.is(b.ID, v)
 	if known {
 		s.met++
@@ -90,10 +91,10 @@ func (s *history) first(b Block, recent bool) (first, claimed bool) {
 
 // lapse has what was moved, in this run or before, count as planned anew. It reports false if it is already, or a newer version is, or an
 // earlier run has taken back that it was moved. Of what an earlier run moved it tells where the line begins that says so; else -1.
-func (s *history) lapse(b Block) (line int64, anew bool) {
+func (s *history) lapse(b inventory.Block) (line int64, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := b.version()
+	v := blockVersion(b)
 	if s.again.is(b.ID, v) || s.broke[b.ID] {
 		return -1, false
 	}
@@ -108,17 +109,17 @@ func (s *history) lapse(b Block) (line int64, anew bool) {
 }
 
 // takenBack says whether an earlier run has taken back that a block was moved, and it was not moved since.
-func (s *history) takenBack(id BlockID) bool {
+func (s *history) takenBack(id inventory.BlockID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broke[id]
 }
 
 // waits says whether a block is planned anew already.
-func (s *history) waits(b Block) bool {
+func (s *history) waits(b inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.again.is(b.ID, b.version())
+	return s.again.is(b.ID, blockVersion(b))
 }
 
 // landed notes what was moved.
@@ -129,13 +130,13 @@ func (s *history) landed(blocks []entry) {
 		return
 	}
 	for i := range blocks {
-		s.again.drop(blocks[i].ID, blocks[i].version())
+		s.again.drop(blocks[i].ID, blockVersion(blocks[i].Block))
 		delete(s.broke, blocks[i].ID)
 	}
 }
 
 // is reports whether that is the newest version of a block that is known of.
-func (s *history) is(id BlockID, v version) bool {
+func (s *history) is(id inventory.BlockID, v version) bool {
 	if s.renewed.has(id) {
 		return s.renewed.is(id, v)
 	}
@@ -147,44 +148,44 @@ func (s *history) current(e Entry) bool {
 	v, known := e.version()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return known && s.is(BlockID(e.ID), v)
+	return known && s.is(inventory.BlockID(e.ID), v)
 }
 
 // outdated reports whether what became of a planned block is in the account otherwise: a newer version of it came into the plan
 // since, or it was given up.
-func (s *history) outdated(planned Block) bool {
+func (s *history) outdated(planned inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.givenUp[planned.ID] || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, planned.version())
+	return s.givenUp[planned.ID] || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, blockVersion(planned))
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.
-func (s *history) remember(b Block) {
+func (s *history) remember(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.renewed.set(b.ID, b.version())
+	s.renewed.set(b.ID, blockVersion(b))
 }
 
 // putBack notes a block that is planned once more, whether it was moved or not.
-func (s *history) putBack(b Block) {
+func (s *history) putBack(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.repeats = true
-	s.renewed.set(b.ID, b.version())
-	s.again.set(b.ID, b.version())
+	s.renewed.set(b.ID, blockVersion(b))
+	s.again.set(b.ID, blockVersion(b))
 }
 
 // elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run, or was
 // given up.
-func (s *history) elsewhere(planned, now Block) bool {
+func (s *history) elsewhere(planned, now inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := now.version()
-	return s.givenUp[now.ID] || s.is(now.ID, v) && v != planned.version()
+	v := blockVersion(now)
+	return s.givenUp[now.ID] || s.is(now.ID, v) && v != blockVersion(planned)
 }
 
 // giveUp has later scans pass a block by: it is lost, and once is enough.
-func (s *history) giveUp(id BlockID) {
+func (s *history) giveUp(id inventory.BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.givenUp[id] = true
@@ -222,27 +223,27 @@ const unlikeBit = 1
 
 func newHandled() handled { return handled{maphash.MakeSeed(), map[uint64]movedLine{}} }
 
-func (h handled) at(id BlockID) (l movedLine, has bool) {
+func (h handled) at(id inventory.BlockID) (l movedLine, has bool) {
 	l, has = h.of[maphash.String(h.seed, string(id))]
 	return l, has
 }
 
-func (h handled) has(id BlockID) bool {
+func (h handled) has(id inventory.BlockID) bool {
 	_, has := h.at(id)
 	return has
 }
 
-func (h handled) is(id BlockID, v version) bool {
+func (h handled) is(id inventory.BlockID, v version) bool {
 	l, has := h.at(id)
 	return has && (l.half^v.half())&^unlikeBit == 0
 }
 
-func (h handled) unlike(id BlockID) bool {
+func (h handled) unlike(id inventory.BlockID) bool {
 	l, _ := h.at(id)
 	return l.half&unlikeBit != 0
 }
 
-func (h handled) set(id BlockID, v version, begin int64, unlike bool) {
+func (h handled) set(id inventory.BlockID, v version, begin int64, unlike bool) {
 	l := movedLine{v.half() &^ unlikeBit, begin}
 	if unlike {
 		l.half |= unlikeBit
@@ -251,7 +252,7 @@ func (h handled) set(id BlockID, v version, begin int64, unlike bool) {
 }
 
 // drop forgets a version if it is the newest, and tells where its line begins; else -1.
-func (h handled) drop(id BlockID, v version) (begin int64) {
+func (h handled) drop(id inventory.BlockID, v version) (begin int64) {
 	if !h.is(id, v) {
 		return -1
 	}

@@ -6,26 +6,29 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What a node handed on comes home, where it is still, and is changed there after that: nobody is given the old bytes, nor are they
 // carried, counted or named any more.
 func TestBlockThatChangesAfterItCameHome(t *testing.T) {
-	for name, store := range map[string]StoreConfig{"vault": filesStore, "place": placeStore} {
+	for name, store := range map[string]inventory.StoreConfig{"vault": filesStore, "place": placeStore} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := newNode(t, "a", with(store, "cache")), newNode(t, "b")
 				x := filepath.Join(a.dir, "cache/x")
-				write(t, x, contentOf("old", 2*ChunkBytes))
+				write(t, x, contentOf("old", 2*wire.ChunkBytes))
 				write(t, filepath.Join(a.dir, "cache/y"), contentOf("y", 1000))
 				a.drain(t, within(t, time.Minute), b)
 				if sum, _ := b.drain(t, within(t, time.Minute), a); sum.Moved.Blocks != 2 || a.vault.Count().Blocks != 2 {
 					t.Fatalf("%d blocks came home, and %+v rest there", sum.Moved.Blocks, a.vault.Count())
 				}
 				time.Sleep(time.Second)
-				write(t, x, contentOf("newer", 2*ChunkBytes))
+				write(t, x, contentOf("newer", 2*wire.ChunkBytes))
 				for _, rested := range []int64{2, 1} {
-					if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*ChunkBytes)) {
+					if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*wire.ChunkBytes)) {
 						t.Errorf("a serves %.20q, want the newer version", got)
 					}
 					if got := a.content(t, "cache/-/y"); !bytes.Equal(got, contentOf("y", 1000)) {
@@ -35,7 +38,7 @@ func TestBlockThatChangesAfterItCameHome(t *testing.T) {
 						t.Errorf("%+v rest at a, want %d blocks", got, rested)
 					}
 					sum, entries := a.drain(t, within(t, time.Minute), newNode(t, "c"))
-					if moved := outcome(t, entries, Moved); sum.Moved.Blocks != 2 || len(moved) != 2 || len(entries) != 2 || moved["cache/-/x"].Bytes != 2*ChunkBytes {
+					if moved := outcome(t, entries, Moved); sum.Moved.Blocks != 2 || len(moved) != 2 || len(entries) != 2 || moved["cache/-/x"].Bytes != 2*wire.ChunkBytes {
 						t.Errorf("moved %+v %v, want each block once", sum, entries)
 					}
 					a.receiver.dropGhosts(t.Context())

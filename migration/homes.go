@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -31,8 +33,8 @@ const (
 
 // Version names a block as it was when it moved.
 type Version struct {
-	ID  BlockID `json:"id"`
-	Tag string  `json:"tag"` // what its ETag begins with where it was born
+	ID  inventory.BlockID `json:"id"`
+	Tag string            `json:"tag"` // what its ETag begins with where it was born
 	// Origin is where it was born, for those to know who are asked in place of that node, and Modified when it was modified there, in
 	// Unix nanoseconds.
 	Origin   string `json:"origin,omitempty"`
@@ -58,7 +60,7 @@ func newHomes(cfg DrainConfig) *homes {
 }
 
 // enter plans a block, at once or after its home was asked.
-func (d *Drain) enter(ctx context.Context, b Block) error {
+func (d *Drain) enter(ctx context.Context, b inventory.Block) error {
 	if home := d.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < mostSilent && d.homes.add(b) {
 		return nil
 	}
@@ -66,7 +68,7 @@ func (d *Drain) enter(ctx context.Context, b Block) error {
 }
 
 // homeOf is the other node that a block came from, "" for one of this node's own, and one that came back.
-func (d *Drain) homeOf(b *Block) string {
+func (d *Drain) homeOf(b *inventory.Block) string {
 	if node := d.origin(b); node != d.cfg.Node {
 		return node
 	}
@@ -84,7 +86,7 @@ func (d *Drain) askHomes(ctx context.Context) {
 	}
 	d.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
 	d.planRest(ctx, &h.spares)
-	if unread := h.spool.left.plus(h.spares.spool.left); unread.Blocks > 0 {
+	if unread := h.spool.left.Plus(h.spares.spool.left); unread.Blocks > 0 {
 		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
@@ -98,20 +100,20 @@ func (d *Drain) planRest(ctx context.Context, waiting *questions) {
 }
 
 // planAll plans blocks, but has spares wait: lanes that have nothing else yet would begin on those.
-func (d *Drain) planAll(ctx context.Context, batch []Block) {
+func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 	for _, b := range batch {
-		if !d.skips(b) && !(b.spare && d.homes.spares.add(b)) && d.plan.add(ctx, b) != nil {
+		if !d.skips(b) && !(b.Spare && d.homes.spares.add(b)) && d.plan.add(ctx, b) != nil {
 			d.lose(entry{Block: b}, unplanned)
 		}
 	}
 }
 
 // skips has what is something else by now where it was born stay: nobody is to be given it any more.
-func (d *Drain) skips(b Block) bool {
-	if b.outdated {
+func (d *Drain) skips(b inventory.Block) bool {
+	if b.Outdated {
 		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: "it has changed on " + d.homeOf(&b) + ", which it came from"})
 	}
-	return b.outdated
+	return b.Outdated
 }
 
 // leaveBehind accounts for the spares that there was no time for: those that their homes have still, and stay with, are no loss.
@@ -128,7 +130,7 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 				continue
 			}
 			reason := why
-			if !b.spare {
+			if !b.Spare {
 				reason += ": " + d.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
 			}
 			d.lose(entry{Block: b}, reason)
@@ -140,10 +142,10 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 }
 
 // askEach marks what the nodes that it came from have.
-func (d *Drain) askEach(ctx context.Context, batch []Block) {
+func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 	of := map[string][]int{}
 	for i := range batch {
-		batch[i].spare, batch[i].outdated = false, false
+		batch[i].Spare, batch[i].Outdated = false, false
 		if node := d.homeOf(&batch[i]); node != "" {
 			of[node] = append(of[node], i)
 		}
@@ -154,14 +156,14 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 		asking.Go(func() error {
 			asked := make([]Version, len(places))
 			for n, i := range places {
-				asked[n] = Version{ID: batch[i].ID, Tag: batch[i].tag()}
+				asked[n] = Version{ID: batch[i].ID, Tag: blockTag(batch[i])}
 			}
 			is := d.askHome(ctx, node, asked)
 			for _, n := range picked(is.Has, places) {
-				batch[n].spare = true
+				batch[n].Spare = true
 			}
 			for _, n := range picked(is.Changed, places) {
-				batch[n].outdated = true
+				batch[n].Outdated = true
 			}
 			return nil
 		})
@@ -171,19 +173,19 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 }
 
 // askOthers marks what others have as something newer whose home is gone. Where this node was not away nobody need be asked.
-func (d *Drain) askOthers(ctx context.Context, batch []Block) {
+func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	if d.cfg.WhoElse == nil || d.homes.mute.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, homePatience)
 	defer cancel()
 	var places []int
-	var ids []BlockID
+	var ids []inventory.BlockID
 	var asked []Version
 	for i, b := range batch {
 		if node := d.homeOf(&b); node != "" && d.homes.gone(node) {
 			places, ids = append(places, i), append(ids, b.ID)
-			asked = append(asked, Version{b.ID, b.tag(), node, b.modified().UnixNano()})
+			asked = append(asked, Version{b.ID, blockTag(b), node, b.Modified().UnixNano()})
 		}
 	}
 	if len(ids) == 0 {
@@ -194,7 +196,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []Block) {
 		is, unsaid := d.cfg.AtHome(ctx, h, asked)
 		err = errors.Join(err, unsaid)
 		for _, i := range picked(is.Changed, places) {
-			batch[i].outdated = true
+			batch[i].Outdated = true
 		}
 	}
 	if err != nil {
@@ -259,9 +261,9 @@ type AtHome struct {
 
 // AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.
 func (r *Reader) AtHome(about []Version) (is AtHome) {
-	disks := orWell(r.Disks)
+	disks := diskio.OrWell(r.Disks)
 	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
-	hollow := map[*Store]bool{} // a disk may not be mounted
+	hollow := map[*inventory.Store]bool{} // a disk may not be mounted
 	for i, v := range about {
 		if v.Origin != "" && v.Origin != r.Node {
 			if rec, err := r.Vault.catalog.get(v.ID); err == nil && rec.Origin == v.Origin && rec.tag() != v.Tag && rec.ModTime > v.Modified {
@@ -269,7 +271,7 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 			}
 			continue
 		}
-		s := storeOf(r.Stores, v.ID)
+		s := inventory.StoreOf(r.Stores, v.ID)
 		if s == nil || slices.ContainsFunc(s.Paths, sick) {
 			continue
 		}
@@ -277,14 +279,14 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 		case errors.Is(err, fs.ErrNotExist):
 			away, looked := hollow[s]
 			if !looked {
-				away = s.hollow()
+				away = isHollow(s)
 				hollow[s] = away
 			}
 			if !away {
 				is.Gone = append(is.Gone, i)
 			}
 		case err != nil:
-		case b.tag() == v.Tag:
+		case blockTag(b) == v.Tag:
 			is.Has = append(is.Has, i)
 		default:
 			is.Changed = append(is.Changed, i)

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // handed is a node that took ten blocks of another, and is to leave for the others.
@@ -69,7 +72,7 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 		}
 		return d.reader().AtHome(about), nil
 	}
-	next.cfg.WhoElse = func(_ context.Context, blocks []BlockID) ([]Holder, bool, error) {
+	next.cfg.WhoElse = func(_ context.Context, blocks []inventory.BlockID) ([]Holder, bool, error) {
 		if len(blocks) != 10 {
 			t.Errorf("asked about %d blocks, want all", len(blocks))
 		}
@@ -90,7 +93,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 			asked := 0
 			next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
 			next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { return AtHome{}, c.answer }
-			next.cfg.WhoElse = func(context.Context, []BlockID) ([]Holder, bool, error) {
+			next.cfg.WhoElse = func(context.Context, []inventory.BlockID) ([]Holder, bool, error) {
 				asked++
 				return holders("d"), true, c.whoElse
 			}
@@ -99,7 +102,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d.askEach(t.Context(), []Block{it.Block})
+				d.askEach(t.Context(), []inventory.Block{it.Block})
 			}
 			if asked != 1 {
 				t.Errorf("asked %d times, want once", asked)
@@ -152,12 +155,12 @@ func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 
 func TestServeHome(t *testing.T) {
 	a, _ := cached(t, 2, 100)
-	tag := func(id BlockID) string {
+	tag := func(id inventory.BlockID) string {
 		b, err := a.stores[0].Find(id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.TrimSuffix(b.tag(), `"`)
+		return strings.TrimSuffix(blockTag(b), `"`)
 	}
 	one := func(id, tag string) string { return fmt.Sprintf(`{"id":%q,"tag":%q}`, id, tag+`"`) }
 	x, y := one("cache/-/f-0000", tag("cache/-/f-0000")), one("cache/-/f-0001", tag("cache/-/f-0001"))
@@ -201,10 +204,10 @@ func TestServeHome(t *testing.T) {
 func TestSparesLeaveLast(t *testing.T) {
 	p := newPlan(t.TempDir())
 	defer p.close()
-	block := func(id BlockID, value time.Duration, spare bool) Block {
-		return Block{ID: id, Members: []Member{{Name: id.Name(), Bytes: 100}}, value: value, spare: spare}
+	block := func(id inventory.BlockID, value time.Duration, spare bool) inventory.Block {
+		return inventory.Block{ID: id, Members: []inventory.Member{{Name: id.Name(), Bytes: 100}}, Value: value, Spare: spare}
 	}
-	for _, b := range []Block{block("s/-/a", time.Minute, true), block("s/-/b", 10*time.Minute, true), block("s/-/c", time.Minute, false), block("s/-/d", time.Second, false)} {
+	for _, b := range []inventory.Block{block("s/-/a", time.Minute, true), block("s/-/b", 10*time.Minute, true), block("s/-/c", time.Minute, false), block("s/-/d", time.Second, false)} {
 		if err := p.add(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +218,7 @@ func TestSparesLeaveLast(t *testing.T) {
 		if !ok {
 			break
 		}
-		got = append(got, fmt.Sprint(e.ID.Name(), e.spare))
+		got = append(got, fmt.Sprint(e.ID.Name(), e.Spare))
 	}
 	if want := []string{"cfalse", "dfalse", "btrue", "atrue"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -247,13 +250,13 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 
 // lagging is a store that is not read until it is told so.
 type lagging struct {
-	layout
+	inventory.Layout
 	goOn chan struct{}
 }
 
-func (l lagging) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+func (l lagging) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
 	<-l.goOn
-	return l.layout.scan(ctx, s, part, before, yield)
+	return l.Layout.Scan(ctx, s, part, before, yield)
 }
 
 // A disk takes a minute until its files are listed. Meanwhile lanes carry what nobody else has of what came from others, and begin on
@@ -269,8 +272,8 @@ func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 				home, next := handed(t, to)
 				b := next.from
 				write(t, filepath.Join(b.dir, "cache", "own"), []byte("its own"))
-				lags := lagging{b.stores[0].layout, make(chan struct{})}
-				b.stores[0].layout = lags
+				lags := lagging{b.stores[0].Shape, make(chan struct{})}
+				b.stores[0].Shape = lags
 				next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) (AtHome, error) {
 					return home.reader().AtHome(about), nil
 				}
@@ -319,7 +322,7 @@ func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 			again := newTrip(t, next.from, d)
 			again.cfg.Once = once
 			again.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) { return AtHome{}, nil }
-			again.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+			again.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 			began := time.Now()
 			sum, entries := again.run(within(t, time.Minute))
 			if n := takenBy(t, entries); sum.Moved.Blocks != 10 || n["d"] != 10 {
@@ -334,7 +337,7 @@ func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 
 // lateDisks take their time to tell of a directory.
 type lateDisks struct {
-	Disks
+	diskio.Disks
 	dir string
 }
 
@@ -355,7 +358,7 @@ func TestHomesOfWhatLandedInPlaceAreAsked(t *testing.T) {
 		b, c := newNode(t, "b", with(sparkStore, "s0")), newNode(t, "c", with(sparkStore, "s0"))
 		newTrip(t, home, b).run(within(t, time.Minute))
 		next := newTrip(t, b, c)
-		next.cfg.Once, next.cfg.Disks = true, lateDisks{orWell(nil), b.stores[0].Paths[0]}
+		next.cfg.Once, next.cfg.Disks = true, lateDisks{diskio.OrWell(nil), b.stores[0].Paths[0]}
 		next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { return AtHome{}, nil }
 		if sum, _ := next.run(within(t, time.Minute)); sum.Moved.Blocks != 3 {
 			t.Errorf("got %+v, want all handed on", sum)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"net/http"
 	"strings"
@@ -20,7 +21,7 @@ type homeQuestion struct {
 // what it has of them. 202: it will.
 
 // maxHomeQuestion is askedAbout of the longest ids, tags and names of nodes.
-const maxHomeQuestion = askedAbout * (maxIDBytes + 512)
+const maxHomeQuestion = askedAbout * (inventory.MaxIDBytes + 512)
 
 // ServeHome answers POST /home. A node that leaves itself has nothing that it will have.
 func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool) {
@@ -30,7 +31,7 @@ func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool
 		err = fmt.Errorf("it asks about %d blocks: at most %d", len(q.Blocks), askedAbout)
 	}
 	for i := 0; err == nil && i < len(q.Blocks); i++ {
-		_, err = ParseBlockID(string(q.Blocks[i].ID))
+		_, err = inventory.ParseBlockID(string(q.Blocks[i].ID))
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

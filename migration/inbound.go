@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // inbound is one stream being received.
@@ -18,14 +20,14 @@ type inbound struct {
 	node   string
 	alone  bool // its coordinator does not answer
 	last   bool // what it sends is for a node, too, that is advised to go
-	frames *frameReader
+	frames *wire.Reader
 	out    *outbox
 	beat   atomic.Int64 // rises with every frame
 
-	changed <-chan struct{} // of the disks
-	work    work            // on a disk, now
-	lost    chan struct{}   // closed when the work does not come back
-	why     *silentError    // of lost
+	changed <-chan struct{}     // of the disks
+	work    diskio.Work         // on a disk, now
+	lost    chan struct{}       // closed when the work does not come back
+	why     *diskio.SilentError // of lost
 
 	mu       sync.Mutex // guards pending and flushing for who answers in this stream's stead
 	pending  []*landed  // complete, and not yet with the kernel
@@ -43,7 +45,7 @@ type inbound struct {
 
 	// The block under way:
 	transfer uint32
-	opening  opening
+	opening  wire.Opening
 	landing  landing      // nil: none, or its frames are passed over because it was refused
 	packed   vaultLanding // what that is of a block for a segment
 	room     *allotment
@@ -54,19 +56,19 @@ type inbound struct {
 	has      int64  // bytes that came
 	written  uint32 // the number that its frames have where they are written: of the stream that brought the first of them
 	cutOff   bool   // the stream ended in it, and nothing was wrong with what came
-	sum      summer
+	sum      wire.Summer
 	open     atomic.Bool
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
-	in := &inbound{r: r, node: node, out: newOutbox(), sum: newSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
+	in := &inbound{r: r, node: node, out: newOutbox(), sum: wire.NewSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
 	in.cut, in.leave, in.claims, in.parted = func() { cut(conn) }, func() {}, make(chan chan<- *unfinished), make(chan struct{})
 	var from io.Reader = flushing{conn, in}
 	if c, ok := conn.(*Conn); ok {
 		c.beforeWaiting(in.flush)
 		from = c
 	}
-	in.frames = newFrameReader(from, ChunkBytes)
+	in.frames = wire.NewReader(from, wire.ChunkBytes)
 	return in
 }
 
@@ -83,24 +85,24 @@ func (f flushing) Read(p []byte) (int, error) {
 
 // handshake answers a hello. After a grant the stream counts until leave is called.
 func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
-	f, err := in.frames.next()
+	f, err := in.frames.Next()
 	if err != nil {
 		return false, err
 	}
-	if f.typ != frameHello {
-		return false, fmt.Errorf("frame of type %d before hello", f.typ)
+	if f.Type != wire.FrameHello {
+		return false, fmt.Errorf("frame of type %d before hello", f.Type)
 	}
-	h, err := parseHello(f.payload)
+	h, err := wire.ParseHello(f.Payload)
 	if err != nil {
 		return false, err
 	}
 	in.alone, in.last, in.offered = h.Alone, h.Advised, h.Resumes
-	advised, no := false, &refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}
+	advised, no := false, &wire.Refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}
 	if h.Node == in.node {
 		advised, no = in.r.enter(h)
 	}
 	if no != nil {
-		_, err := w.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
+		_, err := w.Write(wire.AppendFrame(nil, wire.FrameRefuse, 0, no.Append(nil)))
 		return false, err
 	}
 	g := in.r.grant(h.Alone)
@@ -109,7 +111,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	if !h.Apart {
 		g.Apart, g.Quota = nil, false
 	}
-	if _, err := w.Write(appendFrame(nil, frameGrant, 0, g.append(nil))); err != nil {
+	if _, err := w.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, g.Append(nil))); err != nil {
 		in.r.leave(in.node)
 		return false, err
 	}
@@ -118,7 +120,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 
 func (in *inbound) run() error {
 	for {
-		f, err := in.frames.next()
+		f, err := in.frames.Next()
 		switch {
 		case errors.Is(err, io.EOF) && in.open.Load():
 			in.cutOff = true
@@ -130,19 +132,19 @@ func (in *inbound) run() error {
 			return err
 		}
 		in.beat.Add(1)
-		switch f.typ {
-		case frameOpen, frameAgain:
+		switch f.Type {
+		case wire.FrameOpen, wire.FrameAgain:
 			err = in.begin(f)
-		case frameData:
+		case wire.FrameData:
 			err = in.data(f)
-		case frameClose:
+		case wire.FrameClose:
 			err = in.end(f)
-		case frameAbort:
-			if f.transfer == in.transfer { // else it was over before the sender changed its mind
+		case wire.FrameAbort:
+			if f.Transfer == in.transfer { // else it was over before the sender changed its mind
 				in.abandon()
 			}
 		default:
-			err = fmt.Errorf("frame of type %d from a sender", f.typ)
+			err = fmt.Errorf("frame of type %d from a sender", f.Type)
 		}
 		if err != nil {
 			return err
@@ -167,36 +169,36 @@ const (
 )
 
 // begin decides where a block will rest. A refusal is the sender's business, not a fault of the stream.
-func (in *inbound) begin(f frame) error {
+func (in *inbound) begin(f wire.Frame) error {
 	if in.open.Load() {
-		return fmt.Errorf("transfer %d begins inside transfer %d", f.transfer, in.transfer)
+		return fmt.Errorf("transfer %d begins inside transfer %d", f.Transfer, in.transfer)
 	}
-	o, err := parseOpening(f.payload)
+	o, err := wire.ParseOpening(f.Payload)
 	if err != nil {
 		return err
 	}
-	again := f.typ == frameAgain
+	again := f.Type == wire.FrameAgain
 	if again && !in.offered {
-		return fmt.Errorf("frame of type %d from a sender that did not say that it goes on", f.typ)
+		return fmt.Errorf("frame of type %d from a sender that did not say that it goes on", f.Type)
 	}
 	in.open.Store(true)
-	in.transfer, in.opening, in.landing = f.transfer, o, nil
-	large := in.offered && o.bytes() > resumeLeast
+	in.transfer, in.opening, in.landing = f.Transfer, o, nil
+	large := in.offered && o.Bytes() > resumeLeast
 	switch {
 	case again && in.resume(f):
 		return nil
 	case again:
-		f = frame{typ: frameOpen, transfer: f.transfer, raw: appendFrame(nil, frameOpen, f.transfer, f.payload), payload: f.payload}
-	case large && in.takeOver(string(f.payload)):
+		f = wire.Frame{Type: wire.FrameOpen, Transfer: f.Transfer, Raw: wire.AppendFrame(nil, wire.FrameOpen, f.Transfer, f.Payload), Payload: f.Payload}
+	case large && in.takeOver(string(f.Payload)):
 		in.drop() // its sender does without
 	}
-	in.has, in.written = 0, f.transfer
+	in.has, in.written = 0, f.Transfer
 	if large {
-		in.block.set(string(f.payload))
+		in.block.set(string(f.Payload))
 	}
 	in.member, in.left = 0, o.Members[0].Bytes
-	in.sum.reset()
-	in.sum.member(in.left)
+	in.sum.Reset()
+	in.sum.Member(in.left)
 	promised, err := in.promise(o)
 	if err == nil {
 		if err = in.land(f, o); err != nil {
@@ -210,27 +212,27 @@ func (in *inbound) begin(f frame) error {
 	return nil
 }
 
-func (in *inbound) data(f frame) error {
-	if !in.open.Load() || f.transfer != in.transfer {
-		return fmt.Errorf("data for transfer %d, want %d", f.transfer, in.transfer)
+func (in *inbound) data(f wire.Frame) error {
+	if !in.open.Load() || f.Transfer != in.transfer {
+		return fmt.Errorf("data for transfer %d, want %d", f.Transfer, in.transfer)
 	}
 	for in.left == 0 {
 		if in.member+1 == len(in.opening.Members) {
-			return fmt.Errorf("transfer %d: more data than announced", f.transfer)
+			return fmt.Errorf("transfer %d: more data than announced", f.Transfer)
 		}
 		in.nextMember()
 	}
-	if want := min(in.left, ChunkBytes); int64(len(f.payload)) != want {
-		return fmt.Errorf("transfer %d: chunk of %d bytes, want %d", f.transfer, len(f.payload), want)
+	if want := min(in.left, wire.ChunkBytes); int64(len(f.Payload)) != want {
+		return fmt.Errorf("transfer %d: chunk of %d bytes, want %d", f.Transfer, len(f.Payload), want)
 	}
-	in.left -= int64(len(f.payload))
-	in.has += int64(len(f.payload))
-	in.sum.chunk(f.sum)
+	in.left -= int64(len(f.Payload))
+	in.has += int64(len(f.Payload))
+	in.sum.Chunk(f.Sum)
 	if in.landing == nil {
 		return nil
 	}
 	if in.left > 0 { // else its end asks
-		if err := in.r.turnAway(in.node, in.last, in.opening.bytes()); err != nil {
+		if err := in.r.turnAway(in.node, in.last, in.opening.Bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
 			return nil
@@ -249,29 +251,29 @@ func (in *inbound) data(f frame) error {
 func (in *inbound) nextMember() {
 	in.member++
 	in.left = in.opening.Members[in.member].Bytes
-	in.sum.member(in.left)
+	in.sum.Member(in.left)
 }
 
-func (in *inbound) end(f frame) error {
-	if !in.open.Load() || f.transfer != in.transfer {
-		return fmt.Errorf("close of transfer %d, want %d", f.transfer, in.transfer)
+func (in *inbound) end(f wire.Frame) error {
+	if !in.open.Load() || f.Transfer != in.transfer {
+		return fmt.Errorf("close of transfer %d, want %d", f.Transfer, in.transfer)
 	}
 	for in.left == 0 && in.member+1 < len(in.opening.Members) {
 		in.nextMember()
 	}
 	if in.left != 0 {
-		return fmt.Errorf("transfer %d: closed with %d bytes missing", f.transfer, in.left)
+		return fmt.Errorf("transfer %d: closed with %d bytes missing", f.Transfer, in.left)
 	}
-	sum := in.sum.sum()
-	if string(f.payload) != string(sum[:]) {
-		return fmt.Errorf("block %s: %w", in.opening.ID, errCorrupt)
+	sum := in.sum.Total()
+	if string(f.Payload) != string(sum[:]) {
+		return fmt.Errorf("block %s: %w", in.opening.ID, wire.ErrCorrupt)
 	}
 	in.open.Store(false)
 	in.block.set("")
 	if in.landing == nil {
 		return nil
 	}
-	if err := in.r.accept(in.node, in.last, in.opening.bytes()); err != nil {
+	if err := in.r.accept(in.node, in.last, in.opening.Bytes()); err != nil {
 		in.drop()
 		in.refuse(err)
 		return nil
@@ -282,7 +284,7 @@ func (in *inbound) end(f frame) error {
 	var l *landed
 	f = in.asWritten(f)
 	err := in.gives(f, func() (err error) {
-		l, err = in.landing.finish(f, record{opening: in.opening, From: in.node, Sum: sum})
+		l, err = in.landing.finish(f, record{Opening: in.opening, From: in.node, Sum: sum})
 		return err
 	})
 	if err != nil {
@@ -299,7 +301,7 @@ func (in *inbound) end(f frame) error {
 	in.mu.Lock()
 	in.pending = append(in.pending, l)
 	in.mu.Unlock()
-	in.bytes, in.landing = in.bytes+in.opening.bytes(), nil
+	in.bytes, in.landing = in.bytes+in.opening.Bytes(), nil
 	return nil
 }
 
@@ -317,17 +319,17 @@ func (in *inbound) fail(err error) {
 func (in *inbound) refuse(err error) { in.out.put(verdictOn(in.transfer, err)) }
 
 // verdictOn puts a fault into the sender's terms.
-func verdictOn(transfer uint32, err error) verdict {
-	v := verdict{Transfer: transfer}
+func verdictOn(transfer uint32, err error) wire.Verdict {
+	v := wire.Verdict{Transfer: transfer}
 	if err == nil {
 		return v
 	}
-	v.Code, v.Reason = verdictFailed, err.Error()
+	v.Code, v.Reason = wire.VerdictFailed, err.Error()
 	if errors.Is(err, errConflict) {
-		v.Code = verdictConflict
+		v.Code = wire.VerdictConflict
 	}
 	if _, refused := errors.AsType[*FullError](err); refused || durable.Full(err) {
-		v.Code = verdictFull
+		v.Code = wire.VerdictFull
 	}
 	return v
 }
@@ -343,9 +345,9 @@ func (in *inbound) abandon() {
 
 func (in *inbound) drop() {
 	in.block.set("")
-	in.work.begin(in.at())
+	in.work.Begin(in.at())
 	in.landing.abort()
-	in.work.end()
+	in.work.End()
 	in.landing = nil
 	in.room.drop()
 	in.promised()
@@ -408,15 +410,15 @@ func (in *inbound) reply(blocks []*landed) {
 
 // answer gives the sender a verdict on each block that has none yet.
 func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
-	said, told := make([]verdict, 0, len(blocks)), 0
+	said, told := make([]wire.Verdict, 0, len(blocks)), 0
 	for _, l := range blocks {
 		if l.told.Swap(true) {
 			continue
 		}
 		told++
 		v := verdictOn(l.transfer, why(l))
-		if v.Code == verdictDurable {
-			in.kept.add(l.bytes())
+		if v.Code == wire.VerdictDurable {
+			in.kept.add(l.Bytes())
 		}
 		said = append(said, v)
 		l.room.drop()

@@ -1,36 +1,41 @@
 package migration
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
 
 // land finds a block the disk that it lands on. One that has no room and may be here already only has to prove that it is.
-func (in *inbound) land(f frame, o opening) error {
-	if err := in.r.turnAway(in.node, in.last, o.bytes()); err != nil {
+func (in *inbound) land(f wire.Frame, o wire.Opening) error {
+	if err := in.r.turnAway(in.node, in.last, o.Bytes()); err != nil {
 		return err
 	}
 	err := in.landOnDisk(f, o)
-	if verdictOn(in.transfer, err).Code == verdictFull && in.landNowhere(o, err) {
+	if verdictOn(in.transfer, err).Code == wire.VerdictFull && in.landNowhere(o, err) {
 		return nil
 	}
 	return err
 }
 
 // landOnDisk begins a block in a segment if it is small, else in its place, else in a segment all the same.
-func (in *inbound) landOnDisk(f frame, o opening) error {
+func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
 		in.packed.packing = p
 		return nil
 	}
-	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
+	if s := in.r.stores[inventory.BlockID(o.ID).Store()]; s != nil && s.Land == inventory.LandPlace && s.Layout == o.Layout {
 		err := in.landInStore(s, o)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.placed(BlockID(o.ID)) {
+		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.placed(inventory.BlockID(o.ID)) {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.
-		_, away := errors.AsType[*awayError](err)
-		if _, full := errors.AsType[*FullError](err); !full && !away && !silent(err) && !errors.Is(err, errOccupied) {
+		if _, full := errors.AsType[*FullError](err); !full && !diskio.IsAway(err) && !diskio.IsSilent(err) && !errors.Is(err, errOccupied) {
 			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
 		}
 	}
@@ -39,14 +44,14 @@ func (in *inbound) landOnDisk(f frame, o opening) error {
 
 // promise sets aside, of the quota, what a block adds to what rests here. One that comes again because its sender lost the
 // receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
-func (in *inbound) promise(o opening) (release func(), err error) {
+func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	rests := in.r.cfg.Vault.Count().Bytes
-	release, err = in.r.budget.promise(o.bytes(), rests, in.alone)
+	release, err = in.r.budget.promise(o.Bytes(), rests, in.alone)
 	if err == nil {
 		return release, nil
 	}
-	old, unknown := in.r.cfg.Vault.catalog.get(BlockID(o.ID))
-	switch more := o.bytes() - old.bytes(); {
+	old, unknown := in.r.cfg.Vault.catalog.get(inventory.BlockID(o.ID))
+	switch more := o.Bytes() - old.Bytes(); {
 	case unknown != nil:
 		return nil, err
 	case more <= 0:
@@ -56,7 +61,7 @@ func (in *inbound) promise(o opening) (release func(), err error) {
 	}
 }
 
-func (in *inbound) landInStore(s *Store, o opening) error {
+func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 	if err := in.r.sound(s); err != nil {
 		return err
 	}
@@ -81,8 +86,8 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 
 // landInVault appends to the segment that this stream has, as long as its disk takes the block, else to one on the disk
 // that is best now.
-func (in *inbound) landInVault(f frame, o opening) error {
-	v, takes := in.r.cfg.Vault, o.bytes()+besidesBytes
+func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
+	v, takes := in.r.cfg.Vault, o.Bytes()+besidesBytes
 	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
 		in.part()
 	}
@@ -105,7 +110,7 @@ func (in *inbound) landInVault(f frame, o opening) error {
 		room.grant(takes)
 	}
 	in.dirs = in.seg.in
-	in.seg.behind.drops = o.bytes() > packedBytes // what is less may become a file, for which it is read again soon
+	in.seg.behind.drops = o.Bytes() > packedBytes // what is less may become a file, for which it is read again soon
 	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
 		in.r.fault(in.seg.dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended
@@ -142,27 +147,27 @@ func (in *inbound) part() {
 	}
 	in.flush()
 	seg := in.seg
-	in.work.begin(&seg.dir)
+	in.work.Begin(&seg.dir)
 	in.r.cfg.Vault.release(seg, in.broken)
-	in.work.end()
+	in.work.End()
 	in.ahead.drop()
 	in.seg, in.ahead, in.broken = nil, nil, false
 }
 
 // on does what may take as long as a disk likes, and lets others see that it is at it.
 func (in *inbound) on(dir *string, do func() error) error {
-	in.work.begin(dir)
-	defer in.work.end()
+	in.work.Begin(dir)
+	defer in.work.End()
 	return do()
 }
 
 // gives does what takes in a frame. A segment gathers frames in memory until there is enough for a write: as long as one
 // only joins them no disk is touched, so that there is nothing for others to watch, and no clock is read.
-func (in *inbound) gives(f frame, do func() error) error {
+func (in *inbound) gives(f wire.Frame, do func() error) error {
 	switch in.landing.(type) {
 	case *placeLanding, nowhere:
 	default:
-		if in.seg.from == in.node && in.seg.holds(len(f.raw)) {
+		if in.seg.from == in.node && in.seg.holds(len(f.Raw)) {
 			return do()
 		}
 	}

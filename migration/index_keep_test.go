@@ -14,28 +14,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // indexed makes an index of a node's stores, in real time: the kernel's stamps know no other.
-func indexed(t testing.TB, n *node) *Index {
+func indexed(t testing.TB, n *node) *inventory.Index {
 	t.Helper()
-	ix := NewIndex(IndexConfig{Dir: filepath.Join(n.dir, "index"), Stores: n.stores, Disks: n.disks, Log: slog.New(slog.DiscardHandler)})
-	if err := os.MkdirAll(ix.cfg.Dir, 0o700); err != nil {
+	dir := filepath.Join(n.dir, "index")
+	ix := inventory.NewIndex(inventory.IndexConfig{Dir: dir, Stores: n.stores, Disks: n.disks, Log: slog.New(slog.DiscardHandler)})
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	outlast(t)
-	ix.look(t.Context())
+	ix.Look(t.Context())
 	outlast(t)
 	return ix
-}
-
-// outlast waits until what is written now can be told from what was written before.
-func outlast(t testing.TB) {
-	t.Helper()
-	select {
-	case <-time.After(clockGrain + 20*time.Millisecond):
-	case <-t.Context().Done():
-	}
 }
 
 // alter does something to a tree of files, by chance. It returns what it did.
@@ -49,7 +43,7 @@ func alter(t testing.TB, rng *rand.Rand, roots []string) string {
 			return err
 		case e.IsDir():
 			dirs = append(dirs, p)
-		case e.Type().IsRegular() && e.Name() != ValuesFile:
+		case e.Type().IsRegular() && e.Name() != inventory.ValuesFile:
 			files = append(files, p)
 		}
 		return nil
@@ -86,7 +80,9 @@ func alter(t testing.TB, rng *rand.Rand, roots []string) string {
 		"a link":                  func() error { return os.Symlink(a, b) },
 		"a name that cannot be":   func() error { return put(b+"\x01", some()) },
 		"a new directory":         func() error { return errors.Join(os.Mkdir(b, 0o755), put(filepath.Join(b, "x"), some())) },
-		"values":                  func() error { return put(filepath.Join(d, ValuesFile), []byte(`{"id": "x", "value": "90s"}`)) },
+		"values": func() error {
+			return put(filepath.Join(d, inventory.ValuesFile), []byte(`{"id": "x", "value": "90s"}`))
+		},
 		"a directory moved":       func() error { return os.Rename(d, b) },
 		"directories exchanged":   func() error { return errors.Join(os.Rename(d, b), os.Rename(e, d), os.Rename(b, e)) },
 		"a directory removed":     func() error { return os.RemoveAll(d) },
@@ -131,7 +127,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 			content := map[string][]byte{}
 			for it, err := range a.stores[0].Scan(t.Context()) {
 				if err == nil && it.Carried() {
-					content[string(it.ID)], err = os.ReadFile(filepath.Join(roots[it.Members[0].root], it.Members[0].path))
+					content[string(it.ID)], err = os.ReadFile(filepath.Join(roots[it.Members[0].Root], it.Members[0].Path))
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -157,7 +153,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 					}
 				}
 			}
-			if sent, p := tr.drain.sent.Load(), tr.drain.Progress(); sent != sum.Moved.Bytes || p.Found != sum.Moved.plus(sum.Lost) {
+			if sent, p := tr.drain.sent.Load(), tr.drain.Progress(); sent != sum.Moved.Bytes || p.Found != sum.Moved.Plus(sum.Lost) {
 				t.Errorf("%d bytes were sent of %+v, and %+v found: something was carried twice", sent, sum.Moved, p.Found)
 			}
 			for _, e := range entries {
@@ -170,4 +166,63 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
+	a := shelves(t, 40)
+	ix := indexed(t, a)
+	if err := os.WriteFile(filepath.Join(a.dir, "cache/d0/f0"), contentOf("longer", 5000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := newNode(t, "b")
+	tr := newTrip(t, a, b)
+	tr.cfg.Index = ix
+	sum, entries := tr.run(within(t, time.Minute))
+	if sum.Moved.Blocks != 40 || sum.Total().Blocks != 40 || len(outcome(t, entries, Moved)) != 40 {
+		t.Errorf("got %+v", sum)
+	}
+	if got := b.content(t, "cache/-/d0/f0"); !bytes.Equal(got, contentOf("longer", 5000)) {
+		t.Error("what was written in place was not carried")
+	}
+}
+
+// A node that waits for its workloads makes pass after pass with the index of before the first. What was written in place is
+// carried once.
+func TestPassesWithOneIndex(t *testing.T) {
+	a, b := shelves(t, 20), newNode(t, "b")
+	ix := indexed(t, a)
+	p := filepath.Join(a.dir, "cache/d0/f0")
+	for _, content := range [][]byte{contentOf("once", 1000), contentOf("twice", 1500)} {
+		if err := os.WriteFile(p, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		outlast(t)
+		for _, again := range []bool{false, true} {
+			tr := newTrip(t, a, b)
+			tr.cfg.Index, tr.cfg.Once = ix, true
+			tr.run(within(t, time.Minute))
+			if n := tr.drain.sent.Load(); again && n > 0 {
+				t.Errorf("%d bytes were sent that an earlier pass had carried", n)
+			}
+			if got := b.content(t, "cache/-/d0/f0"); !bytes.Equal(got, content) {
+				t.Error("a pass did not carry what was written in place before it")
+			}
+		}
+	}
+	tr := newTrip(t, a, b)
+	tr.cfg.Index = ix
+	tr.run(within(t, time.Minute))
+	if p := tr.drain.Progress(); p.Found != p.Moved || p.Moved.Blocks < 20 || tr.drain.sent.Load() > 0 {
+		t.Errorf("the last pass sent %d bytes, and has %+v", tr.drain.sent.Load(), p)
+	}
+}
+
+// shelves makes a node with files in several directories.
+func shelves(t testing.TB, count int) *node {
+	t.Helper()
+	n := newNode(t, "a", with(filesStore, "cache"))
+	for i := range count {
+		write(t, filepath.Join(n.dir, "cache", fmt.Sprint("d", i%4), fmt.Sprint("f", i)), contentOf(fmt.Sprint(i), 1000))
+	}
+	return n
 }

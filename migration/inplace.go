@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"maps"
 	"math"
 	"time"
@@ -43,7 +44,7 @@ func (d *Drain) keepInPlace() {
 	d.mu.Lock()
 	var all int64 // for the same disks
 	for name, s := range d.stores {
-		if s.Land == LandPlace && !d.fan.hurried() { // also of what was not met yet
+		if s.Land == inventory.LandPlace && !d.fan.hurried() { // also of what was not met yet
 			is.stores[name] = true
 			all += waits[name]
 		}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/time/rate"
 )
 
@@ -50,7 +51,7 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 					switch {
 					case e.Outcome != Moved:
 						t.Errorf("%s: %s, %s", e.ID, e.Outcome, e.Reason)
-					case BlockID(e.ID).Store() == "spark" && e.Peer == "c":
+					case inventory.BlockID(e.ID).Store() == "spark" && e.Peer == "c":
 						astray++
 						fallthrough
 					default:

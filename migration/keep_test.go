@@ -15,12 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
 // remove has the node's receiver remove what matches.
-func (n *node) remove(t testing.TB, asked func(Held) bool) Count {
+func (n *node) remove(t testing.TB, asked func(Held) bool) inventory.Count {
 	t.Helper()
 	if n.receiver == nil {
 		n.receive(t)
@@ -69,16 +71,16 @@ func landApps(t testing.TB, n *node, each, size int) (want map[string][]byte) {
 
 func (n *node) wantOnly(t testing.TB, want map[string][]byte, apps ...string) {
 	t.Helper()
-	var rest Count
+	var rest inventory.Count
 	for id, content := range want {
 		status, got, _ := n.get(t, id, "")
-		if !slices.Contains(apps, BlockID(id).Scope()) {
+		if !slices.Contains(apps, inventory.BlockID(id).Scope()) {
 			if status != 404 {
 				t.Errorf("%s was removed: status %d", id, status)
 			}
 			continue
 		}
-		rest = rest.plus(Count{1, int64(len(content))})
+		rest = rest.Plus(inventory.Count{Blocks: 1, Bytes: int64(len(content))})
 		if status != 200 || !bytes.Equal(got, content) {
 			t.Errorf("%s stays: status %d, %d bytes", id, status, len(got))
 		}
@@ -92,7 +94,7 @@ func TestRemovalOfAnApp(t *testing.T) {
 	n := newNode(t, "b")
 	want := landApps(t, n, 8, 64<<10)
 	before := spaceOf(t, n.vault.dir)
-	if got := n.remove(t, ofApp("app-1")); got != (Count{8, 8 * 64 << 10}) {
+	if got := n.remove(t, ofApp("app-1")); got != (inventory.Count{Blocks: 8, Bytes: 8 * 64 << 10}) {
 		t.Errorf("removed %+v", got)
 	}
 	n.wantOnly(t, want, "app-2")
@@ -139,7 +141,7 @@ func TestWhatIsReplacedGivesItsSpaceBack(t *testing.T) {
 	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("4", 256<<10)) {
 		t.Error("the newest version is not served")
 	}
-	if got := n.vault.Count(); got != (Count{1, 256 << 10}) {
+	if got := n.vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 256 << 10}) {
 		t.Errorf("counted %+v", got)
 	}
 }
@@ -151,8 +153,8 @@ func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 	const size = 100_000
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", size))))
 	n.reopen(t) // the next segment is another one
-	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Origin: "elsewhere", Members: []memberSize{{"x", size}}}
-	if said := landAll(t, n, openingFrames(1, o, contentOf("another x", size))); said[0].Code != verdictConflict {
+	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "elsewhere", Members: []wire.MemberSize{{Name: "x", Bytes: size}}}
+	if said := landAll(t, n, openingFrames(1, o, contentOf("another x", size))); said[0].Code != wire.VerdictConflict {
 		t.Fatalf("got %+v, want a conflict", said)
 	}
 	n.reopen(t)  // the file goes
@@ -182,7 +184,7 @@ func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 
 func TestRemovalWaitsForWhoReads(t *testing.T) {
 	n := newNode(t, "b")
-	x := contentOf("x", 3*ChunkBytes)
+	x := contentOf("x", 3*wire.ChunkBytes)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/stays/x", []byte("x")), blockFrames(2, "cache/app-1/x", x)))
 	c, err := n.reader().open("cache/app-1/x")
 	if err != nil {
@@ -284,7 +286,7 @@ func TestRemovalInPlace(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(n.dir, "cache/y")); err != nil || string(got) != "the engine's own" {
 		t.Errorf("what the engine put there: %q, %v", got, err)
 	}
-	if got := n.vault.Count(); got != (Count{}) {
+	if got := n.vault.Count(); got != (inventory.Count{}) {
 		t.Errorf("counted %+v", got)
 	}
 }
@@ -385,7 +387,7 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 		n.tune = func(c *ReceiverConfig) {
 			c.Keep = time.Hour
 			c.Home = func(_ context.Context, node string, about []Version) (Home, error) {
-				if len(about) != 2 || about[1].ID != BlockID("cache/-/1-of-"+node) {
+				if len(about) != 2 || about[1].ID != inventory.BlockID("cache/-/1-of-"+node) {
 					t.Errorf("%s is asked about %v", node, about)
 				}
 				return said[node], away
@@ -394,7 +396,7 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 		for i, origin := range []string{"another", "another-long-ago", "may-go", "stays", "went", "went-long-ago", "b"} {
 			for j := range 2 {
 				name := fmt.Sprintf("%d-of-%s", j, origin)
-				o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Origin: origin, Members: []memberSize{{name, 1}}}
+				o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: origin, Members: []wire.MemberSize{{Name: name, Bytes: 1}}}
 				wantDurable(t, landAll(t, n, openingFrames(uint32(2*i+j+1), o, []byte("x"))))
 			}
 		}
@@ -446,7 +448,7 @@ func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.reopen(t)
-	if got := n.vault.Count(); got != (Count{6, 600}) {
+	if got := n.vault.Count(); got != (inventory.Count{Blocks: 6, Bytes: 600}) {
 		t.Errorf("counted %+v", got)
 	}
 	err = n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
@@ -457,7 +459,7 @@ func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 	}
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/app-1/x0", []byte("anew"))))
 	n.reopen(t)
-	if got := n.vault.Count(); got != (Count{6, 504}) {
+	if got := n.vault.Count(); got != (inventory.Count{Blocks: 6, Bytes: 504}) {
 		t.Errorf("counted %+v after a record was replaced that could not be read", got)
 	}
 }
@@ -489,7 +491,7 @@ func TestSegmentThatIsWrittenToIsNotRetired(t *testing.T) {
 func TestDamagedCatalogIsAnError(t *testing.T) {
 	n := newNode(t, "b")
 	err := n.vault.catalog.view(func(*bbolt.Tx) error { panic("assertion failed: Page expected to be: 7") })
-	if !errors.Is(err, errCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
+	if !errors.Is(err, wire.ErrCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
 		t.Errorf("got %v", err)
 	}
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")))) // and no lock is left behind
@@ -513,7 +515,7 @@ func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 	if !n.vault.claimRemoval("cache/-/x") {
 		t.Fatal("nobody else has it")
 	}
-	if said := landAll(t, n, frames); said[0].Code == verdictDurable {
+	if said := landAll(t, n, frames); said[0].Code == wire.VerdictDurable {
 		t.Error("a receipt for what is being removed")
 	}
 	n.vault.moved("cache/-/x")
@@ -521,7 +523,7 @@ func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 	if _, err := n.receiver.removeBatch([]record{aged}, func([]record) {}); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.content(t, "cache/-/x"); string(got) != "x" || n.vault.Count() != (Count{1, 1}) {
+	if got := n.content(t, "cache/-/x"); string(got) != "x" || n.vault.Count() != (inventory.Count{Blocks: 1, Bytes: 1}) {
 		t.Errorf("got %q, counted %+v", got, n.vault.Count())
 	}
 }
@@ -533,7 +535,7 @@ func TestRemovalTakesTheDirectoriesThatWereMade(t *testing.T) {
 	for _, scope := range []string{"application_1_0001", "application_1_0002", "blockmgr-0a"} {
 		for i := range 8 {
 			name := fmt.Sprintf("rdd_0_%d", i)
-			o := opening{ID: "spark/" + scope + "/" + name, Kind: KindCache, Layout: LayoutSpark, Members: []memberSize{{name, 1000}}}
+			o := wire.Opening{ID: "spark/" + scope + "/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutSpark, Members: []wire.MemberSize{{Name: name, Bytes: 1000}}}
 			frames = append(frames, openingFrames(uint32(len(frames)+1), o, contentOf(o.ID, 1000)))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
@@ -62,9 +64,9 @@ func (in *inbound) trim(batch []*landed) {
 		end, l.segment = l.begin, nil
 	}
 	if end < in.seg.end {
-		in.work.begin(&in.seg.dir)
+		in.work.Begin(&in.seg.dir)
 		in.seg.forget(end)
-		in.work.end()
+		in.work.End()
 	}
 }
 
@@ -127,7 +129,7 @@ const mostReadBack = 64 << 20
 // meet reads back what landed before under a block's id. It returns fs.ErrNotExist if there is nothing of it any more.
 func (in *inbound) meet(l *landed, old earlier) error {
 	err := old.err
-	replaces := old.bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
+	replaces := old.Bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
 	if err == nil {
 		err = in.on(in.r.lies(old.record, 0), func() error {
 			if replaces {
@@ -140,7 +142,7 @@ func (in *inbound) meet(l *landed, old earlier) error {
 	case err == nil && replaces:
 		return nil
 	case err == nil:
-		l.already = old.Sum == l.Sum && old.bytes() == l.bytes() || errors.Is(old.against(&l.record), errSuperseded)
+		l.already = old.Sum == l.Sum && old.Bytes() == l.Bytes() || errors.Is(old.against(&l.record), errSuperseded)
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
 		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", l.ID, "err", err)
@@ -156,15 +158,15 @@ func (in *inbound) meet(l *landed, old earlier) error {
 // compare returns errConflict if the node's own store has other bytes under the id of a block, and errSuperseded if those are
 // a newer version. What is on a disk that does not answer stands against nothing.
 func (in *inbound) compare(l *landed, own *glance, at func(dir *string)) error {
-	s := in.r.stores[BlockID(l.ID).Store()]
+	s := in.r.stores[inventory.BlockID(l.ID).Store()]
 	if s == nil {
 		return nil
 	}
-	defer in.work.end()
-	if own.lacks(s, BlockID(l.ID), at) {
+	defer in.work.End()
+	if own.lacks(s, inventory.BlockID(l.ID), at) {
 		return nil
 	}
-	return s.contradicts(l.record, in.r.cfg.Node, at)
+	return contradictsOwn(s, l.record, in.r.cfg.Node, at)
 }
 
 // goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it
@@ -173,8 +175,8 @@ func (in *inbound) goesOn() (step func(dir *string)) {
 	said := time.Now()
 	return func(dir *string) {
 		now := time.Now()
-		in.work.beginAt(dir, now)
-		if now.Sub(said) >= lookAfter {
+		in.work.BeginAt(dir, now)
+		if now.Sub(said) >= diskio.LookAfter {
 			said = now
 			in.beat.Add(1)
 			in.out.live()

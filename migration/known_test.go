@@ -10,6 +10,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // The node's own file of that name may be as large as its disk. One of another size is other content, which need not be read:
@@ -26,7 +30,7 @@ func TestOwnFileOfAnotherSizeIsNotRead(t *testing.T) {
 	ctx, stop := n.receiving(t)
 	s := n.stream(t, ctx)
 	s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
-	if v := s.verdict(); v.Code != verdictConflict {
+	if v := s.verdict(); v.Code != wire.VerdictConflict {
 		t.Errorf("got %+v, want a conflict", v)
 	}
 	s.conn.Close()
@@ -62,7 +66,7 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 			over <- in.on(&n.vault.dir, func() error {
 				step := in.goesOn()
 				for range 12 {
-					time.Sleep(overdue / 2)
+					time.Sleep(diskio.Overdue / 2)
 					step(&n.vault.dir)
 				}
 				return nil
@@ -70,8 +74,8 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 		}()
 		began := time.Now()
 		for range 12 {
-			said, err := s.in.next()
-			if vs, _ := parseVerdicts(said.payload); err != nil || len(vs) > 0 {
+			said, err := s.in.Next()
+			if vs, _ := wire.ParseVerdicts(said.Payload); err != nil || len(vs) > 0 {
 				t.Fatalf("heard %v, %v, want nothing but that it goes on", vs, err)
 			}
 			if silence := time.Since(began); silence >= peerTimeout {
@@ -96,7 +100,7 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 type slowDisks struct{ *fakeDisks }
 
 func (d slowDisks) Readable(p string) bool {
-	time.Sleep(lookAfter)
+	time.Sleep(diskio.LookAfter)
 	return d.fakeDisks.Readable(p)
 }
 
@@ -104,18 +108,18 @@ func (d slowDisks) Readable(p string) bool {
 func TestReadingBackGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(filesStore, "cache"))
-		x := contentOf("x", 3*ChunkBytes+1)
+		x := contentOf("x", 3*wire.ChunkBytes+1)
 		write(t, filepath.Join(n.stores[0].Paths[0], "x"), x)
 		ctx, stop := n.receiving(t)
 		slow := slowDisks{newFakeDisks(0)}
-		n.vault.watch(slow)
-		n.stores[0].watch(slow)
+		n.vault.Watch(slow)
+		n.stores[0].Watch(slow)
 		s := n.stream(t, ctx)
 		s.conn.SetReadDeadline(time.Now().Add(time.Minute))
 		for i, what := range []string{"the node's own file", "what landed"} {
 			go s.conn.Write(blockFrames(uint32(i), "cache/-/x", x))
-			if said, err := s.in.next(); err != nil || !bytes.Equal(said.payload, appendVerdicts(nil, nil)) {
-				t.Errorf("%s was read: heard %q, %v, want that it goes on", what, said.payload, err)
+			if said, err := s.in.Next(); err != nil || !bytes.Equal(said.Payload, wire.AppendVerdicts(nil, nil)) {
+				t.Errorf("%s was read: heard %q, %v, want that it goes on", what, said.Payload, err)
 			}
 			s.wantReceipt()
 		}
@@ -128,7 +132,7 @@ func TestReadingBackGoesOn(t *testing.T) {
 			t.Errorf("a block of 4 chunks was opened and read back in %d, %v", steps, err)
 		}
 		steps = 0
-		if err := n.stores[0].contradicts(r, "b", func(*string) { steps++ }); err != nil || steps != 1+1+4 {
+		if err := contradictsOwn(n.stores[0], r, "b", func(*string) { steps++ }); err != nil || steps != 1+1+4 {
 			t.Errorf("a file of 4 chunks was found, opened and read in %d, %v", steps, err)
 		}
 		s.conn.Close()
@@ -139,7 +143,7 @@ func TestReadingBackGoesOn(t *testing.T) {
 // A large block that comes again has come whole when it is found to be here: it replaces what landed, which is not read.
 func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
 	n := newNode(t, "b")
-	for _, size := range []int{2 * ChunkBytes, mostReadBack + 1} {
+	for _, size := range []int{2 * wire.ChunkBytes, mostReadBack + 1} {
 		id := fmt.Sprint("cache/-/", size)
 		x := contentOf(id, size)
 		frames := blockFrames(1, id, x)
@@ -147,7 +151,7 @@ func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
 		for i := range at {
 			wantDurable(t, landAll(t, n, frames))
 			var err error
-			if at[i], err = n.vault.catalog.get(BlockID(id)); err != nil {
+			if at[i], err = n.vault.catalog.get(inventory.BlockID(id)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -176,12 +180,12 @@ func TestPeerAtWorkHoldsItsBlocksForHalfOfTheTime(t *testing.T) {
 				tr.cfg.Peers = func() []Peer { return append([]Peer{{Node: "b"}}, later()...) }
 				tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
 					defer conn.Close()
-					fr := newFrameReader(conn, ChunkBytes)
-					fr.next()
-					conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+					fr := wire.NewReader(conn, wire.ChunkBytes)
+					fr.Next()
+					conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40}.Append(nil)))
 					go io.Copy(io.Discard, conn)
-					for err := error(nil); err == nil && time.Since(began) < c.works; time.Sleep(lookAfter) {
-						_, err = conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, nil)))
+					for err := error(nil); err == nil && time.Since(began) < c.works; time.Sleep(diskio.LookAfter) {
+						_, err = conn.Write(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, nil)))
 					}
 				}}
 				_, entries := tr.run(within(t, 2*time.Minute))

@@ -13,14 +13,18 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // landing is one block on its way to rest. Its methods are called by one goroutine; after finish the committer owns it.
 type landing interface {
 	// data takes the next chunk, in the order of the members.
-	data(member int, f frame) error
+	data(member int, f wire.Frame) error
 	// finish takes the closing frame. What it returns is complete but not yet durable.
-	finish(f frame, r record) (*landed, error)
+	finish(f wire.Frame, r record) (*landed, error)
 	// abort forgets all of it.
 	abort()
 }
@@ -31,7 +35,7 @@ type landed struct {
 	segment *segment     // to sync, for a block in the vault
 	begin   int64        // of what was appended to it for the block
 	files   []stagedFile // to sync and to publish, for a block in place
-	store   *Store
+	store   *inventory.Store
 	dirs    []string // of its disks: it is committed with others that lie there
 	looked  bool     // whether it is here already
 	already bool     // the same content was: only the receipt is missing
@@ -71,22 +75,22 @@ const landedTogether = 8
 
 // into begins a block's landing. It says in the segment where blocks come from if that is another node than the last
 // block's: frames do not, and it must be known should the catalog be lost.
-func (l *vaultLanding) into(seg *segment, from string, f frame) error {
-	*l = vaultLanding{seg: seg, begin: seg.end, open: int64(len(f.raw)), spare: l.spare}
+func (l *vaultLanding) into(seg *segment, from string, f wire.Frame) error {
+	*l = vaultLanding{seg: seg, begin: seg.end, open: int64(len(f.Raw)), spare: l.spare}
 	if seg.from != from {
-		if err := seg.append(appendFrame(nil, frameHello, 0, hello{Node: from}.append(nil))); err != nil {
+		if err := seg.append(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil))); err != nil {
 			return err
 		}
 		seg.from = from
 	}
 	l.offset = seg.end
-	return seg.append(f.raw)
+	return seg.append(f.Raw)
 }
 
-func (l *vaultLanding) data(_ int, f frame) error { return l.seg.append(f.raw) }
+func (l *vaultLanding) data(_ int, f wire.Frame) error { return l.seg.append(f.Raw) }
 
-func (l *vaultLanding) finish(f frame, r record) (*landed, error) {
-	if err := l.seg.append(f.raw); err != nil {
+func (l *vaultLanding) finish(f wire.Frame, r record) (*landed, error) {
+	if err := l.seg.append(f.Raw); err != nil {
 		return nil, err
 	}
 	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
@@ -113,9 +117,9 @@ type stagedFile struct {
 
 // placeLanding writes the members of a block to temporary files in the store that it belongs to.
 type placeLanding struct {
-	store   *Store
-	opening opening
-	work    *work // of who writes: it is told which of the disks the landing is at
+	store   *inventory.Store
+	opening wire.Opening
+	work    *diskio.Work // of who writes: it is told which of the disks the landing is at
 	files   []stagedFile
 	placed  []placed
 	current *os.File
@@ -126,26 +130,26 @@ type placeLanding struct {
 
 // landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
 // file is in the way, and with errApart where there is no way to its place.
-func landInPlace(s *Store, o opening, roots []int, c *catalog, w *work) (*placeLanding, error) {
+func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog, w *diskio.Work) (*placeLanding, error) {
 	l := &placeLanding{store: s, opening: o, work: w, member: -1}
-	id := BlockID(o.ID)
+	id := inventory.BlockID(o.ID)
 	for i, m := range o.Members {
 		root := roots[i]
-		_, to := s.layout.place(s, id, m.Name)
-		if to == stagingDir || strings.HasPrefix(to, stagingDir+"/") {
+		_, to := s.Shape.Place(s, id, m.Name)
+		if to == inventory.StagingDir || strings.HasPrefix(to, inventory.StagingDir+"/") {
 			return nil, fmt.Errorf("%s: %w", to, errOccupied)
 		}
-		for i := range s.roots { // the same name in another directory would hide this one
-			w.begin(&s.Paths[i])
-			if err := s.vacant(id, c, place{i, to}); err != nil {
+		for i := range s.Roots { // the same name in another directory would hide this one
+			w.Begin(&s.Paths[i])
+			if err := vacant(s, id, c, place{i, to}); err != nil {
 				return nil, err
 			}
 		}
-		w.begin(&s.Paths[root])
-		if s.apart(place{root, to}) {
+		w.Begin(&s.Paths[root])
+		if isApart(s, place{root, to}) {
 			return nil, fmt.Errorf("%s: %w", path.Join(s.Paths[root], to), errApart)
 		}
-		l.files = append(l.files, stagedFile{root: root, from: path.Join(stagingDir, rand.Text()), to: to, last: s.layout.last(m.Name)})
+		l.files = append(l.files, stagedFile{root: root, from: path.Join(inventory.StagingDir, rand.Text()), to: to, last: s.Shape.Last(m.Name)})
 		l.placed = append(l.placed, placed{Root: root, Path: to})
 	}
 	if err := l.reach(0); err != nil {
@@ -162,17 +166,17 @@ func (l *placeLanding) reach(member int) error {
 			return err
 		}
 		l.member++
-		l.work.begin(l.at())
+		l.work.Begin(l.at())
 		f := l.files[l.member]
-		if err := l.store.mkdir(f.root, stagingDir); err != nil {
+		if err := makeDir(l.store, f.root, inventory.StagingDir); err != nil {
 			return err
 		}
-		w, err := l.store.roots[f.root].OpenFile(f.from, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		w, err := l.store.Roots[f.root].OpenFile(f.from, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return err
 		}
 		l.current, l.written, l.behind = w, 0, &writeBehind{}
-		if err := l.store.own(w, f.root); err != nil {
+		if err := giveToOwner(l.store, w, f.root); err != nil {
 			return err
 		}
 	}
@@ -188,7 +192,7 @@ func (l *placeLanding) closeCurrent() error {
 	defer func() { l.current = nil }()
 	l.files[l.member].unflushed = l.written - l.behind.begun
 	when := time.Unix(0, l.opening.ModTime)
-	if err := l.store.roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when); err != nil {
+	if err := l.store.Roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when); err != nil {
 		return errors.Join(err, l.current.Close())
 	}
 	info, err := l.current.Stat()
@@ -199,12 +203,12 @@ func (l *placeLanding) closeCurrent() error {
 	return l.current.Close()
 }
 
-func (l *placeLanding) data(member int, f frame) error {
+func (l *placeLanding) data(member int, f wire.Frame) error {
 	if err := l.reach(member); err != nil {
 		return err
 	}
-	l.placed[member].Chunks = binary.BigEndian.AppendUint32(l.placed[member].Chunks, f.sum)
-	n, err := l.current.Write(f.payload)
+	l.placed[member].Chunks = binary.BigEndian.AppendUint32(l.placed[member].Chunks, f.Sum)
+	n, err := l.current.Write(f.Payload)
 	if err != nil {
 		return err
 	}
@@ -212,7 +216,7 @@ func (l *placeLanding) data(member int, f frame) error {
 	return l.behind.wrote(l.current, l.written)
 }
 
-func (l *placeLanding) finish(_ frame, r record) (*landed, error) {
+func (l *placeLanding) finish(_ wire.Frame, r record) (*landed, error) {
 	if err := errors.Join(l.reach(len(l.files)-1), l.closeCurrent()); err != nil {
 		return nil, err
 	}
@@ -237,46 +241,46 @@ func (l *placeLanding) abort() {
 		l.current.Close()
 	}
 	for _, f := range l.files[:l.member+1] {
-		l.work.begin(&l.store.Paths[f.root])
-		_ = l.store.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
+		l.work.Begin(&l.store.Paths[f.root])
+		_ = l.store.Roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
 	}
 }
 
-// mkdir makes directories below one of the store's, owned as that one is.
-func (s *Store) mkdir(root int, dir string) error {
-	if _, err := s.roots[root].Stat(dir); err == nil {
+// makeDir makes directories below one of the store's, owned as that one is.
+func makeDir(s *inventory.Store, root int, dir string) error {
+	if _, err := s.Roots[root].Stat(dir); err == nil {
 		return nil
 	}
 	if parent := path.Dir(dir); parent != "." {
-		if err := s.mkdir(root, parent); err != nil {
+		if err := makeDir(s, root, parent); err != nil {
 			return err
 		}
 	}
-	if err := s.roots[root].Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.Roots[root].Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	uid, gid, ok := s.owner(root)
+	uid, gid, ok := ownerOf(s, root)
 	if !ok {
 		return nil
 	}
-	return s.roots[root].Chown(dir, uid, gid)
+	return s.Roots[root].Chown(dir, uid, gid)
 }
 
-// own gives a landed file to the owner of the store's directory, so that the engine whose store it is may read and remove
+// giveToOwner gives a landed file to the owner of the store's directory, so that the engine whose store it is may read and remove
 // it.
-func (s *Store) own(f *os.File, root int) error {
-	uid, gid, ok := s.owner(root)
+func giveToOwner(s *inventory.Store, f *os.File, root int) error {
+	uid, gid, ok := ownerOf(s, root)
 	if !ok {
 		return nil
 	}
 	return f.Chown(uid, gid)
 }
 
-func (s *Store) owner(root int) (uid, gid int, ok bool) {
+func ownerOf(s *inventory.Store, root int) (uid, gid int, ok bool) {
 	if os.Geteuid() != 0 {
 		return 0, 0, false
 	}
-	info, err := s.roots[root].Stat(".")
+	info, err := s.Roots[root].Stat(".")
 	if err != nil {
 		return 0, 0, false
 	}
@@ -287,17 +291,17 @@ func (s *Store) owner(root int) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// sweep removes what landings that a crash interrupted have left behind. The directory stays: it tells that blocks landed
+// sweepStaging removes what landings that a crash interrupted have left behind. The directory stays: it tells that blocks landed
 // here.
-func (s *Store) sweep() error {
+func sweepStaging(s *inventory.Store) error {
 	var errs []error
-	for _, r := range s.roots {
-		left, err := entriesIn(r, stagingDir)
+	for _, r := range s.Roots {
+		left, err := entriesIn(r, inventory.StagingDir)
 		for _, e := range left {
-			err = errors.Join(err, r.RemoveAll(path.Join(stagingDir, e.Name())))
+			err = errors.Join(err, r.RemoveAll(path.Join(inventory.StagingDir, e.Name())))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("store %s: clear %s: %w", s.Name, stagingDir, err))
+			errs = append(errs, fmt.Errorf("store %s: clear %s: %w", s.Name, inventory.StagingDir, err))
 		}
 	}
 	return errors.Join(errs...)

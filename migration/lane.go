@@ -10,40 +10,45 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // lane is one connection to a peer: blocks go out one behind the other without waiting for receipts, receipts come back
 // and settle them.
 type lane struct {
-	d    *Drain
-	peer *peerState
-	conn net.Conn
-	buf  []byte
-	sum  summer
-	near near // where the last block was
+	d        *Drain
+	peer     *peerState
+	conn     net.Conn
+	buf      []byte
+	sum      wire.Summer
+	near     inventory.FileReader // where the last block was
+	segments nearSegments         // and the last ones of the vault
 
-	whole   Sum          // of the block that was sent: in a variable it would be an allocation
-	members []memberSize // of the block that is sent, and its opening: kept for the next one's
+	whole   wire.Sum          // of the block that was sent: in a variable it would be an allocation
+	members []wire.MemberSize // of the block that is sent, and its opening: kept for the next one's
 	payload []byte
 
 	greeted time.Time
-	granted room      // then
-	last    uint32    // transfer number
-	partly  bool      // the newest block is not complete
-	held    bool      // all of it that there is, is in the buffer
-	now     time.Time // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
-	fetched fetched   // since the last flush
-	batch   []entry   // what next is a part of
-	bulk    int       // how many blocks it may be
-	cold    bool      // memory did not have all of the batch
-	ahead   int       // how many of its last no disk was asked for
-	work    work      // on this node's disks
+	granted room        // then
+	last    uint32      // transfer number
+	partly  bool        // the newest block is not complete
+	held    bool        // all of it that there is, is in the buffer
+	now     time.Time   // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
+	fetched fetched     // since the last flush
+	batch   []entry     // what next is a part of
+	bulk    int         // how many blocks it may be
+	cold    bool        // memory did not have all of the batch
+	ahead   int         // how many of its last no disk was asked for
+	work    diskio.Work // on this node's disks
 
-	resumes bool      // the peer keeps what came of a block that breaks off
-	keeps   bool      // the block that is sent is large enough for it
-	sums    []uint32  // of its chunks so far
-	part    *part     // to go on with; nil: the block begins
-	have    chan have // what the peer has of it
+	resumes bool           // the peer keeps what came of a block that breaks off
+	keeps   bool           // the block that is sent is large enough for it
+	sums    []uint32       // of its chunks so far
+	part    *part          // to go on with; nil: the block begins
+	have    chan wire.Have // what the peer has of it
 
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known
@@ -79,11 +84,11 @@ type lane struct {
 
 const (
 	// laneBuffer is written at once: a chunk with its headers, or as many small blocks as have room.
-	laneBuffer = ChunkBytes + headerBytes + 64<<10
+	laneBuffer = wire.ChunkBytes + wire.HeaderBytes + 64<<10
 	// laneLead has a chunk of a large block begin 64 bytes into a page. Some processors (AMD's, by their fast "rep movsb") are
 	// slow to copy to a place that is 1 to 31 bytes further into its page than where it comes from: a page of the page
 	// cache was copied behind the header of 16 bytes in 1.5 times the time, behind one of 8 in 3.5 (measured; docs/design/measured.md).
-	laneLead = 64 - headerBytes
+	laneLead = 64 - wire.HeaderBytes
 	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
 	maxBatch = 128
 	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries
@@ -127,11 +132,11 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	defer undo()
 
 	l := &lane{
-		d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: newSummer(),
-		now: time.Now(), bulk: 1, have: make(chan have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
+		d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: wire.NewSummer(),
+		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
 	}
-	l.near.missed = l.fetchAhead
-	frames := newFrameReader(conn, maxPayload[frameReceipts])
+	l.near.Missed = l.fetchAhead
+	frames := wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts])
 	if err := l.handshake(frames); err != nil {
 		return err
 	}
@@ -140,9 +145,9 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unwatch := watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); cut(conn) })
+	unwatch := diskio.Watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); cut(conn) })
 	defer unwatch()
-	received := beside(func() {
+	received := diskio.Beside(func() {
 		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
 	})
@@ -159,19 +164,19 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	select {
 	case err = <-sent:
 	case <-l.stuck: // what hangs ends with its disk; the other disks' blocks need another lane
-		err = &silentError{l.hung}
+		err = diskio.Silence(l.hung)
 		stop(err)
 	}
 	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != errSettled {
 		err = cause // the peer went first, and that is why sending failed
 	}
-	if !silent(err) && ctx.Err() == nil {
+	if !diskio.IsSilent(err) && ctx.Err() == nil {
 		l.keepPart(err)
 	}
 	if !undo() {
 		<-silenced // or it would cut off the word that no more comes, and the peer wait for it
 	}
-	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
+	l.finish(received, diskio.IsSilent(err) || err == errSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
 	return err
 }
@@ -186,7 +191,7 @@ type carrier interface {
 	returnInflight(ctx context.Context, err error)
 }
 
-func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work.on(now) }
+func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work.On(now) }
 
 func (d *Drain) join(l carrier) {
 	d.mu.Lock()
@@ -241,15 +246,15 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 	<-received
 }
 
-func (l *lane) handshake(frames *frameReader) error {
+func (l *lane) handshake(frames *wire.Reader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true, Resumes: true}
+	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true, Resumes: true}
 	g, err := greet(l.conn, frames, l.peer.Node, hi)
 	if err != nil {
 		return err
 	}
-	l.room, l.granted, l.resumes = g.room(), g.room(), g.Resumes
+	l.room, l.granted, l.resumes = roomIn(g), roomIn(g), g.Resumes
 	if !l.d.granted(l.peer, g) {
 		return errSurplus
 	}
@@ -257,25 +262,25 @@ func (l *lane) handshake(frames *frameReader) error {
 }
 
 // greet begins a stream to a peer, or says with a refusedError why there is none.
-func greet(conn net.Conn, frames *frameReader, peer string, hi hello) (g grant, err error) {
-	if _, err := conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
+func greet(conn net.Conn, frames *wire.Reader, peer string, hi wire.Hello) (g wire.Grant, err error) {
+	if _, err := conn.Write(wire.AppendFrame(nil, wire.FrameHello, 0, hi.Append(nil))); err != nil {
 		return g, fmt.Errorf("greet %s: %w", peer, err)
 	}
-	f, err := frames.next()
+	f, err := frames.Next()
 	if err != nil {
 		return g, fmt.Errorf("greet %s: %w", peer, err)
 	}
-	switch f.typ {
-	case frameGrant:
-		return parseGrant(f.payload)
-	case frameRefuse:
-		r, err := parseRefuse(f.payload)
+	switch f.Type {
+	case wire.FrameGrant:
+		return wire.ParseGrant(f.Payload)
+	case wire.FrameRefuse:
+		r, err := wire.ParseRefuse(f.Payload)
 		if err != nil {
 			return g, err
 		}
 		return g, &refusedError{r.Reason, time.Duration(r.RetryMillis) * time.Millisecond, r.Stays}
 	default:
-		return g, fmt.Errorf("greet %s: frame of type %d in reply", peer, f.typ)
+		return g, fmt.Errorf("greet %s: frame of type %d in reply", peer, f.Type)
 	}
 }
 
@@ -307,16 +312,16 @@ func (l *lane) tell() {
 }
 
 // receive settles blocks as their verdicts come, until the peer closes the stream.
-func (l *lane) receive(ctx context.Context, frames *frameReader) error {
-	moved := make([]entry, 0, verdictsPerFrame)
+func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
+	moved := make([]entry, 0, wire.VerdictsPerFrame)
 	var busy time.Time // since when the peer says nothing but that it is at work; zero: it does not
 	for {
-		f, err := frames.next()
+		f, err := frames.Next()
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
-		if f.typ == frameHave {
-			h, err := parseHave(f.payload)
+		if f.Type == wire.FrameHave {
+			h, err := wire.ParseHave(f.Payload)
 			if err != nil {
 				return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 			}
@@ -327,10 +332,10 @@ func (l *lane) receive(ctx context.Context, frames *frameReader) error {
 			}
 			continue
 		}
-		if f.typ != frameReceipts {
-			return fmt.Errorf("receipts from %s: frame of type %d", l.peer.Node, f.typ)
+		if f.Type != wire.FrameReceipts {
+			return fmt.Errorf("receipts from %s: frame of type %d", l.peer.Node, f.Type)
 		}
-		verdicts, err := parseVerdicts(f.payload)
+		verdicts, err := wire.ParseVerdicts(f.Payload)
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
@@ -347,7 +352,7 @@ func (l *lane) receive(ctx context.Context, frames *frameReader) error {
 		for _, v := range verdicts {
 			e, ok := l.inflight.take(v.Transfer)
 			switch {
-			case ok && v.Code == verdictDurable:
+			case ok && v.Code == wire.VerdictDurable:
 				moved = append(moved, e)
 			case ok:
 				refused = append(refused, answered{e, v})
@@ -356,7 +361,7 @@ func (l *lane) receive(ctx context.Context, frames *frameReader) error {
 		l.tell()
 		l.mu.Unlock()
 		for _, r := range refused {
-			l.refused(r.entry, r.verdict)
+			l.refused(r.entry, r.Verdict)
 		}
 		if len(moved) > 0 {
 			l.trust()
@@ -376,21 +381,21 @@ func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
 
 type answered struct {
 	entry
-	verdict
+	wire.Verdict
 }
 
 // refused does what follows from a verdict that is no receipt.
-func (l *lane) refused(e entry, v verdict) {
+func (l *lane) refused(e entry, v wire.Verdict) {
 	why := describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()
 	switch v.Code {
-	case verdictFull:
+	case wire.VerdictFull:
 		l.mu.Lock()
 		l.room.refuses(&e.Block)
 		l.mu.Unlock()
 		past := e.met()
 		past.unanswered = false
 		l.d.plan.giveBack(e.after(past), 0, why)
-	case verdictConflict:
+	case wire.VerdictConflict:
 		l.d.carryOut(ruling{entry: e, outcome: Lost, why: why})
 	default:
 		past := e.met()

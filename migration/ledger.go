@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Outcome is what became of a block in a drain.
@@ -39,24 +40,18 @@ type Entry struct {
 	Version string `json:"version,omitempty"`
 }
 
-// Count is a number of blocks and their bytes.
-type Count struct {
-	Blocks int64 `json:"blocks"`
-	Bytes  int64 `json:"bytes"`
-}
-
 // Summary is a manifest without its entries.
 type Summary struct {
 	Started  time.Time
 	Finished time.Time
-	Moved    Count
-	Lost     Count
-	Skipped  Count
+	Moved    inventory.Count
+	Lost     inventory.Count
+	Skipped  inventory.Count
 }
 
 // Total counts every block that the drain met.
-func (s Summary) Total() Count {
-	return Count{s.Moved.Blocks + s.Lost.Blocks + s.Skipped.Blocks, s.Moved.Bytes + s.Lost.Bytes + s.Skipped.Bytes}
+func (s Summary) Total() inventory.Count {
+	return inventory.Count{Blocks: s.Moved.Blocks + s.Lost.Blocks + s.Skipped.Blocks, Bytes: s.Moved.Bytes + s.Lost.Bytes + s.Skipped.Bytes}
 }
 
 // ledger is the account of one drain: three files of JSON lines in its directory. What was moved is appended as the
@@ -161,18 +156,18 @@ func (l *ledger) add(entries ...Entry) {
 
 // moved records blocks that a peer has, and says how much that is. A drain does it for every block, so versions are written
 // straight into the lines and never made by themselves.
-func (l *ledger) moved(peer string, blocks []entry) (n Count) {
+func (l *ledger) moved(peer string, blocks []entry) (n inventory.Count) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range blocks {
 		b := &blocks[i].Block
 		e := Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Moved, Peer: peer}
-		n = n.plus(Count{1, e.Bytes})
+		n = n.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		if l.closed {
 			continue // as in add
 		}
 		l.line = append(e.appendFields(l.line[:0]), `,"version":"`...)
-		l.line = append(b.appendVersion(l.line), "\"}\n"...)
+		l.line = append(appendVersion(*b, l.line), "\"}\n"...)
 		l.write(Moved)
 	}
 	if !l.closed {
@@ -207,10 +202,10 @@ func (l *ledger) flush() {
 	}
 }
 
-func (l *ledger) count(e Entry) { l.book(e.Outcome, Count{1, e.Bytes}) }
+func (l *ledger) count(e Entry) { l.book(e.Outcome, inventory.Count{Blocks: 1, Bytes: e.Bytes}) }
 
 // book adds blocks to the figures of an outcome, or takes them off.
-func (l *ledger) book(o Outcome, n Count) {
+func (l *ledger) book(o Outcome, n inventory.Count) {
 	l.counting.Lock()
 	defer l.counting.Unlock()
 	c := &l.summary.Moved
@@ -220,13 +215,13 @@ func (l *ledger) book(o Outcome, n Count) {
 	case Skipped:
 		c = &l.summary.Skipped
 	}
-	*c = c.plus(n)
+	*c = c.Plus(n)
 }
 
 // addUnnamed records the loss of blocks whose names are lost too.
-func (l *ledger) addUnnamed(n Count, why string) {
+func (l *ledger) addUnnamed(n inventory.Count, why string) {
 	l.add(Entry{ID: unnamedID(n.Blocks), Bytes: n.Bytes, Outcome: Lost, Reason: why})
-	l.book(Lost, Count{n.Blocks - 1, 0})
+	l.book(Lost, inventory.Count{Blocks: n.Blocks - 1, Bytes: 0})
 }
 
 func (l *ledger) counts() Summary {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"iter"
 	"os"
@@ -26,7 +27,7 @@ func (l *ledger) void(e Entry) {
 	if l.closed {
 		return
 	}
-	l.book(Moved, Count{-1, -e.Bytes})
+	l.book(Moved, inventory.Count{Blocks: -1, Bytes: -e.Bytes})
 	l.several = true
 	e.Outcome = voided
 	l.line = e.AppendLine(l.line[:0])
@@ -44,7 +45,7 @@ func (l *ledger) takeBack(begin int64, e Entry) {
 	}
 	err := l.strike(begin, e.ID)
 	if err == nil {
-		l.book(Moved, Count{-1, -e.Bytes})
+		l.book(Moved, inventory.Count{Blocks: -1, Bytes: -e.Bytes})
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -129,9 +130,9 @@ func spend(dir string, e Entry, end int64) (err error) {
 }
 
 // newest returns the last lines of what was moved that are about these blocks.
-func (l *ledger) newest(broken []Broken) (map[BlockID]Entry, error) {
-	lines := make(map[BlockID]Entry, len(broken))
-	asked := make(map[BlockID]bool, len(broken))
+func (l *ledger) newest(broken []Broken) (map[inventory.BlockID]Entry, error) {
+	lines := make(map[inventory.BlockID]Entry, len(broken))
+	asked := make(map[inventory.BlockID]bool, len(broken))
 	for _, b := range broken {
 		asked[b.ID] = true
 	}
@@ -142,7 +143,7 @@ func (l *ledger) newest(broken []Broken) (map[BlockID]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if id := BlockID(e.ID); asked[id] {
+		if id := inventory.BlockID(e.ID); asked[id] {
 			lines[id] = e
 		}
 	}
@@ -189,7 +190,7 @@ const struck Outcome = "past"
 
 // settle strikes out the lines of what was moved that do not count, in an account that nobody writes to any more, and returns what that
 // adds to what was moved.
-func (l *ledger) settle() (once Count, err error) {
+func (l *ledger) settle() (once inventory.Count, err error) {
 	path := ledgerPath(l.dir, Moved)
 	last, err := l.lastLines(path)
 	if err != nil || len(last.of) == 0 {
@@ -214,9 +215,9 @@ func (l *ledger) settle() (once Count, err error) {
 			return once, err
 		}
 		if line.Outcome == voided { // which was taken off when it was written
-			once = once.plus(Count{1, line.Bytes})
+			once = once.Plus(inventory.Count{Blocks: 1, Bytes: line.Bytes})
 		} else {
-			once = once.plus(Count{-1, -line.Bytes})
+			once = once.Plus(inventory.Count{Blocks: -1, Bytes: -line.Bytes})
 		}
 	}
 	return once, nil

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // hungDisk takes nothing until it answers again.
@@ -30,11 +33,11 @@ func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	d, hangs := &Drain{ledger: l}, make(chan struct{})
 	disk := hungDisk{l.files[Moved].f, sync.OnceFunc(func() { close(hangs) }), make(chan struct{})}
 	l.files[Moved].w = bufio.NewWriter(disk)
-	blocks := []entry{{Block: Block{ID: "cache/-/x", Members: []Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}}}
-	moving := beside(func() { l.moved("node-b", blocks) })
+	blocks := []entry{{Block: inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}}}
+	moving := diskio.Beside(func() { l.moved("node-b", blocks) })
 	<-hangs
-	asking := beside(func() {
-		if got := d.Progress().Moved; got != (Count{1, 3}) {
+	asking := diskio.Beside(func() {
+		if got := d.Progress().Moved; got != (inventory.Count{Blocks: 1, Bytes: 3}) {
 			t.Errorf("got %+v, want the block that a peer has", got)
 		}
 	})
@@ -46,7 +49,7 @@ func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	close(disk.answers)
 	<-moving
 	<-asking
-	if sum, err := l.close(); err != nil || sum.Moved != (Count{1, 3}) {
+	if sum, err := l.close(); err != nil || sum.Moved != (inventory.Count{Blocks: 1, Bytes: 3}) {
 		t.Errorf("got %+v, %v", sum, err)
 	}
 }

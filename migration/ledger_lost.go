@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Readers are told of a lost block by its name, so this is the part of the account that must be written even when the disk
@@ -29,12 +30,12 @@ const (
 // lostLines writes the lines of what was lost, whole ones only.
 type lostLines struct {
 	room    *allowance
-	f       *os.File // nil: it could not be opened
-	end     int64    // of the last whole line in it
-	lines   []byte   // that are not in it
-	tryAt   int      // how many there are when they are written
-	why     error    // the last write that failed
-	unnamed Count    // for which there was no room in memory either
+	f       *os.File        // nil: it could not be opened
+	end     int64           // of the last whole line in it
+	lines   []byte          // that are not in it
+	tryAt   int             // how many there are when they are written
+	why     error           // the last write that failed
+	unnamed inventory.Count // for which there was no room in memory either
 }
 
 // openLost opens the file at path. Its end is where an earlier run's lines end, if it goes on with those.
@@ -85,7 +86,7 @@ func (w *lostLines) open(path string, goesOn bool) error {
 // add takes a line about so many bytes of blocks.
 func (w *lostLines) add(line []byte, bytes int64) {
 	if len(w.lines)+len(line) > maxUnwritten {
-		w.unnamed = w.unnamed.plus(Count{1, bytes})
+		w.unnamed = w.unnamed.Plus(inventory.Count{Blocks: 1, Bytes: bytes})
 		return
 	}
 	if w.lines = append(w.lines, line...); len(w.lines) >= w.tryAt {

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"os"
 )
 
@@ -30,7 +31,7 @@ func (d *Drain) shorten(ctx context.Context) {
 }
 
 // sees notes that a block is here, in whatever version.
-func (s *history) sees(id BlockID) {
+func (s *history) sees(id inventory.BlockID) {
 	if s.here.bits == nil { // nobody asks: no scan need wait for the lock
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Advice to go may stand for weeks. What was carried ahead and removed by its engine since does not make each pass longer.
@@ -21,7 +23,7 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 		"not much is past":                       {leastPast - 100, func(*trip) {}, true},
 		"the last drain is to have all of it":    {leastPast + 100, func(tr *trip) { tr.cfg.Once = false }, true},
 		"what came from others is not looked at": {leastPast + 100, func(tr *trip) { tr.cfg.Own = true }, true},
-		"a directory cannot be read":             {leastPast + 100, func(tr *trip) { tr.from.stores[0].layout = heavy{closed: "d", until: time.Now().Add(time.Hour)} }, true},
+		"a directory cannot be read":             {leastPast + 100, func(tr *trip) { tr.from.stores[0].Shape = heavy{closed: "d", until: time.Now().Add(time.Hour)} }, true},
 		"there is no room to write it":           {leastPast + 100, func(tr *trip) { _ = os.Mkdir(ledgerPath(tr.cfg.Dir, Moved)+".part", 0o700) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +84,7 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 			if sum.Moved.Blocks != int64(5+stayed) || sum.Lost.Blocks > 0 {
 				t.Errorf("got %+v, want 5 blocks moved, and %d by the account", sum, stayed)
 			}
-			if other.vault.Count() != (Count{}) {
+			if other.vault.Count() != (inventory.Count{}) {
 				t.Errorf("%+v was sent again", other.vault.Count())
 			}
 		})

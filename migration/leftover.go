@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // AnyLeft reports whether there is something here of which the account of the drain of cfg, which is over, says nothing, neither that it
@@ -23,7 +26,7 @@ func AppsLeft(dir string) ([]string, error) {
 			return nil, err
 		}
 		if strings.HasPrefix(e.Reason, itsAppIsOver) {
-			apps[BlockID(e.ID).App()] = true
+			apps[inventory.BlockID(e.ID).App()] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(apps)), nil
@@ -45,13 +48,13 @@ func anyLeft(ctx context.Context, cfg DrainConfig, nor []Outcome) (some bool, er
 			}
 		}
 	}
-	look := func(it Item, err error) (goOn bool) {
+	look := func(it inventory.Item, err error) (goOn bool) {
 		if err == nil && it.ID != "" && it.Skip == "" && it.Stays == "" && !said[maphash.String(seed, string(it.ID))] {
 			some, _ = history.first(it.Block, false)
 		}
 		return !some && ctx.Err() == nil
 	}
-	for it, err := range Inventory(ctx, renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log), cfg.Vault) {
+	for it, err := range Inventory(ctx, inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log), cfg.Vault) {
 		if !look(it, err) {
 			break
 		}

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // LookBack has peers forget, from time to time until ctx ends, the copies that they have from withdrawn drains of this node
@@ -15,7 +18,7 @@ import (
 // drain does the same.
 func LookBack(ctx context.Context, cfg DrainConfig, accounts func() []string, leaves func() bool) error {
 	l := newLookBack(cfg, accounts, leaves)
-	atLeisure(ctx, l.look)
+	diskio.AtLeisure(ctx, l.look)
 	return nil
 }
 
@@ -28,7 +31,7 @@ type lookBack struct {
 }
 
 func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) *lookBack {
-	return &lookBack{drain: &Drain{cfg: cfg, disks: orWell(cfg.Disks), stores: byName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
+	return &lookBack{drain: &Drain{cfg: cfg, disks: diskio.OrWell(cfg.Disks), stores: inventory.ByName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
 }
 
 // look goes through all accounts, and returns for how long it worked: it is not work to wait for peers.
@@ -37,7 +40,7 @@ func (l *lookBack) look(ctx context.Context) time.Duration {
 		return 0
 	}
 	var waited time.Duration
-	worked, hangs := inStints(ctx, l.away, l.hindered, func(ctx context.Context, rest func() bool) {
+	worked, hangs := diskio.InStints(ctx, l.away, l.hindered, func(ctx context.Context, rest func() bool) {
 		waited = l.through(ctx, rest)
 		l.busy.Store(false)
 	})
@@ -55,7 +58,7 @@ func (l *lookBack) hindered() bool { return l.leaves() || l.away() }
 
 func (l *lookBack) away() bool {
 	away := func(dir string) bool { return !l.drain.disks.Readable(dir) }
-	return away(l.drain.cfg.Dir) || slices.ContainsFunc(l.drain.cfg.Stores, func(s *Store) bool { return slices.ContainsFunc(s.Paths, away) })
+	return away(l.drain.cfg.Dir) || slices.ContainsFunc(l.drain.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 
 func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.Duration) {

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +43,7 @@ func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
 	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 	s.forgetful()
 	forget := s.cfg.Forget
-	s.cfg.Forget = func(ctx context.Context, h Holder, id BlockID, tag string) error {
+	s.cfg.Forget = func(ctx context.Context, h Holder, id inventory.BlockID, tag string) error {
 		s.told = append(s.told, string(id))
 		if s.fails != nil {
 			return s.fails
@@ -90,7 +92,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		write(t, s.file(0), []byte("newer"))
 		s.remove(t, 1)
 		s.wantTold(t, l, 0, 1)
-		for _, id := range []BlockID{"cache/-/f-0000", "cache/-/f-0001"} {
+		for _, id := range []inventory.BlockID{"cache/-/f-0000", "cache/-/f-0001"} {
 			if s.b.reader().has(id) {
 				t.Errorf("b still serves %s", id)
 			}
@@ -183,7 +185,7 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 			}
 			s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
 			s.run(within(t, time.Minute))
-			s.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error {
+			s.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
 				s.told = append(s.told, string(id))
 				return nil
 			}
@@ -223,7 +225,7 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 		var files []string
 		for n := range 5 {
 			for name := range writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-1")}, 0, n, 100, 200) {
-				_, sub := SparkPlace(name, 1)
+				_, sub := inventory.SparkPlace(name, 1)
 				files = append(files, filepath.Join(a.dir, "d0/blockmgr-1", sub, name))
 			}
 		}
@@ -243,7 +245,7 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 		s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
 		s.run(within(t, time.Minute))
 		s.cfg.Disks = newFakeDisks(1<<40, a.dir)
-		s.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error {
+		s.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
 			s.told = append(s.told, string(id))
 			return nil
 		}
@@ -270,7 +272,7 @@ func TestLookBackThatHangs(t *testing.T) {
 		}
 	})
 	l := s.lookBack()
-	for _, most := range []time.Duration{overdue / 2, suspect / 2} {
+	for _, most := range []time.Duration{diskio.Overdue / 2, diskio.Suspect / 2} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		began := time.Now()
 		if l.look(ctx); time.Since(began) > most {

@@ -8,12 +8,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // looks is what a drain knows of its scans: when each directory was read to its end, and which could not be.
 type looks struct {
-	places *places // that scans went through
-	kin    kin
+	places *inventory.Places // that scans went through
+	kin    inventory.Kin
 	log    *slog.Logger
 
 	mu       sync.Mutex
@@ -34,40 +37,27 @@ type unlisted struct {
 // mostUnlisted bounds those that are named: of more, the store's directory is.
 const mostUnlisted = 1024
 
-// clockGrain is more than a file system's time stamps lag behind the clock (a kernel tick, 10 ms at most).
-const clockGrain = 50 * time.Millisecond
-
-// changedBy is the last instant at which that can have changed which bears a change time. File systems that count whole seconds (ext3,
-// ext4 with inodes of 128 bytes, some that are mounted from afar) put a change at the beginning of its second, before a look that it
-// came after. Of those that count nanoseconds one time in a billion looks so.
-func changedBy(ctim int64) int64 {
-	if ctim%int64(time.Second) == 0 {
-		return ctim + int64(time.Second) - 1
-	}
-	return ctim
-}
-
 func newLooks(log *slog.Logger) *looks {
 	return &looks{
-		places: newPlaces(), log: log,
+		places: inventory.NewPlaces(), log: log,
 		since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{},
 	}
 }
 
 // before is what a look at a part of a store that begins now has from those before it. since is the instant from which on a file
 // of the directories must have changed to be news, in the sense of news; the zero time: every file is.
-func (l *looks) before(dirs []string, began time.Time) past {
+func (l *looks) before(dirs []string, began time.Time) inventory.Past {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := past{places: l.places, kin: &l.kin, last: l.since[dirs[0]], began: began}
+	p := inventory.Past{Places: l.places, Kin: &l.kin, Last: l.since[dirs[0]], Began: began}
 	for i, dir := range dirs {
 		at, ok := l.since[dir]
 		if !ok {
-			p.since = time.Time{}
+			p.Since = time.Time{}
 			break
 		}
-		if at = at.Add(-clockGrain - l.back); i == 0 || at.Before(p.since) {
-			p.since = at
+		if at = at.Add(-inventory.ClockGrain - l.back); i == 0 || at.Before(p.Since) {
+			p.Since = at
 		}
 	}
 	return p
@@ -82,12 +72,12 @@ func (l *looks) news(dirs []string, changed, began time.Time, anew bool) (news, 
 	met := !anew && len(dirs) > 0
 	for _, dir := range dirs {
 		since, ok := l.since[dir]
-		met = met && ok && changed.Before(since.Add(-clockGrain-l.back))
+		met = met && ok && changed.Before(since.Add(-inventory.ClockGrain-l.back))
 		if asOf, ok := l.asOf[dir]; ok && asOf.Before(began) {
 			began = asOf
 		}
 	}
-	return !met, !met && (anew || changed.After(began.Add(-clockGrain-l.back)))
+	return !met, !met && (anew || changed.After(began.Add(-inventory.ClockGrain-l.back)))
 }
 
 // indexed notes that an index takes the place of the first look at these directories: the next one is for what changed since it was begun.
@@ -105,7 +95,7 @@ func (l *looks) heedClock(off time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ahead = max(l.ahead, -off)
-	if back := off + l.ahead; back > l.back+clockGrain/2 {
+	if back := off + l.ahead; back > l.back+inventory.ClockGrain/2 {
 		l.log.Warn("the clock was set back: what changed in that time is carried again", "took", back)
 		l.back = back
 	}
@@ -126,7 +116,7 @@ func (l *looks) read(dirs []string, began time.Time) {
 			delete(l.unread, dir)
 		}
 		l.since[dir] = began
-		maps.DeleteFunc(l.unlisted, func(listed string, u unlisted) bool { return below(listed, dir) && u.at.Before(began) })
+		maps.DeleteFunc(l.unlisted, func(listed string, u unlisted) bool { return diskio.Below(listed, dir) && u.at.Before(began) })
 	}
 }
 
@@ -141,7 +131,7 @@ func (l *looks) passBy(dir string, began time.Time) {
 func (l *looks) older(changed int64, at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Unix(0, changed).Before(at.Add(-clockGrain - l.back))
+	return time.Unix(0, changed).Before(at.Add(-inventory.ClockGrain - l.back))
 }
 
 // missed notes that a directory cannot be read, if it never was.
@@ -160,18 +150,18 @@ func (l *looks) missed(dir, why string) (never bool) {
 }
 
 // unlist notes a directory in which there may be what nobody can name, until a look can read it.
-func (l *looks) unlist(e *unlistedError) {
+func (l *looks) unlist(e *inventory.UnlistedError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	dir := e.path()
+	dir := e.Path()
 	_, known := l.unlisted[dir]
 	if !known && len(l.unlisted) >= mostUnlisted {
-		dir = e.root
+		dir = e.Root
 		_, known = l.unlisted[dir]
 	}
-	l.unlisted[dir] = unlisted{e.err.Error(), time.Now()}
+	l.unlisted[dir] = unlisted{e.Err.Error(), time.Now()}
 	if !known {
-		l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", e.err)
+		l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", e.Err)
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"os"
 	"slices"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,15 +45,15 @@ func (s openSegment) leave() {
 
 // read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
 // not in a segment any more or that cannot be opened: whoever looks for it alone says why.
-func (n *nearSegments) read(v *Vault, b Block, i int, p []byte) (is bool, err error) {
+func (n *nearSegments) read(v *Vault, b inventory.Block, i int, p []byte) (is bool, err error) {
 	r, f := n.find(v, b.ID)
 	if f == nil {
 		return false, nil
 	}
 	if !r.is(b.Members[i], i) {
-		return true, errChanged // another version has landed since
+		return true, inventory.ErrChanged // another version has landed since
 	}
-	at, open, header := r.frames(i), int64(0), int64(headerBytes)
+	at, open, header := r.frames(i), int64(0), int64(wire.HeaderBytes)
 	if i == 0 { // how a block begins is verified with its first member
 		at, open = r.Offset, r.OpenLen
 	}
@@ -64,15 +67,15 @@ func (n *nearSegments) read(v *Vault, b Block, i int, p []byte) (is bool, err er
 	switch {
 	case open > 0 && !opens(n.head[:open], r.ID):
 		return true, r.elsewhere()
-	case header > 0 && !isFrame(frameData, n.head[open:], p):
-		return true, fmt.Errorf("%s at byte %d: %w", f.Name(), at+open, errCorrupt)
+	case header > 0 && !wire.IsFrame(wire.FrameData, n.head[open:], p):
+		return true, fmt.Errorf("%s at byte %d: %w", f.Name(), at+open, wire.ErrCorrupt)
 	}
 	return true, nil
 }
 
 // find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
 // on that the block is there: what is free of it may be given to others otherwise.
-func (n *nearSegments) find(v *Vault, id BlockID) (record, *os.File) {
+func (n *nearSegments) find(v *Vault, id inventory.BlockID) (record, *os.File) {
 	for range 2 {
 		r, err := v.catalog.get(id)
 		if err != nil || r.Segment == 0 {
@@ -82,7 +85,7 @@ func (n *nearSegments) find(v *Vault, id BlockID) (record, *os.File) {
 			return r, n.open[i].f
 		}
 		dir, err := v.home(r.Segment)
-		if err != nil || v.readable(dir) != nil {
+		if err != nil || v.Readable(dir) != nil {
 			return r, nil
 		}
 		done := v.read(r.Segment)
@@ -103,17 +106,17 @@ func (n *nearSegments) find(v *Vault, id BlockID) (record, *os.File) {
 // fill reads what is at a place into the head, and what follows into p. What memory lacks the disk is asked for, with what follows.
 func (n *nearSegments) fill(f *os.File, at int64, p []byte) error {
 	fd := int(f.Fd())
-	got, _ := again(func() (int, error) { return unix.Preadv2(fd, [][]byte{n.head, p}, at, unix.RWF_NOWAIT) })
+	got, _ := diskio.Retry(func() (int, error) { return unix.Preadv2(fd, [][]byte{n.head, p}, at, unix.RWF_NOWAIT) })
 	if got == len(n.head)+len(p) {
 		return nil
 	}
-	fetch(fd, at, at+fetchWindow)
+	diskio.Prefetch(fd, at, at+diskio.Window)
 	_, err := f.ReadAt(n.head, at)
 	if err == nil && len(p) > 0 {
 		_, err = f.ReadAt(p, at+int64(len(n.head)))
 	}
 	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%s is shorter than it was: %w", f.Name(), errCorrupt)
+		err = fmt.Errorf("%s is shorter than it was: %w", f.Name(), wire.ErrCorrupt)
 	}
 	return err
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What lies side by side in segments is read as it came, whatever it is made of, and nothing else is taken for it.
@@ -19,30 +22,30 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 		content[id] = contentOf(id, 3000)
 		return blockFrames(1, id, content[id])
 	}
-	three := opening{ID: "spark/app/shuffle_1_2_0", Kind: KindShuffle, Layout: LayoutSpark,
-		Members: []memberSize{{"shuffle_1_2_0.data", 400}, {"shuffle_1_2_0.checksum.CRC32C", 0}, {"shuffle_1_2_0.index", 16}}}
+	three := wire.Opening{ID: "spark/app/shuffle_1_2_0", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark,
+		Members: []wire.MemberSize{{Name: "shuffle_1_2_0.data", Bytes: 400}, {Name: "shuffle_1_2_0.checksum.CRC32C", Bytes: 0}, {Name: "shuffle_1_2_0.index", Bytes: 16}}}
 	data, index := contentOf("data", 400), make([]byte, 16)
 	index[14], index[15] = 400>>8, 400&255
-	sum := newSummer()
-	stream := appendFrame(nil, frameOpen, 1, three.append(nil))
+	sum := wire.NewSummer()
+	stream := wire.AppendFrame(nil, wire.FrameOpen, 1, three.Append(nil))
 	for _, member := range [][]byte{data, nil, index} {
-		sum.member(int64(len(member)))
+		sum.Member(int64(len(member)))
 		if len(member) > 0 {
-			frame := appendFrame(nil, frameData, 1, member)
-			f, err := newFrameReader(bytes.NewReader(frame), ChunkBytes).next()
+			frame := wire.AppendFrame(nil, wire.FrameData, 1, member)
+			f, err := wire.NewReader(bytes.NewReader(frame), wire.ChunkBytes).Next()
 			if err != nil {
 				t.Fatal(err)
 			}
 			stream = append(stream, frame...)
-			sum.chunk(f.sum)
+			sum.Chunk(f.Sum)
 		}
 	}
-	whole := sum.sum()
-	stream = appendFrame(stream, frameClose, 1, whole[:])
+	whole := sum.Total()
+	stream = wire.AppendFrame(stream, wire.FrameClose, 1, whole[:])
 	wantDurable(t, landAll(t, n, frames("cache/-/first"), stream, frames("cache/-/rots"), frames("cache/-/misplaced"), frames("cache/-/removed"), frames("cache/-/last")))
-	planned := map[string]Block{}
-	find := func(id string) Block {
-		b, err := n.vault.find(BlockID(id))
+	planned := map[string]inventory.Block{}
+	find := func(id string) inventory.Block {
+		b, err := n.vault.find(inventory.BlockID(id))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +81,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	flip(t, filepath.Join(n.dir, "vault/segments"), content["cache/-/rots"], 1000)
 	flip(t, filepath.Join(n.dir, "vault/segments"), []byte("cache/-/misplaced"), 10)
 	for _, id := range []string{"cache/-/rots", "cache/-/misplaced"} {
-		if is, err := read(id); !is || !errors.Is(err, errCorrupt) {
+		if is, err := read(id); !is || !errors.Is(err, wire.ErrCorrupt) {
 			t.Errorf("%s: got %v, %v, want it named as corrupt", id, is, err)
 		}
 	}
@@ -87,14 +90,14 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 		t.Errorf("what was removed: got %v, %v, want that it is not there", is, err)
 	}
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/first", contentOf("news", 3000))))
-	if is, err := read("cache/-/first"); !is || !errors.Is(err, errChanged) {
+	if is, err := read("cache/-/first"); !is || !errors.Is(err, inventory.ErrChanged) {
 		t.Errorf("another version has landed: got %v, %v, want that it has changed", is, err)
 	}
 	r, err := n.vault.catalog.get("cache/-/last")
 	if err := errors.Join(err, os.Truncate(n.vault.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := read("cache/-/last"); !is || !errors.Is(err, errCorrupt) {
+	if is, err := read("cache/-/last"); !is || !errors.Is(err, wire.ErrCorrupt) {
 		t.Errorf("half of it is gone: got %v, %v, want it named as corrupt", is, err)
 	}
 }
@@ -107,7 +110,7 @@ func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
 		id := fmt.Sprintf("cache/-/x%d", i)
 		wantDurable(t, landAll(t, n, blockFrames(1, id, contentOf(id, 100))))
 		full, kept := n.vault.acquire(n.vault.dir) // the next comes to another
-		b, err := n.vault.find(BlockID(id))
+		b, err := n.vault.find(inventory.BlockID(id))
 		if err := errors.Join(kept, err); err != nil {
 			t.Fatal(err)
 		}
@@ -128,13 +131,13 @@ func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
 // A bit that turned in what landed is found by who carries it on, wherever it lies.
 func TestDrainLosesACorruptBlockByName(t *testing.T) {
 	place := with(filesStore, "cache")
-	place.Land = LandPlace
+	place.Land = inventory.LandPlace
 	for where, c := range map[string]struct {
-		stores []StoreConfig
+		stores []inventory.StoreConfig
 		dir    string
 	}{
 		"in a segment":     {nil, "vault/segments"},
-		"in a placed file": {[]StoreConfig{place}, "cache"},
+		"in a placed file": {[]inventory.StoreConfig{place}, "cache"},
 	} {
 		t.Run(where, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,39 +2,45 @@ package migration
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/enginetest"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
+
+// What engines leave on disk.
+var (
+	contentOf, write, plainFile   = enginetest.Content, enginetest.Write, enginetest.Plain
+	writeMapOutput, spot, indexOf = enginetest.MapOutput, enginetest.Spot, enginetest.Index
+	apart, executor               = enginetest.Apart, enginetest.Executor
+	outlast, cpuTime              = enginetest.Outlast, enginetest.CPUTime
+)
 
 // node is one machine's share of this package: stores, a vault, a receiver, a reader.
 type node struct {
 	name     string
 	dir      string
-	stores   []*Store
+	stores   []*inventory.Store
 	vault    *Vault
 	receiver *Receiver
 	id       *certs.Identity
 	room     func(path string) int64
 	refuse   string
-	disks    Disks
+	disks    diskio.Disks
 	more     []string                // directories of the vault
 	packs    bool                    // what is to become files stays in segments, unless its time comes
 	plain    bool                    // streams without TLS, so that only our own checksums guard them
@@ -43,7 +49,7 @@ type node struct {
 
 	mu     sync.Mutex
 	landed []Held
-	gone   []BlockID
+	gone   []inventory.BlockID
 	why    string // the last of them are gone
 }
 
@@ -51,7 +57,7 @@ func plenty(string) int64 { return 1 << 40 }
 
 func roomFor(n int64) func(string) int64 { return func(string) int64 { return n } }
 
-func newNode(t testing.TB, name string, stores ...StoreConfig) *node {
+func newNode(t testing.TB, name string, stores ...inventory.StoreConfig) *node {
 	t.Helper()
 	n := &node{name: name, dir: t.TempDir(), room: plenty, id: certs.Dev(certs.Name{Role: certs.RoleNode, Name: name})}
 	for _, c := range stores {
@@ -59,7 +65,7 @@ func newNode(t testing.TB, name string, stores ...StoreConfig) *node {
 		for i, p := range c.Paths {
 			c.Paths[i] = filepath.Join(n.dir, p)
 		}
-		s, err := OpenStore(c)
+		s, err := inventory.OpenStore(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +107,7 @@ func (n *node) receive(t testing.TB) {
 			defer n.mu.Unlock()
 			n.landed = append(n.landed, h...)
 		},
-		Gone: func(ids []BlockID, why string) {
+		Gone: func(ids []inventory.BlockID, why string) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.gone, n.why = append(n.gone, ids...), why
@@ -212,13 +218,13 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 			return here, nil
 		}
 		running.Go(func() {
-			c := Server(there, to.id.Server([]string{Protocol}, certs.RoleNode))
+			c := Server(there, to.id.Server([]string{wire.Protocol}, certs.RoleNode))
 			if c.HandshakeContext(receiving) == nil {
 				_ = to.receiver.Serve(receiving, c, tr.from.name)
 			}
 			there.Close()
 		})
-		c := Client(here, tr.from.id.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: p.Node}))
+		c := Client(here, tr.from.id.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: p.Node}))
 		return c, c.HandshakeContext(ctx)
 	}
 	d := NewDrain(tr.cfg)
@@ -227,7 +233,7 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	if p := d.Progress(); !tr.cfg.Once && (p.Found != p.Moved.plus(p.Lost) || p.Moved != sum.Moved || p.Lost != sum.Lost) {
+	if p := d.Progress(); !tr.cfg.Once && (p.Found != p.Moved.Plus(p.Lost) || p.Moved != sum.Moved || p.Lost != sum.Lost) {
 		tr.t.Errorf("in the end it says %+v, and is accounted for as %+v", p, sum)
 	}
 	for _, n := range tr.to {
@@ -317,58 +323,12 @@ func (n *node) content(t testing.TB, id string) []byte {
 	return w.Body.Bytes()
 }
 
-// contentOf is bytes that depend on the name alone.
-func contentOf(name string, size int) []byte {
-	sum := sha256.Sum256([]byte(name))
-	b := make([]byte, size)
-	rng := rand.NewChaCha8(sum)
-	rng.Read(b)
-	return b
-}
-
-func write(t testing.TB, p string, b []byte) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	old := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	if err := os.Chtimes(p, old, old); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// writeMapOutput writes a well-formed map output into a block manager's directories, one for each local directory.
-func writeMapOutput(t testing.TB, managers []string, shuffle, mapID int, partitions ...int) map[string][]byte {
-	t.Helper()
-	base := fmt.Sprintf("shuffle_%d_%d_0", shuffle, mapID)
-	files := map[string][]byte{}
-	var data, index, sums []byte
-	index = binary.BigEndian.AppendUint64(index, 0)
-	for i, n := range partitions {
-		data = append(data, contentOf(fmt.Sprint(base, i), n)...)
-		index = binary.BigEndian.AppendUint64(index, uint64(len(data)))
-		sums = binary.BigEndian.AppendUint64(sums, 1)
-	}
-	if len(data) > 0 {
-		files[base+".data"] = data
-	}
-	files[base+".index"], files[base+".checksum.ADLER32"] = index, sums
-	for name, b := range files {
-		dir, sub := SparkPlace(name, len(managers))
-		write(t, filepath.Join(managers[dir], sub, name), b)
-	}
-	return files
-}
-
 var (
-	filesStore = StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandVault}
-	sparkStore = StoreConfig{Name: "spark", Kind: KindShuffle, Layout: LayoutSpark, Land: LandPlace}
+	filesStore = inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault}
+	sparkStore = inventory.StoreConfig{Name: "spark", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Land: inventory.LandPlace}
 )
 
-func with(c StoreConfig, paths ...string) StoreConfig {
+func with(c inventory.StoreConfig, paths ...string) inventory.StoreConfig {
 	c.Paths = paths
 	return c
 }

@@ -1,6 +1,10 @@
 package migration
 
-import "slices"
+import (
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
+	"slices"
+)
 
 // nowhere is the landing of a block that no disk has room for and that seems to be here already, since its sender lost the
 // receipt: its bytes are only summed up.
@@ -9,9 +13,9 @@ type nowhere struct {
 	dirs []string // that it lies in, as it is here
 }
 
-func (nowhere) data(int, frame) error { return nil }
+func (nowhere) data(int, wire.Frame) error { return nil }
 
-func (l nowhere) finish(_ frame, r record) (*landed, error) {
+func (l nowhere) finish(_ wire.Frame, r record) (*landed, error) {
 	return &landed{record: r, dirs: l.dirs, noRoom: l.why}, nil
 }
 
@@ -19,9 +23,9 @@ func (nowhere) abort() {}
 
 // landNowhere takes a block in without room for it if one of its id, sizes and time is here, or is being committed, on disks
 // that a receipt may be given for.
-func (in *inbound) landNowhere(o opening, why error) bool {
+func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	dirs := in.r.commit.under(o)
-	if old, err := in.r.cfg.Vault.catalog.get(BlockID(o.ID)); len(dirs) == 0 && err == nil && old.resembles(o) {
+	if old, err := in.r.cfg.Vault.catalog.get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
 		dirs = in.r.under(old)
 	}
 	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
@@ -40,7 +44,7 @@ func (r *Receiver) under(rec record) (dirs []string) {
 		}
 		return []string{dir}
 	}
-	s := r.stores[BlockID(rec.ID).Store()]
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	for _, p := range rec.Placed {
 		if s == nil || p.Root >= len(s.Paths) {
 			return nil
@@ -53,11 +57,11 @@ func (r *Receiver) under(rec record) (dirs []string) {
 
 // under are the directories of a block that is being committed; none if it is not. What comes again is committed behind it
 // (awaits).
-func (c *committer) under(o opening) []string {
+func (c *committer) under(o wire.Opening) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.shelves {
-		first := func(l *landed) bool { return l.noRoom == nil && l.disowned == nil && l.resembles(o) }
+		first := func(l *landed) bool { return l.noRoom == nil && l.disowned == nil && resembles(&l.Opening, o) }
 		if slices.ContainsFunc(s.busy, first) || slices.ContainsFunc(s.queue, first) {
 			return s.dirs
 		}
@@ -65,7 +69,7 @@ func (c *committer) under(o opening) []string {
 	return nil
 }
 
-func (o *opening) resembles(other opening) bool {
+func resembles(o *wire.Opening, other wire.Opening) bool {
 	return o.ID == other.ID && o.ModTime == other.ModTime && slices.Equal(o.Members, other.Members)
 }
 
@@ -75,7 +79,7 @@ func (c *committer) acknowledge(batch []*landed) {
 		if !l.awaits {
 			continue
 		}
-		if first, err := c.vault.catalog.get(BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.bytes() == l.bytes() {
+		if first, err := c.vault.catalog.get(inventory.BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.Bytes() == l.Bytes() {
 			l.fault = nil
 		}
 	}

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"io"
 	"slices"
 	"sync"
@@ -10,7 +11,7 @@ import (
 // holds up nobody's commit.
 type outbox struct {
 	mu      sync.Mutex
-	queue   []verdict
+	queue   []wire.Verdict
 	alive   bool   // the other end is to hear something
 	other   []byte // frames that are no verdicts
 	closed  bool
@@ -19,7 +20,7 @@ type outbox struct {
 
 func newOutbox() *outbox { return &outbox{changed: make(chan struct{}, 1)} }
 
-func (o *outbox) put(v ...verdict) {
+func (o *outbox) put(v ...wire.Verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, v...)
@@ -38,7 +39,7 @@ func (o *outbox) live() {
 func (o *outbox) has(transfer uint32, bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.other = appendFrame(o.other, frameHave, 0, have{transfer, bytes}.append(nil))
+	o.other = wire.AppendFrame(o.other, wire.FrameHave, 0, wire.Have{Transfer: transfer, Bytes: bytes}.Append(nil))
 	o.nudge()
 }
 
@@ -67,19 +68,19 @@ func (o *outbox) close() {
 // run writes verdicts until the outbox is closed, or until the other end takes no more.
 func (o *outbox) run(w io.Writer) error {
 	var buf, payload []byte
-	var said []verdict // the space of what was sent, for what comes
+	var said []wire.Verdict // the space of what was sent, for what comes
 	for range o.changed {
 		o.mu.Lock()
 		queue, alive, closed := o.queue, o.alive, o.closed
 		buf = append(buf[:0], o.other...)
 		o.queue, o.alive, o.other = said, false, o.other[:0]
 		o.mu.Unlock()
-		for some := range slices.Chunk(queue, verdictsPerFrame) {
-			payload = appendVerdicts(payload[:0], some)
-			buf = appendFrame(buf, frameReceipts, 0, payload)
+		for some := range slices.Chunk(queue, wire.VerdictsPerFrame) {
+			payload = wire.AppendVerdicts(payload[:0], some)
+			buf = wire.AppendFrame(buf, wire.FrameReceipts, 0, payload)
 		}
 		if alive && len(queue) == 0 {
-			buf = appendFrame(buf, frameReceipts, 0, appendVerdicts(payload[:0], nil))
+			buf = wire.AppendFrame(buf, wire.FrameReceipts, 0, wire.AppendVerdicts(payload[:0], nil))
 		}
 		clear(queue)
 		said = queue[:0]

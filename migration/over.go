@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
@@ -36,7 +38,7 @@ func turn(ctx context.Context, news <-chan struct{}, gap, pause time.Duration) b
 	defer limit.Stop()
 	select {
 	case <-news:
-		return sleep(ctx, gap-time.Since(began))
+		return diskio.Sleep(ctx, gap-time.Since(began))
 	case <-limit.C:
 	case <-ctx.Done():
 	}
@@ -51,14 +53,6 @@ func newsOf(changed func() <-chan struct{}) <-chan struct{} {
 	return changed()
 }
 
-// App is the app that a block belongs to, "" where its id names none.
-func (id BlockID) App() string {
-	if scope := id.Scope(); scope != noScope {
-		return scope
-	}
-	return ""
-}
-
 // apps are the apps of what landed here, in order. It looks at one record of each.
 func (c *catalog) apps() (apps []string, err error) {
 	for next := []byte{}; next != nil; {
@@ -70,7 +64,7 @@ func (c *catalog) apps() (apps []string, err error) {
 					next = nil
 					return nil
 				}
-				id := BlockID(k)
+				id := inventory.BlockID(k)
 				if app := id.App(); app != "" {
 					apps = append(apps, app)
 				}
@@ -93,14 +87,7 @@ func (d *Drain) apps() []string {
 		d.cfg.Log.Debug("cannot tell the apps of what landed here", "err", err)
 	}
 	for _, s := range d.cfg.Stores {
-		if _, is := s.layout.(sparkLayout); is {
-			all, _ := s.lately(nobody)
-			for _, m := range all.all {
-				if m.app {
-					apps = append(apps, m.scope)
-				}
-			}
-		}
+		apps = append(apps, s.Apps()...)
 	}
 	slices.Sort(apps)
 	return slices.Compact(apps)
@@ -131,7 +118,7 @@ func (d *Drain) learnOver(ctx context.Context) {
 const itsAppIsOver = "its app is over: "
 
 // isOver says why a block is not carried: its app is over; empty: it may be wanted.
-func (d *Drain) isOver(b Block) (why string) {
+func (d *Drain) isOver(b inventory.Block) (why string) {
 	over := d.over.Load()
 	if over == nil {
 		return ""

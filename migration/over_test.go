@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // ofApps is a vault with some blocks of each of the scopes.
@@ -24,7 +27,7 @@ func ofApps(t *testing.T, blocks int, scopes ...string) *Vault {
 	for _, store := range []string{"cache", "spark"} {
 		for _, scope := range scopes {
 			for i := range blocks {
-				records = append(records, change{record: &record{opening: opening{ID: fmt.Sprintf("%s/%s/b/%d", store, scope, i)}, Segment: 1}})
+				records = append(records, change{record: &record{Opening: wire.Opening{ID: fmt.Sprintf("%s/%s/b/%d", store, scope, i)}, Segment: 1}})
 			}
 		}
 	}
@@ -40,7 +43,7 @@ func TestAppsOfWhatLanded(t *testing.T) {
 	for i := range listBatch {
 		want = append(want, fmt.Sprintf("many-%04d", i))
 	}
-	apps, err := ofApps(t, 3, append(want, noScope)...).catalog.apps()
+	apps, err := ofApps(t, 3, append(want, "-")...).catalog.apps()
 	if err != nil || !slices.Equal(apps, want) {
 		t.Errorf("got %d: %.100q (%v), want %d", len(apps), apps, err, len(want))
 	}
@@ -70,12 +73,12 @@ func TestDrainHearsThatAnAppIsNotOver(t *testing.T) {
 		is := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
-			if got := d.isOver(Block{ID: "spark/p/x"}); got != want {
+			if got := d.isOver(inventory.Block{ID: "spark/p/x"}); got != want {
 				t.Errorf("%s: got %q, want %q", when, got, want)
 			}
 		}
 		is("at once", "its app is over: a slip")
-		if why := d.isOver(Block{ID: "spark/q/x"}) + d.isOver(Block{ID: "cache/-/p"}); why != "" {
+		if why := d.isOver(inventory.Block{ID: "spark/q/x"}) + d.isOver(inventory.Block{ID: "cache/-/p"}); why != "" {
 			t.Errorf("of others: got %q", why)
 		}
 		time.Sleep(overEvery)

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // oversee keeps what hangs on one disk from holding up anything else. It looks when the health of a disk changes, and
 // else as often as matters to who waits.
 func (r *Receiver) oversee(ctx context.Context) {
-	tick := time.NewTicker(lookAfter)
+	tick := time.NewTicker(diskio.LookAfter)
 	defer tick.Stop()
 	said := map[string]bool{}
 	for {
@@ -42,14 +45,14 @@ func (r *Receiver) look(now time.Time) {
 		}
 	}
 	for in, lost := range r.live {
-		dir, took, ok := in.work.on(now)
-		if !ok || took < suspect || took < overdue && r.disks.Keeps(dir) {
+		dir, took, ok := in.work.On(now)
+		if !ok || took < diskio.Suspect || took < diskio.Overdue && r.disks.Keeps(dir) {
 			continue
 		}
 		stuck = append(stuck, dir)
 		if !lost {
 			r.live[in] = true
-			in.why = &silentError{dir}
+			in.why = diskio.Silence(dir)
 			given = append(given, in)
 		}
 	}
@@ -57,7 +60,7 @@ func (r *Receiver) look(now time.Time) {
 	r.mu.Unlock()
 	r.commit.refuse(now)
 	for _, in := range given {
-		r.disks.Fault(in.why.dir, in.why)
+		r.disks.Fault(in.why.Dir, in.why)
 		r.commit.disown(in.unanswered(), in.why)
 		close(in.lost)
 	}
@@ -66,10 +69,10 @@ func (r *Receiver) look(now time.Time) {
 // compare looks whether the stores' directories are still those that blocks land in.
 func (r *Receiver) compare() {
 	for _, s := range r.cfg.Stores {
-		if s.Land == LandPlace && s.comparing.CompareAndSwap(false, true) {
+		if s.Land == inventory.LandPlace && s.Comparing.CompareAndSwap(false, true) {
 			go func() {
-				defer s.comparing.Store(false)
-				s.compare(r.disks, r.cfg.Log)
+				defer s.Comparing.Store(false)
+				s.Compare(r.disks, r.cfg.Log)
 			}()
 		}
 	}
@@ -87,7 +90,7 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	if len(said) == 0 {
 		return
 	}
-	moment, cancel := context.WithTimeout(ctx, suspect)
+	moment, cancel := context.WithTimeout(ctx, diskio.Suspect)
 	defer cancel()
 	r.cfg.Vault.revive(moment)
 	still := r.cfg.Vault.Away()
@@ -147,7 +150,7 @@ func (r *Receiver) open(dirs []string) []string {
 	})
 }
 
-// answers returns a silentError if what landed earlier lies where a read may never come back, and an awayError if its disk is
+// answers returns a SilentError if what landed earlier lies where a read may never come back, and an awayError if its disk is
 // not mounted.
 func (r *Receiver) answers(old record) error {
 	if old.Segment != 0 {
@@ -157,7 +160,7 @@ func (r *Receiver) answers(old record) error {
 		}
 		return r.hangs(dir)
 	}
-	s := r.stores[BlockID(old.ID).Store()]
+	s := r.stores[inventory.BlockID(old.ID).Store()]
 	if s == nil {
 		return nil
 	}
@@ -170,19 +173,19 @@ func (r *Receiver) answers(old record) error {
 	return errors.Join(errs...)
 }
 
-// hangs returns a silentError for a directory that a read may not come back from.
+// hangs returns a SilentError for a directory that a read may not come back from.
 func (r *Receiver) hangs(dir string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.disks.Readable(dir) || slices.Contains(r.stuck, dir) {
-		return &silentError{dir}
+		return diskio.Silence(dir)
 	}
 	return nil
 }
 
 // sound returns an error unless every disk of the store is there and answers: a block is put in its place only where it is sure
 // that nothing else has its name.
-func (r *Receiver) sound(s *Store) error {
+func (r *Receiver) sound(s *inventory.Store) error {
 	for _, p := range s.Paths {
 		if err := cmp.Or(r.hangs(p), s.Away(p), s.Displaced(p)); err != nil {
 			return err
@@ -193,7 +196,7 @@ func (r *Receiver) sound(s *Store) error {
 
 // fault tells of what a disk refused.
 func (r *Receiver) fault(dir string, err error) {
-	if diskFault(err) {
+	if diskio.IsFault(err) {
 		r.disks.Fault(dir, err)
 	}
 }

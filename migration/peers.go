@@ -9,12 +9,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // peerState is what a drain knows of a peer, shared by its lanes.
 type peerState struct {
 	Peer
-	moved    Count
+	moved    inventory.Count
 	trouble  string
 	failures int       // in a row
 	declines time.Time // from when it is believed that it takes nothing, as it answered last; zero: it did not say so
@@ -190,14 +194,14 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 			return true
 		case ctx.Err() != nil || err == errSurplus:
 			return false
-		case silent(err), err == errAskAgain:
+		case diskio.IsSilent(err), err == errAskAgain:
 			continue // that is no fault of the peer
 		}
 		rest := d.note(p, err)
 		if d.turn(p) {
 			return false
 		}
-		sleep(ctx, rest)
+		diskio.Sleep(ctx, rest)
 	}
 	return false
 }
@@ -266,7 +270,7 @@ func (d *Drain) fits(p *peerState) {
 }
 
 // granted says whether a stream goes on that a peer has let begin: not to one that turns out to be advised to go, while others take blocks.
-func (d *Drain) granted(p *peerState, g grant) bool {
+func (d *Drain) granted(p *peerState, g wire.Grant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.shared, p.said = g.Shared, g.Advised
@@ -298,7 +302,7 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	n := d.ledger.moved(p.Node, blocks)
 	d.history.landed(blocks)
 	d.mu.Lock()
-	p.moved = p.moved.plus(n)
+	p.moved = p.moved.Plus(n)
 	if p.failures > 0 {
 		d.cfg.Log.Info("peer is well again", "peer", p.Node)
 	}
@@ -308,6 +312,6 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 }
 
 // describe names a block and a peer in an error.
-func describe(id BlockID, peer string, err error) error {
+func describe(id inventory.BlockID, peer string, err error) error {
 	return fmt.Errorf("send block %s to %s: %w", id, peer, err)
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Engines commit by renaming directories whose files they wrote before. A drain finds those that get another place while it runs:
@@ -50,31 +52,12 @@ func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 	}
 }
 
-func TestPlacesBeyondThoseRemembered(t *testing.T) {
-	p, here, there := newPlaces(), site{"/store", "d", 1, 2}, site{"/store", "e", 1, 2}
-	first, second := time.Now(), time.Now().Add(1)
-	p.add(here, first, false)
-	if p.lacks(here, first, true) || !p.lacks(there, first, false) || !p.lacks(here, second, false) {
-		t.Error("a directory is known where it was, to the look that went through it")
-	}
-	for i := range uint64(mostPlaces) {
-		p.add(site{"/store", "more", 1, 10 + i}, first, false)
-	}
-	beyond := site{"/store", "beyond", 1, 3}
-	if p.add(beyond, first, false); len(p.of) != mostPlaces || p.lacks(beyond, first, false) || !p.lacks(beyond, first, true) {
-		t.Errorf("of %d, one that was perhaps forgotten counts as new only where it may have been moved", len(p.of))
-	}
-	if p.add(beyond, second, true); p.lacks(beyond, second, true) {
-		t.Error("one that was looked at twice is new")
-	}
-}
-
 // When the machine's clock is set back during a drain, what is written from then on seems older than the looks before. It is found
 // all the same, and once.
 func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(newTrip(t, a).cfg)
-	if back := setBack(d.ledger.summary.Started); back.Abs() > clockGrain/2 {
+	if back := setBack(d.ledger.summary.Started); back.Abs() > inventory.ClockGrain/2 {
 		t.Skipf("the clock was set by %v", back)
 	}
 	if n := d.scan(t.Context(), 0); n != 0 {

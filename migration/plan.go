@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"iter"
 	"slices"
 	"sync"
@@ -18,7 +19,7 @@ import (
 type plan struct {
 	dir   string
 	room  *allowance
-	where func(Block) []string // the directories that a block lies in; nil: it does not matter
+	where func(inventory.Block) []string // the directories that a block lies in; nil: it does not matter
 
 	mu          sync.Mutex
 	worths      *worths
@@ -32,15 +33,15 @@ type plan struct {
 	outstanding int               // handed out, not yet done or returned
 	sealed      bool              // nothing will be added any more
 	closed      bool
-	spoolErr    error         // the first time that a spool could not be written
-	unread      Count         // blocks in a spool that could not be read back
-	watched     bool          // somebody waits for changed
-	changed     chan struct{} // closed when anything above changes, if somebody waits for it
+	spoolErr    error           // the first time that a spool could not be written
+	unread      inventory.Count // blocks in a spool that could not be read back
+	watched     bool            // somebody waits for changed
+	changed     chan struct{}   // closed when anything above changes, if somebody waits for it
 }
 
 // entry is a block on its way.
 type entry struct {
-	Block
+	inventory.Block
 	past *setbacks // nil: it has met with none
 }
 
@@ -84,7 +85,7 @@ var (
 	errSettled = errors.New("every block is settled")
 )
 
-func newPlan(dir string, stores ...*Store) *plan {
+func newPlan(dir string, stores ...*inventory.Store) *plan {
 	return &plan{dir: dir, worths: newWorths(stores), changed: make(chan struct{})}
 }
 
@@ -101,8 +102,8 @@ func (p *plan) watch() <-chan struct{} {
 }
 
 // add appends a block. It waits, while ctx lasts, when the spools cannot be written and memory is used up.
-func (p *plan) add(ctx context.Context, b Block) error {
-	b.value = p.worths.said(b)
+func (p *plan) add(ctx context.Context, b inventory.Block) error {
+	b.Value = p.worths.said(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.unspooled() >= maxUnspooled && !p.closed && !p.relieve() {
@@ -304,14 +305,14 @@ func (p *plan) closeGaps() {
 }
 
 // pops takes blocks off a spool. One that cannot be read is given up, and its blocks are counted.
-func (p *plan) pops(s *spool) iter.Seq[Block] {
-	return func(yield func(Block) bool) {
+func (p *plan) pops(s *spool) iter.Seq[inventory.Block] {
+	return func(yield func(inventory.Block) bool) {
 		for s.left.Blocks > 0 {
 			b, err := s.pop()
 			if err != nil {
 				p.unread.Blocks += s.left.Blocks
 				p.unread.Bytes += s.left.Bytes
-				s.left = Count{}
+				s.left = inventory.Count{}
 				return
 			}
 			if !yield(b) {
@@ -417,7 +418,7 @@ func (p *plan) settled() bool {
 
 // rest empties the plan: what was never sent, in the order in which it would have been, and why its disk is not asked, if it
 // is not. unread counts what is in it and cannot be named.
-func (p *plan) rest(lost func(e entry, barred string)) (unread Count) {
+func (p *plan) rest(lost func(e entry, barred string)) (unread inventory.Count) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.returned {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const unlimited = 1 << 60
@@ -51,7 +53,7 @@ func TestPlanOrder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.add(t.Context(), Block{ID: BlockID(f[0]), Kind: f[1], Members: []Member{{Name: "x", Bytes: size}}})
+				p.add(t.Context(), inventory.Block{ID: inventory.BlockID(f[0]), Kind: f[1], Members: []inventory.Member{{Name: "x", Bytes: size}}})
 			}
 			p.seal()
 			var got bytes.Buffer
@@ -79,9 +81,9 @@ func TestPlanOrder(t *testing.T) {
 	}
 }
 
-func block(i, size int) Block {
+func block(i, size int) inventory.Block {
 	name := fmt.Sprintf("some/directory/of/a/store/file-%08d", i)
-	return Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: name, Bytes: int64(size), path: name}}}
+	return inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{{Name: name, Bytes: int64(size), Path: name}}}
 }
 
 func TestPlanKeepsLittleInMemory(t *testing.T) {
@@ -320,11 +322,11 @@ func TestPlanOfManySpoolsDoesNotMakeTheScanWait(t *testing.T) {
 	p := newPlan(t.TempDir())
 	defer p.close()
 	disks := [][]string{{"/mnt/d0"}, {"/mnt/d1"}, {"/mnt/d2"}, {"/mnt/d3"}, {"/mnt/d4"}, {"/mnt/d5"}, {"/mnt/d6"}, {"/mnt/d7"}}
-	p.where = func(b Block) []string { return disks[b.Members[0].root] }
+	p.where = func(b inventory.Block) []string { return disks[b.Members[0].Root] }
 	ctx := within(t, 20*time.Second)
 	for i := range count {
 		b := block(i, 1<<(i/len(disks)%30))
-		b.Members[0].root = i % len(disks)
+		b.Members[0].Root = i % len(disks)
 		if err := p.add(ctx, b); err != nil {
 			t.Fatalf("after %d blocks, in %d spools: %v", i, len(p.order), err)
 		}

@@ -8,6 +8,8 @@ import (
 	"path"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,12 +19,12 @@ var errOccupied = errors.New("a file of that name is there already")
 // errApart says that a file cannot be given its name once it is whole, for it is written where it cannot be moved from.
 var errApart = errors.New("its directory is not on the file system of the store's")
 
-// apart reports whether another file system is mounted on the way to a place, or the same one anew: what is staged in the store's
+// isApart reports whether another file system is mounted on the way to a place, or the same one anew: what is staged in the store's
 // directory has no way there. A kernel that cannot tell (Linux before 5.6) does not.
-func (s *Store) apart(at place) bool {
+func isApart(s *inventory.Store, at place) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV}
 	for dir := path.Dir(at.path); dir != "."; dir = path.Dir(dir) {
-		fd, err := again(func() (int, error) { return unix.Openat2(int(s.dirs[at.root].Fd()), dir, &how) })
+		fd, err := diskio.Retry(func() (int, error) { return unix.Openat2(int(s.DirFiles[at.root].Fd()), dir, &how) })
 		if err == nil {
 			unix.Close(fd)
 		}
@@ -35,7 +37,7 @@ func (s *Store) apart(at place) bool {
 
 // publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
 // block that cannot be published has its fault noted and leaves nothing behind. Of the store's directories it says which it is at.
-func (s *Store) publish(blocks []*landed, c *catalog, disks Disks, at *work) {
+func publish(s *inventory.Store, blocks []*landed, c *catalog, disks diskio.Disks, at *diskio.Work) {
 	var staged []place
 	bytes := map[int]int64{} // that no disk has begun on yet
 	for _, l := range blocks {
@@ -44,7 +46,7 @@ func (s *Store) publish(blocks []*landed, c *catalog, disks Disks, at *work) {
 			bytes[f.root] += f.unflushed
 		}
 	}
-	failAll(blocks, s.syncAll(staged, at, func(root int, took time.Duration, err error) {
+	failAll(blocks, syncAll(s, staged, at, func(root int, took time.Duration, err error) {
 		if err != nil {
 			disks.Fault(s.Paths[root], err)
 		} else if bytes[root] > 0 {
@@ -59,30 +61,30 @@ func (s *Store) publish(blocks []*landed, c *catalog, disks Disks, at *work) {
 				if l.fault != nil || f.last != last {
 					continue
 				}
-				at.begin(&s.Paths[f.root])
-				if l.fault = s.name(f, l, c); l.fault == nil {
+				at.Begin(&s.Paths[f.root])
+				if l.fault = giveName(s, f, l, c); l.fault == nil {
 					dirs = append(dirs, parents(place{f.root, f.to})...)
 				}
 			}
 		}
-		s.unpublish(blocks, at)
+		unpublish(s, blocks, at)
 		// Twice: a power cut must not keep an index's name and lose its data's.
-		failAll(blocks, s.syncAll(dirs, at, func(root int, _ time.Duration, err error) {
+		failAll(blocks, syncAll(s, dirs, at, func(root int, _ time.Duration, err error) {
 			if err != nil {
 				disks.Fault(s.Paths[root], err)
 			}
 		}))
 	}
-	s.unpublish(blocks, at)
+	unpublish(s, blocks, at)
 }
 
-// name moves a staged file to its place. A file that appeared there since the landing began is not overwritten, unless it
+// giveName moves a staged file to its place. A file that appeared there since the landing began is not overwritten, unless it
 // came from a peer too.
-func (s *Store) name(f *stagedFile, l *landed, c *catalog) error {
-	root := s.roots[f.root]
+func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog) error {
+	root := s.Roots[f.root]
 	err := root.Link(f.from, f.to)
 	if errors.Is(err, fs.ErrNotExist) { // the directory is, as a rule, there
-		if err := s.mkdir(f.root, path.Dir(f.to)); err != nil {
+		if err := makeDir(s, f.root, path.Dir(f.to)); err != nil {
 			return err
 		}
 		err = root.Link(f.from, f.to)
@@ -92,23 +94,23 @@ func (s *Store) name(f *stagedFile, l *landed, c *catalog) error {
 		f.named = true
 		return root.Remove(f.from)
 	case linkless(err):
-		return s.rename(f, l, c)
+		return renameFile(s, f, l, c)
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
-	if err := s.vacant(BlockID(l.ID), c, place{f.root, f.to}); err != nil {
+	if err := vacant(s, inventory.BlockID(l.ID), c, place{f.root, f.to}); err != nil {
 		return err
 	}
 	return root.Rename(f.from, f.to)
 }
 
-// rename gives a file its name on a file system without hard links. Between the two calls an engine may put a file of its own there,
+// renameFile gives a file its name on a file system without hard links. Between the two calls an engine may put a file of its own there,
 // which is overwritten.
-func (s *Store) rename(f *stagedFile, l *landed, c *catalog) error {
-	if err := s.vacant(BlockID(l.ID), c, place{f.root, f.to}); err != nil {
+func renameFile(s *inventory.Store, f *stagedFile, l *landed, c *catalog) error {
+	if err := vacant(s, inventory.BlockID(l.ID), c, place{f.root, f.to}); err != nil {
 		return err
 	}
-	if err := s.roots[f.root].Rename(f.from, f.to); err != nil {
+	if err := s.Roots[f.root].Rename(f.from, f.to); err != nil {
 		return err
 	}
 	f.named = true
@@ -121,8 +123,8 @@ func linkless(err error) bool {
 }
 
 // vacant reports whether a file may be put there: nothing is, or only what landed there for the same block.
-func (s *Store) vacant(id BlockID, c *catalog, at place) error {
-	info, err := s.roots[at.root].Lstat(at.path)
+func vacant(s *inventory.Store, id inventory.BlockID, c *catalog, at place) error {
+	info, err := s.Roots[at.root].Lstat(at.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -140,21 +142,21 @@ func (s *Store) vacant(id BlockID, c *catalog, at place) error {
 }
 
 // unpublish takes back what was staged or named for blocks that have a fault.
-func (s *Store) unpublish(blocks []*landed, at *work) {
+func unpublish(s *inventory.Store, blocks []*landed, at *diskio.Work) {
 	for _, l := range blocks {
 		if l.fault != nil {
-			s.takeBack(l, at)
+			takeBack(s, l, at)
 		}
 	}
 }
 
-func (s *Store) takeBack(l *landed, at *work) {
+func takeBack(s *inventory.Store, l *landed, at *diskio.Work) {
 	for i := range l.files {
 		f := &l.files[i]
-		at.begin(&s.Paths[f.root])
-		_ = s.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
+		at.Begin(&s.Paths[f.root])
+		_ = s.Roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
 		if f.named {
-			_ = s.roots[f.root].Remove(f.to)
+			_ = s.Roots[f.root].Remove(f.to)
 			f.named = false
 		}
 	}
@@ -183,8 +185,8 @@ const syncAtOnce = 16
 // syncAll syncs files or directories: each by itself when they are few, else the file systems they are on. What is gone
 // needs no sync: an engine that removes one application's directory must not fail the others' blocks. Each directory of
 // the store is told of that was synced in.
-func (s *Store) syncAll(places []place, at *work, told func(root int, took time.Duration, err error)) error {
-	for i := range s.roots {
+func syncAll(s *inventory.Store, places []place, at *diskio.Work, told func(root int, took time.Duration, err error)) error {
+	for i := range s.Roots {
 		distinct := map[string]bool{}
 		for _, p := range places {
 			if p.root == i {
@@ -195,8 +197,8 @@ func (s *Store) syncAll(places []place, at *work, told func(root int, took time.
 			continue
 		}
 		began := time.Now()
-		at.beginAt(&s.Paths[i], began)
-		err := s.syncIn(i, distinct)
+		at.BeginAt(&s.Paths[i], began)
+		err := syncIn(s, i, distinct)
 		told(i, time.Since(began), err)
 		if err != nil {
 			return err
@@ -205,16 +207,16 @@ func (s *Store) syncAll(places []place, at *work, told func(root int, took time.
 	return nil
 }
 
-func (s *Store) syncIn(root int, distinct map[string]bool) error {
+func syncIn(s *inventory.Store, root int, distinct map[string]bool) error {
 	each := (*os.File).Sync
 	if len(distinct) > syncAtOnce {
-		if err := s.syncPath(root, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) }); err != nil {
+		if err := syncPath(s, root, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) }); err != nil {
 			return err
 		}
 		each = refused
 	}
 	for p := range distinct {
-		if err := s.syncPath(root, p, each); err != nil {
+		if err := syncPath(s, root, p, each); err != nil {
 			return err
 		}
 	}
@@ -228,8 +230,8 @@ func refused(f *os.File) error {
 	return unlessMissing(unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE))
 }
 
-func (s *Store) syncPath(root int, p string, sync func(*os.File) error) error {
-	f, err := s.roots[root].Open(p)
+func syncPath(s *inventory.Store, root int, p string, sync func(*os.File) error) error {
+	f, err := s.Roots[root].Open(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,12 +55,12 @@ func fuseDir(t *testing.T, node func(*fs.LoopbackRoot) fs.InodeEmbedder) string 
 func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
 	n, cfg := newNode(t, "b"), placeStore
 	cfg.Paths = []string{fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &linklessNode{fs.LoopbackNode{RootData: tree}} })}
-	s, err := OpenStore(cfg)
+	s, err := inventory.OpenStore(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	n.stores = []*Store{s}
+	n.stores = []*inventory.Store{s}
 	content := contentOf("x", 2*packedBytes)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content)))
 	if got, err := os.ReadFile(filepath.Join(cfg.Paths[0], "dir/x")); err != nil || !bytes.Equal(got, content) {

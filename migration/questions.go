@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"iter"
 	"path/filepath"
 	"sync"
@@ -26,7 +27,7 @@ func newQuestions(dir, of string) questions {
 }
 
 // add has a block asked about. It reports false if it will not be. Where the disk takes no more, this is the last that is.
-func (q *questions) add(b Block) bool {
+func (q *questions) add(b inventory.Block) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.sealed {
@@ -62,7 +63,7 @@ func (q *questions) rouse() {
 }
 
 // take returns the next to ask about, none if there are none now, and whether some may follow.
-func (q *questions) take() (batch []Block, more bool) {
+func (q *questions) take() (batch []inventory.Block, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.spool.left.Blocks > 0 && len(batch) < askedAbout {
@@ -76,8 +77,8 @@ func (q *questions) take() (batch []Block, more bool) {
 }
 
 // batches yields what is to be asked in one question each, as it is added, until it is sealed or ctx ends.
-func (q *questions) batches(ctx context.Context) iter.Seq[[]Block] {
-	return func(yield func([]Block) bool) {
+func (q *questions) batches(ctx context.Context) iter.Seq[[]inventory.Block] {
+	return func(yield func([]inventory.Block) bool) {
 		for ctx.Err() == nil {
 			batch, more := q.take()
 			switch {

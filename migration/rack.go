@@ -3,6 +3,7 @@ package migration
 import (
 	"cmp"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"maps"
 	"math/bits"
 	"path/filepath"
@@ -55,7 +56,7 @@ func (s queue) least() int64 {
 const thaw = 10 * time.Second
 
 // spool is where a block is put that lies in a directory.
-func (p *plan) spool(b Block, dir string) *spool {
+func (p *plan) spool(b inventory.Block, dir string) *spool {
 	store := b.ID.Store()
 	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir && r.store == store })
 	if i < 0 {
@@ -101,7 +102,7 @@ func (p *plan) trouble() error {
 	return p.spoolErr
 }
 
-func (p *plan) dirs(b Block) []string {
+func (p *plan) dirs(b inventory.Block) []string {
 	if p.where == nil {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (p *plan) bar(dirs map[string]string) {
 func (p *plan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
 
 // shut returns the first of a block's directories that is shut.
-func (p *plan) shut(b Block) (dir string, is bool) {
+func (p *plan) shut(b inventory.Block) (dir string, is bool) {
 	if len(p.barred) == 0 && len(p.crowded) == 0 {
 		return "", false
 	}
@@ -135,7 +136,7 @@ func (p *plan) shut(b Block) (dir string, is bool) {
 }
 
 // setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
-func (p *plan) setAside(b Block) bool {
+func (p *plan) setAside(b inventory.Block) bool {
 	dir, is := p.shut(b)
 	if !is {
 		return false
@@ -172,7 +173,7 @@ func (p *plan) crowd(waiting []string, lanes int, disk func(dir string) string) 
 }
 
 // barsBlock is what to say of the first of a block's directories that does not answer.
-func (p *plan) barsBlock(b Block) string {
+func (p *plan) barsBlock(b inventory.Block) string {
 	if len(p.barred) == 0 {
 		return ""
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Map outputs that lie in three of twelve directories each have twelve racks, and not one for each three. Who has one of its files
@@ -17,16 +19,16 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("/disk%02d", i) }
 	p := newPlan(t.TempDir())
 	defer p.close()
-	p.where = func(b Block) (where []string) {
+	p.where = func(b inventory.Block) (where []string) {
 		for _, m := range b.Members {
-			where = append(where, name(m.root))
+			where = append(where, name(m.Root))
 		}
 		return where
 	}
 	within := 0 // neither in /disk03 nor in /disk07
 	for i := range all {
 		b := block(i, 1000)
-		b.Members = []Member{{Name: "a", Bytes: 900, root: i % dirs}, {Name: "b", Bytes: 50, root: i / dirs % dirs}, {Name: "c", Bytes: 50, root: i / dirs / dirs}}
+		b.Members = []inventory.Member{{Name: "a", Bytes: 900, Root: i % dirs}, {Name: "b", Bytes: 50, Root: i / dirs % dirs}, {Name: "c", Bytes: 50, Root: i / dirs / dirs}}
 		if where := p.where(b); !slices.Contains(where, name(3)) && !slices.Contains(where, name(7)) {
 			within++
 		}
@@ -38,7 +40,7 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	if len(p.order) != dirs {
 		t.Errorf("%d spools for %d directories", len(p.order), dirs)
 	}
-	met := map[BlockID]bool{}
+	met := map[inventory.BlockID]bool{}
 	take := func(crowded map[string]bool) (n int) {
 		for {
 			batch, _, err := p.takeSome(nil, 100, unlimited, "b", roomOf(unlimited), unlimited, crowded)

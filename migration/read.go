@@ -13,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // Reader serves GET and HEAD /blocks/{id} with ranges: from this node's stores and vault, else through from the node that
@@ -27,12 +31,12 @@ import (
 // Who may read is decided before a request comes here.
 type Reader struct {
 	Node   string // that it is of
-	Stores []*Store
+	Stores []*inventory.Store
 	Vault  *Vault
-	Disks  Disks    // under them; nil: nobody asks
-	Fetch  *Fetcher // nil: only what is here
+	Disks  diskio.Disks // under them; nil: nobody asks
+	Fetch  *Fetcher     // nil: only what is here
 	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is.
-	Broken func(id BlockID)
+	Broken func(id inventory.BlockID)
 	// Fallback has what no peer took. Nil: nothing has.
 	Fallback *Fallback
 	Log      *slog.Logger
@@ -47,8 +51,8 @@ type content struct {
 	landed   string // where it rests, if it landed: vault or place
 	fault    error  // of reading
 
-	dir   string // that it lies in
-	disks Disks  // nil: they are told nothing
+	dir   string       // that it lies in
+	disks diskio.Disks // nil: they are told nothing
 	bytes int64
 	took  time.Duration
 }
@@ -58,7 +62,7 @@ func (c *content) Close() error {
 	if c.disks != nil && c.bytes > 0 {
 		c.disks.Fetched(c.dir, c.bytes, c.took)
 	}
-	if c.disks != nil && diskFault(c.fault) {
+	if c.disks != nil && diskio.IsFault(c.fault) {
 		c.disks.Fault(c.dir, c.fault)
 	}
 	return c.ReadSeekCloser.Close()
@@ -90,7 +94,7 @@ func several(err error) bool {
 	return is
 }
 
-func (e *membersError) add(id BlockID, bytes int64) {
+func (e *membersError) add(id inventory.BlockID, bytes int64) {
 	e.members = append(e.members, namedMember{string(id), bytes})
 }
 
@@ -102,7 +106,7 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 		http.Error(w, "blocks are read with GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	id, err := ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))
+	id, err := inventory.ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -125,16 +129,16 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 	case asksAll && (rd.Fetch != nil || rd.Fallback != nil):
 		unknown := errNeverKnown
 		switch {
-		case errors.Is(err, errCorrupt):
+		case errors.Is(err, wire.ErrCorrupt):
 			unknown = errLost // it was known, and this was the last of it
 		case unsure(err):
 			unknown = fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		rd.serveThrough(w, req, id, unknown)
-	case errors.Is(err, errCorrupt) && rd.sendOn(w, req, id):
+	case errors.Is(err, wire.ErrCorrupt) && rd.sendOn(w, req, id):
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, string(id)+" is not here", http.StatusNotFound)
-	case silent(err):
+	case diskio.IsSilent(err):
 		refuseRead(w, id, err)
 	default:
 		http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
@@ -142,8 +146,8 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 }
 
 // unserved tells of what is here and cannot be read.
-func (rd *Reader) unserved(id BlockID, err error) {
-	if !errors.Is(err, errCorrupt) {
+func (rd *Reader) unserved(id inventory.BlockID, err error) {
+	if !errors.Is(err, wire.ErrCorrupt) {
 		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
 		return
 	}
@@ -155,14 +159,13 @@ func (rd *Reader) unserved(id BlockID, err error) {
 // answer or is away, it was written anew as we looked, or the system did not let us look.
 func unsure(err error) bool {
 	errno, of := errors.AsType[syscall.Errno](err)
-	_, away := errors.AsType[*awayError](err)
-	return silent(err) || away || errors.Is(err, errChanged) || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
+	return diskio.IsSilent(err) || diskio.IsAway(err) || errors.Is(err, inventory.ErrChanged) || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
 }
 
 // landedHeader says of a block that landed if it is a file in its place, where engines find it, or in the vault.
 const landedHeader = "Lifeboat-Landed"
 
-func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c *content) {
+func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.BlockID, c *content) {
 	defer c.Close()
 	w.Header().Set("ETag", c.etagFor(req.Header))
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -172,11 +175,11 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c 
 	http.ServeContent(w, req, "", c.modified, c)
 	switch { // the body was cut short there, which the reader sees
 	case c.fault == nil:
-	case errors.Is(c.fault, errChanged):
+	case errors.Is(c.fault, inventory.ErrChanged):
 		rd.Log.Info("a block was written anew while it was read: a reader is cut off", "block", id)
 	default:
 		rd.Log.Error("a block cannot be read to its end", "block", id, "err", c.fault)
-		if errors.Is(c.fault, errCorrupt) {
+		if errors.Is(c.fault, wire.ErrCorrupt) {
 			rd.broken(id)
 		}
 	}
@@ -195,11 +198,11 @@ func (c *content) etagFor(asked http.Header) string {
 }
 
 // broken tells of a copy that is no longer whole, by the id that it landed under.
-func (rd *Reader) broken(id BlockID) {
+func (rd *Reader) broken(id inventory.BlockID) {
 	if rd.Broken == nil {
 		return
 	}
-	for _, base := range id.onRecord() {
+	for _, base := range id.OnRecord() {
 		if _, err := rd.Vault.catalog.get(base); !errors.Is(err, fs.ErrNotExist) {
 			rd.Broken(base)
 			return
@@ -224,7 +227,7 @@ func verifyStart(c *content) error {
 	return err
 }
 
-func refuseRead(w http.ResponseWriter, id BlockID, err error) {
+func refuseRead(w http.ResponseWriter, id inventory.BlockID, err error) {
 	switch {
 	case errors.Is(err, errLost):
 		words := string(id) + " is lost: recompute it"
@@ -242,10 +245,10 @@ func refuseRead(w http.ResponseWriter, id BlockID, err error) {
 }
 
 // open finds a block's bytes on this node. A disk that does not answer is not asked: nobody could end the wait.
-func (rd *Reader) open(id BlockID) (*content, error) {
-	rd.Vault.watch(rd.Disks)
+func (rd *Reader) open(id inventory.BlockID) (*content, error) {
+	rd.Vault.Watch(rd.Disks)
 	for _, s := range rd.Stores {
-		s.watch(rd.Disks)
+		s.Watch(rd.Disks)
 	}
 	c, err := rd.find(id)
 	if err == nil {
@@ -255,9 +258,9 @@ func (rd *Reader) open(id BlockID) (*content, error) {
 }
 
 // find takes what landed first, because its checksums are known, unless it came home and is out of date.
-func (rd *Reader) find(id BlockID) (*content, error) {
-	store := storeOf(rd.Stores, id)
-	for _, base := range id.onRecord() {
+func (rd *Reader) find(id inventory.BlockID) (*content, error) {
+	store := inventory.StoreOf(rd.Stores, id)
+	for _, base := range id.OnRecord() {
 		r, err := rd.Vault.catalog.get(base)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -265,7 +268,7 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		if store.outdoes(r, rd.Node) {
+		if outdoes(store, r, rd.Node) {
 			break
 		}
 		c, err := rd.openLanded(store, id, r)
@@ -283,11 +286,11 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 	if store == nil {
 		return nil, fs.ErrNotExist
 	}
-	return store.openOwn(id)
+	return openOwn(store, id)
 }
 
 // orOwn returns what landed if it can be read, else what the store has itself under that id: what came home is there, too.
-func (rd *Reader) orOwn(s *Store, id BlockID, r record, c *content, err error) (*content, error) {
+func (rd *Reader) orOwn(s *inventory.Store, id inventory.BlockID, r record, c *content, err error) (*content, error) {
 	if s == nil || r.Segment == 0 {
 		return c, err
 	}
@@ -298,7 +301,7 @@ func (rd *Reader) orOwn(s *Store, id BlockID, r record, c *content, err error) (
 	if err == nil || several(err) {
 		return c, err
 	}
-	own, lacks := s.openOwn(id)
+	own, lacks := openOwn(s, id)
 	if lacks != nil && !several(lacks) {
 		return nil, err
 	}
@@ -306,7 +309,7 @@ func (rd *Reader) orOwn(s *Store, id BlockID, r record, c *content, err error) (
 	return own, lacks
 }
 
-func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
+func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r record) (*content, error) {
 	whole := string(id) == r.ID
 	if whole && len(r.Members) > 1 {
 		e := &membersError{}
@@ -316,7 +319,7 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 				return nil, err
 			}
 			f.Close()
-			e.add(id.sibling(m.Name), m.Bytes)
+			e.add(id.Sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
@@ -341,7 +344,7 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 }
 
 // landedIn is the directory that a member of a block that landed here lies in.
-func landedIn(v *Vault, s *Store, r record, i int) string {
+func landedIn(v *Vault, s *inventory.Store, r record, i int) string {
 	if r.Segment != 0 {
 		dir, _ := v.home(r.Segment)
 		return dir
@@ -352,7 +355,7 @@ func landedIn(v *Vault, s *Store, r record, i int) string {
 // openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
 // the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
 // behind it next says how far ahead of its reading a disk is to be asked.
-func openLanded(v *Vault, s *Store, r record, i int, ahead int64) (io.ReadSeekCloser, error) {
+func openLanded(v *Vault, s *inventory.Store, r record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
 		c, err := v.reader(r, i, ahead)
@@ -366,14 +369,14 @@ func openLanded(v *Vault, s *Store, r record, i int, ahead int64) (io.ReadSeekCl
 			return nil, err
 		}
 		return c, nil
-	case s == nil || i >= len(r.Placed) || r.Placed[i].Root >= len(s.roots):
+	case s == nil || i >= len(r.Placed) || r.Placed[i].Root >= len(s.Roots):
 		return nil, fs.ErrNotExist
 	}
 	p := r.Placed[i]
 	if err := s.Away(s.Paths[p.Root]); err != nil {
 		return nil, err
 	}
-	f, err := s.open(Member{root: p.Root, path: p.Path})
+	f, err := s.Open(inventory.Member{Root: p.Root, Path: p.Path})
 	if err != nil {
 		return nil, err
 	}

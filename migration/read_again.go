@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"net/http"
 	"net/url"
 )
@@ -13,7 +14,7 @@ const (
 
 // sendOn answers another agent with who else has a block that is broken here: the node that it came from, as long as that
 // is there, or another holder. It reports false when nobody is known to have it, or when the asker was sent here already.
-func (rd *Reader) sendOn(w http.ResponseWriter, req *http.Request, id BlockID) bool {
+func (rd *Reader) sendOn(w http.ResponseWriter, req *http.Request, id inventory.BlockID) bool {
 	if rd.Fetch == nil || req.Header.Get(hopHeader) != hopFirst {
 		return false
 	}
@@ -25,7 +26,7 @@ func (rd *Reader) sendOn(w http.ResponseWriter, req *http.Request, id BlockID) b
 	return true
 }
 
-func redirect(w http.ResponseWriter, to Holder, id BlockID) {
+func redirect(w http.ResponseWriter, to Holder, id inventory.BlockID) {
 	w.Header().Set("Location", blockURL(to, id))
 	w.Header().Set("Lifeboat-Node", to.Node)
 	w.WriteHeader(http.StatusTemporaryRedirect)

@@ -3,6 +3,7 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io/fs"
 	"os"
 )
@@ -12,7 +13,7 @@ import (
 func ownTag(bytes, modified int64) string { return fmt.Sprintf(`"file-%x-%x-`, bytes, modified) }
 
 // openOwn opens a block of the node's own, as its engine wrote it. Nothing vouches for its bytes but the file system.
-func (s *Store) openOwn(id BlockID) (*content, error) {
+func openOwn(s *inventory.Store, id inventory.BlockID) (*content, error) {
 	b, err := s.Find(id)
 	if err != nil {
 		return nil, err
@@ -20,7 +21,7 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 	if b.ID == id && len(b.Members) > 1 {
 		e := &membersError{}
 		for _, m := range b.Members {
-			e.add(id.sibling(m.Name), m.Bytes)
+			e.add(id.Sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
@@ -28,12 +29,12 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 		if b.ID != id && m.Name != id.Name() {
 			continue
 		}
-		f, err := s.openFile(m)
+		f, err := openFile(s, m)
 		if err != nil {
 			return nil, err
 		}
 		m = f.is
-		return &content{ReadSeekCloser: f, etag: ownTag(m.Bytes, m.ModTime.UnixNano()) + fmt.Sprintf(`%x"`, m.ctim), modified: m.ModTime, dir: s.Paths[m.root]}, nil
+		return &content{ReadSeekCloser: f, etag: ownTag(m.Bytes, m.ModTime.UnixNano()) + fmt.Sprintf(`%x"`, m.ChangeTime), modified: m.ModTime, dir: s.Paths[m.Root]}, nil
 	}
 	return nil, fs.ErrNotExist
 }
@@ -42,18 +43,18 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 // and how another ends, and took it for whole. What was removed or replaced meanwhile is read on, as it was.
 type ownFile struct {
 	*os.File
-	is Member // since it was opened
+	is inventory.Member // since it was opened
 }
 
 // openFile opens what has a member's name now, which may be another version than the one that was seen.
-func (s *Store) openFile(seen Member) (*ownFile, error) {
-	f, err := s.open(seen)
+func openFile(s *inventory.Store, seen inventory.Member) (*ownFile, error) {
+	f, err := s.Open(seen)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		seen, err = memberOf(seen.root, seen.path, seen.Name, info)
+		seen, err = inventory.MemberOf(seen.Root, seen.Path, seen.Name, info)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -61,10 +62,10 @@ func (s *Store) openFile(seen Member) (*ownFile, error) {
 	return &ownFile{f, seen}, nil
 }
 
-// Read returns errChanged for bytes that may be of another version.
+// Read returns ErrChanged for bytes that may be of another version.
 func (f *ownFile) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
-	if changed := stillSame(f.File, f.is); changed != nil {
+	if changed := inventory.StillSame(f.File, f.is); changed != nil {
 		return 0, changed
 	}
 	return n, err

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A block came home to where it was born, and what landed there is of no use, or on a disk that is away: the store has it itself, and
@@ -26,7 +29,7 @@ func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 			}
 		},
 		"its disk is silent": func(_ *testing.T, n *node, _ []byte) {
-			n.disks = silentAt{orWell(nil), filepath.Join(n.dir, "vault")}
+			n.disks = silentAt{diskio.OrWell(nil), filepath.Join(n.dir, "vault")}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,9 +43,9 @@ func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 					t.Fatalf("%d blocks came home", len(landed))
 				}
 				spoil(t, a, x)
-				var suspects []BlockID
+				var suspects []inventory.BlockID
 				rd := a.reader()
-				rd.Broken, rd.Log = func(id BlockID) { suspects = append(suspects, id) }, slog.New(slog.DiscardHandler)
+				rd.Broken, rd.Log = func(id inventory.BlockID) { suspects = append(suspects, id) }, slog.New(slog.DiscardHandler)
 				w := httptest.NewRecorder()
 				rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))
 				if w.Code != http.StatusOK || !bytes.Equal(w.Body.Bytes(), x) {
@@ -58,7 +61,7 @@ func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 
 // silentAt is a machine of which one disk does not answer.
 type silentAt struct {
-	Disks
+	diskio.Disks
 	dir string
 }
 
@@ -114,7 +117,7 @@ func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	file := filepath.Join(a.dir, "cache/x")
 	write(t, file, []byte("the old version"))
-	swap := &swapping{Disks: orWell(nil), in: 2, do: func() {
+	swap := &swapping{Disks: diskio.OrWell(nil), in: 2, do: func() {
 		write(t, file+".tmp", []byte("another"))
 		if err := os.Rename(file+".tmp", file); err != nil {
 			t.Error(err)
@@ -132,7 +135,7 @@ func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
 
 // swapping does something when it is asked about a disk for so many times.
 type swapping struct {
-	Disks
+	diskio.Disks
 	in int
 	do func()
 }
@@ -147,8 +150,8 @@ func (d *swapping) Readable(dir string) bool {
 // What an engine has not finished is no block, whoever knows what it will be called.
 func TestUnfinishedFilesAreNotRead(t *testing.T) {
 	n := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "spark"))
-	_, sub := SparkPlace("rdd_1_1", 1)
-	_, half := SparkPlace("temp_local_1", 1)
+	_, sub := inventory.SparkPlace("rdd_1_1", 1)
+	_, half := inventory.SparkPlace("temp_local_1", 1)
 	for file, want := range map[string]int{
 		"cache/x": 200, "cache/d/x.tmp": 404, "cache/.tmp-x": 404, "cache/x.part": 404,
 		"spark/blockmgr-1/" + sub + "/rdd_1_1": 200, "spark/blockmgr-1/" + half + "/temp_local_1": 404,

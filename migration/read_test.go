@@ -15,11 +15,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // Own and landed blocks of a few chunks, read whole and in parts.
 func TestRanges(t *testing.T) {
-	size := 3*ChunkBytes + 100
+	size := 3*wire.ChunkBytes + 100
 	x := contentOf("x", size)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	write(t, filepath.Join(a.dir, "cache/x"), x)
@@ -38,10 +41,10 @@ func TestRanges(t *testing.T) {
 			{"", "", 200, 0, size},
 			{"bytes=0-0", "", 206, 0, 1},
 			{"bytes=100-199", "", 206, 100, 200},
-			{fmt.Sprintf("bytes=%d-%d", ChunkBytes-1, ChunkBytes), "", 206, ChunkBytes - 1, ChunkBytes + 1},
-			{fmt.Sprintf("bytes=%d-%d", ChunkBytes-10, 3*ChunkBytes+10), "", 206, ChunkBytes - 10, 3*ChunkBytes + 11},
+			{fmt.Sprintf("bytes=%d-%d", wire.ChunkBytes-1, wire.ChunkBytes), "", 206, wire.ChunkBytes - 1, wire.ChunkBytes + 1},
+			{fmt.Sprintf("bytes=%d-%d", wire.ChunkBytes-10, 3*wire.ChunkBytes+10), "", 206, wire.ChunkBytes - 10, 3*wire.ChunkBytes + 11},
 			{"bytes=-150", "", 206, size - 150, size},
-			{fmt.Sprintf("bytes=%d-", 3*ChunkBytes), "", 206, 3 * ChunkBytes, size},
+			{fmt.Sprintf("bytes=%d-", 3*wire.ChunkBytes), "", 206, 3 * wire.ChunkBytes, size},
 			{fmt.Sprintf("bytes=10-%d", 10*size), "", 206, 10, size},
 			{"bytes=5-9", etag, 206, 5, 10},
 			{"bytes=5-9", `"another"`, 200, 0, size},
@@ -82,11 +85,11 @@ func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
 			t.Fatalf("%s: status %d, %s", n.name, status, body)
 		}
 		for _, m := range got.Members {
-			want := files[BlockID(m.ID).Name()]
+			want := files[inventory.BlockID(m.ID).Name()]
 			if status, body, _ := n.get(t, m.ID, ""); status != 200 || !bytes.Equal(body, want) || m.Bytes != int64(len(want)) {
 				t.Errorf("%s: %s: status %d, %d bytes of %d", n.name, m.ID, status, len(body), m.Bytes)
 			}
-			if !n.reader().has(BlockID(m.ID)) {
+			if !n.reader().has(inventory.BlockID(m.ID)) {
 				t.Errorf("%s says that it has no %s", n.name, m.ID)
 			}
 		}
@@ -145,7 +148,7 @@ func holders(names ...string) (all []Holder) {
 }
 
 func TestReadingThroughOtherNodes(t *testing.T) {
-	x := contentOf("x", ChunkBytes+10)
+	x := contentOf("x", wire.ChunkBytes+10)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	write(t, filepath.Join(a.dir, "cache/x y%?#"), x)
 	a.drain(t, within(t, 20*time.Second), b)
@@ -208,7 +211,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			empty := newNode(t, "empty")
 			f := &fleet{nodes: map[string]http.Handler{"b": b.reader(), "empty": empty.reader(), "empty2": answer(404), "corrupt": answer(500)}}
-			fetch := &Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked BlockID, _ bool) (Location, error) {
+			fetch := &Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked inventory.BlockID, _ bool) (Location, error) {
 				if asked != id {
 					t.Errorf("asked for %s", asked)
 				}
@@ -239,7 +242,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 
 // Who began to read a block where it was born goes on where it landed: by its ETag it is the same. After a change it is not.
 func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
-	x := contentOf("x", ChunkBytes+10)
+	x := contentOf("x", wire.ChunkBytes+10)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	file := filepath.Join(a.dir, "cache/x")
 	write(t, file, x)
@@ -268,7 +271,7 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 	var fetchers []*Fetcher
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		n := newNode(t, names[0])
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 			return Location{Holders: holders(names[1])}, nil
 		}}
 		defer fetch.Close()
@@ -286,13 +289,13 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 
 // A body that breaks on the way through is cut, not completed.
 func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
-	x := contentOf("x", 3*ChunkBytes)
+	x := contentOf("x", 3*wire.ChunkBytes)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	write(t, filepath.Join(a.dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
-	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*ChunkBytes:][:100], 1)
+	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*wire.ChunkBytes:][:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"b": b.reader()}}
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 		return Location{Holders: holders("b")}, nil
 	}}
 	defer fetch.Close()
@@ -303,7 +306,7 @@ func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
 }
 
 // has reports whether a node can serve a block by itself.
-func (rd *Reader) has(id BlockID) bool {
+func (rd *Reader) has(id inventory.BlockID) bool {
 	c, err := rd.open(id)
 	if _, several := errors.AsType[*membersError](err); several {
 		return true

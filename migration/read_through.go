@@ -2,6 +2,7 @@ package migration
 
 import (
 	"errors"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"net/http"
 	"strconv"
@@ -9,7 +10,7 @@ import (
 
 // serveThrough brings a block from elsewhere. unknown is the answer if nobody knows of it, and, while it is uncertain
 // whether it is here, the answer to whatever goes wrong elsewhere.
-func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
+func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id inventory.BlockID, unknown error) {
 	elsewhere := func(why error) {
 		if errors.Is(why, errNeverKnown) || errors.Is(unknown, errUnreachable) {
 			why = unknown

@@ -15,24 +15,27 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // ReceiverConfig is what a Receiver needs to know of its node.
 type ReceiverConfig struct {
 	Node   string
-	Stores []*Store
+	Stores []*inventory.Store
 	Vault  *Vault
 
 	// Room says how many bytes may still be written below a path; with Disks, what they have reserved is off already.
 	Room func(path string) (int64, error)
 	// Disks under the stores that blocks land in, and under the vault. Nil: all are well, and Room alone decides.
-	Disks Disks
+	Disks diskio.Disks
 	// Admit says whether blocks of a node are taken now; advised, whether they are for a node, too, that is advised to go.
 	Admit func(node string, advised bool) Admission
 	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
 	// again once Landed has returned.
 	Landed func([]Held)
-	Gone   func(ids []BlockID, why string)
+	Gone   func(ids []inventory.BlockID, why string)
 	// Ended is told when a stream has ended that blocks landed by: its sender may go now. Nil: nobody is.
 	Ended func()
 	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot
@@ -67,8 +70,8 @@ type Admission struct {
 // Serve serves any number of streams beside it.
 type Receiver struct {
 	cfg    ReceiverConfig
-	disks  Disks
-	stores map[string]*Store
+	disks  diskio.Disks
+	stores map[string]*inventory.Store
 	commit *committer
 	budget budget
 	unpackers
@@ -78,9 +81,9 @@ type Receiver struct {
 	laidUp           atomic.Int64 // blocks that wait for their senders to come back
 
 	mu      sync.Mutex
-	live    map[*inbound]bool // streams, and whether one was given up because a disk hangs under it
-	backs   map[*work]bool    // what is being read back
-	stuck   []string          // directories that something does not come back from
+	live    map[*inbound]bool     // streams, and whether one was given up because a disk hangs under it
+	backs   map[*diskio.Work]bool // what is being read back
+	stuck   []string              // directories that something does not come back from
 	stopped bool
 	owing   int           // blocks that were accepted whole and have no receipt yet
 	settled chan struct{} // closed and replaced when owing comes down to 0
@@ -90,27 +93,27 @@ type Receiver struct {
 
 // NewReceiver prepares a receiver and clears away what an interrupted one left in the stores.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
-	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*Store{}, live: map[*inbound]bool{}, backs: map[*work]bool{}, settled: make(chan struct{})}
+	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*inventory.Store{}, live: map[*inbound]bool{}, backs: map[*diskio.Work]bool{}, settled: make(chan struct{})}
 	r.budget.streams, r.budget.bytes = cfg.MaxStreams, cfg.MaxBytes
 	if r.disks == nil {
-		well := newWellDisks(cfg.Room)
-		r.disks, r.cfg.Room = well, well.left
+		well := diskio.NewWell(cfg.Room)
+		r.disks, r.cfg.Room = well, well.Left
 	}
 	r.commit = newCommitter(cfg.Vault, r.disks, r.landed)
 	r.commit.keep = cfg.Keep
-	cfg.Vault.watch(cfg.Disks)
+	cfg.Vault.Watch(cfg.Disks)
 	for _, s := range cfg.Stores {
-		s.watch(cfg.Disks)
+		s.Watch(cfg.Disks)
 		if err := cfg.Vault.catalog.renumber(s); err != nil {
-			s.mistrust(err)
+			mistrust(s, err)
 		}
-		if s.Land == LandPlace {
-			if err := s.sweep(); err != nil { // of a disk that errs, or that may only be read: others are well
+		if s.Land == inventory.LandPlace {
+			if err := sweepStaging(s); err != nil { // of a disk that errs, or that may only be read: others are well
 				cfg.Log.Warn("what a crash left behind stays", "err", err)
 			}
-			s.findAway(cfg.Vault.catalog)
+			findAway(s, cfg.Vault.catalog)
 		}
-		for _, why := range s.away {
+		for _, why := range s.AwayWhy {
 			if why != nil {
 				cfg.Log.Error("a store's directory is without its disk: nothing lands there, and what did is not known to be there", "store", s.Name, "err", why)
 			}
@@ -123,7 +126,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 
 // lastStand is how long Run waits, once ctx has ended, for streams to end and for their blocks to be durable. What hangs
 // on a disk longer than that is left behind: nothing can end it.
-const lastStand = overdue + 2*lookAfter + lastWords
+const lastStand = diskio.Overdue + 2*diskio.LookAfter + lastWords
 
 // Run makes landed blocks durable until ctx ends and every stream being served has ended.
 func (r *Receiver) Run(ctx context.Context) error {
@@ -132,13 +135,13 @@ func (r *Receiver) Run(ctx context.Context) error {
 	var overseeing sync.WaitGroup
 	overseeing.Go(func() { r.oversee(looking) })
 	helpers := []<-chan struct{}{
-		beside(func() { r.tidy(ctx) }),
-		beside(func() { atLeisure(ctx, r.dropGhosts) }),
-		beside(func() { r.scrub(ctx) }),
-		beside(func() { r.unpack(ctx) }),
+		diskio.Beside(func() { r.tidy(ctx) }),
+		diskio.Beside(func() { diskio.AtLeisure(ctx, r.dropGhosts) }),
+		diskio.Beside(func() { r.scrub(ctx) }),
+		diskio.Beside(func() { r.unpack(ctx) }),
 	}
 	if r.cfg.Over != nil {
-		helpers = append(helpers, beside(func() { r.letGo(ctx) }))
+		helpers = append(helpers, diskio.Beside(func() { r.letGo(ctx) }))
 	}
 	defer overseeing.Wait()
 	defer stop()
@@ -149,7 +152,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 	late, cancel := context.WithTimeout(looking, lastStand)
 	defer cancel()
 	select {
-	case <-beside(r.serving.Wait):
+	case <-diskio.Beside(r.serving.Wait):
 	case <-late.Done():
 		r.cfg.Log.Error("the receiver ends without streams that do not: a disk hangs under them")
 	}
@@ -160,7 +163,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 		}
 	}
 	r.Settle(late)
-	moment, cancel := context.WithTimeout(looking, suspect) // what is left was answered for
+	moment, cancel := context.WithTimeout(looking, diskio.Suspect) // what is left was answered for
 	defer cancel()
 	r.commit.end(moment)
 	return nil
@@ -173,25 +176,25 @@ func (r *Receiver) Room() (all, vault Room) {
 	return all, vault
 }
 
-func (r *Receiver) grant(alone bool) grant {
+func (r *Receiver) grant(alone bool) wire.Grant {
 	g, _, _ := r.rooms(alone)
 	return g
 }
 
-func (r *Receiver) rooms(alone bool) (g grant, all, vault Room) {
-	rests, places, is := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places(), &vaultRoom{}
+func (r *Receiver) rooms(alone bool) (g wire.Grant, all, vault Room) {
+	rests, places, is := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places(), &wire.VaultRoom{}
 	within := func(is Room) Room {
 		return Room{r.budget.left(rests, is.Bytes, alone), r.budget.left(rests, is.LargestBytes, alone)}
 	}
 	vault = within(r.roomIn(r.open(places)))
 	for _, s := range r.cfg.Stores {
-		if s.Land == LandPlace && r.sound(s) == nil {
+		if s.Land == inventory.LandPlace && r.sound(s) == nil {
 			places, is.Places = append(places, s.Paths...), append(is.Places, s.Name)
 		}
 	}
 	disks := r.roomIn(r.open(places))
 	all, is.VaultBytes = within(disks), vault.Bytes
-	return grant{RoomBytes: all.Bytes, Apart: is, Quota: all.Bytes < disks.Bytes}, all, vault
+	return wire.Grant{RoomBytes: all.Bytes, Apart: is, Quota: all.Bytes < disks.Bytes}, all, vault
 }
 
 // roomIn is the room in these directories. Those of one file system share it, and those of which it is not known may.
@@ -235,19 +238,19 @@ func (r *Receiver) take(bytes int64, among []string) (dir string, release func()
 
 // homes reserves room for each member of a block in its store: where the layout puts it, or if that does not matter on the
 // best of the store's disks. A block that comes again goes where it was, or two of its versions would lie side by side.
-func (r *Receiver) homes(s *Store, o opening) (roots []int, release func(), err error) {
-	id, need := BlockID(o.ID), map[int]int64{}
+func (r *Receiver) homes(s *inventory.Store, o wire.Opening) (roots []int, release func(), err error) {
+	id, need := inventory.BlockID(o.ID), map[int]int64{}
 	for _, m := range o.Members {
-		root, _ := s.layout.place(s, id, m.Name)
+		root, _ := s.Shape.Place(s, id, m.Name)
 		roots = append(roots, root)
 		need[root] += m.Bytes
 	}
-	if s.layout.anywhere() {
+	if s.Shape.Anywhere() {
 		among := s.Paths
 		if old, err := r.cfg.Vault.catalog.get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
 			among = s.Paths[old.Placed[0].Root:][:1]
 		}
-		dir, release, err := r.take(o.bytes(), among)
+		dir, release, err := r.take(o.Bytes(), among)
 		return slices.Repeat([]int{slices.Index(s.Paths, dir)}, len(o.Members)), release, err
 	}
 	var releases []func()
@@ -326,18 +329,18 @@ func (r *Receiver) Settle(ctx context.Context) {
 }
 
 // enter counts a stream in, or says why not.
-func (r *Receiver) enter(h hello) (advised bool, no *refuse) {
+func (r *Receiver) enter(h wire.Hello) (advised bool, no *wire.Refuse) {
 	is := r.cfg.Admit(h.Node, h.Advised)
 	if is.Refused != "" {
-		return false, &refuse{is.Refused, is.Retry.Milliseconds(), true}
+		return false, &wire.Refuse{Reason: is.Refused, RetryMillis: is.Retry.Milliseconds(), Stays: true}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		return false, &refuse{Reason: "the agent is stopping", RetryMillis: 5000}
+		return false, &wire.Refuse{Reason: "the agent is stopping", RetryMillis: 5000}
 	}
 	if err := r.budget.enter(h.Node, h.Alone); err != nil {
-		return false, &refuse{Reason: err.Error(), RetryMillis: retryBusy.Milliseconds()}
+		return false, &wire.Refuse{Reason: err.Error(), RetryMillis: retryBusy.Milliseconds()}
 	}
 	r.serving.Add(1)
 	return is.Advised, nil
@@ -391,7 +394,7 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 		}
 	}()
 	r.come(in)
-	unwatch := watch(senderTimeout, &in.beat, in.open.Load, func() { cut(conn) })
+	unwatch := diskio.Watch(senderTimeout, &in.beat, in.open.Load, func() { cut(conn) })
 	defer unwatch()
 
 	written := make(chan error, 1)
@@ -430,25 +433,25 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 // intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other. It calls
 // step, with the directory that it reads from, before it opens a member and before each chunk.
 func (r *Receiver) intact(old record, step func(dir *string)) error {
-	return r.each(old, func(_ int, dir *string) { step(dir) }, func(dir *string, m memberSize, c io.Reader) error {
+	return r.each(old, func(_ int, dir *string) { step(dir) }, func(dir *string, m wire.MemberSize, c io.Reader) error {
 		return readThrough(m, c, func() { step(dir) })
 	})
 }
 
 // present says what is wrong with what landed earlier as far as that is known without reading it.
 func (r *Receiver) present(old record, step func(dir *string)) error {
-	return r.each(old, func(_ int, dir *string) { step(dir) }, func(*string, memberSize, io.Reader) error { return nil })
+	return r.each(old, func(_ int, dir *string) { step(dir) }, func(*string, wire.MemberSize, io.Reader) error { return nil })
 }
 
 // each opens the members of what landed earlier, and says before which is next and in which directory.
-func (r *Receiver) each(old record, next func(member int, dir *string), do func(*string, memberSize, io.Reader) error) error {
+func (r *Receiver) each(old record, next func(member int, dir *string), do func(*string, wire.MemberSize, io.Reader) error) error {
 	if err := r.answers(old); err != nil {
 		return err
 	}
 	for i, m := range old.Members {
 		dir := r.lies(old, i)
 		next(i, dir)
-		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i, 0)
+		c, err := openLanded(r.cfg.Vault, r.stores[inventory.BlockID(old.ID).Store()], old, i, 0)
 		if err != nil {
 			return err
 		}
@@ -460,10 +463,10 @@ func (r *Receiver) each(old record, next func(member int, dir *string), do func(
 }
 
 // readThrough reads a member to its end, and calls step before each chunk.
-func readThrough(m memberSize, c io.Reader, step func()) (err error) {
-	for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
+func readThrough(m wire.MemberSize, c io.Reader, step func()) (err error) {
+	for left := m.Bytes; left > 0 && err == nil; left -= wire.ChunkBytes {
 		step()
-		_, err = io.CopyN(io.Discard, c, min(left, ChunkBytes))
+		_, err = io.CopyN(io.Discard, c, min(left, wire.ChunkBytes))
 	}
 	return err
 }
@@ -474,7 +477,7 @@ func (r *Receiver) lies(rec record, member int) *string {
 		dir, _ := r.cfg.Vault.home(rec.Segment)
 		return &dir
 	}
-	if s := r.stores[BlockID(rec.ID).Store()]; s != nil && member < len(rec.Placed) && rec.Placed[member].Root < len(s.Paths) {
+	if s := r.stores[inventory.BlockID(rec.ID).Store()]; s != nil && member < len(rec.Placed) && rec.Placed[member].Root < len(s.Paths) {
 		return &s.Paths[rec.Placed[member].Root]
 	}
 	return &r.cfg.Vault.dir

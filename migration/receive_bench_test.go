@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // One receiver, over loopback TCP and mutual TLS, from a sender that costs as little as one can: frames that were made
@@ -58,7 +59,7 @@ func BenchmarkReceive(b *testing.B) {
 			go func() {
 				c, err := l.Accept()
 				if err == nil {
-					tc := Server(c, n.id.Server([]string{Protocol}, certs.RoleNode))
+					tc := Server(c, n.id.Server([]string{wire.Protocol}, certs.RoleNode))
 					if err = tc.HandshakeContext(ctx); err == nil {
 						err = r.Serve(ctx, tc, "a")
 					}
@@ -71,7 +72,7 @@ func BenchmarkReceive(b *testing.B) {
 					done <- err
 					return
 				}
-				c := Client(raw, sender.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"}))
+				c := Client(raw, sender.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"}))
 				if err = c.HandshakeContext(ctx); err == nil {
 					err = pour(c, sent[i], each)
 				}
@@ -110,27 +111,27 @@ func pour(c *Conn, frames [][]byte, blocks int) error {
 	var receipted atomic.Int64
 	more := make(chan struct{}, 1)
 	failed := make(chan error, 1)
-	if _, err := c.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil))); err != nil {
+	if _, err := c.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil))); err != nil {
 		return err
 	}
 	go func() {
-		replies := newFrameReader(c, maxPayload[frameReceipts])
+		replies := wire.NewReader(c, wire.MaxPayload[wire.FrameReceipts])
 		for receipted.Load() < int64(blocks) {
-			f, err := replies.next()
+			f, err := replies.Next()
 			if err != nil {
 				failed <- err
 				return
 			}
-			if f.typ != frameReceipts {
+			if f.Type != wire.FrameReceipts {
 				continue
 			}
-			vs, err := parseVerdicts(f.payload)
+			vs, err := wire.ParseVerdicts(f.Payload)
 			if err != nil {
 				failed <- err
 				return
 			}
 			for _, v := range vs {
-				if v.Code != verdictDurable {
+				if v.Code != wire.VerdictDurable {
 					failed <- fmt.Errorf("transfer %d: %s", v.Transfer, v.Reason)
 					return
 				}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,23 +51,23 @@ func (v *Vault) reclaim(ctx context.Context) error {
 // goes on. Until it is back nobody begins there.
 func (v *Vault) reclaimAside(no uint32) error {
 	dir, err := v.home(no)
-	if err != nil || v.readable(dir) != nil || v.hangs(dir) {
+	if err != nil || v.Readable(dir) != nil || v.hangs(dir) {
 		return nil
 	}
 	failed := make(chan error, 1)
-	back := beside(func() { failed <- v.reclaimIn(no, dir) })
-	began, look := time.Now(), time.NewTicker(lookAfter)
+	back := diskio.Beside(func() { failed <- v.reclaimIn(no, dir) })
+	began, look := time.Now(), time.NewTicker(diskio.LookAfter)
 	defer look.Stop()
 	for {
 		select {
 		case <-back:
 			return <-failed
 		case now := <-look.C:
-			if took := now.Sub(began); took >= overdue || took >= suspect && v.readable(dir) != nil {
+			if took := now.Sub(began); took >= diskio.Overdue || took >= diskio.Suspect && v.Readable(dir) != nil {
 				v.mu.Lock()
 				defer v.mu.Unlock()
 				v.hung[dir] = back
-				return &silentError{dir}
+				return diskio.Silence(dir)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A disk hangs under who gives back the space of what was removed: what is to go from the others goes.
@@ -27,16 +28,16 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	}
 	thaw := hangsOpen(t, n.vault.segmentPath(r.Segment))
 	n.receive(t)
-	gone := make(chan Count)
+	gone := make(chan inventory.Count)
 	go func() {
-		for _, id := range []BlockID{"cache/-/x", "cache/-/y"} {
+		for _, id := range []inventory.BlockID{"cache/-/x", "cache/-/y"} {
 			removed, _ := n.receiver.Remove(t.Context(), "as is asked", func(h Held) bool { return h.ID == id })
 			gone <- removed
 		}
 	}()
 	time.AfterFunc(500*time.Millisecond, func() { f.set(f.bad, n.more[1], true) })
 	late := time.After(9 * time.Second)
-	for _, id := range []BlockID{"cache/-/x", "cache/-/y"} {
+	for _, id := range []inventory.BlockID{"cache/-/x", "cache/-/y"} {
 		select {
 		case removed := <-gone:
 			if removed.Blocks != 1 {
@@ -142,7 +143,7 @@ func TestRemovingThatHangsHoldsUpNoOtherStore(t *testing.T) {
 	cfg.Paths = []string{fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder {
 		return &hangsAtUnlink{fs.LoopbackNode{RootData: tree}, disk}
 	})}
-	s, err := OpenStore(cfg)
+	s, err := inventory.OpenStore(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

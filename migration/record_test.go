@@ -1,18 +1,24 @@
 package migration
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // A block that lies on a disk which is well has its record on that of the catalog. When that one keeps nothing, blocks are refused
 // before they come, and not once they have come whole.
 func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, f := onDisks(t, "b", []StoreConfig{with(placeStore, "cache")}, "d0")
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
 		x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
@@ -22,12 +28,12 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 		if room := n.receiver.grant(false).RoomBytes; room != 0 {
 			t.Errorf("it tells of room for %d bytes", room)
 		}
-		time.Sleep(2 * lookAfter)
+		time.Sleep(2 * diskio.LookAfter)
 		for i, size := range []int{1000, 2 * packedBytes} {
-			o := opening{ID: "cache/-/y", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"y", int64(size)}}}
-			s.send(appendFrame(nil, frameOpen, uint32(2+i), o.append(nil)))
+			o := wire.Opening{ID: "cache/-/y", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "y", Bytes: int64(size)}}}
+			s.send(wire.AppendFrame(nil, wire.FrameOpen, uint32(2+i), o.Append(nil)))
 			s.wantRefusal("records in " + n.vault.dir)
-			s.send(appendFrame(nil, frameAbort, uint32(2+i), nil))
+			s.send(wire.AppendFrame(nil, wire.FrameAbort, uint32(2+i), nil))
 		}
 		s.send(x) // which is on record
 		s.wantReceipt()
@@ -62,7 +68,7 @@ func TestFaultOfTheCatalogIsTold(t *testing.T) {
 
 // While one disk of a store does not answer, nothing lands in its place: the room of the store's other disks is nobody's.
 func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
-	n, f := onDisks(t, "b", []StoreConfig{with(placeStore, "c0", "c1")}, "d0")
+	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "c0", "c1")}, "d0")
 	f.give(n.more[0], 100_000)
 	n.receive(t)
 	if got, want := n.receiver.grant(false).RoomBytes, int64(1<<30-1+1<<30-2+100_000); got != want {
@@ -72,7 +78,46 @@ func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
 	if got := n.receiver.grant(false).RoomBytes; got != 100_000 {
 		t.Errorf("room for %d bytes, want that of the vault's disk", got)
 	}
-	if v := landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*packedBytes))); v[0].Code != verdictFull {
+	if v := landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*packedBytes))); v[0].Code != wire.VerdictFull {
 		t.Errorf("got %+v, want a refusal for want of room", v)
+	}
+}
+
+func FuzzRecords(f *testing.F) {
+	o := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}
+	f.Add(appendRecord(nil, record{Opening: o, Placed: []placed{{0, "x", 1, []byte("abcd")}}}))
+	f.Add(appendBlock(nil, inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x"}}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := parseRecord(b); err == nil {
+			if _, err := parseRecord(appendRecord(nil, r)); err != nil {
+				t.Errorf("record %+v: %v", r, err)
+			}
+		}
+		if blk, err := parseBlock(b, inventory.Block{}, new(inventory.Roster)); err == nil {
+			if again, err := parseBlock(appendBlock(nil, blk), inventory.Block{}, new(inventory.Roster)); err != nil || blockVersion(again) != blockVersion(blk) {
+				t.Errorf("block %+v: %v", blk, err)
+			}
+		}
+	})
+}
+
+func TestRecordsRoundTrip(t *testing.T) {
+	o := wire.Opening{ID: "spark/blockmgr-a/shuffle_1_2_0", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, ModTime: -5,
+		Members: []wire.MemberSize{{Name: "shuffle_1_2_0.data", Bytes: 1 << 40}, {Name: "shuffle_1_2_0.index", Bytes: 0}}}
+	r := record{Opening: o, From: "a", Landed: time.Unix(0, 99), Sum: wire.Sum{1, 2}, Segment: 3, Offset: 4, OpenLen: 5, Length: 6,
+		Placed: []placed{{1, "p", 7, []byte("abcd")}}}
+	if got, err := parseRecord(appendRecord(nil, r)); err != nil || !bytes.Equal(appendRecord(nil, got), appendRecord(nil, r)) {
+		t.Errorf("record: got %+v, %v", got, err)
+	}
+	blk := inventory.Block{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Unix(0, 9), Root: 1, Path: "x", ChangeTime: 8}}}
+	came := blk
+	came.Value, came.Origin, came.Traced, came.Spare = time.Hour, "home", true, true
+	own := blk
+	own.Traced = true
+	for _, want := range []inventory.Block{blk, came, own} {
+		got, err := parseBlock(appendBlock(nil, want), inventory.Block{Origin: "another", Traced: true}, new(inventory.Roster))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("block: got %+v, %v, want %+v", got, err, want)
+		}
 	}
 }

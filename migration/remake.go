@@ -14,6 +14,9 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // A catalog that is damaged is set aside, and made anew from the segments: an agent that does not start serves nothing. What
@@ -30,7 +33,7 @@ type remade struct {
 	aside string // where it is now; "": there was none
 
 	dir    string
-	found  Count
+	found  inventory.Count
 	broken []Held // no longer whole
 	others int    // more of them
 }
@@ -76,12 +79,12 @@ func noCatalog(p string, dirs []string) error {
 	if len(before) == 0 && !anySegments(dirs) {
 		return nil
 	}
-	return fmt.Errorf("%s is gone or empty, and there are segments: %w", p, errCorrupt)
+	return fmt.Errorf("%s is gone or empty, and there are segments: %w", p, wire.ErrCorrupt)
 }
 
 // anySegments reports whether there may be segments in any of these directories: one whose disk does not answer may have some.
 func anySegments(dirs []string) bool {
-	some, late := make(chan bool, len(dirs)), time.After(openPatience)
+	some, late := make(chan bool, len(dirs)), time.After(diskio.OpenPatience)
 	for _, dir := range dirs {
 		go func() {
 			all, _ := filepath.Glob(filepath.Join(dir, "segments", "seg-*"))
@@ -104,7 +107,7 @@ func anySegments(dirs []string) bool {
 // ruined reports whether it is the catalog's bytes that keep it from being opened, and not its disk, another agent or a
 // want of rights.
 func ruined(p string, err error) bool {
-	if errors.Is(err, errCorrupt) {
+	if errors.Is(err, wire.ErrCorrupt) {
 		return true
 	}
 	for _, is := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrVersionMismatch, bbolterrors.ErrChecksum, bbolterrors.ErrIncompatibleValue, bbolterrors.ErrBucketNotFound} {
@@ -164,17 +167,17 @@ func (c *catalog) verify() error {
 		for _, name := range [][]byte{bucketBlocks, bucketSegments, bucketWeights, bucketFree, bucketHoles} {
 			b := tx.Bucket(name)
 			if b == nil {
-				return fmt.Errorf("%s has no bucket %q: %w", c.db.Path(), name, errCorrupt)
+				return fmt.Errorf("%s has no bucket %q: %w", c.db.Path(), name, wire.ErrCorrupt)
 			}
 			var last []byte
 			look := b.Cursor()
 			err := b.ForEach(func(k, v []byte) error {
 				if last != nil && slices.Compare(last, k) >= 0 {
-					return fmt.Errorf("%s: keys out of order in %q: %w", c.db.Path(), name, errCorrupt)
+					return fmt.Errorf("%s: keys out of order in %q: %w", c.db.Path(), name, wire.ErrCorrupt)
 				}
 				last = append(last[:0], k...)
 				if found, _ := look.Seek(last); string(found) != string(last) {
-					return fmt.Errorf("%s: a key of %q cannot be found: %w", c.db.Path(), name, errCorrupt)
+					return fmt.Errorf("%s: a key of %q cannot be found: %w", c.db.Path(), name, wire.ErrCorrupt)
 				}
 				if string(name) == string(bucketBlocks) {
 					if all++; all%recordsOnAPage == 0 {
@@ -193,7 +196,7 @@ func (c *catalog) verify() error {
 		return nil
 	})
 	if n := c.count().Blocks; err == nil && (n < sound || n > all) {
-		err = fmt.Errorf("%s has %d blocks, and says that it has %d: %w", c.db.Path(), all, n, errCorrupt)
+		err = fmt.Errorf("%s has %d blocks, and says that it has %d: %w", c.db.Path(), all, n, wire.ErrCorrupt)
 	}
 	return err
 }
@@ -269,7 +272,7 @@ func (v *Vault) salvageSegment(dir string, no uint32, report *remade) error {
 		return err
 	}
 	whole := func(r record) error {
-		report.found = report.found.plus(Count{1, r.bytes()})
+		report.found = report.found.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 		if batch = append(batch, r); len(batch) < listBatch {
 			return nil
 		}
@@ -340,7 +343,7 @@ func (r *Receiver) sayRemade() {
 		}
 		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.dir, "blocks", m.found.Blocks, "bytes", m.found.Bytes, "broken", len(m.broken)+m.others)
 		for _, h := range m.broken {
-			r.broke(h, errCorrupt)
+			r.broke(h, wire.ErrCorrupt)
 		}
 	}
 }

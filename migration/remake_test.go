@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // rich is a vault with blocks of every fate: whole, replaced, refused, removed.
@@ -22,15 +25,15 @@ func rich(t *testing.T) (n *node, want map[string][]byte, not []string) {
 		want[id] = contentOf(id, size)
 		frames = append(frames, blockFrames(uint32(i+1), id, want[id]))
 	}
-	want["cache/-/large"] = contentOf("large", 2*ChunkBytes+5)
+	want["cache/-/large"] = contentOf("large", 2*wire.ChunkBytes+5)
 	frames = append(frames, blockFrames(90, "cache/-/large", want["cache/-/large"]), blockFrames(91, "cache/gone/y", []byte("y")), blockFrames(92, "cache/gone/z", contentOf("z", 40<<10)))
 	wantDurable(t, landAll(t, n, frames...))
-	newer := opening{ID: "cache/app-0/x4", Kind: KindCache, Layout: LayoutFiles, ModTime: 7, Members: []memberSize{{"x4", 5}}}
+	newer := wire.Opening{ID: "cache/app-0/x4", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, ModTime: 7, Members: []wire.MemberSize{{Name: "x4", Bytes: 5}}}
 	want[newer.ID] = []byte("newer")
 	wantDurable(t, landAll(t, n, openingFrames(1, newer, want[newer.ID])))
 	n.remove(t, ofApp("gone")) // which punches out what is free: what is refused hereafter is still there
-	other := opening{ID: "cache/app-0/x6", Kind: KindCache, Layout: LayoutFiles, Origin: "z", ModTime: 9, Members: []memberSize{{"x6", 7}}}
-	if said := landAll(t, n, openingFrames(1, other, []byte("another"))); said[0].Code != verdictConflict {
+	other := wire.Opening{ID: "cache/app-0/x6", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "z", ModTime: 9, Members: []wire.MemberSize{{Name: "x6", Bytes: 7}}}
+	if said := landAll(t, n, openingFrames(1, other, []byte("another"))); said[0].Code != wire.VerdictConflict {
 		t.Fatalf("got %+v, want a conflict", said)
 	}
 	return n, want, []string{"cache/gone/y", "cache/gone/z"}
@@ -112,7 +115,7 @@ func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
 			t.Errorf("%s: status %d, want that it stays removed", id, status)
 		}
 	}
-	if got := n.vault.Count(); got != (Count{int64(len(want)), bytesWanted}) {
+	if got := n.vault.Count(); got != (inventory.Count{Blocks: int64(len(want)), Bytes: bytesWanted}) {
 		t.Errorf("counted %+v, want %d blocks, %d bytes", got, len(want), bytesWanted)
 	}
 	for h, err := range n.vault.Held() {
@@ -149,7 +152,7 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 		lost := 0
 		for id, b := range want {
 			var got []byte
-			c, err := n.reader().open(BlockID(id))
+			c, err := n.reader().open(inventory.BlockID(id))
 			if err == nil {
 				got, err = io.ReadAll(c)
 				c.Close()
@@ -257,7 +260,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 // Segments are bytes on a disk: whatever they are, reading them ends, and finds no block whose bytes are not its own.
 func FuzzSalvage(f *testing.F) {
 	x := blockFrames(1, "cache/-/x", contentOf("x", 300))
-	h := appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil))
+	h := wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil))
 	f.Add(append(bytes.Clone(h), x...))
 	f.Add(append(append(bytes.Clone(x), make([]byte, 50)...), x...))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"path"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
@@ -21,12 +24,12 @@ var errRemoved = errors.New("what was here is being moved or removed: send it ag
 // Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
 // asks for it later is told why it is not there.
-func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed Count, err error) {
+func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed inventory.Count, err error) {
 	return r.removeAll(ctx, why, func(rec record) bool { return asked(rec.held()) }, nil)
 }
 
 // removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).
-func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool, sift func(context.Context, []record) []record) (removed Count, err error) {
+func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool, sift func(context.Context, []record) []record) (removed inventory.Count, err error) {
 	var batch []record
 	var errs []error
 	made := madeDirs{}
@@ -35,7 +38,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record)
 			batch = sift(ctx, batch)
 		}
 		n, err := r.removeBatch(batch, func(gone []record) { made.note(r.stores, gone); r.removed(why)(gone) })
-		removed, batch = removed.plus(n), nil
+		removed, batch = removed.Plus(n), nil
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -69,35 +72,35 @@ func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 // removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
 // with 404 and go the next time. The other way round files would be left that nobody knows of. What went is told of while
 // nothing else is committed.
-func (r *Receiver) removeBatch(batch []record, tell func([]record)) (removed Count, err error) {
+func (r *Receiver) removeBatch(batch []record, tell func([]record)) (removed inventory.Count, err error) {
 	var errs []error
-	store := func(rec record) string { return BlockID(rec.ID).Store() }
+	store := func(rec record) string { return inventory.BlockID(rec.ID).Store() }
 	for len(batch) > 0 {
 		n := 1
 		for n < len(batch) && store(batch[n]) == store(batch[0]) {
 			n++
 		}
 		gone, err := r.removeOf(store(batch[0]), batch[:n], tell)
-		removed, batch, errs = removed.plus(gone), batch[n:], append(errs, err)
+		removed, batch, errs = removed.Plus(gone), batch[n:], append(errs, err)
 	}
 	return removed, errors.Join(errs...)
 }
 
 // removeOf is removeBatch for blocks of one store.
-func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (Count, error) {
+func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (inventory.Count, error) {
 	var errs []error
 	var going []record
 	var claimed []record
-	touched := map[*Store][]place{}
+	touched := map[*inventory.Store][]place{}
 	c := r.cfg.Vault.catalog
 	defer r.pauseUnpacking(store)()
 	for _, rec := range batch {
 		rec = r.cfg.Vault.now(rec)
 		if len(rec.Placed) > 0 {
-			if !r.cfg.Vault.claimRemoval(BlockID(rec.ID)) {
+			if !r.cfg.Vault.claimRemoval(inventory.BlockID(rec.ID)) {
 				continue // it lands anew
 			}
-			defer r.cfg.Vault.moved(BlockID(rec.ID))
+			defer r.cfg.Vault.moved(inventory.BlockID(rec.ID))
 		}
 		claimed = append(claimed, rec)
 	}
@@ -113,16 +116,16 @@ func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (
 		going = append(going, rec)
 	}
 	for s, dirs := range touched {
-		if err := s.syncAll(dirs, new(work), func(int, time.Duration, error) {}); err != nil {
-			return Count{}, errors.Join(append(errs, err)...)
+		if err := syncAll(s, dirs, new(diskio.Work), func(int, time.Duration, error) {}); err != nil {
+			return inventory.Count{}, errors.Join(append(errs, err)...)
 		}
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	gone, err := c.remove(going)
-	var sum Count
+	var sum inventory.Count
 	for _, rec := range gone {
-		sum = sum.plus(Count{1, rec.bytes()})
+		sum = sum.Plus(inventory.Count{Blocks: 1, Bytes: rec.Bytes()})
 	}
 	if len(gone) > 0 {
 		tell(gone)
@@ -132,21 +135,21 @@ func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (
 
 // madeDir is a directory that was made for blocks that landed in place.
 type madeDir struct {
-	store *Store
+	store *inventory.Store
 	place
 }
 
 type madeDirs map[madeDir]bool
 
-func (m madeDirs) note(stores map[string]*Store, gone []record) {
+func (m madeDirs) note(stores map[string]*inventory.Store, gone []record) {
 	for _, rec := range gone {
-		s := stores[BlockID(rec.ID).Store()]
+		s := stores[inventory.BlockID(rec.ID).Store()]
 		if s == nil || rec.Segment != 0 {
 			continue
 		}
-		dir := s.layout.made(BlockID(rec.ID))
+		dir := s.Shape.Made(inventory.BlockID(rec.ID))
 		for _, p := range rec.Placed {
-			if dir != "" && p.Root < len(s.roots) {
+			if dir != "" && p.Root < len(s.Roots) {
 				m[madeDir{s, place{p.Root, dir}}] = true
 			}
 		}
@@ -156,7 +159,7 @@ func (m madeDirs) note(stores map[string]*Store, gone []record) {
 // clear removes a directory, with what is below it and above it, if all of that is empty directories. A block that lands
 // there at this moment makes anew what it needs (name), or is refused and comes again.
 func (d madeDir) clear() {
-	root := d.store.roots[d.root]
+	root := d.store.Roots[d.root]
 	below, err := entriesIn(root, d.path)
 	for _, sub := range below {
 		if !sub.IsDir() {
@@ -185,9 +188,9 @@ func (r *Receiver) removed(why string) func(gone []record) {
 		if r.cfg.Gone == nil {
 			return
 		}
-		ids := make([]BlockID, 0, len(gone))
+		ids := make([]inventory.BlockID, 0, len(gone))
 		for _, rec := range gone {
-			ids = append(ids, BlockID(rec.ID))
+			ids = append(ids, inventory.BlockID(rec.ID))
 		}
 		r.cfg.Gone(ids, why)
 	}
@@ -195,22 +198,22 @@ func (r *Receiver) removed(why string) func(gone []record) {
 
 // unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine
 // sees half a block. What an engine has put in their place is its own.
-func (r *Receiver) unplace(rec record, touched map[*Store][]place) error {
-	s := r.stores[BlockID(rec.ID).Store()]
+func (r *Receiver) unplace(rec record, touched map[*inventory.Store][]place) error {
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if s == nil || len(rec.Placed) > len(rec.Members) {
 		return nil
 	}
 	for _, last := range []bool{true, false} {
 		for i, p := range rec.Placed {
-			if s.layout.last(rec.Members[i].Name) != last || p.Root >= len(s.roots) {
+			if s.Shape.Last(rec.Members[i].Name) != last || p.Root >= len(s.Roots) {
 				continue
 			}
-			info, err := s.roots[p.Root].Lstat(p.Path)
+			info, err := s.Roots[p.Root].Lstat(p.Path)
 			if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().UnixNano() != p.ModTime {
 				continue
 			}
 			if err == nil {
-				err = s.roots[p.Root].Remove(p.Path)
+				err = s.Roots[p.Root].Remove(p.Path)
 			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -223,7 +226,7 @@ func (r *Receiver) unplace(rec record, touched map[*Store][]place) error {
 
 // claimNaming and claimRemoval take a turn with the files of a block in place, which moved ends: several may name them at a
 // time, or one removes them.
-func (v *Vault) claimNaming(id BlockID) bool {
+func (v *Vault) claimNaming(id inventory.BlockID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.moving[id] < 0 {
@@ -233,7 +236,7 @@ func (v *Vault) claimNaming(id BlockID) bool {
 	return true
 }
 
-func (v *Vault) claimRemoval(id BlockID) bool {
+func (v *Vault) claimRemoval(id inventory.BlockID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.moving[id] != 0 {
@@ -244,13 +247,13 @@ func (v *Vault) claimRemoval(id BlockID) bool {
 }
 
 // removing reports whether the files of a block are being removed.
-func (v *Vault) removing(id BlockID) bool {
+func (v *Vault) removing(id inventory.BlockID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.moving[id] < 0
 }
 
-func (v *Vault) moved(id BlockID) {
+func (v *Vault) moved(id inventory.BlockID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.moving[id] > 1 {
@@ -272,14 +275,14 @@ func (r *Receiver) tidy(ctx context.Context) {
 	}
 	for {
 		r.tidyOnce(ctx, time.Now())
-		if !sleep(ctx, wait) {
+		if !diskio.Sleep(ctx, wait) {
 			return
 		}
 	}
 }
 
 func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
-	gone, err := Count{}, error(nil)
+	gone, err := inventory.Count{}, error(nil)
 	if r.cfg.Keep > 0 {
 		a := aged{r, now, 0}
 		gone, err = r.removeAll(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), a.old, a.ended)

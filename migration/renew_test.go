@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Who cleans a cache up removes its directory and makes it again. What is in it when the node leaves is carried, though the agent
@@ -34,14 +37,14 @@ func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
 	n, disks := newNode(t, "a", with(filesStore, "cache")), newFakeDisks(0)
 	s := n.stores[0]
-	s.watch(disks)
+	s.Watch(disks)
 	if err := os.RemoveAll(s.Paths[0]); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(s.Paths[0], "x"), contentOf("x", 1000))
-	now := s.renewed(disks, slog.New(slog.DiscardHandler))
+	now := inventory.Renewed(n.stores, disks, slog.New(slog.DiscardHandler))[0]
 	disks.set(disks.bad, s.Paths[0], true)
-	if err := now.readable(s.Paths[0]); now == s || !silent(err) {
+	if err := now.Readable(s.Paths[0]); now == s || !diskio.IsSilent(err) {
 		t.Errorf("of a disk that does not answer it says %v", err)
 	}
 }
@@ -88,7 +91,7 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 			if why := n.stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "another directory") {
 				t.Errorf("of the directory it says %v", why)
 			}
-			n.stores[0].compare(unreadable{orWell(n.disks)}, slog.New(slog.DiscardHandler))
+			n.stores[0].Compare(unreadable{diskio.OrWell(n.disks)}, slog.New(slog.DiscardHandler))
 			if n.stores[0].Displaced(dir) == nil {
 				t.Error("while its disk does not answer it is taken for the one that is open")
 			}
@@ -104,10 +107,10 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 			}
 
 			// Else it would be taken for one whose disk is not mounted.
-			if err := os.Mkdir(filepath.Join(dir, stagingDir), 0o700); err != nil {
+			if err := os.Mkdir(filepath.Join(dir, inventory.StagingDir), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			s, err := OpenStore(n.stores[0].StoreConfig)
+			s, err := inventory.OpenStore(n.stores[0].StoreConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,11 +133,11 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 
 func (n *node) compare() {
 	for _, s := range n.stores {
-		s.compare(orWell(n.disks), slog.New(slog.DiscardHandler))
+		s.Compare(diskio.OrWell(n.disks), slog.New(slog.DiscardHandler))
 	}
 }
 
 // unreadable is a node on which no disk answers.
-type unreadable struct{ Disks }
+type unreadable struct{ diskio.Disks }
 
 func (unreadable) Readable(string) bool { return false }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
@@ -28,24 +31,24 @@ func (n numbering) append(b []byte) []byte {
 	for _, dirs := range [][]string{n.dirs, n.next} {
 		b = binary.AppendUvarint(b, uint64(len(dirs)))
 		for _, dir := range dirs {
-			b = appendString(b, dir)
+			b = fields.AppendString(b, dir)
 		}
 	}
-	return appendString(b, n.done)
+	return fields.AppendString(b, n.done)
 }
 
 func parseNumbering(v []byte) (n numbering, err error) {
-	d := decoder{p: v}
+	d := fields.Decode(v)
 	for _, dirs := range []*[]string{&n.dirs, &n.next} {
-		for range d.uvarint() {
-			if d.err != nil {
+		for range d.Uvarint() {
+			if !d.Sound() {
 				break
 			}
-			*dirs = append(*dirs, d.string())
+			*dirs = append(*dirs, d.Text())
 		}
 	}
-	n.done = d.string()
-	return n, d.end("numbers of directories")
+	n.done = d.Text()
+	return n, d.End("numbers of directories")
 }
 
 // now is what a number of before means from now on. One that never was the store's stays none.
@@ -60,7 +63,7 @@ func (n numbering) now(root int) int {
 const renumberBatch = 4096
 
 // renumber has the records of a store go by its directories as they are now. It goes on where a crash ended it.
-func (c *catalog) renumber(s *Store) error {
+func (c *catalog) renumber(s *inventory.Store) error {
 	for {
 		var n numbering
 		err := c.view(func(tx *bbolt.Tx) (err error) {
@@ -135,10 +138,10 @@ func (n numbering) step(tx *bbolt.Tx, store string, most int) error {
 }
 
 // mistrust has a store do without what landed in its directories: nobody knows in which.
-func (s *Store) mistrust(why error) {
-	for i := range s.away {
-		if s.away[i] == nil {
-			s.away[i] = &awayError{fmt.Errorf("%w; restart the agent when that can be written", why)}
+func mistrust(s *inventory.Store, why error) {
+	for i := range s.AwayWhy {
+		if s.AwayWhy[i] == nil {
+			s.AwayWhy[i] = diskio.Away(fmt.Errorf("%w; restart the agent when that can be written", why))
 		}
 	}
 }

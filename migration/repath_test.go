@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
@@ -36,7 +37,7 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, dirs := range [][]string{dirs, {"c1", "c0", "c2"}, dirs} { // restarts
-				s, err := OpenStore(with(placeStore, join(n.dir, dirs)...))
+				s, err := inventory.OpenStore(with(placeStore, join(n.dir, dirs)...))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +55,7 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 						continue
 					}
 					here++
-					if r, err := n.vault.catalog.get(BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
+					if r, err := n.vault.catalog.get(inventory.BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
 						t.Errorf("%s in %s: got %+v, %v", id, dir, r.Placed, err)
 					} else if got := n.content(t, id); !bytes.Equal(got, contentOf(fmt.Sprint(i), 100)) {
 						t.Errorf("%s: got %q", id, got)

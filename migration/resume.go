@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"io"
 	"slices"
 	"time"
@@ -25,7 +27,7 @@ const resumePatience = 5 * time.Second
 
 // keepPart keeps what is known of the block that the lane broke off in.
 func (l *lane) keepPart(err error) {
-	if !l.partly || len(l.sums) < resumeLeast/ChunkBytes {
+	if !l.partly || len(l.sums) < resumeLeast/wire.ChunkBytes {
 		return
 	}
 	l.mu.Lock()
@@ -97,7 +99,7 @@ func (l *lane) asItWas(e entry) bool {
 			if err != nil {
 				return err
 			}
-			return errors.Join(stillSame(r, m), r.Close())
+			return errors.Join(inventory.StillSame(r, m), r.Close())
 		})
 		if err != nil {
 			return false
@@ -131,9 +133,9 @@ func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
 }
 
 // skip takes what the peer has of a member from what was sent before.
-func (l *lane) skip(p *part, m Member, bytes int64) error {
-	chunks := int((bytes + ChunkBytes - 1) / ChunkBytes)
-	if at := len(l.sums); bytes != m.Bytes && bytes%ChunkBytes != 0 || at+chunks > len(p.sums) {
+func (l *lane) skip(p *part, m inventory.Member, bytes int64) error {
+	chunks := int((bytes + wire.ChunkBytes - 1) / wire.ChunkBytes)
+	if at := len(l.sums); bytes != m.Bytes && bytes%wire.ChunkBytes != 0 || at+chunks > len(p.sums) {
 		return fmt.Errorf("%s says that it has %d bytes of %s: that was not sent", l.peer.Node, bytes, p.ID)
 	}
 	for range chunks {
@@ -144,7 +146,7 @@ func (l *lane) skip(p *part, m Member, bytes int64) error {
 
 // note takes in the checksum of the next chunk.
 func (l *lane) note(sum uint32) {
-	l.sum.chunk(sum)
+	l.sum.Chunk(sum)
 	if l.keeps {
 		l.sums = append(l.sums, sum)
 	}

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 const (
@@ -21,14 +24,14 @@ const (
 // large is a node with one large block, in a store of plain files or in Spark's, and what its largest file has.
 func large(t *testing.T, layout string) (n *node, id string, content []byte) {
 	content = contentOf("large", largeBytes-7)
-	if layout == LayoutFiles {
+	if layout == inventory.LayoutFiles {
 		n = newNode(t, "a", with(filesStore, "cache"))
 		write(t, filepath.Join(n.dir, "cache/large"), content)
 		return n, "cache/-/large", content
 	}
 	n = newNode(t, "a", with(sparkStore, "s0"))
 	for name, is := range map[string][]byte{"shuffle_0_1_0.data": content, "shuffle_0_1_0.index": indexOf(len(content))} {
-		_, sub := SparkPlace(name, 1)
+		_, sub := inventory.SparkPlace(name, 1)
 		write(t, filepath.Join(n.dir, "s0/blockmgr-1", sub, name), is)
 	}
 	return n, "spark/blockmgr-1/shuffle_0_1_0.data", content
@@ -85,17 +88,17 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 		time         time.Duration
 		most         float64 // of the block's bytes that cross the link
 	}{
-		"cut":      {layout: LayoutFiles, time: 14 * time.Second, most: 1.1},
-		"no word":  {layout: LayoutSpark, quiet: true, time: 14*time.Second + peerTimeout, most: 1.1},
-		"twice":    {layout: LayoutFiles, twice: true, time: 15 * time.Second, most: 1.1},
-		"changed":  {layout: LayoutFiles, change: true, time: time.Minute, most: 3},
-		"replaced": {layout: LayoutFiles, touch: true, time: time.Minute, most: 2},
+		"cut":      {layout: inventory.LayoutFiles, time: 14 * time.Second, most: 1.1},
+		"no word":  {layout: inventory.LayoutSpark, quiet: true, time: 14*time.Second + peerTimeout, most: 1.1},
+		"twice":    {layout: inventory.LayoutFiles, twice: true, time: 15 * time.Second, most: 1.1},
+		"changed":  {layout: inventory.LayoutFiles, change: true, time: time.Minute, most: 3},
+		"replaced": {layout: inventory.LayoutFiles, touch: true, time: time.Minute, most: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, id, content := large(t, c.layout)
 				b, other := newNode(t, "b"), newNode(t, "c")
-				if c.layout == LayoutSpark {
+				if c.layout == inventory.LayoutSpark {
 					b, other = newNode(t, "b", with(sparkStore, "s0")), newNode(t, "c", with(sparkStore, "s0"))
 				}
 				then := func() {
@@ -109,7 +112,7 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 						}
 						err = errors.Join(err, os.Rename(file+".tmp", file))
 					}
-					if c.layout == LayoutFiles && err != nil {
+					if c.layout == inventory.LayoutFiles && err != nil {
 						t.Error(err)
 					}
 				}
@@ -142,12 +145,12 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	s := &sender{t, ours, newFrameReader(ours, maxPayload[frameReceipts]), make(chan error, 1)}
+	s := &sender{t, ours, wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts]), make(chan error, 1)}
 	go func() { s.over <- n.receiver.Serve(ctx, theirs, from) }()
-	s.send(appendFrame(nil, frameHello, 0, hello{Node: from, Resumes: true}.append(nil)))
-	f, err := s.in.next()
-	if g, broken := parseGrant(f.payload); err != nil || broken != nil || f.typ != frameGrant || !g.Resumes {
-		t.Fatalf("no grant: %v, %+v, %v", f.typ, g, err)
+	s.send(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from, Resumes: true}.Append(nil)))
+	f, err := s.in.Next()
+	if g, broken := wire.ParseGrant(f.Payload); err != nil || broken != nil || f.Type != wire.FrameGrant || !g.Resumes {
+		t.Fatalf("no grant: %v, %+v, %v", f.Type, g, err)
 	}
 	return s
 }
@@ -155,15 +158,15 @@ func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender 
 // asks sends the opening of a block once more, and returns how much of it is there.
 func (s *sender) asks(transfer uint32, frames []byte) int64 {
 	s.t.Helper()
-	f, err := newFrameReader(bytes.NewReader(frames), ChunkBytes).next()
+	f, err := wire.NewReader(bytes.NewReader(frames), wire.ChunkBytes).Next()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.send(appendFrame(nil, frameAgain, transfer, f.payload))
-	if f, err = s.in.next(); err != nil || f.typ != frameHave {
-		s.t.Fatalf("got a frame of type %d, %v", f.typ, err)
+	s.send(wire.AppendFrame(nil, wire.FrameAgain, transfer, f.Payload))
+	if f, err = s.in.Next(); err != nil || f.Type != wire.FrameHave {
+		s.t.Fatalf("got a frame of type %d, %v", f.Type, err)
 	}
-	h, err := parseHave(f.payload)
+	h, err := wire.ParseHave(f.Payload)
 	if err != nil || h.Transfer != transfer {
 		s.t.Fatalf("got %+v, %v", h, err)
 	}
@@ -172,11 +175,11 @@ func (s *sender) asks(transfer uint32, frames []byte) int64 {
 
 // What broke off is kept for its sender, while that may come back, and for nobody and nothing else; then its room is free again.
 func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
-	content := contentOf("x", resumeLeast+4*ChunkBytes)
+	content := contentOf("x", resumeLeast+4*wire.ChunkBytes)
 	frames := blockFrames(1, "cache/-/x", content)
 	other := blockFrames(1, "cache/-/x", content[:len(content)-1])
-	cutAt := len(frames) - 2*(ChunkBytes+headerBytes) // amid a chunk
-	const there = resumeLeast + 2*ChunkBytes
+	cutAt := len(frames) - 2*(wire.ChunkBytes+wire.HeaderBytes) // amid a chunk
+	const there = resumeLeast + 2*wire.ChunkBytes
 	type step struct {
 		n   *node
 		ctx context.Context
@@ -198,7 +201,7 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 				t.Fatalf("%d bytes are kept, want %d", has, there)
 			}
 			rest := blockFrames(2, "cache/-/x", content)
-			again.send(rest[len(rest)-2*(ChunkBytes+headerBytes)-headerBytes-16:])
+			again.send(rest[len(rest)-2*(wire.ChunkBytes+wire.HeaderBytes)-wire.HeaderBytes-16:])
 			again.wantReceipt()
 			again.conn.Close()
 			whole(t, s)
@@ -210,7 +213,7 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 			if has := again.asks(1, frames); has != 0 {
 				t.Errorf("%d bytes are kept", has)
 			}
-			again.send(frames[len(appendFrame(nil, frameOpen, 1, firstPayload(t, frames))):])
+			again.send(frames[len(wire.AppendFrame(nil, wire.FrameOpen, 1, firstPayload(t, frames))):])
 			again.wantReceipt()
 			again.conn.Close()
 			whole(t, s)
@@ -244,8 +247,8 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 			changed := bytes.Clone(content)
 			changed[0]++
 			rest := blockFrames(2, "cache/-/x", changed)
-			go again.conn.Write(rest[len(rest)-2*(ChunkBytes+headerBytes)-headerBytes-16:])
-			if err := <-again.over; !errors.Is(err, errCorrupt) {
+			go again.conn.Write(rest[len(rest)-2*(wire.ChunkBytes+wire.HeaderBytes)-wire.HeaderBytes-16:])
+			if err := <-again.over; !errors.Is(err, wire.ErrCorrupt) {
 				t.Errorf("a mixture of two contents ends with %v", err)
 			}
 		},
@@ -281,11 +284,11 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 }
 
 func firstPayload(t *testing.T, frames []byte) []byte {
-	f, err := newFrameReader(bytes.NewReader(frames), ChunkBytes).next()
+	f, err := wire.NewReader(bytes.NewReader(frames), wire.ChunkBytes).Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f.payload
+	return f.Payload
 }
 
 // What is too little to be kept is not waited for, though the stream that brings it was not over yet.
@@ -296,7 +299,7 @@ func TestNobodyWaitsForTooLittle(t *testing.T) {
 		content := contentOf("x", resumeLeast+1)
 		frames := blockFrames(1, "cache/-/x", content)
 		first := n.resuming(t, ctx, "a")
-		first.send(frames[:4*ChunkBytes])
+		first.send(frames[:4*wire.ChunkBytes])
 		synctest.Wait()
 		again, began := n.resuming(t, ctx, "a"), time.Now()
 		if has := again.asks(1, frames); has != 0 {
@@ -315,7 +318,7 @@ func TestWhoDoesNotGoOnDoesNotAsk(t *testing.T) {
 	n := newNode(t, "b")
 	ctx, stop := n.receiving(t)
 	s := n.stream(t, ctx)
-	s.send(appendFrame(nil, frameAgain, 1, firstPayload(t, blockFrames(1, "cache/-/x", []byte("x")))))
+	s.send(wire.AppendFrame(nil, wire.FrameAgain, 1, firstPayload(t, blockFrames(1, "cache/-/x", []byte("x")))))
 	if err := <-s.over; err == nil {
 		t.Error("it is answered")
 	}
@@ -326,7 +329,7 @@ func TestWhoDoesNotGoOnDoesNotAsk(t *testing.T) {
 func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 	for _, has := range []int64{resumeLeast, 1 << 50} {
 		synctest.Test(t, func(t *testing.T) {
-			a, id, content := large(t, LayoutFiles)
+			a, id, content := large(t, inventory.LayoutFiles)
 			b, c := newNode(t, "b"), newNode(t, "c")
 			c.plain = true
 			tr := newTrip(t, a, b, c)
@@ -341,20 +344,20 @@ func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 			var asked atomic.Int64
 			tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
 				defer conn.Close()
-				in := newFrameReader(conn, ChunkBytes)
-				for came := 0; came < resumeLeast+4*ChunkBytes; {
-					f, err := in.next()
+				in := wire.NewReader(conn, wire.ChunkBytes)
+				for came := 0; came < resumeLeast+4*wire.ChunkBytes; {
+					f, err := in.Next()
 					if err != nil {
 						return
 					}
-					came += len(f.payload)
-					switch f.typ {
-					case frameHello:
-						conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40, Resumes: true}.append(nil)))
-					case frameAgain:
+					came += len(f.Payload)
+					switch f.Type {
+					case wire.FrameHello:
+						conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40, Resumes: true}.Append(nil)))
+					case wire.FrameAgain:
 						asked.Add(1)
-						conn.Write(appendFrame(nil, frameHave, 0, have{f.transfer, has}.append(nil)))
-						in.next()
+						conn.Write(wire.AppendFrame(nil, wire.FrameHave, 0, wire.Have{Transfer: f.Transfer, Bytes: has}.Append(nil)))
+						in.Next()
 						return
 					}
 				}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Large blocks cross links that break off again and again, with a word or without, that turn bits, while their files are written anew: each
@@ -28,7 +30,7 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			a := newNode(t, "a", with(sparkStore, "s0"), with(filesStore, "cache"))
-			b, f := onDisks(t, "b", []StoreConfig{with(sparkStore, "s0")}, "d0")
+			b, f := onDisks(t, "b", []inventory.StoreConfig{with(sparkStore, "s0")}, "d0")
 			c, g := onDisks(t, "c", nil, "d0", "d1")
 			synctest.Test(t, func(t *testing.T) {
 				rnd, mu := rand.New(rand.NewPCG(uint64(seed), 7)), sync.Mutex{}
@@ -56,7 +58,7 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 				}
 				data := contentOf("data", resumeLeast+roll(8<<20))
 				for name, is := range map[string][]byte{"shuffle_0_1_0.data": data, "shuffle_0_1_0.index": indexOf(len(data))} {
-					_, sub := SparkPlace(name, 1)
+					_, sub := inventory.SparkPlace(name, 1)
 					write(t, filepath.Join(a.dir, "s0/blockmgr-1", sub, name), is)
 				}
 				want["spark/blockmgr-1/shuffle_0_1_0.data"] = data

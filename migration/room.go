@@ -3,6 +3,8 @@ package migration
 import (
 	"context"
 	"errors"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"math"
 	"net"
 	"slices"
@@ -13,29 +15,6 @@ import (
 
 // Room is what there is room for in all, and how large one block may be: it lies on one file system.
 type Room struct{ Bytes, LargestBytes int64 }
-
-// What a block takes in a vault beside its bytes: in its segment the frames that open, carry and close it, and in the catalog a record, of
-// which half a page is left empty for those that come between. Its id stands in the frame, in the record and as its key: measured (TestWhatABlockTakes; a drain
-// of 50,000 blocks of 500 bytes took 386 for ids of 30 letters).
-const (
-	besideBytes  = 160
-	besideLetter = 7 // for each of its id
-)
-
-// Takes is the room that a block takes at a peer.
-func (b *Block) Takes() int64 { return b.Bytes() + besideBytes + besideLetter*int64(len(b.ID)) }
-
-// usualLetters are those of an id where blocks are counted and not looked at.
-const usualLetters = 40
-
-// Takes is the room that so many blocks take at peers, about.
-func (c Count) Takes() int64 { return c.Bytes + c.Blocks*(besideBytes+besideLetter*usualLetters) }
-
-// vaultRoom is what a peer tells of its vault beside the room that it has in all.
-type vaultRoom struct {
-	VaultBytes int64
-	Places     []string // the stores whose blocks land in their place there
-}
 
 // room is what may still be sent to a peer.
 type room struct {
@@ -48,7 +27,7 @@ type room struct {
 // untold is the room in the vault of a peer that does not tell it: as much as there is.
 const untold = math.MaxInt64
 
-func (g grant) room() room {
+func roomIn(g wire.Grant) room {
 	if g.Apart == nil {
 		return roomOf(g.RoomBytes)
 	}
@@ -71,7 +50,7 @@ func (r *room) left(store string) int64 {
 }
 
 // add counts a block out of what is left where it goes, or back in.
-func (r *room) add(b *Block, bytes int64) {
+func (r *room) add(b *inventory.Block, bytes int64) {
 	r.most += bytes
 	if r.inVault(b.ID.Store()) {
 		r.vault += bytes
@@ -79,7 +58,7 @@ func (r *room) add(b *Block, bytes int64) {
 }
 
 // refuses notes that there is no room for a block where it would go.
-func (r *room) refuses(b *Block) {
+func (r *room) refuses(b *inventory.Block) {
 	where := &r.most
 	if r.inVault(b.ID.Store()) {
 		where = &r.vault
@@ -99,7 +78,7 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 	defer cut(conn)
 	undo := context.AfterFunc(ctx, func() { cut(conn) })
 	defer undo()
-	g, err := greet(conn, newFrameReader(conn, maxPayload[frameReceipts]), p.Node, hello{Node: node, Alone: alone, Advised: true, Apart: true})
+	g, err := greet(conn, wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts]), p.Node, wire.Hello{Node: node, Alone: alone, Advised: true, Apart: true})
 	if err != nil {
 		if no, is := errors.AsType[*refusedError](err); is && !no.stays {
 			return p, nil

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/time/rate"
 )
 
@@ -31,14 +34,14 @@ func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	if all, vault := n.receiver.Room(); all.Bytes != 1<<40 || vault.Bytes != 300 || fmt.Sprint(*g.Apart) != "{300 [spark]}" {
 		t.Errorf("got %d, %d in the vault, granted %+v, want the vault's 300 apart from spark's", all.Bytes, vault.Bytes, *g.Apart)
 	}
-	r := g.room()
+	r := roomIn(g)
 	for store, want := range map[string]int64{"spark": 1 << 40, "cache": 300, "unknown": 300} {
 		if got := r.left(store); got != want {
 			t.Errorf("%s: got room for %d, want %d", store, got, want)
 		}
 	}
 	g.Apart = nil // of an earlier version
-	if r := g.room(); r.left("cache") != 1<<40 {
+	if r := roomIn(g); r.left("cache") != 1<<40 {
 		t.Errorf("got room for %d where the vault's is not told, want what is told", r.left("cache"))
 	}
 }
@@ -105,7 +108,7 @@ func TestMostForABlockIsThatOfItsPlace(t *testing.T) {
 
 // What can only go to the vault uses up its room, and is refused for want of that, and not of what others have.
 func TestRoomIsUsedWhereABlockGoes(t *testing.T) {
-	cache, shuffle := &Block{ID: "cache/-/a", Members: []Member{{Bytes: 100}}}, &Block{ID: "spark/b/x", Members: []Member{{Bytes: 1000}}}
+	cache, shuffle := &inventory.Block{ID: "cache/-/a", Members: []inventory.Member{{Bytes: 100}}}, &inventory.Block{ID: "spark/b/x", Members: []inventory.Member{{Bytes: 1000}}}
 	r := room{most: 5000, vault: 300, places: []string{"spark"}}
 	r.add(shuffle, -1000)
 	r.add(cache, -100)
@@ -131,7 +134,7 @@ func TestPlanHandsOutWhatHasAPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shuffle := Block{ID: "spark/b/x", Kind: KindShuffle, Layout: LayoutSpark, Members: []Member{{Name: "x", Bytes: 1 << 30}}}
+	shuffle := inventory.Block{ID: "spark/b/x", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Members: []inventory.Member{{Name: "x", Bytes: 1 << 30}}}
 	if err := p.add(t.Context(), shuffle); err != nil {
 		t.Fatal(err)
 	}
@@ -177,17 +180,17 @@ func TestGrantIsWhatTheSenderCanRead(t *testing.T) {
 		n.receive(t)
 		for _, knows := range []bool{false, true} {
 			ours, theirs := net.Pipe()
-			served := beside(func() { n.receiver.Serve(t.Context(), theirs, "a") })
-			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a", Apart: knows}.append(nil)))
-			f, err := newFrameReader(ours, maxPayload[frameGrant]).next()
+			served := diskio.Beside(func() { n.receiver.Serve(t.Context(), theirs, "a") })
+			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a", Apart: knows}.Append(nil)))
+			f, err := wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if g, err := parseGrant(f.payload); err != nil || g.RoomBytes != 1<<40 || (g.Apart != nil) != knows {
+			if g, err := wire.ParseGrant(f.Payload); err != nil || g.RoomBytes != 1<<40 || (g.Apart != nil) != knows {
 				t.Errorf("who knows of it (%t) got %+v, %v", knows, g, err)
 			}
-			if plain := (grant{RoomBytes: 1 << 40}).append(nil); !knows && string(f.payload) != string(plain) {
-				t.Errorf("got % x, want what earlier versions wrote, % x", f.payload, plain)
+			if plain := (wire.Grant{RoomBytes: 1 << 40}).Append(nil); !knows && string(f.Payload) != string(plain) {
+				t.Errorf("got % x, want what earlier versions wrote, % x", f.Payload, plain)
 			}
 			ours.Close()
 			<-served

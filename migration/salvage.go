@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,8 +30,8 @@ type salvaged struct {
 	no   uint32
 	when time.Time
 	size int64
-	in   *frameReader
-	try  *frameReader // of what may be a frame
+	in   *wire.Reader
+	try  *wire.Reader // of what may be a frame
 	at   int64        // of the next frame
 	gap  int64        // where what is of no use began; -1: nowhere
 }
@@ -46,7 +48,7 @@ func salvage(path string, no uint32, whole func(record) error, broken func(Held)
 		return nil, err
 	}
 	s := &salvaged{whole: whole, broken: broken, f: f, no: no, when: info.ModTime(), size: info.Size(), gap: -1}
-	s.in, s.try = newFrameReader(nil, ChunkBytes), newFrameReader(nil, ChunkBytes)
+	s.in, s.try = wire.NewReader(nil, wire.ChunkBytes), wire.NewReader(nil, wire.ChunkBytes)
 	s.seek(0)
 	for s.at < s.size {
 		if err := s.next(); err != nil {
@@ -58,19 +60,19 @@ func salvage(path string, no uint32, whole func(record) error, broken func(Held)
 
 func (s *salvaged) seek(at int64) {
 	s.at = at
-	s.in.reset(io.NewSectionReader(s.f, at, max(0, s.size-at)))
+	s.in.Reset(io.NewSectionReader(s.f, at, max(0, s.size-at)))
 }
 
-// frame reads a frame. It returns errCorrupt for anything that is none, and the disk's own errors as they are.
-func (s *salvaged) frame() (frame, error) {
-	f, err := s.in.next()
+// frame reads a frame. It returns ErrCorrupt for anything that is none, and the disk's own errors as they are.
+func (s *salvaged) frame() (wire.Frame, error) {
+	f, err := s.in.Next()
 	if err != nil {
-		if diskFault(err) {
+		if diskio.IsFault(err) {
 			return f, err
 		}
-		return f, errCorrupt
+		return f, wire.ErrCorrupt
 	}
-	s.at += int64(len(f.raw))
+	s.at += int64(len(f.Raw))
 	return f, nil
 }
 
@@ -79,33 +81,33 @@ func (s *salvaged) next() error {
 	at := s.at
 	f, err := s.frame()
 	switch {
-	case errors.Is(err, errCorrupt):
+	case errors.Is(err, wire.ErrCorrupt):
 		s.lose(at)
 		return s.skip(at)
 	case err != nil:
 		return err
-	case f.typ == frameHello:
+	case f.Type == wire.FrameHello:
 		s.keep(at)
-		if h, err := parseHello(f.payload); err == nil {
+		if h, err := wire.ParseHello(f.Payload); err == nil {
 			s.from = h.Node
 		}
 		return nil
-	case f.typ != frameOpen: // of a block whose opening is not there
+	case f.Type != wire.FrameOpen: // of a block whose opening is not there
 		s.lose(at)
 		return nil
 	}
-	o, err := parseOpening(f.payload)
+	o, err := wire.ParseOpening(f.Payload)
 	if err != nil {
 		s.lose(at)
 		return nil
 	}
-	r := record{opening: o, From: s.from, Landed: s.when, Segment: s.no, Offset: at, OpenLen: int64(len(f.raw)), Length: o.length(int64(len(f.raw)))}
+	r := record{Opening: o, From: s.from, Landed: s.when, Segment: s.no, Offset: at, OpenLen: int64(len(f.Raw)), Length: framesLength(o, int64(len(f.Raw)))}
 	if r.Origin == "" {
 		r.Origin = s.from
 	}
-	r.Sum, err = s.body(f.transfer, o)
+	r.Sum, err = s.body(f.Transfer, o)
 	switch {
-	case errors.Is(err, errCorrupt):
+	case errors.Is(err, wire.ErrCorrupt):
 		s.lose(at)
 		if at+r.Length <= s.size { // else it was never whole
 			s.broken(r.held())
@@ -120,35 +122,35 @@ func (s *salvaged) next() error {
 	return s.whole(r)
 }
 
-// length is that of the whole block in a segment.
-func (o opening) length(open int64) int64 {
-	n := open + headerBytes + int64(len(Sum{}))
+// framesLength is that of the whole block in a segment.
+func framesLength(o wire.Opening, open int64) int64 {
+	n := open + wire.HeaderBytes + int64(len(wire.Sum{}))
 	for _, m := range o.Members {
-		n += m.Bytes + chunks(m.Bytes)*headerBytes
+		n += m.Bytes + chunks(m.Bytes)*wire.HeaderBytes
 	}
 	return n
 }
 
 // body reads a block's frames behind the first.
-func (s *salvaged) body(transfer uint32, o opening) (sum Sum, err error) {
-	sums := newSummer()
+func (s *salvaged) body(transfer uint32, o wire.Opening) (sum wire.Sum, err error) {
+	sums := wire.NewSummer()
 	for _, m := range o.Members {
-		sums.member(m.Bytes)
-		for left := m.Bytes; left > 0; left -= ChunkBytes {
+		sums.Member(m.Bytes)
+		for left := m.Bytes; left > 0; left -= wire.ChunkBytes {
 			f, err := s.frame()
-			if err == nil && (f.typ != frameData || f.transfer != transfer || int64(len(f.payload)) != min(left, ChunkBytes)) {
-				err = errCorrupt
+			if err == nil && (f.Type != wire.FrameData || f.Transfer != transfer || int64(len(f.Payload)) != min(left, wire.ChunkBytes)) {
+				err = wire.ErrCorrupt
 			}
 			if err != nil {
 				return sum, err
 			}
-			sums.chunk(f.sum)
+			sums.Chunk(f.Sum)
 		}
 	}
 	f, err := s.frame()
-	sum = sums.sum()
-	if err == nil && (f.typ != frameClose || f.transfer != transfer || !bytes.Equal(f.payload, sum[:])) {
-		err = errCorrupt
+	sum = sums.Total()
+	if err == nil && (f.Type != wire.FrameClose || f.Transfer != transfer || !bytes.Equal(f.Payload, sum[:])) {
+		err = wire.ErrCorrupt
 	}
 	return sum, err
 }
@@ -169,14 +171,14 @@ func (s *salvaged) keep(at int64) {
 
 // skip goes on behind a frame that is none: past a hole, past what its header says, or to the next opening.
 func (s *salvaged) skip(at int64) error {
-	var h [headerBytes]byte
+	var h [wire.HeaderBytes]byte
 	if _, err := s.f.ReadAt(h[:], at); err != nil {
 		s.seek(s.size)
 		return passEOF(err)
 	}
-	t, n := frameType(h[0]), binary.BigEndian.Uint32(h[4:])
-	if t >= frameOpen && t <= frameReceipts && h[1]|h[2]|h[3] == 0 && n <= uint32(maxPayload[t]) { // voidMark, too
-		if to := at + headerBytes + int64(n); to < s.size && s.begins(to) {
+	t, n := wire.FrameType(h[0]), binary.BigEndian.Uint32(h[4:])
+	if t >= wire.FrameOpen && t <= wire.FrameReceipts && h[1]|h[2]|h[3] == 0 && n <= uint32(wire.MaxPayload[t]) { // voidMark, too
+		if to := at + wire.HeaderBytes + int64(n); to < s.size && s.begins(to) {
 			s.seek(to)
 			return nil
 		}
@@ -188,8 +190,8 @@ func (s *salvaged) skip(at int64) error {
 
 // begins reports whether a frame begins there.
 func (s *salvaged) begins(at int64) bool {
-	s.try.reset(io.NewSectionReader(s.f, at, s.size-at))
-	_, err := s.try.next()
+	s.try.Reset(io.NewSectionReader(s.f, at, s.size-at))
+	_, err := s.try.Next()
 	return err == nil
 }
 
@@ -203,16 +205,16 @@ func (s *salvaged) search(from int64) (int64, error) {
 			return s.size, nil
 		}
 		n, err := s.f.ReadAt(buf, from)
-		if n < headerBytes {
+		if n < wire.HeaderBytes {
 			return s.size, passEOF(err)
 		}
-		for i := range n - headerBytes + 1 {
+		for i := range n - wire.HeaderBytes + 1 {
 			h := buf[i:]
-			if t := frameType(h[0]); (t == frameOpen || t == frameHello) && h[1]|h[2]|h[3] == 0 && s.begins(from+int64(i)) {
+			if t := wire.FrameType(h[0]); (t == wire.FrameOpen || t == wire.FrameHello) && h[1]|h[2]|h[3] == 0 && s.begins(from+int64(i)) {
 				return from + int64(i), nil
 			}
 		}
-		from += int64(n - headerBytes + 1)
+		from += int64(n - wire.HeaderBytes + 1)
 	}
 	return s.size, nil
 }
@@ -225,4 +227,4 @@ func passEOF(err error) error {
 }
 
 // voidMark takes the place of an opening frame's type when its block is not kept. Nothing in a segment is read by it.
-const voidMark = byte(frameReceipts)
+const voidMark = byte(wire.FrameReceipts)

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (
@@ -52,7 +55,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 			pass++
 		}
 		if idle && again {
-			sleep(ctx, pause)
+			diskio.Sleep(ctx, pause)
 			pause = min(2*pause, mostPause)
 		}
 		if ctx.Err() != nil {
@@ -91,7 +94,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	defer cancel()
 	var found atomic.Int64
 	var unended atomic.Bool
-	take := func(it Item, err error) bool {
+	take := func(it inventory.Item, err error) bool {
 		if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			return false
 		}
@@ -102,8 +105,8 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	}
 	var reading sync.WaitGroup
 	for _, s := range d.cfg.Stores {
-		for part := range s.layout.parts(s) {
-			if d.concernsAny(s.partDirs(part)) {
+		for part := range s.Shape.Parts(s) {
+			if d.concernsAny(s.PartDirs(part)) {
 				reading.Go(func() {
 					if !d.scanPart(naming, s, part, take) {
 						unended.Store(true)
@@ -158,7 +161,7 @@ func (d *Drain) ask() {
 }
 
 // take sees to what a scan met, and reports whether that is a block to carry, or one that is lost already.
-func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found bool) {
+func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error) (found bool) {
 	lost := func(why string) bool {
 		d.meet(it.Block)
 		d.lose(entry{Block: it.Block}, why)
@@ -172,11 +175,11 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 	}
 	switch {
 	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(&it.Block) != ""):
-	case silent(err) && it.ID == "": // told by who reads the store
+	case diskio.IsSilent(err) && it.ID == "": // told by who reads the store
 	case err == nil && it.ID == "": // it goes on
 		d.stirred.stir(it.Stirred)
 	case err != nil:
-		if dir, is := errors.AsType[*unlistedError](err); is {
+		if dir, is := errors.AsType[*inventory.UnlistedError](err); is {
 			d.looks.unlist(dir)
 		} else {
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
@@ -184,7 +187,7 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 		if it.ID != "" {
 			d.await(pass, it, err)
 		}
-	case it.Skip != "" && it.Members[0].root == inVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
+	case it.Skip != "" && it.Members[0].Root == inventory.InVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
 		if d.history.meets(it.ID) || pass == 0 {
 			d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
@@ -208,16 +211,16 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 const unplanned = "the deadline came before it was planned"
 
 // meet counts a block in.
-func (d *Drain) meet(b Block) { d.finds(Count{1, b.Bytes()}) }
+func (d *Drain) meet(b inventory.Block) { d.finds(inventory.Count{Blocks: 1, Bytes: b.Bytes()}) }
 
-func (d *Drain) finds(more Count) {
+func (d *Drain) finds(more inventory.Count) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.found = d.found.plus(more)
+	d.found = d.found.Plus(more)
 }
 
 // fresh reports whether a block needs planning.
-func (d *Drain) fresh(b Block, anew bool) bool {
+func (d *Drain) fresh(b inventory.Block, anew bool) bool {
 	news, recent := d.news(b, anew)
 	if !news {
 		return false
@@ -230,17 +233,17 @@ func (d *Drain) fresh(b Block, anew bool) bool {
 }
 
 // news is that of the looks (looks.news).
-func (d *Drain) news(b Block, anew bool) (news, recent bool) {
-	return d.looks.news(d.where(b), time.Unix(0, b.changed()), d.ledger.summary.Started, anew)
+func (d *Drain) news(b inventory.Block, anew bool) (news, recent bool) {
+	return d.looks.news(d.where(b), time.Unix(0, b.Changed()), d.ledger.summary.Started, anew)
 }
 
 // became notes what a planned block has become.
-func (d *Drain) became(planned, now Block) {
-	d.finds(Count{0, now.Bytes() - planned.Bytes()})
+func (d *Drain) became(planned, now inventory.Block) {
+	d.finds(inventory.Count{Blocks: 0, Bytes: now.Bytes() - planned.Bytes()})
 	d.history.remember(now)
 }
 
 // before reports whether a block last changed before the drain began.
-func (d *Drain) before(b Block) bool {
-	return time.Unix(0, b.changed()).Before(d.ledger.summary.Started.Add(-clockGrain))
+func (d *Drain) before(b inventory.Block) bool {
+	return time.Unix(0, b.Changed()).Before(d.ledger.summary.Started.Add(-inventory.ClockGrain))
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A block that no peer has room for is never settled. What is written meanwhile is carried all the same.
@@ -46,7 +49,7 @@ func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 				defer close(written)
 				write(t, filepath.Join(a.dir, "cache/new"), contentOf("new", 10))
 				for id := range want {
-					write(t, filepath.Join(a.dir, "cache", BlockID(id).Name()), contentOf("other", 100_001))
+					write(t, filepath.Join(a.dir, "cache", inventory.BlockID(id).Name()), contentOf("other", 100_001))
 				}
 			})
 			sum, entries := tr.run(within(t, 45*time.Second))
@@ -67,18 +70,18 @@ func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 
 // slow is a layout that takes long to look through.
 type slow struct {
-	filesLayout
+	inventory.FilesLayout
 	takes time.Duration
 	saw   func(began, ended time.Time)
 }
 
-func (l slow) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+func (l slow) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
 	began := time.Now()
-	if !sleep(ctx, l.takes) {
+	if !diskio.Sleep(ctx, l.takes) {
 		return false
 	}
 	defer l.saw(began, time.Now())
-	return l.filesLayout.scan(ctx, s, part, before, yield)
+	return l.FilesLayout.Scan(ctx, s, part, before, yield)
 }
 
 // Looks cost what sending needs: while blocks are left they are far between. They go on until the deadline.
@@ -89,7 +92,7 @@ func TestLooksAreFarBetweenWhileBlocksAreLeft(t *testing.T) {
 			until := time.Now().Add(time.Hour)
 			var mu sync.Mutex
 			least, last := time.Hour, time.Time{}
-			a.stores[0].layout = slow{takes: takes, saw: func(began, ended time.Time) {
+			a.stores[0].Shape = slow{takes: takes, saw: func(began, ended time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
 				if !last.IsZero() && ended.Before(until) {

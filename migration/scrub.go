@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What a receipt was given for is read back once, off the disk and not out of the page cache: a bit that turned between
@@ -29,7 +32,7 @@ type unread struct {
 	mu       sync.Mutex
 	segments map[uint32]unreadStretch
 	placed   unreadPlaced
-	suspects map[BlockID]bool
+	suspects map[inventory.BlockID]bool
 	some     chan struct{} // has one when something was noted
 }
 
@@ -102,7 +105,7 @@ func (u *unread) noteAll(ends map[uint32]segmentEnd) {
 }
 
 // suspect has a block looked at before all else, unless too many wait for that.
-func (u *unread) suspect(id BlockID) bool {
+func (u *unread) suspect(id inventory.BlockID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ready()
@@ -123,7 +126,7 @@ func (u *unread) wake() {
 
 func (u *unread) ready() {
 	if u.some == nil {
-		u.segments, u.suspects, u.some = map[uint32]unreadStretch{}, map[BlockID]bool{}, make(chan struct{}, 1)
+		u.segments, u.suspects, u.some = map[uint32]unreadStretch{}, map[inventory.BlockID]bool{}, make(chan struct{}, 1)
 	}
 }
 
@@ -136,7 +139,7 @@ func (u *unread) news() <-chan struct{} {
 }
 
 // takeSuspect takes one of them out.
-func (u *unread) takeSuspect() (id BlockID, ok bool) {
+func (u *unread) takeSuspect() (id inventory.BlockID, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for id := range u.suspects {
@@ -197,7 +200,7 @@ func (r *Receiver) scrub(ctx context.Context) {
 	rested := time.Now()
 	for ctx.Err() == nil {
 		if id, ok := u.takeSuspect(); ok {
-			r.readBack(ctx, func(ctx context.Context, w *work) { r.lookAt(ctx, w, id) })
+			r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.lookAt(ctx, w, id) })
 			continue
 		}
 		next := scrubEvery
@@ -211,12 +214,12 @@ func (r *Receiver) scrub(ctx context.Context) {
 			}
 			no, stretch, soon := u.takeSegment(now)
 			if no != 0 {
-				r.readBack(ctx, func(ctx context.Context, w *work) { r.scrubSegment(ctx, w, no, stretch) })
+				r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.scrubSegment(ctx, w, no, stretch) })
 				continue
 			}
 			placed, later := u.takePlaced(now)
 			if !placed.since.IsZero() {
-				if !r.readBack(ctx, func(ctx context.Context, w *work) { r.scrubPlaced(ctx, w, placed) }) {
+				if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.scrubPlaced(ctx, w, placed) }) {
 					u.again(placed)
 				}
 				continue
@@ -244,7 +247,7 @@ func (r *Receiver) paces(ctx context.Context, bytes int64, urgent bool) {
 	if !urgent || r.takesIn() {
 		rate = max(1, rate/scrubGives)
 	}
-	sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
+	diskio.Sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
 }
 
 // takesIn says whether the disks are wanted for something else: blocks come in, or this node leaves itself.

@@ -3,18 +3,20 @@ package migration
 import (
 	"context"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // readBack does a part of the reading back, and leaves it behind if it does not come back from a disk: what lies on the others, and what
 // readers found broken there, is not to wait for that one. Until it is back nobody else begins there (stuck). It reports false if it left it.
-func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, w *work)) (ended bool) {
-	w := &work{}
+func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, w *diskio.Work)) (ended bool) {
+	w := &diskio.Work{}
 	r.mu.Lock()
 	r.backs[w] = true
 	r.mu.Unlock()
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	back := beside(func() {
+	back := diskio.Beside(func() {
 		defer func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -22,7 +24,7 @@ func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, 
 		}()
 		part(ctx, w)
 	})
-	look := time.NewTicker(lookAfter)
+	look := time.NewTicker(diskio.LookAfter)
 	defer look.Stop()
 	for {
 		select {
@@ -38,7 +40,7 @@ func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, 
 }
 
 // hangsIn reports whether work does not come back from a disk.
-func (r *Receiver) hangsIn(w *work, now time.Time) (dir string, hangs bool) {
-	dir, took, ok := w.on(now)
-	return dir, ok && (took >= overdue || took >= suspect && !r.disks.Readable(dir))
+func (r *Receiver) hangsIn(w *diskio.Work, now time.Time) (dir string, hangs bool) {
+	dir, took, ok := w.On(now)
+	return dir, ok && (took >= diskio.Overdue || took >= diskio.Suspect && !r.disks.Readable(dir))
 }

@@ -10,13 +10,17 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
 // Only where one does not match is it asked which block lies there.
-func (r *Receiver) scrubSegment(ctx context.Context, work *work, no uint32, s unreadStretch) {
+func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s unreadStretch) {
 	dir, err := r.cfg.Vault.home(no)
 	if err != nil || r.hangs(dir) != nil {
 		return // what is there is not held now; readers are told so
@@ -36,45 +40,45 @@ func (r *Receiver) scrubSegment(ctx context.Context, work *work, no uint32, s un
 // segmentWalk is one reading of a stretch of a segment.
 type segmentWalk struct {
 	r      *Receiver
-	work   *work
+	work   *diskio.Work
 	dir    string
 	no     uint32
 	path   string
 	at, to int64
 	urgent bool
 
-	ids []BlockID // met since the last pause
+	ids []inventory.BlockID // met since the last pause
 }
 
 // run returns the first fault, of what begins at w.at.
 func (w *segmentWalk) run(ctx context.Context) error {
-	w.work.begin(&w.dir)
-	defer w.work.end()
+	w.work.Begin(&w.dir)
+	defer w.work.End()
 	f, err := os.Open(w.path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	dropCached(f, w.at, w.to-w.at)
-	frames := newFrameReader(io.NewSectionReader(f, w.at, w.to-w.at), ChunkBytes)
+	frames := wire.NewReader(io.NewSectionReader(f, w.at, w.to-w.at), wire.ChunkBytes)
 	paused := w.at
 	for w.at < w.to && ctx.Err() == nil {
-		w.work.begin(&w.dir)
-		fr, err := frames.next()
+		w.work.Begin(&w.dir)
+		fr, err := frames.Next()
 		if err != nil {
 			end := w.r.cfg.Vault.catalog.hole(w.no, w.at)
 			if end <= w.at {
 				return err
 			}
 			w.at = end // what was removed is not there any more
-			frames.reset(io.NewSectionReader(f, w.at, max(0, w.to-w.at)))
+			frames.Reset(io.NewSectionReader(f, w.at, max(0, w.to-w.at)))
 			continue
 		}
-		if fr.typ == frameOpen {
-			d := decoder{p: fr.payload}
-			w.ids = append(w.ids, BlockID(d.string()))
+		if fr.Type == wire.FrameOpen {
+			d := fields.Decode(fr.Payload)
+			w.ids = append(w.ids, inventory.BlockID(d.Text()))
 		}
-		w.at += int64(len(fr.raw))
+		w.at += int64(len(fr.Raw))
 		if n := w.at - paused; n >= scrubStep {
 			w.pause(ctx, n)
 			paused = w.at
@@ -86,7 +90,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 
 // pause lets others have the disk, and has the records of the blocks that were met looked at.
 func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
-	w.work.end()
+	w.work.End()
 	w.r.scrubbed.Add(bytes)
 	for _, id := range w.r.cfg.Vault.catalog.unsound(w.ids) {
 		w.r.forgetUnsound(id)
@@ -96,33 +100,33 @@ func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 }
 
 // sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
-func (r *Receiver) sift(ctx context.Context, work *work, no uint32, from int64, s unreadStretch) {
+func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s unreadStretch) {
 	for rec, err := range r.cfg.Vault.catalog.all() {
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && rec.ID != "":
-			r.forgetUnsound(BlockID(rec.ID))
+			r.forgetUnsound(inventory.BlockID(rec.ID))
 		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.to:
 			r.check(rec, work)
-			r.paces(ctx, rec.bytes(), s.urgent)
+			r.paces(ctx, rec.Bytes(), s.urgent)
 		}
 	}
 }
 
 // scrubPlaced reads back what lies in place, and the catalog on the way.
-func (r *Receiver) scrubPlaced(ctx context.Context, work *work, p unreadPlaced) {
+func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p unreadPlaced) {
 	var read int64
 	for rec, err := range r.cfg.Vault.catalog.all() {
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && rec.ID != "":
-			r.forgetUnsound(BlockID(rec.ID))
+			r.forgetUnsound(inventory.BlockID(rec.ID))
 		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.landed):
 			r.check(rec, work)
-			r.scrubbed.Add(rec.bytes())
-			read += rec.bytes()
+			r.scrubbed.Add(rec.Bytes())
+			read += rec.Bytes()
 		}
 		if read += recordCost; read >= scrubStep {
 			r.paces(ctx, read, p.urgent)
@@ -136,10 +140,10 @@ const recordCost = 256
 
 // lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
 // heard otherwise.
-func (r *Receiver) lookAt(ctx context.Context, work *work, id BlockID) {
+func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
 	rec, err := r.cfg.Vault.catalog.get(id)
 	switch {
-	case errors.Is(err, errCorrupt):
+	case errors.Is(err, wire.ErrCorrupt):
 		r.forgetUnsound(id)
 	case err != nil:
 	case r.answers(rec) == nil && r.ghost(rec):
@@ -147,11 +151,11 @@ func (r *Receiver) lookAt(ctx context.Context, work *work, id BlockID) {
 	case r.check(rec, work) == nil && r.cfg.Landed != nil:
 		r.cfg.Landed([]Held{rec.held()})
 	}
-	r.paces(ctx, rec.bytes(), true)
+	r.paces(ctx, rec.Bytes(), true)
 }
 
 // check reads a block back off its disk, and once more if it is not whole: what is then not whole either is condemned.
-func (r *Receiver) check(rec record, work *work) error {
+func (r *Receiver) check(rec record, work *diskio.Work) error {
 	err := r.offDisk(rec, work)
 	if rotten(err) {
 		err = r.offDisk(rec, work)
@@ -164,14 +168,14 @@ func (r *Receiver) check(rec record, work *work) error {
 }
 
 // offDisk is intact for what a disk holds, whatever the page cache has of it.
-func (r *Receiver) offDisk(rec record, work *work) error {
+func (r *Receiver) offDisk(rec record, work *diskio.Work) error {
 	if err := r.answers(rec); err != nil {
 		return err
 	}
-	defer work.end()
-	s := r.stores[BlockID(rec.ID).Store()]
+	defer work.End()
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	next := func(i int, dir *string) {
-		work.begin(dir)
+		work.Begin(dir)
 		var f *os.File
 		var err error
 		from, bytes := int64(0), rec.Members[i].Bytes
@@ -179,17 +183,17 @@ func (r *Receiver) offDisk(rec record, work *work) error {
 		case rec.Segment != 0:
 			f, err = os.Open(segmentFile(*dir, rec.Segment))
 			from, bytes = rec.Offset, rec.Length
-		case s == nil || i >= len(rec.Placed) || rec.Placed[i].Root >= len(s.roots):
+		case s == nil || i >= len(rec.Placed) || rec.Placed[i].Root >= len(s.Roots):
 			return
 		default:
-			f, err = s.open(Member{root: rec.Placed[i].Root, path: rec.Placed[i].Path})
+			f, err = s.Open(inventory.Member{Root: rec.Placed[i].Root, Path: rec.Placed[i].Path})
 		}
 		if err == nil {
 			dropCached(f, from, bytes)
 			f.Close()
 		}
 	}
-	return r.each(rec, next, func(_ *string, m memberSize, c io.Reader) error { return readThrough(m, c, work.goesOn) })
+	return r.each(rec, next, func(_ *string, m wire.MemberSize, c io.Reader) error { return readThrough(m, c, work.GoesOn) })
 }
 
 // dropCached has the next read of a part of a file ask the disk. What was not synced stays, and what cannot be dropped is
@@ -206,7 +210,7 @@ func rotten(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	return errors.Is(err, errCorrupt) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG) || errors.Is(err, syscall.EUCLEAN)
+	return errors.Is(err, wire.ErrCorrupt) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG) || errors.Is(err, syscall.EUCLEAN)
 }
 
 // condemn removes a block whose bytes here are not what came, and says which it was.
@@ -225,14 +229,14 @@ func (r *Receiver) condemn(rec record, why error) {
 
 // forgetUnsound removes the record of a block if it cannot be read: where the block lies, and what it should be, nobody
 // knows any more.
-func (r *Receiver) forgetUnsound(id BlockID) {
+func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	c := r.cfg.Vault.catalog
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if len(c.unsound([]BlockID{id})) == 0 {
+	if len(c.unsound([]inventory.BlockID{id})) == 0 {
 		return
 	}
-	why := fmt.Errorf("its record in %s: %w", c.db.Path(), errCorrupt)
+	why := fmt.Errorf("its record in %s: %w", c.db.Path(), wire.ErrCorrupt)
 	if err := c.forget(id); err != nil {
 		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
 		return
@@ -253,10 +257,10 @@ func (r *Receiver) broke(h Held, why error) {
 func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), r.broken.Load() }
 
 // Suspect has a block looked at that a reader found to be broken. It reports false when too many wait for that.
-func (r *Receiver) Suspect(id BlockID) bool { return r.cfg.Vault.unread.suspect(id) }
+func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.unread.suspect(id) }
 
 // unsound returns those of the ids whose records cannot be read, or are another block's.
-func (c *catalog) unsound(ids []BlockID) (bad []BlockID) {
+func (c *catalog) unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
 	err := c.view(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, len(ids))
 		for _, id := range ids {

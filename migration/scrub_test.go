@@ -12,6 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // scrubbing runs the node's receiver, which reads back what lands at that rate, until stop is called.
@@ -45,13 +48,13 @@ func (n *node) scrubbing(t testing.TB, bytesPerSecond int64) (broken func() []He
 // What has landed is read back once: in a segment and in place, wherever the bit turned. What is broken is gone for readers,
 // its file too, and all else is well.
 func TestScrubFindsWhatRots(t *testing.T) {
-	place := with(StoreConfig{Name: "place", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}, "place")
-	big := 5 * ChunkBytes // larger than what waits in segments
+	place := with(inventory.StoreConfig{Name: "place", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "place")
+	big := 5 * wire.ChunkBytes // larger than what waits in segments
 	for name, c := range map[string]struct{ id, dir string }{
 		"in a segment": {"cache/-/x-3", "vault/segments"},
 		"in place":     {"place/-/y-3", "place"},
 	} {
-		for _, at := range []int{0, ChunkBytes + 107, big - 1} {
+		for _, at := range []int{0, wire.ChunkBytes + 107, big - 1} {
 			t.Run(fmt.Sprint(name, " at ", at), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					n := newNode(t, "b", with(filesStore, "cache"), place)
@@ -92,7 +95,7 @@ func TestScrubFindsWhatRots(t *testing.T) {
 func TestScrubComesBackTheNextDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(filesStore, "cache"))
-		want := landApps(t, n, 3, 2*ChunkBytes)
+		want := landApps(t, n, 3, 2*wire.ChunkBytes)
 		broken, stop := n.scrubbing(t, 1<<30)
 		defer stop()
 		time.Sleep(time.Hour)
@@ -124,7 +127,7 @@ func TestScrubGivesWay(t *testing.T) {
 	took := func(busy bool) (d time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t, "b", with(filesStore, "cache"))
-			landApps(t, n, 4, ChunkBytes)
+			landApps(t, n, 4, wire.ChunkBytes)
 			var refuses atomic.Bool
 			n.tune = func(cfg *ReceiverConfig) {
 				cfg.Admit = func(string, bool) Admission {
@@ -139,7 +142,7 @@ func TestScrubGivesWay(t *testing.T) {
 			defer stop()
 			began := time.Now()
 			for d = 0; d < time.Hour; d = time.Since(began) {
-				if read, _ := n.receiver.Scrubbed(); read >= 8*ChunkBytes {
+				if read, _ := n.receiver.Scrubbed(); read >= 8*wire.ChunkBytes {
 					return
 				}
 				time.Sleep(10 * time.Millisecond)

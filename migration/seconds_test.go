@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,7 +51,7 @@ func TestWhatIsWrittenInTheSecondOfALookIsCarried(t *testing.T) {
 			}
 			mountSeconds(t, filepath.Join(a.dir, "cache"))
 			cfg := a.stores[0].StoreConfig
-			s, err := OpenStore(cfg)
+			s, err := inventory.OpenStore(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,7 @@ func TestWhatIsWrittenInTheSecondOfALookIsCarried(t *testing.T) {
 			a.stores[0] = s
 			want := map[string][]byte{"cache/-/d/old": contentOf("old", 1000), "cache/-/d/new": contentOf("new", 2000)}
 			second := time.Now().Truncate(time.Second).Add(time.Second)
-			<-time.After(time.Until(second) + clockGrain/2)
+			<-time.After(time.Until(second) + inventory.ClockGrain/2)
 			write(t, filepath.Join(a.dir, "cache/d/old"), want["cache/-/d/old"])
 			outlast(t) // the look begins when what was there is older than it
 			tr := newTrip(t, a, b)

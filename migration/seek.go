@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // In a large fleet a coordinator names a part of those who could have a block that nobody is known to hold: after a change of the leader
@@ -12,7 +13,7 @@ import (
 
 // seek asks those who could have a block behind one of them; before is what those up to there said. One reader's block is sought so at a
 // time: it takes a question to each node.
-func (f *Fetcher) seek(ctx context.Context, id BlockID, after string, before error) ([]Holder, error) {
+func (f *Fetcher) seek(ctx context.Context, id inventory.BlockID, after string, before error) ([]Holder, error) {
 	if f.LocateMore == nil || !f.seeking.TryLock() {
 		return nil, fmt.Errorf("locate %s: %w: more nodes than were asked could have it, and another block is sought there", id, errUnreachable)
 	}

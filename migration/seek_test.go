@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Of a large fleet a coordinator names a part of those who could have a block: that none of these has it is no reason to say that it
@@ -48,7 +50,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 						f.nodes[name] = mute
 					}
 				}
-				more := func(_ context.Context, _ BlockID, after string) ([]Holder, string, error) {
+				more := func(_ context.Context, _ inventory.BlockID, after string) ([]Holder, string, error) {
 					switch {
 					case c.fault == errAnew:
 						return holders(all[:100]...), all[99], nil
@@ -59,7 +61,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 					}
 					return holders(all[200:]...), "", nil
 				}
-				fetch := &Fetcher{Dial: f.dial, LocateMore: more, Locate: func(context.Context, BlockID, bool) (Location, error) {
+				fetch := &Fetcher{Dial: f.dial, LocateMore: more, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 					return Location{Candidates: holders(all[:100]...), Next: all[99], Why: c.why}, nil
 				}}
 				defer fetch.Close()
@@ -83,11 +85,13 @@ var errAnew = errors.New("an earlier version does not know what it was asked")
 func TestOneBlockIsSoughtAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{nodes: map[string]http.Handler{"near": http.NotFoundHandler(), "far": mute}}
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
 			return Location{Candidates: holders("near"), Next: "near"}, nil
-		}, LocateMore: func(context.Context, BlockID, string) ([]Holder, string, error) { return holders("far"), "", nil }}
+		}, LocateMore: func(context.Context, inventory.BlockID, string) ([]Holder, string, error) {
+			return holders("far"), "", nil
+		}}
 		defer fetch.Close()
-		open := func(id BlockID) (took time.Duration) {
+		open := func(id inventory.BlockID) (took time.Duration) {
 			began := time.Now()
 			if _, _, err := fetch.open(t.Context(), http.MethodGet, id, nil); !errors.Is(err, errUnreachable) {
 				t.Errorf("%s: got %v, want it out of reach", id, err)

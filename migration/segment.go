@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // segmentBytes is the size at which a segment gets no further block. 256 MiB keeps their number small and lets space come
@@ -252,7 +253,7 @@ func (s *segment) void(offset int64) {
 
 // sync makes everything that was flushed durable. What the disk had begun on before is not told as its speed: how long
 // that took, nobody waited to see.
-func (v *Vault) sync(s *segment, disks Disks) error {
+func (v *Vault) sync(s *segment, disks diskio.Disks) error {
 	written := s.behind.begunAt.Load()
 	began := time.Now()
 	info, err := s.f.Stat()

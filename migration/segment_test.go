@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What the disk has of a large block leaves the page cache while the rest comes. Small blocks stay: those that become files
@@ -46,11 +49,11 @@ func TestSegmentIsWrittenWithoutWritingBehind(t *testing.T) {
 	s.tap.Close()
 	s.tap = nil
 	for s.end < 2*writeBehindBytes {
-		if err := s.append(make([]byte, ChunkBytes)); err != nil {
+		if err := s.append(make([]byte, wire.ChunkBytes)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.w.Flush(), n.vault.sync(s, newWellDisks(nil))); err != nil {
+	if err := errors.Join(s.w.Flush(), n.vault.sync(s, diskio.NewWell(nil))); err != nil {
 		t.Error(err)
 	}
 	n.vault.release(s, true)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/time/rate"
 )
 
@@ -97,7 +98,8 @@ func (l *lane) take(ctx context.Context) error {
 // sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
 // be something else by now, or nothing.
 func (l *lane) sendBatch(ctx context.Context) error {
-	defer l.near.leave()
+	defer l.near.Leave()
+	defer l.segments.leave()
 	l.now, l.cold, l.ahead = time.Now(), false, maxBatch
 	sent := 0
 	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {
@@ -266,7 +268,7 @@ func (l *lane) lookAgain(ctx context.Context) error {
 		l.pace, l.tries = pace{}, true
 		return ctx.Err()
 	}
-	sleep(ctx, paceStep)
+	diskio.Sleep(ctx, paceStep)
 	return ctx.Err()
 }
 
@@ -278,7 +280,7 @@ func (l *lane) hold(ctx context.Context) error {
 	l.pace = pace{} // what it had beside others is not what it will have
 	l.d.traffic.hold(1)
 	defer l.d.traffic.hold(-1)
-	sleep(ctx, paceStep/4)
+	diskio.Sleep(ctx, paceStep/4)
 	l.now, l.until = time.Now(), l.d.until(ctx)
 	l.slack = l.d.traffic.carried(l, l.now, l.gone(0))
 	return ctx.Err()

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // localError is trouble with a block's own files, not with the peer.
@@ -15,36 +18,10 @@ type localError struct{ err error }
 func (e *localError) Error() string { return e.err.Error() }
 func (e *localError) Unwrap() error { return e.err }
 
-var (
-	errChanged = errors.New("changed while it was being sent")
-	// errTouched is no reason not to send a file: its mode or its links changed, and its content did not.
-	errTouched = errors.New("touched since it was planned")
-)
-
-// stillSame tells whether a file is what it was when it was planned. A copy of a file that changed under the reader's
-// hands would be a mixture of two contents.
-func stillSame(r io.Reader, m Member) error {
-	same := true // the vault's blocks do not change
-	var err error
-	switch f := r.(type) {
-	case *memberFile:
-		same, err = f.is(m)
-	case *os.File:
-		var info os.FileInfo
-		if info, err = f.Stat(); err == nil {
-			same = info.Size() == m.Bytes && info.ModTime().Equal(m.ModTime)
-		}
-	}
-	if err == nil && !same {
-		err = errChanged
-	}
-	return err
-}
-
-// same is what stillSame said of a member, but for a block that was only touched: the next look will meet it as one that
+// same is what StillSame said of a member, but for a block that was only touched: the next look will meet it as one that
 // changed, and must not take it for news.
-func (d *Drain) same(b Block, err error) error {
-	if err == errTouched {
+func (d *Drain) same(b inventory.Block, err error) error {
+	if err == inventory.ErrTouched {
 		d.history.remember(b)
 		return nil
 	}
@@ -52,42 +29,42 @@ func (d *Drain) same(b Block, err error) error {
 }
 
 // dirOf is the directory that a member lies in, of those that where returns.
-func (d *Drain) dirOf(b Block, i int) *string {
+func (d *Drain) dirOf(b inventory.Block, i int) *string {
 	m := &b.Members[i]
-	if m.root == inVault {
-		return &m.path
+	if m.Root == inventory.InVault {
+		return &m.Path
 	}
-	return &d.stores[b.ID.Store()].Paths[m.root]
+	return &d.stores[b.ID.Store()].Paths[m.Root]
 }
 
 // openMember opens a member where it lies now: in its store, or in this node's vault.
-func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
+func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	m := b.Members[i]
 	s := d.stores[b.ID.Store()]
-	if m.root == inVault {
+	if m.Root == inventory.InVault {
 		r, err := d.cfg.Vault.catalog.get(b.ID)
 		if err == nil && !r.is(m, i) {
-			err = errChanged // another version has landed since
+			err = inventory.ErrChanged // another version has landed since
 		}
 		if err != nil {
 			return nil, err
 		}
-		return openLanded(d.cfg.Vault, s, r, i, fetchWindow)
+		return openLanded(d.cfg.Vault, s, r, i, diskio.Window)
 	}
 	if d.origin(&b) != "" {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
 		r, err := d.cfg.Vault.catalog.get(b.ID)
-		if j := slices.Index(r.Members, memberSize{m.Name, m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
-			if c, err := openLanded(d.cfg.Vault, s, r, j, fetchWindow); !errors.Is(err, fs.ErrNotExist) {
+		if j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
+			if c, err := openLanded(d.cfg.Vault, s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
 			}
 		}
 	}
-	f, err := s.openBeneath(m)
-	if err != nil || m.Bytes <= ChunkBytes { // what is read in one piece is looked at once, afterwards
+	f, err := s.OpenBeneath(m)
+	if err != nil || m.Bytes <= wire.ChunkBytes { // what is read in one piece is looked at once, afterwards
 		return f, err
 	}
-	if err := d.same(b, stillSame(f, m)); err != nil {
+	if err := d.same(b, inventory.StillSame(f, m)); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -96,16 +73,16 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 
 // readWhole reads a member that is as long as p. Only afterwards does it look whether that is what was planned, and of what came from a
 // peer whether it is what came.
-func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
+func (d *Drain) readWhole(b inventory.Block, i int, p []byte, near *inventory.FileReader, segments *nearSegments) error {
 	m := b.Members[i]
-	if m.root != inVault {
-		err := d.same(b, near.read(d.stores[b.ID.Store()], m, p))
+	if m.Root != inventory.InVault {
+		err := d.same(b, near.Read(d.stores[b.ID.Store()], m, p))
 		if err == nil && d.origin(&b) != "" {
 			err = d.cfg.Vault.asItCame(b.ID, m, p)
 		}
 		return err
 	}
-	if is, err := near.segments.read(d.cfg.Vault, b, i, p); is {
+	if is, err := segments.read(d.cfg.Vault, b, i, p); is {
 		return err
 	}
 	r, err := d.openMember(b, i) // it has become files
@@ -113,29 +90,20 @@ func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
 		return err
 	}
 	defer r.Close() // it was only read
-	return near.fill(r, p)
+	return near.Fill(r, p)
 }
 
 // asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.
-func (v *Vault) asItCame(id BlockID, m Member, p []byte) error {
+func (v *Vault) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
 	r, err := v.catalog.get(id)
-	j := slices.Index(r.Members, memberSize{m.Name, m.Bytes})
+	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	if err != nil || r.Segment != 0 || j < 0 || j >= len(r.Placed) {
 		return nil
 	}
-	if at := r.Placed[j]; at.Root == m.root && at.Path == m.path && at.ModTime == m.ModTime.UnixNano() && !(placedChunks{at.Chunks}).has(0, p) {
-		return fmt.Errorf("%s: %w", m.path, errCorrupt)
+	if at := r.Placed[j]; at.Root == m.Root && at.Path == m.Path && at.ModTime == m.ModTime.UnixNano() && !(placedChunks{at.Chunks}).has(0, p) {
+		return fmt.Errorf("%s: %w", m.Path, wire.ErrCorrupt)
 	}
 	return nil
-}
-
-// readFull reads what a file must have, going by its size when it was planned.
-func readFull(r io.Reader, p []byte) error {
-	_, err := io.ReadFull(r, p)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errChanged
-	}
-	return err
 }
 
 // Local trouble with one block's files is tried again so often; trouble with peers as long as time remains.
@@ -158,7 +126,7 @@ type ruling struct {
 
 // judge looks again at the files of a block that could not be read as planned.
 func (d *Drain) judge(e entry, err error) ruling {
-	if silent(err) {
+	if diskio.IsSilent(err) {
 		return ruling{entry: e, why: err.Error()} // the plan keeps it until its disk answers
 	}
 	past := e.met()
@@ -167,39 +135,39 @@ func (d *Drain) judge(e entry, err error) ruling {
 	most, stale := maxReadFailures, false
 	now, found := d.find(e.Block)
 	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
-	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, errCorrupt) {
+	if errors.Is(err, inventory.ErrChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, wire.ErrCorrupt) {
 		most = maxChanges
-		stale = found == nil && errors.Is(err, errChanged) && d.before(now)
-		if errors.Is(found, errNoData) {
+		stale = found == nil && errors.Is(err, inventory.ErrChanged) && d.before(now)
+		if errors.Is(found, inventory.ErrNoData) {
 			err = found
 		}
 		switch {
 		case gone:
 			return ruling{entry: e, outcome: Skipped, why: itIsDeleted}
-		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
+		case errors.Is(found, inventory.ErrNoData) && past.misreads > 1: // nobody is naming it
 			return ruling{entry: e, outcome: Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
 		case found == nil && d.history.elsewhere(e.Block, now):
-			d.finds(Count{-1, -e.Bytes()}) // it is counted as that
+			d.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // it is counted as that
 			return ruling{entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
 			return ruling{entry: e, later: true}
 		case found == nil:
-			now.value = e.value
+			now.Value = e.Value
 			d.became(e.Block, now)
 			e.Block = now // or what is left of it: engines remove a map output's checksums first
 		}
 	}
-	if past.misreads >= most || errors.Is(err, errCorrupt) {
+	if past.misreads >= most || errors.Is(err, wire.ErrCorrupt) {
 		return ruling{entry: e, outcome: Lost, why: err.Error()}
 	}
 	return ruling{entry: e, why: err.Error(), stale: stale}
 }
 
 // find looks up a planned block anew, where it was found.
-func (d *Drain) find(b Block) (Block, error) {
-	if b.Members[0].root == inVault {
+func (d *Drain) find(b inventory.Block) (inventory.Block, error) {
+	if b.Members[0].Root == inventory.InVault {
 		now, err := d.cfg.Vault.find(b.ID)
-		if s := d.stores[b.ID.Store()]; errors.Is(err, fs.ErrNotExist) && s != nil && s.Land == LandPlace {
+		if s := d.stores[b.ID.Store()]; errors.Is(err, fs.ErrNotExist) && s != nil && s.Land == inventory.LandPlace {
 			return s.Find(b.ID) // it may have become files
 		}
 		return now, err

@@ -9,26 +9,30 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // spool is a queue of blocks on disk: [4 bytes length][record]... The newest stay in memory until they fill a buffer.
 type spool struct {
 	path    string
 	room    *allowance
-	left    Count // pushed and not popped
-	most    int64 // bytes of the largest that was pushed
+	left    inventory.Count // pushed and not popped
+	most    int64           // bytes of the largest that was pushed
 	f       *os.File
 	written int64  // bytes in the file
 	read    int64  // bytes of the file already in head
 	head    []byte // of buf
 	buf     []byte
 	tail    []byte
-	last    Block // that was popped: the next shares its words
-	members roster
+	last    inventory.Block // that was popped: the next shares its words
+	members inventory.Roster
 }
 
 // push never loses the block: an error says that it stays in memory.
-func (s *spool) push(b Block) error {
+func (s *spool) push(b inventory.Block) error {
 	s.left.Blocks++
 	s.left.Bytes += b.Bytes()
 	s.most = max(s.most, b.Bytes())
@@ -63,16 +67,16 @@ func (s *spool) write() error {
 }
 
 // pop takes the oldest block off; there must be one.
-func (s *spool) pop() (Block, error) {
+func (s *spool) pop() (inventory.Block, error) {
 	for len(s.head) < 4 || len(s.head)-4 < int(binary.BigEndian.Uint32(s.head)) {
 		if err := s.refill(); err != nil {
-			return Block{}, fmt.Errorf("read the plan back: %w", err)
+			return inventory.Block{}, fmt.Errorf("read the plan back: %w", err)
 		}
 	}
 	n := 4 + int(binary.BigEndian.Uint32(s.head))
 	b, err := parseBlock(s.head[4:n], s.last, &s.members)
 	if err != nil {
-		return Block{}, fmt.Errorf("read the plan back: %w", err)
+		return inventory.Block{}, fmt.Errorf("read the plan back: %w", err)
 	}
 	s.head, s.last = s.head[n:], b
 	s.left.Blocks--
@@ -112,42 +116,42 @@ func (s *spool) close() error {
 
 // appendBlock and parseBlock are the spool's record of a block. Where a member's name is the block's, and its path is its
 // name, neither is written: so it is with every block of one file.
-func appendBlock(b []byte, blk Block) []byte {
-	b = appendString(appendString(appendString(b, string(blk.ID)), blk.Kind), blk.Layout)
-	b = appendString(binary.AppendVarint(b, int64(blk.value)), blk.origin)
+func appendBlock(b []byte, blk inventory.Block) []byte {
+	b = fields.AppendString(fields.AppendString(fields.AppendString(b, string(blk.ID)), blk.Kind), blk.Layout)
+	b = fields.AppendString(binary.AppendVarint(b, int64(blk.Value)), blk.Origin)
 	members := uint64(len(blk.Members)) << 2
-	if blk.traced {
+	if blk.Traced {
 		members |= 2
 	}
-	if blk.spare {
+	if blk.Spare {
 		members |= 1
 	}
 	b = binary.AppendUvarint(b, members)
 	name := blk.ID.Name()
 	for _, m := range blk.Members {
-		b = binary.AppendVarint(appendString(b, unless(m.Name, name)), m.Bytes)
+		b = binary.AppendVarint(fields.AppendString(b, unless(m.Name, name)), m.Bytes)
 		b = binary.AppendVarint(b, m.ModTime.UnixNano())
-		b = binary.AppendVarint(b, m.ctim)
-		b = appendString(binary.AppendVarint(b, int64(m.root)), unless(m.path, m.Name))
+		b = binary.AppendVarint(b, m.ChangeTime)
+		b = fields.AppendString(binary.AppendVarint(b, int64(m.Root)), unless(m.Path, m.Name))
 	}
 	return b
 }
 
 // parseBlock takes from a block that came before what is the same.
-func parseBlock(record []byte, before Block, lists *roster) (blk Block, err error) {
-	d := decoder{p: record}
-	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.like(before.Kind), d.like(before.Layout), time.Duration(d.varint())
-	blk.origin = d.like(before.origin)
-	members, name := d.uvarint(), blk.ID.Name()
-	n := min(members>>2, maxMembers)
-	blk.traced, blk.spare = members&2 != 0, members&1 != 0
-	blk.Members = lists.of(int(n))
+func parseBlock(record []byte, before inventory.Block, lists *inventory.Roster) (blk inventory.Block, err error) {
+	d := fields.Decode(record)
+	blk.ID, blk.Kind, blk.Layout, blk.Value = inventory.BlockID(d.Text()), d.Like(before.Kind), d.Like(before.Layout), time.Duration(d.Varint())
+	blk.Origin = d.Like(before.Origin)
+	members, name := d.Uvarint(), blk.ID.Name()
+	n := min(members>>2, wire.MaxMembers)
+	blk.Traced, blk.Spare = members&2 != 0, members&1 != 0
+	blk.Members = lists.Of(int(n))
 	for i := range blk.Members {
 		m := &blk.Members[i]
-		*m = Member{Name: cmp.Or(d.string(), name), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}
-		m.root, m.path = int(d.varint()), cmp.Or(d.string(), m.Name)
+		*m = inventory.Member{Name: cmp.Or(d.Text(), name), Bytes: d.Varint(), ModTime: time.Unix(0, d.Varint()), ChangeTime: d.Varint()}
+		m.Root, m.Path = int(d.Varint()), cmp.Or(d.Text(), m.Name)
 	}
-	return blk, d.end("plan")
+	return blk, d.End("plan")
 }
 
 // unless is s, if it is not known.
@@ -156,12 +160,4 @@ func unless(s, known string) string {
 		return ""
 	}
 	return s
-}
-
-// like is the next string, which is often the same one as before.
-func (d *decoder) like(before string) string {
-	if s := d.take(); string(s) != before {
-		return string(s)
-	}
-	return before
 }

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // seeking is a disk that takes a moment to find each file, and none to read on.
-type seeking struct{ Disks }
+type seeking struct{ diskio.Disks }
 
 func (d seeking) Readable(dir string) bool {
 	time.Sleep(10 * time.Millisecond)
@@ -28,7 +30,7 @@ func TestLargeBlocksAfterSmallOnesOfASlowDisk(t *testing.T) {
 			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("large", i)), contentOf(fmt.Sprint(i), 20<<20))
 		}
 		tr := newTrip(t, a, b)
-		tr.cfg.Disks = seeking{newWellDisks(nil)}
+		tr.cfg.Disks = seeking{diskio.NewWell(nil)}
 		began := time.Now()
 		sum, _ := tr.run(within(t, 2*time.Minute))
 		if took := time.Since(began); sum.Moved.Blocks != 304 || took > 10*time.Second {

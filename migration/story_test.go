@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // A node with cached files and Spark's shuffle files leaves. Everything is at the peers afterwards, in as many local
@@ -16,7 +19,7 @@ func TestDrainMovesEverything(t *testing.T) {
 	b := newNode(t, "b", with(filesStore, "cache"), with(sparkStore, "d0", "d1", "d2"))
 	c := newNode(t, "c") // has no such stores: its vault takes all
 	want := map[string][]byte{}
-	for i, size := range []int{0, 1, 4096, ChunkBytes, ChunkBytes + 1, 3*ChunkBytes + 17} {
+	for i, size := range []int{0, 1, 4096, wire.ChunkBytes, wire.ChunkBytes + 1, 3*wire.ChunkBytes + 17} {
 		name := fmt.Sprintf("part-%d/x", i)
 		want["cache/-/"+name] = contentOf(name, size)
 		write(t, filepath.Join(a.dir, "cache", name), want["cache/-/"+name])
@@ -31,11 +34,11 @@ func TestDrainMovesEverything(t *testing.T) {
 	for m := range 20 {
 		for name, content := range writeMapOutput(t, managers, 3, m, 100*m, 0, 70000) {
 			// The scope is where the index lies.
-			dir, _ := SparkPlace(fmt.Sprintf("shuffle_3_%d_0.index", m), 2)
+			dir, _ := inventory.SparkPlace(fmt.Sprintf("shuffle_3_%d_0.index", m), 2)
 			want["spark/"+filepath.Base(managers[dir])+"/"+name] = content
 		}
 	}
-	dir, sub := SparkPlace("shuffle_9_9_0.data", 2)
+	dir, sub := inventory.SparkPlace("shuffle_9_9_0.data", 2)
 	write(t, filepath.Join(managers[dir], sub, "shuffle_9_9_0.data"), []byte("no index yet"))
 
 	sum, entries := a.drain(t, t.Context(), b, c)
@@ -49,7 +52,7 @@ func TestDrainMovesEverything(t *testing.T) {
 		}
 	}
 	for id, content := range want {
-		at := peer[string(BlockID(id).Block())]
+		at := peer[string(inventory.BlockID(id).Block())]
 		if at == nil {
 			t.Fatalf("%s is in no peer's hands", id)
 		}
@@ -63,9 +66,9 @@ func TestDrainMovesEverything(t *testing.T) {
 		if at != b || !strings.HasPrefix(id, "spark/") {
 			continue
 		}
-		name := BlockID(id).Name() + ".index"
-		dir, sub := SparkPlace(name, 3)
-		if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("d", dir), BlockID(id).Scope(), sub, name)); err != nil {
+		name := inventory.BlockID(id).Name() + ".index"
+		dir, sub := inventory.SparkPlace(name, 3)
+		if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("d", dir), inventory.BlockID(id).Scope(), sub, name)); err != nil {
 			t.Errorf("index not in its place: %v", err)
 		}
 	}

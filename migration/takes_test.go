@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // onDisk is what the files below a directory take of their file system.
@@ -36,9 +38,9 @@ func TestWhatABlockTakes(t *testing.T) {
 		before, want := onDisk(t, n.dir), int64(0)
 		var frames [][]byte
 		for i := range blocks {
-			id := BlockID(fmt.Sprintf("cache/-/%s-%06d", name, i))
+			id := inventory.BlockID(fmt.Sprintf("cache/-/%s-%06d", name, i))
 			frames = append(frames, blockFrames(uint32(i+1), string(id), contentOf(string(id), size)))
-			want += (&Block{ID: id, Members: []Member{{Bytes: size}}}).Takes()
+			want += (&inventory.Block{ID: id, Members: []inventory.Member{{Bytes: size}}}).Takes()
 		}
 		wantDurable(t, landAll(t, n, frames...))
 		took := onDisk(t, n.dir) - before

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/time/rate"
 )
 
@@ -187,7 +188,7 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 	}
 	bytes := int64(laneBuffer)
 	if l.cold { // a disk is asked for all of it at once
-		bytes = fetchWindow
+		bytes = diskio.Window
 	}
 	l.d.handOut(func(crowded map[string]bool) (some bool) {
 		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)

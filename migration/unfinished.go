@@ -2,13 +2,14 @@ package migration
 
 import (
 	"context"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"sync"
 	"time"
 )
 
 // What has come of a large block when its stream breaks is kept for a while: a link that is cut for a second near the end of it would
 // else cost all that was sent, and near a deadline the block. Its sender, which remembers the checksums of what it sent, asks on its next
-// stream how much of it is here, and goes on from there (frameAgain, frameHave). What comes whole is still compared as a whole.
+// stream how much of it is here, and goes on from there (FrameAgain, FrameHave). What comes whole is still compared as a whole.
 
 const (
 	// resumeLeast is how much of a block is worth to be kept, and to be asked about: a third of a second at 1 Gbit/s.
@@ -42,7 +43,7 @@ type unfinished struct {
 	dirs     []string
 	member   int
 	left     int64
-	sum      summer
+	sum      wire.Summer
 	has      int64
 	written  uint32
 }
@@ -131,16 +132,16 @@ func (r *Receiver) claim(by *inbound, open string) *unfinished {
 }
 
 // resume goes on with a block that an earlier stream brought some of, and says how much. It reports false where there is nothing of it.
-func (in *inbound) resume(f frame) bool {
-	is := in.takeOver(string(f.payload))
+func (in *inbound) resume(f wire.Frame) bool {
+	is := in.takeOver(string(f.Payload))
 	if is {
-		in.block.set(string(f.payload))
-		if err := in.r.turnAway(in.node, in.last, in.opening.bytes()); err != nil {
+		in.block.set(string(f.Payload))
+		if err := in.r.turnAway(in.node, in.last, in.opening.Bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
 		}
 	}
-	in.out.has(f.transfer, in.has)
+	in.out.has(f.Transfer, in.has)
 	return is
 }
 
@@ -167,9 +168,9 @@ func (in *inbound) takeOver(open string) bool {
 }
 
 // asWritten is a frame as it has to stand behind those of its block that came by another stream, under the number that they have.
-func (in *inbound) asWritten(f frame) frame {
-	if in.written != f.transfer {
-		putHeader(f.raw[:headerBytes], f.typ, in.written, len(f.payload), f.sum)
+func (in *inbound) asWritten(f wire.Frame) wire.Frame {
+	if in.written != f.Transfer {
+		wire.PutHeader(f.Raw[:wire.HeaderBytes], f.Type, in.written, len(f.Payload), f.Sum)
 	}
 	return f
 }

@@ -8,22 +8,23 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
 // heavy is a layout whose directories take long to read, or cannot be read for a while.
 type heavy struct {
-	filesLayout
+	inventory.FilesLayout
 	takes  time.Duration // for each file
 	closed string        // this directory cannot be read
 	until  time.Time
 }
 
-func (h heavy) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+func (h heavy) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
 	if time.Now().Before(h.until) {
-		return yield(Item{}, &unlistedError{s.Paths[part], h.closed, unix.EIO})
+		return yield(inventory.Item{}, &inventory.UnlistedError{Root: s.Paths[part], Dir: h.closed, Err: unix.EIO})
 	}
-	return h.filesLayout.scan(ctx, s, part, before, func(it Item, err error) bool {
+	return h.FilesLayout.Scan(ctx, s, part, before, func(it inventory.Item, err error) bool {
 		select {
 		case <-time.After(h.takes):
 			return yield(it, err)
@@ -47,7 +48,7 @@ func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 			if opens {
 				closed.until = time.Now().Add(100 * time.Millisecond)
 			}
-			a.stores[0].layout = closed
+			a.stores[0].Shape = closed
 			tr := newTrip(t, a, b)
 			tr.cfg.Peers = after(time.Second, tr.cfg.Peers)
 			sum, entries := tr.run(within(t, time.Minute))
@@ -72,7 +73,7 @@ func TestWhatWasNotReadByTheDeadlineIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 50, 100)
 		b := newNode(t, "b")
-		a.stores[0].layout = heavy{takes: time.Second}
+		a.stores[0].Shape = heavy{takes: time.Second}
 		sum, entries := a.drain(t, within(t, 10*time.Second), b)
 		dir := a.stores[0].Paths[0]
 		e, named := outcome(t, entries, Lost)["(what lies in "+dir+")"]

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // unmounted has a node come up without the disk of its first store, and returns how to mount it again.
@@ -16,12 +20,12 @@ func (n *node) unmounted(t *testing.T) (mount func()) {
 	t.Helper()
 	dir := n.stores[0].Paths[0]
 	open := func() {
-		s, err := OpenStore(n.stores[0].StoreConfig) // makes the directory, as the agent's start does
+		s, err := inventory.OpenStore(n.stores[0].StoreConfig) // makes the directory, as the agent's start does
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		s.system = s.device(0)
+		s.System = s.Device(0)
 		n.stores[0] = s
 		n.reopen(t)
 	}
@@ -55,7 +59,7 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 				t.Errorf("of the directory it says %v", why)
 			}
 			n.receiver.dropGhosts(t.Context())
-			n.receiver.lookAt(t.Context(), &work{}, "cache/-/x")
+			n.receiver.lookAt(t.Context(), &diskio.Work{}, "cache/-/x")
 			r, err := n.vault.catalog.get("cache/-/x")
 			if err != nil || len(n.gone) > 0 {
 				t.Fatalf("its record: %v; told that %v are gone, since %q", err, n.gone, n.why)
@@ -63,11 +67,11 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 			if got := n.asks("cache/-/x", "a", r.tag()); got != http.StatusServiceUnavailable {
 				t.Errorf("its source has it forgotten: got %d, want 503", got)
 			}
-			if v := landAll(t, n, x); v[0].Code == verdictDurable || !strings.Contains(v[0].Reason, "not mounted") {
+			if v := landAll(t, n, x); v[0].Code == wire.VerdictDurable || !strings.Contains(v[0].Reason, "not mounted") {
 				t.Errorf("it came again: got %+v, want it refused", v[0])
 			}
 			rd := n.reader()
-			rd.Fetch = &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) { return Location{}, nil }}
+			rd.Fetch = &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{}, nil }}
 			for id, want := range map[string]int{"cache/-/x": 503, "cache/-/y": 200, "cache/-/z": 404} {
 				if got, _, _ := get(t, rd, id, ""); got != want {
 					t.Errorf("%s: got %d, want %d", id, got, want)
@@ -100,7 +104,7 @@ func TestEmptyDirectoriesThatTakeBlocks(t *testing.T) {
 			}
 			n.unmounted(t)
 			if mounted {
-				n.stores[0].system++
+				n.stores[0].System++
 			}
 			wantDurable(t, landAll(t, n, blockFrames(2, "cache/-/y", contentOf("y", packedBytes+1))))
 			if _, err := os.Stat(filepath.Join(n.dir, "cache/y")); err != nil {

@@ -7,6 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // Small blocks that belong in a store's directories land in segments first, like those for the vault: their receipts come
@@ -40,17 +44,17 @@ const (
 
 // Unpacking is what rests in segments and is to become files.
 type Unpacking struct {
-	Waiting Count
+	Waiting inventory.Count
 	// Occupied are those of them that wait because a file that never landed here has the name.
-	Occupied Count
+	Occupied inventory.Count
 }
 
 // Unpacking tells what waits to become files.
 func (r *Receiver) Unpacking() (all Unpacking) {
 	for _, u := range r.unpackers.all {
 		u.mu.Lock()
-		all.Waiting = all.Waiting.plus(u.noted).plus(u.taken).plus(u.left)
-		all.Occupied = all.Occupied.plus(u.occupied)
+		all.Waiting = all.Waiting.Plus(u.noted).Plus(u.taken).Plus(u.left)
+		all.Occupied = all.Occupied.Plus(u.occupied)
 		u.mu.Unlock()
 	}
 	return all
@@ -59,7 +63,7 @@ func (r *Receiver) Unpacking() (all Unpacking) {
 // unpackers are those of a receiver.
 type unpackers struct {
 	all    []*unpacker
-	lately moment // that something last landed
+	lately diskio.Moment // that something last landed
 }
 
 // packing is what a block that lands in a segment relies on: that no file of its id is in place.
@@ -70,19 +74,19 @@ type packing struct {
 
 // packs reports whether a block for a store that wants files lands in a segment first. One that comes again after its files
 // were made goes straight to where they are.
-func (r *Receiver) packs(o opening) (p packing, small bool) {
-	u := r.unpackerOf(BlockID(o.ID))
-	if u == nil || u.store.Layout != o.Layout || o.bytes() > packedBytes {
+func (r *Receiver) packs(o wire.Opening) (p packing, small bool) {
+	u := r.unpackerOf(inventory.BlockID(o.ID))
+	if u == nil || u.store.Layout != o.Layout || o.Bytes() > packedBytes {
 		return p, false
 	}
 	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
-	return p, !r.cfg.Vault.catalog.placed(BlockID(o.ID))
+	return p, !r.cfg.Vault.catalog.placed(inventory.BlockID(o.ID))
 }
 
 // overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced
 // when it comes again; two versions must not lie side by side.
 func (l *landed) overtaken(c *catalog) error {
-	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.placed(BlockID(l.ID)) {
+	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.placed(inventory.BlockID(l.ID)) {
 		return nil
 	}
 	return errRemoved
@@ -91,25 +95,25 @@ func (l *landed) overtaken(c *catalog) error {
 // unpacker makes files of the blocks of one store, so that a disk that hangs holds up no other store's.
 type unpacker struct {
 	r     *Receiver
-	store *Store
+	store *inventory.Store
 	wake  chan struct{}
 	gate  chan struct{} // whoever has put something in changes the files of blocks that waited, and nobody else does
-	work  work
+	work  diskio.Work
 	moves atomic.Int64 // how often records have said that files are about to be named
 
 	mu       sync.Mutex
-	fresh    []Held    // landed since the last look
-	missed   bool      // more have than are in fresh: look through the catalog
-	since    time.Time // when the first of them landed
-	noted    Count     // of them
-	taken    Count     // what is being looked at, and not yet done
-	left     Count     // what could not be done
-	occupied Count     // of left
-	retry    time.Time // when to look again at what is left; zero: there is nothing
-	troubled bool      // by a disk, so that its change for the better is worth a look
-	said     bool      // that something is in the way
-	told     bool      // that a disk takes no files
-	release  func()    // of the drain that waits for what is under way
+	fresh    []Held          // landed since the last look
+	missed   bool            // more have than are in fresh: look through the catalog
+	since    time.Time       // when the first of them landed
+	noted    inventory.Count // of them
+	taken    inventory.Count // what is being looked at, and not yet done
+	left     inventory.Count // what could not be done
+	occupied inventory.Count // of left
+	retry    time.Time       // when to look again at what is left; zero: there is nothing
+	troubled bool            // by a disk, so that its change for the better is worth a look
+	said     bool            // that something is in the way
+	told     bool            // that a disk takes no files
+	release  func()          // of the drain that waits for what is under way
 }
 
 // mostFresh bounds the memory for what has landed: beyond it the store's part of the catalog is looked through.
@@ -117,7 +121,7 @@ const mostFresh = 4 << 10
 
 func newUnpackers(r *Receiver) (all []*unpacker) {
 	for _, s := range r.cfg.Stores {
-		if s.Land == LandPlace {
+		if s.Land == inventory.LandPlace {
 			all = append(all, &unpacker{r: r, store: s, wake: make(chan struct{}, 1), gate: make(chan struct{}, 1)})
 		}
 	}
@@ -127,7 +131,7 @@ func newUnpackers(r *Receiver) (all []*unpacker) {
 // landed notes what waits from now on, and passes on that it landed.
 func (r *Receiver) landed(held []Held) {
 	now := time.Now()
-	r.unpackers.lately.note(now)
+	r.unpackers.lately.Note(now)
 	for _, h := range held {
 		if u := r.unpackerOf(h.ID); u != nil && h.packed {
 			u.note(now, h)
@@ -139,7 +143,7 @@ func (r *Receiver) landed(held []Held) {
 }
 
 // unpackerOf returns nil where a store wants no files.
-func (r *Receiver) unpackerOf(id BlockID) *unpacker {
+func (r *Receiver) unpackerOf(id inventory.BlockID) *unpacker {
 	for _, u := range r.unpackers.all {
 		if u.store.Name == id.Store() {
 			return u
@@ -151,14 +155,14 @@ func (r *Receiver) unpackerOf(id BlockID) *unpacker {
 func (u *unpacker) note(now time.Time, h Held) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.noted == (Count{}) {
+	if u.noted == (inventory.Count{}) {
 		u.since = now
 		select {
 		case u.wake <- struct{}{}:
 		default:
 		}
 	}
-	u.noted = u.noted.plus(Count{1, h.Bytes})
+	u.noted = u.noted.Plus(inventory.Count{Blocks: 1, Bytes: h.Bytes})
 	if len(u.fresh) < mostFresh {
 		u.fresh = append(u.fresh, h)
 	} else {
@@ -184,13 +188,13 @@ func (r *Receiver) unpack(ctx context.Context) {
 
 // count looks what waits from before this start.
 func (u *unpacker) count(ctx context.Context) error {
-	var before Count
+	var before inventory.Count
 	var err error
 	for after := []byte(nil); err == nil && ctx.Err() == nil; {
 		var found []record
 		found, after, err = u.r.cfg.Vault.catalog.packed(u.store, after)
 		for _, r := range found {
-			before = before.plus(Count{1, r.bytes()})
+			before = before.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 		}
 		if after == nil {
 			break
@@ -200,7 +204,7 @@ func (u *unpacker) count(ctx context.Context) error {
 	defer u.mu.Unlock()
 	if before.Blocks > 0 || err != nil {
 		u.since, u.missed = time.Now(), true // what landed meanwhile may be counted twice, until it is looked at
-		u.noted = u.noted.plus(before)
+		u.noted = u.noted.Plus(before)
 	}
 	return err
 }
@@ -243,7 +247,7 @@ func (u *unpacker) wait(now time.Time) (wait time.Duration, something bool) {
 	case !noted && retry.After(now):
 		return retry.Sub(now), true
 	case u.r.leaving():
-		return lookAfter, true
+		return diskio.LookAfter, true
 	}
 	if !noted {
 		since = retry
@@ -265,7 +269,7 @@ func (r *Receiver) untilQuiet(now time.Time) time.Duration {
 			return lull
 		}
 	}
-	return max(0, lull-r.unpackers.lately.ago(now))
+	return max(0, lull-r.unpackers.lately.Ago(now))
 }
 
 // take hands out what is to be looked at: the blocks that have landed, or (all) whatever the catalog has.
@@ -273,10 +277,10 @@ func (u *unpacker) take(now time.Time) (fresh []Held, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	all = u.missed || !u.retry.IsZero() && !u.retry.After(now)
-	u.taken, u.noted = u.taken.plus(u.noted), Count{}
+	u.taken, u.noted = u.taken.Plus(u.noted), inventory.Count{}
 	if all {
-		u.taken = u.taken.plus(u.left)
-		u.left, u.occupied, u.retry, u.troubled = Count{}, Count{}, time.Time{}, false
+		u.taken = u.taken.Plus(u.left)
+		u.left, u.occupied, u.retry, u.troubled = inventory.Count{}, inventory.Count{}, time.Time{}, false
 	}
 	fresh, u.fresh, u.missed = u.fresh, nil, false
 	return fresh, all
@@ -286,7 +290,7 @@ func (u *unpacker) take(now time.Time) (fresh []Held, all bool) {
 func (u *unpacker) pass(ctx context.Context) {
 	fresh, all := u.take(time.Now())
 	began := time.Now()
-	var made, returned Count // returned: of which the space has been given back
+	var made, returned inventory.Count // returned: of which the space has been given back
 	var err error
 	for after, more := []byte(nil), true; more && err == nil; err = cmp.Or(err, ctx.Err()) {
 		var group []record
@@ -298,9 +302,9 @@ func (u *unpacker) pass(ctx context.Context) {
 			more = len(fresh) > 0
 		}
 		if err == nil && len(group) > 0 {
-			began, n := time.Now(), Count{}
+			began, n := time.Now(), inventory.Count{}
 			n, err = u.group(ctx, group)
-			made = made.plus(n)
+			made = made.Plus(n)
 			u.rest(ctx, time.Since(began))
 		}
 		if made.Bytes-returned.Bytes >= mostTwice {
@@ -326,7 +330,7 @@ func (u *unpacker) giveBack(ctx context.Context) {
 // rest leaves the node to whoever sends to it, after so much time was taken.
 func (u *unpacker) rest(ctx context.Context, took time.Duration) {
 	if u.r.untilQuiet(time.Now()) > 0 {
-		sleep(ctx, (unpackShare-1)*took)
+		diskio.Sleep(ctx, (unpackShare-1)*took)
 	}
 }
 
@@ -334,16 +338,16 @@ func (u *unpacker) rest(ctx context.Context, took time.Duration) {
 var errLeaving = errors.New("the node is leaving")
 
 // end accounts for a pass. What it has not come to waits on.
-func (u *unpacker) end(ctx context.Context, made Count, err error) {
+func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	rest := u.taken
-	u.taken = Count{}
+	u.taken = inventory.Count{}
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errLeaving):
-		u.noted, u.missed = u.noted.plus(rest), true
+		u.noted, u.missed = u.noted.Plus(rest), true
 	case err != nil:
-		u.left = u.left.plus(rest)
+		u.left = u.left.Plus(rest)
 		if made.Blocks > 0 { // their segments may have lain in the way
 			u.retry = time.Now()
 			break
@@ -367,23 +371,18 @@ func (u *unpacker) pick(fresh []Held) (group []record, rest []Held) {
 		h := fresh[0]
 		fresh = fresh[1:]
 		r, err := u.r.cfg.Vault.catalog.get(h.ID)
-		if err == nil && u.store.wants(r) {
-			group, bytes = append(group, r), bytes+r.bytes()
+		if err == nil && wants(u.store, r) {
+			group, bytes = append(group, r), bytes+r.Bytes()
 			continue
 		}
-		u.done(Count{1, h.Bytes}) // removed, or made a file of before
+		u.done(inventory.Count{Blocks: 1, Bytes: h.Bytes}) // removed, or made a file of before
 	}
 	return group, fresh
 }
 
 // done notes blocks that wait no more.
-func (u *unpacker) done(n Count) {
+func (u *unpacker) done(n inventory.Count) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.taken = u.taken.less(n)
-}
-
-// less does not go below nothing: what landed twice is counted twice until it is looked at.
-func (c Count) less(n Count) Count {
-	return Count{max(0, c.Blocks-n.Blocks), max(0, c.Bytes-n.Bytes)}
+	u.taken = u.taken.Less(n)
 }

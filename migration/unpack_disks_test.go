@@ -7,12 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // One disk of a Spark store takes no files. Those of the others are made all the same, and its own when it takes some again.
 func TestOneDiskOfAStoreTakesNoFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, f := onDisks(t, "b", []StoreConfig{with(sparkStore, "d0", "d1")}, "v")
+		b, f := onDisks(t, "b", []inventory.StoreConfig{with(sparkStore, "d0", "d1")}, "v")
 		b.packs = true
 		var log notes
 		b.tune = func(cfg *ReceiverConfig) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) }
@@ -23,7 +25,7 @@ func TestOneDiskOfAStoreTakesNoFiles(t *testing.T) {
 		for i := range outputs {
 			there := false
 			for name := range writeMapOutput(t, []string{filepath.Join(a.dir, "d0/application_1_1/blockmgr-x")}, 1, i, 100, 200) {
-				root, _ := b.stores[0].layout.place(b.stores[0], BlockID(fmt.Sprintf("spark/application_1_1/shuffle_1_%d_0", i)), name)
+				root, _ := b.stores[0].Shape.Place(b.stores[0], inventory.BlockID(fmt.Sprintf("spark/application_1_1/shuffle_1_%d_0", i)), name)
 				files, there = files+1, there || root == 0
 			}
 			if there {
@@ -58,4 +60,16 @@ func TestOneDiskOfAStoreTakesNoFiles(t *testing.T) {
 		}
 		f.wantNothingReserved(t)
 	})
+}
+
+// carriedIn are the blocks that a scan of a store meets.
+func carriedIn(t testing.TB, s *inventory.Store) (ids []inventory.BlockID) {
+	t.Helper()
+	for it, err := range s.Scan(t.Context()) {
+		if err != nil || !it.Carried() {
+			t.Errorf("got %+v, %v", it, err)
+		}
+		ids = append(ids, it.ID)
+	}
+	return ids
 }

@@ -6,6 +6,10 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // The files of some blocks are made together, so that they share their syncs and their transactions:
@@ -35,7 +39,7 @@ type move struct {
 var errBusy = errors.New("its files are being named or removed")
 
 // group makes files of some blocks. An error is about none of them: nothing can be unpacked now.
-func (u *unpacker) group(ctx context.Context, records []record) (made Count, err error) {
+func (u *unpacker) group(ctx context.Context, records []record) (made inventory.Count, err error) {
 	leave, err := u.enter(ctx)
 	if err != nil {
 		return made, err
@@ -45,7 +49,7 @@ func (u *unpacker) group(ctx context.Context, records []record) (made Count, err
 	defer func() {
 		for _, m := range moves {
 			m.room()
-			u.r.cfg.Vault.moved(BlockID(m.was.ID))
+			u.r.cfg.Vault.moved(inventory.BlockID(m.was.ID))
 		}
 	}()
 	from := newReplay(u.r.cfg.Vault)
@@ -56,9 +60,9 @@ func (u *unpacker) group(ctx context.Context, records []record) (made Count, err
 		}
 		if err != nil {
 			for _, m := range moves {
-				u.store.takeBack(m.into, &u.work)
+				takeBack(u.store, m.into, &u.work)
 			}
-			u.work.end()
+			u.work.End()
 			return made, err
 		}
 		m, fault := u.stage(from, r)
@@ -93,8 +97,8 @@ func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 
 // look lets nobody wait for an unpacker that does not come back from a disk.
 func (u *unpacker) look(now time.Time) {
-	dir, took, ok := u.work.on(now)
-	if !ok || took < suspect || took < overdue && u.r.disks.Keeps(dir) {
+	dir, took, ok := u.work.On(now)
+	if !ok || took < diskio.Suspect || took < diskio.Overdue && u.r.disks.Keeps(dir) {
 		return
 	}
 	u.mu.Lock()
@@ -109,7 +113,7 @@ func (u *unpacker) look(now time.Time) {
 // caller may be held up by this one's disk.
 func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 	var held []*unpacker
-	late := time.NewTimer(suspect)
+	late := time.NewTimer(diskio.Suspect)
 	defer late.Stop()
 	for _, u := range r.unpackers.all {
 		if u.store.Name != store {
@@ -141,14 +145,14 @@ func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
 	if err := u.r.sound(s); err != nil {
 		return nil, err
 	}
-	if !v.claimRemoval(BlockID(r.ID)) { // for both it must be that nobody else touches the files
+	if !v.claimRemoval(inventory.BlockID(r.ID)) { // for both it must be that nobody else touches the files
 		return nil, errBusy
 	}
 	m := &move{was: r, earlier: r.Placed, room: func() {}}
 	defer func() {
 		if err != nil {
 			m.room()
-			v.moved(BlockID(r.ID))
+			v.moved(inventory.BlockID(r.ID))
 		}
 	}()
 	into := r
@@ -157,26 +161,26 @@ func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
 		m.there, m.into = true, &landed{record: into, store: s}
 		return m, nil
 	}
-	roots, room, err := u.r.homes(s, r.opening)
+	roots, room, err := u.r.homes(s, r.Opening)
 	if err != nil {
 		return nil, err
 	}
 	m.room = room
-	u.work.begin(&s.Paths[roots[0]])
-	defer u.work.end()
-	l, err := landInPlace(s, r.opening, roots, v.catalog, &u.work)
+	u.work.Begin(&s.Paths[roots[0]])
+	defer u.work.End()
+	l, err := landInPlace(s, r.Opening, roots, v.catalog, &u.work)
 	if err != nil {
 		u.r.fault(s.Paths[roots[0]], err)
 		return nil, err
 	}
 	var refused error // by the store's disk, not by the segment's
-	err = from.block(r, func(member int, f frame) error {
-		u.work.begin(&s.Paths[roots[member]])
+	err = from.block(r, func(member int, f wire.Frame) error {
+		u.work.Begin(&s.Paths[roots[member]])
 		refused = l.data(member, f)
 		return refused
 	})
 	if err == nil {
-		m.into, refused = l.finish(frame{}, into)
+		m.into, refused = l.finish(wire.Frame{}, into)
 		err = refused
 	}
 	if refused != nil {
@@ -205,17 +209,17 @@ func (u *unpacker) there(r record) bool {
 	if len(r.Placed) != len(r.Members) {
 		return false
 	}
-	defer u.work.end()
-	return u.r.intact(r, u.work.begin) == nil
+	defer u.work.End()
+	return u.r.intact(r, u.work.Begin) == nil
 }
 
 // put gives staged files their names, and their records their places.
-func (u *unpacker) put(moves []*move) (made Count, err error) {
+func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 	if len(moves) == 0 {
 		return made, nil
 	}
-	u.work.begin(&u.store.Paths[0])
-	defer u.work.end()
+	u.work.Begin(&u.store.Paths[0])
+	defer u.work.End()
 	if moves, err = u.announce(moves); err != nil {
 		return made, err
 	}
@@ -229,13 +233,13 @@ func (u *unpacker) put(moves []*move) (made Count, err error) {
 			}
 		}
 	}
-	if err := u.store.syncAll(dirs, &u.work, func(int, time.Duration, error) {}); err != nil {
+	if err := syncAll(u.store, dirs, &u.work, func(int, time.Duration, error) {}); err != nil {
 		for _, l := range blocks {
-			u.store.takeBack(l, &u.work)
+			takeBack(u.store, l, &u.work)
 		}
 		return made, err
 	}
-	u.store.publish(blocks, u.r.cfg.Vault.catalog, u.r.disks, &u.work)
+	publish(u.store, blocks, u.r.cfg.Vault.catalog, u.r.disks, &u.work)
 	return u.settle(moves)
 }
 
@@ -258,7 +262,7 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 			still = append(still, m)
 			continue
 		}
-		u.store.takeBack(m.into, &u.work)
+		takeBack(u.store, m.into, &u.work)
 		if err == nil {
 			u.again(m.was)
 		}
@@ -267,7 +271,7 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 }
 
 // settle has the records of what was published say so. What could not be published rests where it was.
-func (u *unpacker) settle(moves []*move) (made Count, err error) {
+func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 	c := u.r.cfg.Vault.catalog
 	var was, into []record
 	for _, m := range moves {
@@ -287,12 +291,12 @@ func (u *unpacker) settle(moves []*move) (made Count, err error) {
 	var files []change
 	defer func() { u.r.cfg.Vault.unread.note(files) }()
 	for i, m := range moves {
-		n := Count{1, m.was.bytes()}
+		n := inventory.Count{Blocks: 1, Bytes: m.was.Bytes()}
 		switch {
 		case m.into.fault != nil:
 			err = cmp.Or(err, u.leave(m.was, m.into.fault))
 		case turned[i]:
-			made, files = made.plus(n), append(files, change{record: &into[i]})
+			made, files = made.Plus(n), append(files, change{record: &into[i]})
 			u.done(n)
 		default:
 			u.again(m.was)
@@ -303,9 +307,9 @@ func (u *unpacker) settle(moves []*move) (made Count, err error) {
 
 // again looks at a block once more that has changed meanwhile.
 func (u *unpacker) again(r record) {
-	u.done(Count{1, r.bytes()})
-	now, err := u.r.cfg.Vault.catalog.get(BlockID(r.ID))
-	if err == nil && u.store.wants(now) {
+	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
+	now, err := u.r.cfg.Vault.catalog.get(inventory.BlockID(r.ID))
+	if err == nil && wants(u.store, now) {
 		u.note(time.Now(), now.held())
 	}
 }
@@ -314,14 +318,14 @@ func (u *unpacker) again(r record) {
 func (u *unpacker) leave(r record, why error) error {
 	_, packed := errors.AsType[*packedError](why)
 	_, full := errors.AsType[*FullError](why)
-	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.bytes() // the layout wants it on a disk that takes nothing: others of the store do
-	if !packed && !others && (full || silent(why) || diskFault(why)) {
+	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.Bytes() // the layout wants it on a disk that takes nothing: others of the store do
+	if !packed && !others && (full || diskio.IsSilent(why) || diskio.IsFault(why)) {
 		return why
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := Count{1, r.bytes()}
-	u.taken, u.left = u.taken.less(n), u.left.plus(n)
+	n := inventory.Count{Blocks: 1, Bytes: r.Bytes()}
+	u.taken, u.left = u.taken.Less(n), u.left.Plus(n)
 	if others {
 		u.troubled = true
 		if !u.told && u.r.knows(u.store.Paths) {
@@ -332,7 +336,7 @@ func (u *unpacker) leave(r record, why error) error {
 	}
 	if occupied := errors.Is(why, errOccupied); occupied || errors.Is(why, errApart) {
 		if occupied {
-			u.occupied = u.occupied.plus(n)
+			u.occupied = u.occupied.Plus(n)
 		}
 		if !u.said {
 			u.said = true
@@ -340,7 +344,7 @@ func (u *unpacker) leave(r record, why error) error {
 		}
 		return nil
 	}
-	if _, away := errors.AsType[*awayError](why); away || errors.Is(why, errBusy) { // told of by who looks after the vault
+	if diskio.IsAway(why) || errors.Is(why, errBusy) { // told of by who looks after the vault
 		u.retry = time.Now().Add(unpackAgain)
 		return nil
 	}

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // hungDisks do not come back from a sync of a directory until they thaw.
@@ -33,7 +36,7 @@ func (h *hungDisks) Flushed(p string, bytes int64, took time.Duration) {
 // After a start nobody knows yet what the disks take: that is no trouble to tell of. Once they were looked at it goes on.
 func TestUnpackerWaitsForTheFirstLookAtTheDisks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, f := onDisks(t, "b", []StoreConfig{with(placedFiles, "cache")}, "v")
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placedFiles, "cache")}, "v")
 		want := n.pack(t, 20, 500)
 		store := n.stores[0].Paths[0]
 		f.set(f.full, store, true)
@@ -65,7 +68,7 @@ func TestUnpackerWaitsForTheFirstLookAtTheDisks(t *testing.T) {
 
 func TestStoreOnADiskThatTakesNoFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, f := onDisks(t, "b", []StoreConfig{with(placedFiles, "cache")}, "v")
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placedFiles, "cache")}, "v")
 		want := n.pack(t, 20, 500)
 		store := n.stores[0].Paths[0]
 		f.set(f.full, store, true)
@@ -90,7 +93,7 @@ func TestStoreOnADiskThatTakesNoFiles(t *testing.T) {
 // A disk that hangs under the files holds up no reader, no stream and no drain.
 func TestStoreOnADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, f := onDisks(t, "b", []StoreConfig{with(placedFiles, "cache")}, "v")
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placedFiles, "cache")}, "v")
 		want := n.pack(t, 20, 500)
 		hung := &hungDisks{f, n.stores[0].Paths[0], make(chan struct{})}
 		n.disks = hung
@@ -106,11 +109,11 @@ func TestStoreOnADiskThatHangs(t *testing.T) {
 		noticed.Store(true)
 		began := time.Now()
 		n.receiver.Settle(within(t, time.Minute))
-		if took := time.Since(began); took > suspect+2*lookAfter {
+		if took := time.Since(began); took > diskio.Suspect+2*diskio.LookAfter {
 			t.Errorf("a drain waited %v for it", took)
 		}
 		n.wantPacked(t, want)
-		if took := stop(); took > lastStand+suspect {
+		if took := stop(); took > lastStand+diskio.Suspect {
 			t.Errorf("stopped after %v", took)
 		}
 		close(hung.thaw)
@@ -138,7 +141,7 @@ func TestNodeThatLeavesStopsUnpacking(t *testing.T) {
 		_, entries := n.drain(t, within(t, time.Minute), c)
 		wantThere(t, want, entries, c)
 		noticed.Store(false) // it was withdrawn
-		time.Sleep(2 * lookAfter)
+		time.Sleep(2 * diskio.LookAfter)
 		n.wantFiles(t, want)
 		stop()
 	})
@@ -234,7 +237,7 @@ func TestPlannedBlockThatBecameAFile(t *testing.T) {
 	if got, err := io.ReadAll(f); err != nil || !bytes.Equal(got, want[id]) {
 		t.Errorf("carries %d bytes, %v", len(got), err)
 	}
-	if now, err := d.find(planned); err != nil || now.Bytes() != planned.Bytes() || now.version() != planned.version() {
+	if now, err := d.find(planned); err != nil || now.Bytes() != planned.Bytes() || blockVersion(now) != blockVersion(planned) {
 		t.Errorf("found %+v, %v, want it as it was planned", now, err)
 	}
 }
@@ -312,7 +315,7 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	if _, err := u.put([]*move{m, {was: before, into: &landed{record: into, store: u.store}, there: true}}); err == nil {
 		t.Error("a directory out of reach was synced")
 	}
-	if left, err := entriesIn(u.store.roots[0], stagingDir); err != nil || len(left) > 0 {
+	if left, err := entriesIn(u.store.Roots[0], inventory.StagingDir); err != nil || len(left) > 0 {
 		t.Errorf("%d files stay staged, %v", len(left), err)
 	}
 }
@@ -321,7 +324,7 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 func TestReadersHearWhetherABlockIsAFile(t *testing.T) {
 	n, want := packed(t, 1, 100)
 	a := newNode(t, "a").reader()
-	at := func(context.Context, BlockID, bool) (Location, error) {
+	at := func(context.Context, inventory.BlockID, bool) (Location, error) {
 		return Location{Holders: holders("b")}, nil
 	}
 	a.Fetch = &Fetcher{Dial: (&fleet{nodes: map[string]http.Handler{"b": n.reader()}}).dial, Locate: at}
@@ -338,4 +341,31 @@ func TestReadersHearWhetherABlockIsAFile(t *testing.T) {
 		}
 		n.unpack()
 	}
+}
+
+// A removal waits for the files that are being made, and takes them along.
+func TestRemovalWaitsForTheFilesOfAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := packed(t, 20, 700)
+		u := n.receiver.unpackers.all[0]
+		leave, err := u.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moves := staged(t, n, u)
+		time.AfterFunc(diskio.Suspect/2, func() {
+			if _, err := u.put(moves); err != nil {
+				t.Error(err)
+			}
+			letGo(n, moves)
+			leave()
+		})
+		if got := n.remove(t, func(Held) bool { return true }); got.Blocks != 20 {
+			t.Errorf("removed %d blocks, want 20", got.Blocks)
+		}
+		n.wantFiles(t, map[string][]byte{})
+		if got := carriedIn(t, n.stores[0]); got != nil {
+			t.Errorf("left in the store: %s", got)
+		}
+	})
 }

@@ -9,12 +9,16 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 )
 
 // packed returns some of a store's blocks whose bytes are in segments, behind the id after, and the last id that it looked
 // at: nil when that was the store's last. It reads little at a time: a long transaction would make the catalog's file grow.
-func (c *catalog) packed(s *Store, after []byte) (found []record, last []byte, err error) {
+func (c *catalog) packed(s *inventory.Store, after []byte) (found []record, last []byte, err error) {
 	const mostRead = 8 * listBatch
 	prefix := []byte(s.Name + "/")
 	err = c.view(func(tx *bbolt.Tx) error {
@@ -31,9 +35,9 @@ func (c *catalog) packed(s *Store, after []byte) (found []record, last []byte, e
 			read++
 			last = append(last[:0], k...)
 			r, err := parseRecord(v)
-			if err == nil && s.wants(r) { // what cannot be read is named when it is asked for
+			if err == nil && wants(s, r) { // what cannot be read is named when it is asked for
 				found = append(found, r)
-				bytesFound += r.bytes()
+				bytesFound += r.Bytes()
 			}
 		}
 		last = nil
@@ -46,12 +50,12 @@ func (c *catalog) packed(s *Store, after []byte) (found []record, last []byte, e
 }
 
 // wants reports whether a block rests in a segment and belongs in the store's directories.
-func (s *Store) wants(r record) bool {
-	return r.Segment != 0 && s.Land == LandPlace && s.Layout == r.Layout && BlockID(r.ID).Store() == s.Name
+func wants(s *inventory.Store, r record) bool {
+	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
 }
 
 // placed reports whether files of a block are in place, or about to be.
-func (c *catalog) placed(id BlockID) (is bool) {
+func (c *catalog) placed(id inventory.BlockID) (is bool) {
 	err := c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))
 		if v == nil {
@@ -91,11 +95,11 @@ type replay struct {
 	no     uint32 // of the segment that is open; 0: none is
 	f      *os.File
 	done   func()
-	frames *frameReader
+	frames *wire.Reader
 }
 
 func newReplay(v *Vault) *replay {
-	return &replay{vault: v, frames: newFrameReader(nil, ChunkBytes)}
+	return &replay{vault: v, frames: wire.NewReader(nil, wire.ChunkBytes)}
 }
 
 func (p *replay) close() {
@@ -123,10 +127,10 @@ func (p *replay) open(no uint32, dir string) error {
 
 // block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
 // that its record says.
-func (p *replay) block(r record, data func(member int, f frame) error) error {
+func (p *replay) block(r record, data func(member int, f wire.Frame) error) error {
 	dir, err := p.vault.home(r.Segment)
-	if err = cmp.Or(err, p.vault.readable(dir)); err != nil {
-		return &awayError{err}
+	if err = cmp.Or(err, p.vault.Readable(dir)); err != nil {
+		return diskio.Away(err)
 	}
 	if err := p.open(r.Segment, dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -134,22 +138,22 @@ func (p *replay) block(r record, data func(member int, f frame) error) error {
 		}
 		return err
 	}
-	p.frames.reset(io.NewSectionReader(p.f, r.Offset, r.Length))
-	next := func(t frameType) (frame, error) {
-		f, err := p.frames.next()
-		if err == nil && f.typ != t || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("segment %d does not have it at byte %d: %w", r.Segment, r.Offset, errCorrupt)
+	p.frames.Reset(io.NewSectionReader(p.f, r.Offset, r.Length))
+	next := func(t wire.FrameType) (wire.Frame, error) {
+		f, err := p.frames.Next()
+		if err == nil && f.Type != t || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("segment %d does not have it at byte %d: %w", r.Segment, r.Offset, wire.ErrCorrupt)
 		}
 		return f, err
 	}
-	f, err := next(frameOpen)
-	if err == nil && !bytes.HasPrefix(f.payload, appendString(nil, r.ID)) {
-		err = fmt.Errorf("another block is at byte %d of segment %d: %w", r.Offset, r.Segment, errCorrupt)
+	f, err := next(wire.FrameOpen)
+	if err == nil && !bytes.HasPrefix(f.Payload, fields.AppendString(nil, r.ID)) {
+		err = fmt.Errorf("another block is at byte %d of segment %d: %w", r.Offset, r.Segment, wire.ErrCorrupt)
 	}
 	for i, m := range r.Members {
-		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
-			if f, err = next(frameData); err == nil && int64(len(f.payload)) != min(left, ChunkBytes) {
-				err = fmt.Errorf("a chunk has %d bytes: %w", len(f.payload), errCorrupt)
+		for left := m.Bytes; left > 0 && err == nil; left -= wire.ChunkBytes {
+			if f, err = next(wire.FrameData); err == nil && int64(len(f.Payload)) != min(left, wire.ChunkBytes) {
+				err = fmt.Errorf("a chunk has %d bytes: %w", len(f.Payload), wire.ErrCorrupt)
 			}
 			if err == nil {
 				err = data(i, f)
@@ -159,21 +163,21 @@ func (p *replay) block(r record, data func(member int, f frame) error) error {
 	if err != nil {
 		return err
 	}
-	if f, err = next(frameClose); err == nil && string(f.payload) != string(r.Sum[:]) {
-		err = errCorrupt
+	if f, err = next(wire.FrameClose); err == nil && string(f.Payload) != string(r.Sum[:]) {
+		err = wire.ErrCorrupt
 	}
 	return err
 }
 
 // unpacked returns the record of a block that has become files since r was read.
 func (v *Vault) unpacked(r record) (now record, is bool) {
-	now, err := v.catalog.get(BlockID(r.ID))
+	now, err := v.catalog.get(inventory.BlockID(r.ID))
 	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
 }
 
 // now returns the record of a block as it is, r if what landed is no longer the same.
 func (v *Vault) now(r record) record {
-	now, err := v.catalog.get(BlockID(r.ID))
+	now, err := v.catalog.get(inventory.BlockID(r.ID))
 	if err != nil || now.Sum != r.Sum || !now.Landed.Equal(r.Landed) {
 		return r
 	}

@@ -16,9 +16,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-var placedFiles = StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}
+var placedFiles = inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}
 
 // unpack makes files of what waits, whatever the time.
 func (n *node) unpack() {
@@ -88,7 +92,7 @@ func (l *notes) count(what string) int {
 func (n *node) wantPacked(t testing.TB, want map[string][]byte) {
 	t.Helper()
 	for id, content := range want {
-		if r, err := n.vault.catalog.get(BlockID(id)); err != nil || r.Segment == 0 {
+		if r, err := n.vault.catalog.get(inventory.BlockID(id)); err != nil || r.Segment == 0 {
 			t.Errorf("%s: %v, segment %d, want it in one", id, err, r.Segment)
 		}
 		if _, err := os.Stat(n.file(id)); err == nil {
@@ -104,7 +108,7 @@ func (n *node) wantPacked(t testing.TB, want map[string][]byte) {
 func (n *node) wantFiles(t testing.TB, want map[string][]byte) {
 	t.Helper()
 	for id, content := range want {
-		if r, err := n.vault.catalog.get(BlockID(id)); err != nil || r.Segment != 0 || len(r.Placed) != 1 {
+		if r, err := n.vault.catalog.get(inventory.BlockID(id)); err != nil || r.Segment != 0 || len(r.Placed) != 1 {
 			t.Errorf("%s: %v, segment %d, placed %v, want it in place", id, err, r.Segment, r.Placed)
 		}
 		if got, err := os.ReadFile(n.file(id)); err != nil || !bytes.Equal(got, content) {
@@ -117,7 +121,7 @@ func (n *node) wantFiles(t testing.TB, want map[string][]byte) {
 	if got := segmentsIn(t, n.vault.dir); len(got) != 0 {
 		t.Errorf("nothing is of use in %v", got)
 	}
-	if left, _ := filepath.Glob(filepath.Join(n.dir, "cache", stagingDir, "*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(n.dir, "cache", inventory.StagingDir, "*")); len(left) != 0 {
 		t.Errorf("%v are staged still", left)
 	}
 	if got := n.vault.Count().Blocks; got != int64(len(want)) {
@@ -125,7 +129,9 @@ func (n *node) wantFiles(t testing.TB, want map[string][]byte) {
 	}
 }
 
-func (n *node) file(id string) string { return filepath.Join(n.dir, "cache", BlockID(id).Name()) }
+func (n *node) file(id string) string {
+	return filepath.Join(n.dir, "cache", inventory.BlockID(id).Name())
+}
 
 func etagOf(t testing.TB, h http.Handler, id string) string {
 	t.Helper()
@@ -216,7 +222,7 @@ func TestMapOutputsAreUnpackedWhole(t *testing.T) {
 		tr := newTrip(t, a, b)
 		tr.cfg.Connections = 1 // of two, one may cut the other's farewell short, and a pipe has no other: that takes seconds
 		tr.run(within(t, 20*time.Second))
-		if got := listing(t, b.stores[0]); got != "\n" {
+		if got := carriedIn(t, b.stores[0]); got != nil {
 			t.Errorf("before they are unpacked the store has %s", got)
 		}
 		wantWaiting(t, b, 30, 0)
@@ -230,7 +236,7 @@ func TestMapOutputsAreUnpackedWhole(t *testing.T) {
 				}
 			}
 		}
-		if got := strings.Count(listing(t, b.stores[0]), "carry "); got != 30 {
+		if got := len(carriedIn(t, b.stores[0])); got != 30 {
 			t.Errorf("%d map outputs are seen, want 30", got)
 		}
 	})
@@ -240,7 +246,7 @@ func TestMapOutputsAreUnpackedWhole(t *testing.T) {
 // the next start ends the work.
 func TestUnpackingKilledAtEachStep(t *testing.T) {
 	publish := func(n *node, moves []*move) {
-		n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks, new(work))
+		publish(n.stores[0], intoOf(moves), n.vault.catalog, n.receiver.disks, new(diskio.Work))
 	}
 	for name, upTo := range map[string]func(t *testing.T, n *node, u *unpacker, moves []*move){
 		"staged": func(*testing.T, *node, *unpacker, []*move) {},
@@ -323,7 +329,7 @@ func announced(t testing.TB, u *unpacker, moves []*move) []*move {
 func letGo(n *node, moves []*move) {
 	for _, m := range moves {
 		m.room()
-		n.vault.moved(BlockID(m.was.ID))
+		n.vault.moved(inventory.BlockID(m.was.ID))
 	}
 }
 
@@ -435,7 +441,7 @@ func TestNewerVersionWhileUnpacking(t *testing.T) {
 			}
 			s.send(rest)
 			switch v := s.verdict(); {
-			case c.said == "" && v.Code != verdictDurable, c.said != "" && !strings.Contains(v.Reason, c.said):
+			case c.said == "" && v.Code != wire.VerdictDurable, c.said != "" && !strings.Contains(v.Reason, c.said):
 				t.Errorf("got %d %q, want %q", v.Code, v.Reason, c.said)
 			}
 			made, err := u.put(moves)
@@ -488,8 +494,8 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.send(rest)
-	refused := s.verdict().Code != verdictDurable
-	n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks, new(work))
+	refused := s.verdict().Code != wire.VerdictDurable
+	publish(n.stores[0], intoOf(moves), n.vault.catalog, n.receiver.disks, new(diskio.Work))
 	if _, err := u.settle(moves); err != nil {
 		t.Error(err)
 	}
@@ -522,7 +528,7 @@ func TestNewerVersionWhereTheOlderHasNoRoom(t *testing.T) {
 	n.receive(t)
 	s := n.stream(t, t.Context())
 	s.send(newer)
-	if v := s.verdict(); v.Code == verdictDurable || !strings.Contains(v.Reason, "full") {
+	if v := s.verdict(); v.Code == wire.VerdictDurable || !strings.Contains(v.Reason, "full") {
 		t.Errorf("got %d %q, want it refused because the disk is full", v.Code, v.Reason)
 	}
 	s.conn.Close()
@@ -568,31 +574,4 @@ func TestBlockThatIsRemovedWhileItIsUnpacked(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A removal waits for the files that are being made, and takes them along.
-func TestRemovalWaitsForTheFilesOfAGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n, _ := packed(t, 20, 700)
-		u := n.receiver.unpackers.all[0]
-		leave, err := u.enter(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		moves := staged(t, n, u)
-		time.AfterFunc(suspect/2, func() {
-			if _, err := u.put(moves); err != nil {
-				t.Error(err)
-			}
-			letGo(n, moves)
-			leave()
-		})
-		if got := n.remove(t, func(Held) bool { return true }); got.Blocks != 20 {
-			t.Errorf("removed %d blocks, want 20", got.Blocks)
-		}
-		n.wantFiles(t, map[string][]byte{})
-		if got := listing(t, n.stores[0]); got != "\n" {
-			t.Errorf("left in the store: %s", got)
-		}
-	})
 }

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A map output lies on several disks. While one of them does not answer it cannot be looked at, and so not be planned. It is not lost
@@ -17,13 +20,13 @@ import (
 type awaited struct {
 	bytes int64 // of what was seen of it
 	why   string
-	block *Block // to be asked for by name; nil: its disk does not answer
-	late  bool   // there was a look before, which may have met it in another version
-	doubt bool   // or in this one
+	block *inventory.Block // to be asked for by name; nil: its disk does not answer
+	late  bool             // there was a look before, which may have met it in another version
+	doubt bool             // or in this one
 }
 
 // await notes a block that could not be looked at.
-func (s *history) await(b Block, why error, late, doubt bool) {
+func (s *history) await(b inventory.Block, why error, late, doubt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.givenUp[b.ID] {
@@ -33,14 +36,14 @@ func (s *history) await(b Block, why error, late, doubt bool) {
 	if was, again := s.unseen[b.ID]; again {
 		a.late, a.doubt = was.late, was.doubt
 	}
-	if !silent(why) {
+	if !diskio.IsSilent(why) {
 		a.block = &b
 	}
 	s.unseen[b.ID] = a
 }
 
 // awaits reports whether a block is one that could not be looked at.
-func (s *history) awaits(id BlockID) bool {
+func (s *history) awaits(id inventory.BlockID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, is := s.unseen[id]
@@ -49,16 +52,16 @@ func (s *history) awaits(id BlockID) bool {
 
 // await has a block that a look could not look at be lost unless a later one can. Of one that looks before have met nothing is known but
 // that it could be read then.
-func (d *Drain) await(pass int, it Item, why error) {
+func (d *Drain) await(pass int, it inventory.Item, why error) {
 	late := pass > 0 && !d.history.awaits(it.ID)
 	switch {
 	case !late:
 		d.history.await(it.Block, why, false, false)
-	case it.Members[0].ctim != 0:
+	case it.Members[0].ChangeTime != 0:
 		if news, recent := d.news(it.Block, it.Anew); news {
 			d.history.await(it.Block, why, true, !recent)
 		}
-	case !silent(why):
+	case !diskio.IsSilent(why):
 		d.history.await(it.Block, why, true, true)
 	}
 }
@@ -67,7 +70,7 @@ func (d *Drain) await(pass int, it Item, why error) {
 const mostAskedFor = 4096
 
 // askFor looks for what looks before could not look at in these directories. It returns false when it was told to stop.
-func (d *Drain) askFor(ctx context.Context, dirs []string, take func(Item, error) bool) (more bool) {
+func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.Item, error) bool) (more bool) {
 	for _, b := range d.history.askable() {
 		if ctx.Err() != nil {
 			return false
@@ -78,11 +81,11 @@ func (d *Drain) askFor(ctx context.Context, dirs []string, take func(Item, error
 		now, err := d.find(b)
 		switch {
 		case err == nil:
-			more = take(Item{Block: now, Anew: true}, nil)
+			more = take(inventory.Item{Block: now, Anew: true}, nil)
 		case errors.Is(err, fs.ErrNotExist):
-			more = take(Item{Block: b, Skip: itIsDeleted}, nil)
+			more = take(inventory.Item{Block: b, Skip: itIsDeleted}, nil)
 		default: // it is as it was
-			more = take(Item{}, nil)
+			more = take(inventory.Item{}, nil)
 		}
 		if !more {
 			return false
@@ -92,11 +95,11 @@ func (d *Drain) askFor(ctx context.Context, dirs []string, take func(Item, error
 }
 
 // askable are blocks that can be asked for by name.
-func (s *history) askable() (some []Block) {
+func (s *history) askable() (some []inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, a := range s.unseen {
-		if _, unnamed := ParseBlockID(string(id)); a.block != nil && unnamed == nil && len(some) < mostAskedFor {
+		if _, unnamed := inventory.ParseBlockID(string(id)); a.block != nil && unnamed == nil && len(some) < mostAskedFor {
 			some = append(some, *a.block)
 		}
 	}
@@ -104,7 +107,7 @@ func (s *history) askable() (some []Block) {
 }
 
 // meets reports whether a block, or whose file it is, was one that could not be looked at. It is none from now on.
-func (s *history) meets(id BlockID) bool {
+func (s *history) meets(id inventory.BlockID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.unseen) == 0 {
@@ -117,7 +120,7 @@ func (s *history) meets(id BlockID) bool {
 
 // gone returns the blocks of a store that could not be looked at, and that a look through all of it has not met either: they are not
 // there any more. What an earlier run moved is accounted for. What is asked for by name is another matter.
-func (s *history) gone(store string) (ids []BlockID) {
+func (s *history) gone(store string) (ids []inventory.BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, a := range s.unseen {
@@ -136,7 +139,7 @@ func (s *history) gone(store string) (ids []BlockID) {
 func (d *Drain) loseUnseen() {
 	d.history.mu.Lock()
 	left := d.history.unseen
-	d.history.unseen = map[BlockID]awaited{}
+	d.history.unseen = map[inventory.BlockID]awaited{}
 	d.history.mu.Unlock()
 	var doubtful []Broken
 	for id, a := range left {
@@ -147,7 +150,7 @@ func (d *Drain) loseUnseen() {
 			d.ledger.onceMore()
 		}
 	}
-	moved := map[BlockID]Entry{}
+	moved := map[inventory.BlockID]Entry{}
 	if len(doubtful) > 0 {
 		var err error
 		if moved, err = d.ledger.newest(doubtful); err != nil {
@@ -159,6 +162,6 @@ func (d *Drain) loseUnseen() {
 			continue
 		}
 		d.history.giveUp(id)
-		d.lose(entry{Block: Block{ID: id, Members: []Member{{Bytes: left[id].bytes}}}}, left[id].why)
+		d.lose(entry{Block: inventory.Block{ID: id, Members: []inventory.Member{{Bytes: left[id].bytes}}}}, left[id].why)
 	}
 }

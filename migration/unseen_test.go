@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A map output whose data cannot be looked at, as on a damaged directory, is not one without data: it is lost, and named. One that
@@ -23,11 +25,11 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 			managers = append(managers, filepath.Join(a.dir, d, "blockmgr-"+string(rune('x'+i))))
 		}
 		writeMapOutput(t, managers, 1, 2, 1000)
-		dir, sub := SparkPlace("shuffle_1_2_0.data", len(dirs))
+		dir, sub := inventory.SparkPlace("shuffle_1_2_0.data", len(dirs))
 		shut := filepath.Join(managers[dir], sub)
 		for m := 3; ; m++ { // the first whose data would be there, and whose index is not
-			data, sub := SparkPlace(fmt.Sprintf("shuffle_1_%d_0.data", m), len(dirs))
-			index, other := SparkPlace(fmt.Sprintf("shuffle_1_%d_0.index", m), len(dirs))
+			data, sub := inventory.SparkPlace(fmt.Sprintf("shuffle_1_%d_0.data", m), len(dirs))
+			index, other := inventory.SparkPlace(fmt.Sprintf("shuffle_1_%d_0.index", m), len(dirs))
 			if filepath.Join(managers[data], sub) == shut && filepath.Join(managers[index], other) != shut {
 				writeMapOutput(t, managers, 1, m)
 				break
@@ -41,7 +43,7 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		sum, entries := a.drain(t, within(t, time.Minute), b)
-		index, _ := SparkPlace("shuffle_1_2_0.index", len(dirs))
+		index, _ := inventory.SparkPlace("shuffle_1_2_0.index", len(dirs))
 		id := "spark/" + filepath.Base(managers[index]) + "/shuffle_1_2_0"
 		if e := outcome(t, entries, Lost)[id]; e.Reason == "" || sum.Lost.Blocks != 1 || sum.Moved.Blocks != 1 {
 			t.Errorf("%v: got %+v, %v", dirs, sum, entries)
@@ -51,18 +53,18 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 
 // erring is a layout of a disk that does not give some files: to a look that is asked for them, and to who asks for one by name.
 type erring struct {
-	layout
+	inventory.Layout
 	looks  atomic.Int32
 	errs   func(look int, name string) bool
 	unseen bool // nothing can be said of such a file but its name
 }
 
-func (l *erring) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+func (l *erring) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
 	l.looks.Add(1)
-	return l.layout.scan(ctx, s, part, before, func(it Item, err error) bool {
+	return l.Layout.Scan(ctx, s, part, before, func(it inventory.Item, err error) bool {
 		if err == nil && it.ID != "" && l.errs(int(l.looks.Load()), it.ID.Name()) {
 			if l.unseen {
-				it.Members = []Member{{Name: it.ID.Name(), root: it.Members[0].root}}
+				it.Members = []inventory.Member{{Name: it.ID.Name(), Root: it.Members[0].Root}}
 			}
 			err = &fs.PathError{Op: "read", Path: it.ID.Name(), Err: syscall.EIO}
 		}
@@ -70,11 +72,11 @@ func (l *erring) scan(ctx context.Context, s *Store, part int, before past, yiel
 	})
 }
 
-func (l *erring) find(s *Store, id BlockID, at func(*string)) (Block, error) {
+func (l *erring) Find(s *inventory.Store, id inventory.BlockID, at func(*string)) (inventory.Block, error) {
 	if l.errs(int(l.looks.Load())+1, id.Name()) { // a look begins with it
-		return Block{}, &fs.PathError{Op: "read", Path: id.Name(), Err: syscall.EIO}
+		return inventory.Block{}, &fs.PathError{Op: "read", Path: id.Name(), Err: syscall.EIO}
 	}
-	return l.layout.find(s, id, at)
+	return l.Layout.Find(s, id, at)
 }
 
 // sleepPastChanges has the bubble's clock be where the files' changes are old, as most are when a drain begins.
@@ -94,7 +96,7 @@ func TestWhatCannotBeReadAtFirstIsCarriedLater(t *testing.T) {
 			a, _ := cached(t, 10, 1000)
 			b := newNode(t, "b")
 			sleepPastChanges(t, a)
-			a.stores[0].layout = &erring{layout: a.stores[0].layout, unseen: unseen, errs: func(look int, name string) bool {
+			a.stores[0].Shape = &erring{Layout: a.stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool {
 				return look == 1 && name == "f-0003" || name == "f-0004" || name == "f-0005"
 			}}
 			sum, entries := a.drain(t, within(t, time.Minute), b)
@@ -113,9 +115,9 @@ func TestWhatCannotBeReadIsLostUnlessItWasMoved(t *testing.T) {
 			b.room = roomFor(1 << 20)
 			write(t, filepath.Join(a.dir, "cache/large"), contentOf("large", 2<<20)) // it is never settled, so there are looks until the deadline
 			write(t, filepath.Join(a.dir, "cache/moved"), contentOf("moved", 10))
-			everyLook := &erring{layout: a.stores[0].layout, unseen: unseen}
+			everyLook := &erring{Layout: a.stores[0].Shape, unseen: unseen}
 			everyLook.errs = func(look int, name string) bool { return look > 1 && name != "large" }
-			a.stores[0].layout = everyLook
+			a.stores[0].Shape = everyLook
 			time.AfterFunc(5*time.Second, func() {
 				write(t, filepath.Join(a.dir, "cache/new"), contentOf("new", 10))
 				// Only what changed is looked at again: this was touched in no way that its content or times tell.
@@ -145,7 +147,7 @@ func TestMapOutputThatCannotBeReadOnceItWasMoved(t *testing.T) {
 			writeMapOutput(t, managers, 1, 0, 1000)
 			writeMapOutput(t, managers, 1, 1, 2<<20)
 			sleepPastChanges(t, a)
-			a.stores[0].layout = &erring{layout: a.stores[0].layout, unseen: unseen, errs: func(look int, name string) bool { return look > 1 && name == "shuffle_1_0_0" }}
+			a.stores[0].Shape = &erring{Layout: a.stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool { return look > 1 && name == "shuffle_1_0_0" }}
 			sum, entries := a.drain(t, within(t, time.Minute), b)
 			if sum.Moved.Blocks != 1 || sum.Lost.Blocks != 1 || outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_0_0"].Peer != "b" {
 				t.Errorf("unseen %v: got %+v: %v", unseen, sum, entries)

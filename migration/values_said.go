@@ -11,29 +11,31 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
 // Appraisal is what a program says that a block is worth: how long it takes to compute it again. 0 takes back what was said.
 type Appraisal struct {
-	ID    BlockID
+	ID    inventory.BlockID
 	Value time.Duration
 }
 
 // Appraise checks what a program says of a block: of one of the stores, or of a file of such a block.
-func Appraise(stores []*Store, id string, value time.Duration) (Appraisal, error) {
-	block, err := ParseBlockID(id)
+func Appraise(stores []*inventory.Store, id string, value time.Duration) (Appraisal, error) {
+	block, err := inventory.ParseBlockID(id)
 	if err != nil {
 		return Appraisal{}, err
 	}
-	if value != 0 && value < leastValue || value > MostValue {
-		return Appraisal{}, fmt.Errorf("%s is worth %v: want %v to %v, or 0 to take back what was said", id, value, leastValue, MostValue)
+	if value != 0 && value < leastValue || value > inventory.MostValue {
+		return Appraisal{}, fmt.Errorf("%s is worth %v: want %v to %v, or 0 to take back what was said", id, value, leastValue, inventory.MostValue)
 	}
-	s := storeOf(stores, block)
+	s := inventory.StoreOf(stores, block)
 	if s == nil {
 		return Appraisal{}, fmt.Errorf("%s: this node has no store %s", id, block.Store())
 	}
-	if s.Layout == LayoutSpark {
+	if s.Layout == inventory.LayoutSpark {
 		block = block.Block()
 	}
 	return Appraisal{block, value}, nil
@@ -51,7 +53,7 @@ const (
 	// what a block is worth before it writes it.
 	absentFor = 24 * time.Hour
 	// saidFor is how long it holds unless it is said again: nothing computed runs longer.
-	saidFor = MostValue
+	saidFor = inventory.MostValue
 )
 
 // ErrSaidEnough is why no more values are taken.
@@ -61,7 +63,7 @@ var ErrSaidEnough = fmt.Errorf("values are kept for ids of %d MiB, and there may
 // cost no memory and survive kill -9. Its methods may be called from any goroutine. While its disk does not answer it knows
 // of nothing: it is mapped into memory, where a wait for the disk would keep a processor from everybody else.
 type Appraisals struct {
-	watched
+	diskio.Watched
 	db    *bbolt.DB
 	bytes atomic.Uint64 // as the sequence says: on the usual node programs say nothing, and no block is looked up
 
@@ -72,14 +74,14 @@ type Appraisals struct {
 var bucketSaid = []byte("said")
 
 // OpenAppraisals opens the file, or makes it. Nil disks are well.
-func OpenAppraisals(file string, disks Disks) (_ *Appraisals, err error) {
+func OpenAppraisals(file string, disks diskio.Disks) (_ *Appraisals, err error) {
 	defer damaged(&err)
 	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", file, err)
 	}
 	a := &Appraisals{db: db}
-	a.watch(disks)
+	a.Watch(disks)
 	err = db.Update(func(tx *bbolt.Tx) error {
 		said, err := tx.CreateBucketIfNotExists(bucketSaid)
 		if err == nil {
@@ -113,12 +115,12 @@ func (a *Appraisals) Say(all []Appraisal, now time.Time) error {
 
 func (a *Appraisals) change(do func(said *bbolt.Bucket, size *uint64) error) (err error) {
 	defer damaged(&err)
-	if err := a.readable(a.db.Path()); err != nil { // else it waits for one who hangs there
+	if err := a.Readable(a.db.Path()); err != nil { // else it waits for one who hangs there
 		return err
 	}
 	a.writing.Lock()
 	defer a.writing.Unlock()
-	if err := a.readable(a.db.Path()); err != nil {
+	if err := a.Readable(a.db.Path()); err != nil {
 		return err
 	}
 	var size uint64
@@ -150,8 +152,8 @@ func put(said *bbolt.Bucket, size *uint64, p Appraisal, now time.Time) error {
 }
 
 // of is what was said of a block; 0: nothing, or nothing that can be read. Nil appraisals know of none.
-func (a *Appraisals) of(id BlockID) (value time.Duration) {
-	if a == nil || a.bytes.Load() == 0 || a.readable(a.db.Path()) != nil {
+func (a *Appraisals) of(id inventory.BlockID) (value time.Duration) {
+	if a == nil || a.bytes.Load() == 0 || a.Readable(a.db.Path()) != nil {
 		return 0
 	}
 	var err error
@@ -169,7 +171,7 @@ func parseSaid(v []byte) (value time.Duration, at time.Time) {
 		return 0, time.Time{}
 	}
 	value = time.Duration(binary.BigEndian.Uint64(v))
-	if value < leastValue || value > MostValue {
+	if value < leastValue || value > inventory.MostValue {
 		return 0, time.Time{}
 	}
 	return value, time.Unix(0, int64(binary.BigEndian.Uint64(v[8:])))
@@ -180,12 +182,12 @@ const tidyBatch = 1000
 
 // Tidy forgets what was said of blocks that are gone, and what was not said again for long. there says whether a block is
 // on this node, or may be.
-func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(BlockID) bool) (forgotten int, err error) {
+func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(inventory.BlockID) bool) (forgotten int, err error) {
 	defer damaged(&err)
 	type stale struct{ id, said []byte }
 	for next := []byte{}; next != nil && ctx.Err() == nil; {
 		var old, doubtful []stale
-		if err := a.readable(a.db.Path()); err != nil {
+		if err := a.Readable(a.db.Path()); err != nil {
 			return forgotten, err
 		}
 		err := a.db.View(func(tx *bbolt.Tx) error {
@@ -211,7 +213,7 @@ func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(BlockID
 			return forgotten, err
 		}
 		for _, s := range doubtful {
-			if ctx.Err() == nil && !there(BlockID(s.id)) {
+			if ctx.Err() == nil && !there(inventory.BlockID(s.id)) {
 				old = append(old, s)
 			}
 		}
@@ -223,7 +225,7 @@ func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(BlockID
 				if !bytes.Equal(said.Get(s.id), s.said) {
 					continue // it was said again meanwhile
 				}
-				if err := put(said, size, Appraisal{ID: BlockID(s.id)}, now); err != nil {
+				if err := put(said, size, Appraisal{ID: inventory.BlockID(s.id)}, now); err != nil {
 					return err
 				}
 				forgotten++
@@ -238,14 +240,14 @@ func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(BlockID
 }
 
 // Worth returns what somebody said that blocks of the stores and the vault are worth; 0 for those of which nobody did.
-func Worth(stores []*Store, told *Appraisals) func(Block) time.Duration {
+func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) time.Duration {
 	w := newWorths(stores)
 	w.told = told
 	return w.said
 }
 
 // There reports whether a block is on this node, in a store or from others. What lies on a disk that does not answer is.
-func There(stores []*Store, v *Vault, id BlockID) bool {
+func There(stores []*inventory.Store, v *Vault, id inventory.BlockID) bool {
 	_, err := findIn(stores, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err = v.catalog.get(id)

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
@@ -28,7 +30,7 @@ func say(t testing.TB, told *Appraisals, value time.Duration, ids ...string) {
 	t.Helper()
 	var all []Appraisal
 	for _, id := range ids {
-		all = append(all, Appraisal{BlockID(id), value})
+		all = append(all, Appraisal{inventory.BlockID(id), value})
 	}
 	if err := told.Say(all, time.Now()); err != nil {
 		t.Fatal(err)
@@ -40,7 +42,7 @@ func say(t testing.TB, told *Appraisals, value time.Duration, ids ...string) {
 func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 40, 256<<10)
-		a.stores[0].Hints = []Hint{{"f-*", time.Hour}}
+		a.stores[0].Hints = []inventory.Hint{{Match: "f-*", Value: time.Hour}}
 		b, c := newNode(t, "b"), newNode(t, "c")
 		ids := slices.Sorted(maps.Keys(want))
 		precious := ids[25:35]
@@ -69,8 +71,8 @@ func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 			if slices.Contains(precious, string(it.ID)) {
 				value = 20 * time.Hour
 			}
-			if err != nil || it.value != value {
-				t.Errorf("after two hops %s is worth %v, %v, want %v", it.ID, it.value, err, value)
+			if err != nil || it.Value != value {
+				t.Errorf("after two hops %s is worth %v, %v, want %v", it.ID, it.Value, err, value)
 			}
 		}
 	})
@@ -80,7 +82,7 @@ func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 func TestAppraisalsOnADiskThatHangs(t *testing.T) {
 	told := opened(t, filepath.Join(t.TempDir(), "values.db"))
 	say(t, told, time.Hour, "cache/-/x")
-	told.watch(hung{})
+	told.Watch(hung{})
 	if got := told.of("cache/-/x"); got != 0 {
 		t.Errorf("got %v, want that nothing is known", got)
 	}
@@ -90,23 +92,23 @@ func TestAppraisalsOnADiskThatHangs(t *testing.T) {
 	go func() { answer <- told.Say([]Appraisal{{"cache/-/x", time.Minute}}, time.Now()) }()
 	select {
 	case err := <-answer:
-		if !silent(err) {
+		if !diskio.IsSilent(err) {
 			t.Errorf("got %v, want it to say which disk does not answer", err)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("it waits for one who hangs")
 	}
-	if _, err := told.Tidy(t.Context(), time.Now(), func(BlockID) bool { return false }); !silent(err) {
+	if _, err := told.Tidy(t.Context(), time.Now(), func(inventory.BlockID) bool { return false }); !diskio.IsSilent(err) {
 		t.Errorf("got %v, want it to say which disk does not answer", err)
 	}
 }
 
-type hung struct{ Disks }
+type hung struct{ diskio.Disks }
 
 func (hung) Readable(string) bool { return false }
 
 func TestAppraisalsAreCheckedAndBounded(t *testing.T) {
-	stores := []*Store{{StoreConfig: StoreConfig{Name: "cache", Layout: LayoutFiles}}, {StoreConfig: StoreConfig{Name: "spark", Layout: LayoutSpark}}}
+	stores := []*inventory.Store{{StoreConfig: inventory.StoreConfig{Name: "cache", Layout: inventory.LayoutFiles}}, {StoreConfig: inventory.StoreConfig{Name: "spark", Layout: inventory.LayoutSpark}}}
 	for _, row := range []struct {
 		id    string
 		value time.Duration
@@ -118,7 +120,7 @@ func TestAppraisalsAreCheckedAndBounded(t *testing.T) {
 		{"cache/-/x", 0, "cache/-/x"},
 		{"cache/-/x", time.Microsecond, "want 1ms to 720h0m0s"},
 		{"cache/-/x", -time.Hour, "want 1ms to 720h0m0s"},
-		{"cache/-/x", MostValue + 1, "want 1ms to 720h0m0s"},
+		{"cache/-/x", inventory.MostValue + 1, "want 1ms to 720h0m0s"},
 		{"cache/x", time.Hour, "want STORE/SCOPE/NAME"},
 		{"other/-/x", time.Hour, "this node has no store other"},
 	} {
@@ -160,7 +162,7 @@ func TestAppraisalsAreForgotten(t *testing.T) {
 		say(t, told, time.Hour, gone...)
 		tidy := func(want int) {
 			t.Helper()
-			got, err := told.Tidy(t.Context(), time.Now(), func(id BlockID) bool {
+			got, err := told.Tidy(t.Context(), time.Now(), func(id inventory.BlockID) bool {
 				if string(id) == gone[1] {
 					say(t, told, time.Minute, gone[1]) // at the very moment
 				}
@@ -174,7 +176,7 @@ func TestAppraisalsAreForgotten(t *testing.T) {
 		time.Sleep(absentFor + time.Second)
 		say(t, told, time.Hour, gone[0]) // it may be written yet
 		tidy(len(gone) - 2)
-		if told.of(BlockID(ids[0])) != time.Hour || told.of(BlockID(gone[0])) != time.Hour || told.of(BlockID(gone[1])) != time.Minute || told.of(BlockID(gone[2])) != 0 {
+		if told.of(inventory.BlockID(ids[0])) != time.Hour || told.of(inventory.BlockID(gone[0])) != time.Hour || told.of(inventory.BlockID(gone[1])) != time.Minute || told.of(inventory.BlockID(gone[2])) != 0 {
 			t.Error("it forgot the wrong ones")
 		}
 		time.Sleep(saidFor - absentFor)
@@ -196,7 +198,7 @@ func TestAppraisalsAreForgotten(t *testing.T) {
 func FuzzParseSaid(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, v []byte) {
-		if value, _ := parseSaid(v); value != 0 && (value < leastValue || value > MostValue) {
+		if value, _ := parseSaid(v); value != 0 && (value < leastValue || value > inventory.MostValue) {
 			t.Errorf("%x is worth %v", v, value)
 		}
 	})

@@ -13,6 +13,11 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // Vault is where landed blocks rest when their store does not want them in place: append-only segments of frames exactly
@@ -22,7 +27,7 @@ import (
 // A segment has one writer at a time. What lies behind the end that the catalog knows of was never receipted and is cut
 // off when its directory is opened.
 type Vault struct {
-	watched
+	diskio.Watched
 
 	dir     string
 	catalog *catalog
@@ -39,12 +44,8 @@ type Vault struct {
 	hung    map[string]<-chan struct{} // directories that a reclaim does not come back from, until it does
 	writing map[uint32]*segment        // open for appending
 	reading map[uint32]int             // readers of a segment
-	moving  map[BlockID]int            // blocks in place: how many name their files now; -1: they are being removed
+	moving  map[inventory.BlockID]int  // blocks in place: how many name their files now; -1: they are being removed
 }
-
-// openPatience is how long a start waits for the vault's further directories. One that takes longer is used once it is
-// open.
-const openPatience = 5 * time.Second
 
 // OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
 // lie in more directories than that. One of these that is gone or does not answer is passed by: its blocks are not held
@@ -53,16 +54,16 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
-	all := slices.Compact(cleaned(append([]string{dir}, more...)))
+	all := slices.Compact(diskio.Cleaned(append([]string{dir}, more...)))
 	c, made, err := openOrRemake(dir, all)
 	if err != nil {
 		return nil, err
 	}
 	v := &Vault{dir: filepath.Clean(dir), catalog: c, remade: made, flush: fdatasync, homes: map[uint32]home{},
-		hung: map[string]<-chan struct{}{}, writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[BlockID]int{}}
+		hung: map[string]<-chan struct{}{}, writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[inventory.BlockID]int{}}
 	for _, p := range all {
 		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
-			v.dirs = append(v.dirs, &vaultDir{path: p, away: &silentError{p}})
+			v.dirs = append(v.dirs, &vaultDir{path: p, away: diskio.Silence(p)})
 		}
 	}
 	ends, err := c.segmentEnds()
@@ -76,7 +77,7 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err = cmp.Or(err, v.open(v.dirs[0])); err != nil {
 		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.close())
 	}
-	late, cancel := context.WithTimeout(context.Background(), openPatience)
+	late, cancel := context.WithTimeout(context.Background(), diskio.OpenPatience)
 	defer cancel()
 	v.revive(late)
 	return v, nil
@@ -140,7 +141,7 @@ func (v *Vault) held(is func(record) bool) iter.Seq2[Held, error] {
 
 // Held is a block that landed here from another node.
 type Held struct {
-	ID     BlockID
+	ID     inventory.BlockID
 	Bytes  int64
 	From   string // the node that it was carried from
 	Origin string // the node that it was born on
@@ -149,29 +150,29 @@ type Held struct {
 }
 
 func (r record) held() Held {
-	return Held{BlockID(r.ID), r.bytes(), r.From, r.Origin, r.Segment != 0}
+	return Held{inventory.BlockID(r.ID), r.Bytes(), r.From, r.Origin, r.Segment != 0}
 }
 
 // Count is what rests here from other nodes, in segments and in place.
-func (v *Vault) Count() Count { return v.catalog.count() }
+func (v *Vault) Count() inventory.Count { return v.catalog.count() }
 
 // blocks yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
 // store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
 // is about one.
-func (v *Vault) blocks(stores []*Store) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) {
+func (v *Vault) blocks(stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
+	return func(yield func(inventory.Item, error) bool) {
 		for r, err := range v.catalog.all() {
 			switch {
 			case err != nil:
-				if !yield(Item{Block: v.unreadable(r)}, err) {
+				if !yield(inventory.Item{Block: v.unreadable(r)}, err) {
 					return
 				}
 			case r.Segment != 0:
-				if !yield(Item{Block: v.block(r)}, nil) {
+				if !yield(inventory.Item{Block: v.block(r)}, nil) {
 					return
 				}
 			default:
-				if why := awayFrom(stores, r); why != nil && !yield(Item{Block: v.block(r), Stays: why.Error()}, nil) {
+				if why := awayFrom(stores, r); why != nil && !yield(inventory.Item{Block: v.block(r), Stays: why.Error()}, nil) {
 					return
 				}
 			}
@@ -181,16 +182,16 @@ func (v *Vault) blocks(stores []*Store) iter.Seq2[Item, error] {
 
 // carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
 // of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
-func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) {
+func (v *Vault) carried(stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
+	return func(yield func(inventory.Item, error) bool) {
 		var glance glance
 		defer glance.close()
 		for it, err := range v.blocks(stores) {
-			if s := storeOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID, nobody) {
+			if s := inventory.StoreOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID, inventory.Nobody) {
 				own, found := s.Find(it.ID)
 				switch {
 				case found != nil:
-				case own.Bytes() == it.Bytes() && own.modified().Equal(it.modified()):
+				case own.Bytes() == it.Bytes() && own.Modified().Equal(it.Modified()):
 					continue
 				default:
 					it.Skip = "the node's own store has it, in another version"
@@ -203,30 +204,30 @@ func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
 	}
 }
 
-func findIn(stores []*Store, id BlockID) (Block, error) {
-	if s := storeOf(stores, id); s != nil {
+func findIn(stores []*inventory.Store, id inventory.BlockID) (inventory.Block, error) {
+	if s := inventory.StoreOf(stores, id); s != nil {
 		return s.Find(id)
 	}
-	return Block{}, fs.ErrNotExist
+	return inventory.Block{}, fs.ErrNotExist
 }
 
 // block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
-func (v *Vault) block(r record) Block {
+func (v *Vault) block(r record) inventory.Block {
 	dir, _ := v.home(r.Segment)
-	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, value: time.Duration(r.Value) * time.Millisecond, origin: r.Origin, traced: true}
+	b := inventory.Block{ID: inventory.BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, Value: time.Duration(r.Value) * time.Millisecond, Origin: r.Origin, Traced: true}
 	for _, m := range r.Members {
-		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, path: dir, ctim: r.Landed.UnixNano()})
+		b.Members = append(b.Members, inventory.Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), Root: inventory.InVault, Path: dir, ChangeTime: r.Landed.UnixNano()})
 	}
 	return b
 }
 
 // unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
-func (v *Vault) unreadable(r record) Block {
-	return Block{ID: BlockID(r.ID), Members: []Member{{root: inVault, path: v.dir}}, origin: "?", traced: true}
+func (v *Vault) unreadable(r record) inventory.Block {
+	return inventory.Block{ID: inventory.BlockID(r.ID), Members: []inventory.Member{{Root: inventory.InVault, Path: v.dir}}, Origin: "?", Traced: true}
 }
 
 // find returns a block whose bytes are in a segment.
-func (v *Vault) find(id BlockID) (Block, error) {
+func (v *Vault) find(id inventory.BlockID) (inventory.Block, error) {
 	r, err := v.catalog.get(id)
 	if err == nil && r.Segment == 0 {
 		err = fs.ErrNotExist
@@ -238,7 +239,7 @@ func (v *Vault) find(id BlockID) (Block, error) {
 // chunk before it hands out a byte of it.
 func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err error) {
 	dir, err := v.home(r.Segment)
-	if err = cmp.Or(err, v.readable(dir)); err != nil {
+	if err = cmp.Or(err, v.Readable(dir)); err != nil {
 		return nil, err
 	}
 	done := v.read(r.Segment)
@@ -248,7 +249,7 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 		}
 	}()
 	f, err := os.Open(segmentFile(dir, r.Segment))
-	if now, gone := v.catalog.get(BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
+	if now, gone := v.catalog.get(inventory.BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
 		if err == nil {
 			f.Close()
 		}
@@ -261,7 +262,7 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 		}
 		return nil, err
 	}
-	fetchMissing(int(f.Fd()), r.Offset, ahead)
+	diskio.PrefetchMissing(int(f.Fd()), r.Offset, ahead)
 	open := make([]byte, r.OpenLen)
 	if _, err := f.ReadAt(open, r.Offset); err != nil || !opens(open, r.ID) {
 		f.Close()
@@ -277,24 +278,24 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 func (r *record) frames(member int) int64 {
 	at := r.Offset + r.OpenLen
 	for _, m := range r.Members[:member] {
-		at += m.Bytes + chunks(m.Bytes)*headerBytes
+		at += m.Bytes + chunks(m.Bytes)*wire.HeaderBytes
 	}
 	return at
 }
 
 // elsewhere says that a segment has no such block where it is said to be.
 func (r *record) elsewhere() error {
-	return fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, errCorrupt)
+	return fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, wire.ErrCorrupt)
 }
 
 // opens reports whether a frame is the opening of the block of that id.
 func opens(raw []byte, id string) bool {
-	return len(raw) >= headerBytes && isFrame(frameOpen, raw[:headerBytes], raw[headerBytes:]) && bytes.HasPrefix(raw[headerBytes:], appendString(nil, id))
+	return len(raw) >= wire.HeaderBytes && wire.IsFrame(wire.FrameOpen, raw[:wire.HeaderBytes], raw[wire.HeaderBytes:]) && bytes.HasPrefix(raw[wire.HeaderBytes:], fields.AppendString(nil, id))
 }
 
 // is reports whether what is on record is the version that a member was planned as.
-func (r *record) is(m Member, i int) bool {
-	return r.Landed.UnixNano() == m.ctim && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
+func (r *record) is(m inventory.Member, i int) bool {
+	return r.Landed.UnixNano() == m.ChangeTime && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
 }
 
-func chunks(bytes int64) int64 { return (bytes + ChunkBytes - 1) / ChunkBytes }
+func chunks(bytes int64) int64 { return (bytes + wire.ChunkBytes - 1) / wire.ChunkBytes }

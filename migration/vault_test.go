@@ -17,12 +17,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
 // landAll has a node take blocks as if from peer "a", and returns what it said of each.
-func landAll(t testing.TB, n *node, frames ...[]byte) (said []verdict) {
+func landAll(t testing.TB, n *node, frames ...[]byte) (said []wire.Verdict) {
 	t.Helper()
 	n.receive(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -30,20 +33,20 @@ func landAll(t testing.TB, n *node, frames ...[]byte) (said []verdict) {
 	running.Go(func() { n.receiver.Run(ctx) })
 	ours, theirs := net.Pipe()
 	running.Go(func() { n.receiver.Serve(ctx, theirs, "a") })
-	ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
-	replies := newFrameReader(ours, maxPayload[frameReceipts])
-	replies.next()
+	ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
+	replies := wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])
+	replies.Next()
 	go func() {
 		for _, f := range frames {
 			ours.Write(f)
 		}
 	}()
 	for len(said) < len(frames) {
-		f, err := replies.next()
+		f, err := replies.Next()
 		if err != nil {
 			t.Fatalf("after %d of %d verdicts: %v", len(said), len(frames), err)
 		}
-		vs, err := parseVerdicts(f.payload)
+		vs, err := wire.ParseVerdicts(f.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,10 +61,10 @@ func landAll(t testing.TB, n *node, frames ...[]byte) (said []verdict) {
 	return said
 }
 
-func wantDurable(t testing.TB, said []verdict) {
+func wantDurable(t testing.TB, said []wire.Verdict) {
 	t.Helper()
 	for _, v := range said {
-		if v.Code != verdictDurable {
+		if v.Code != wire.VerdictDurable {
 			t.Errorf("transfer %d: %d %s, want a receipt", v.Transfer, v.Code, v.Reason)
 		}
 	}
@@ -125,31 +128,31 @@ func TestVaultNeverGivesASegmentsNumberAway(t *testing.T) {
 }
 
 func TestCorruptBytesAreNeverServed(t *testing.T) {
-	x := contentOf("x", 3*ChunkBytes)
+	x := contentOf("x", 3*wire.ChunkBytes)
 	bigFrames := func(id, layout string) []byte {
-		o := opening{ID: id, Kind: KindCache, Layout: layout, ModTime: 1e18, Members: []memberSize{{BlockID(id).Name(), int64(len(x))}}}
-		b := appendFrame(nil, frameOpen, 1, o.append(nil))
-		s := newSummer()
-		s.member(int64(len(x)))
-		for c := range slices.Chunk(x, ChunkBytes) {
-			b = appendFrame(b, frameData, 1, c)
-			f, _ := newFrameReader(bytes.NewReader(appendFrame(nil, frameData, 1, c)), ChunkBytes).next()
-			s.chunk(f.sum)
+		o := wire.Opening{ID: id, Kind: inventory.KindCache, Layout: layout, ModTime: 1e18, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(len(x))}}}
+		b := wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil))
+		s := wire.NewSummer()
+		s.Member(int64(len(x)))
+		for c := range slices.Chunk(x, wire.ChunkBytes) {
+			b = wire.AppendFrame(b, wire.FrameData, 1, c)
+			f, _ := wire.NewReader(bytes.NewReader(wire.AppendFrame(nil, wire.FrameData, 1, c)), wire.ChunkBytes).Next()
+			s.Chunk(f.Sum)
 		}
-		sum := s.sum()
-		return appendFrame(b, frameClose, 1, sum[:])
+		sum := s.Total()
+		return wire.AppendFrame(b, wire.FrameClose, 1, sum[:])
 	}
 	for where, c := range map[string]struct {
-		store StoreConfig
+		store inventory.StoreConfig
 		dir   string
 	}{
 		"in a segment":     {with(filesStore, "cache"), "vault/segments"},
-		"in a placed file": {with(StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}, "cache"), "cache"},
+		"in a placed file": {with(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "cache"), "cache"},
 	} {
-		for at, name := range map[int]string{5: "first", ChunkBytes + 5: "second"} {
+		for at, name := range map[int]string{5: "first", wire.ChunkBytes + 5: "second"} {
 			t.Run(name+" chunk "+where, func(t *testing.T) {
 				n := newNode(t, "b", c.store)
-				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", LayoutFiles)))
+				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", inventory.LayoutFiles)))
 				if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
 					t.Fatal("not served whole before")
 				}
@@ -166,7 +169,7 @@ func TestCorruptBytesAreNeverServed(t *testing.T) {
 					t.Errorf("another chunk: status %d, %d bytes", status, len(body))
 				}
 				// The sender who comes again gets no receipt for the broken copy, but a new one.
-				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", LayoutFiles)))
+				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", inventory.LayoutFiles)))
 				if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
 					t.Error("not served whole after it came again")
 				}
@@ -190,7 +193,7 @@ func TestCorruptCatalogValueIsNamed(t *testing.T) {
 	if status, _, _ := n.get(t, "cache/-/x", ""); status != 500 {
 		t.Errorf("status %d, want 500", status)
 	}
-	var held []BlockID
+	var held []inventory.BlockID
 	var faults []string
 	for h, err := range n.vault.Held() {
 		if err != nil {
@@ -199,7 +202,7 @@ func TestCorruptCatalogValueIsNamed(t *testing.T) {
 		}
 		held = append(held, h.ID)
 	}
-	if !slices.Equal(held, []BlockID{"cache/-/y"}) || len(faults) != 1 || !strings.Contains(faults[0], "cache/-/x") {
+	if !slices.Equal(held, []inventory.BlockID{"cache/-/y"}) || len(faults) != 1 || !strings.Contains(faults[0], "cache/-/x") {
 		t.Errorf("held %v, faults %v", held, faults)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -212,14 +215,14 @@ func TestCatalogListsInBatches(t *testing.T) {
 	n := newNode(t, "b")
 	var records []change
 	for i := range 3*listBatch + 7 {
-		records = append(records, change{record: &record{opening: opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []memberSize{{"x", 1}}}, Segment: 1}})
+		records = append(records, change{record: &record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, Segment: 1}})
 	}
 	if _, err := n.vault.catalog.commit(records, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	i := 0
 	for h, err := range n.vault.Held() {
-		if err != nil || h.ID != BlockID(records[i].ID) {
+		if err != nil || h.ID != inventory.BlockID(records[i].ID) {
 			t.Fatalf("%d: got %s, %v", i, h.ID, err)
 		}
 		i++
@@ -229,7 +232,7 @@ func TestCatalogListsInBatches(t *testing.T) {
 	}
 }
 
-var placeStore = StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}
+var placeStore = inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}
 
 func TestFileAlreadyInThePlaceIsNeverOverwritten(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "c0", "c1"))
@@ -241,7 +244,7 @@ func TestFileAlreadyInThePlaceIsNeverOverwritten(t *testing.T) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/z", contentOf("dir/z", 100)), blockFrames(2, "cache/-/s/t", contentOf("s/t", 100))))
 	for _, name := range []string{"x", "y"} {
 		for _, v := range landAll(t, n, blockFrames(1, "cache/-/"+name, contentOf(name, 100))) {
-			if v.Code != verdictConflict {
+			if v.Code != wire.VerdictConflict {
 				t.Errorf("%s: got %+v, want a conflict", name, v)
 			}
 		}
@@ -273,8 +276,8 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "c0", "c1"))
 	for name, p := range map[string]string{"x": "c1/x", "y": "c0/y"} { // x would land in c0, y in c1
 		write(t, filepath.Join(n.dir, p), []byte("own"))
-		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 3}}}
-		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(work)); !errors.Is(err, errOccupied) {
+		o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: name, Bytes: 3}}}
+		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(diskio.Work)); !errors.Is(err, errOccupied) {
 			t.Errorf("%s: got %v, want that the place is taken", name, err)
 		}
 	}
@@ -283,29 +286,29 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 // The engine writes its file between the landing's look and its end.
 func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
-	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 3}}}
-	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(work))
+	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 3}}}
+	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(diskio.Work))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.data(0, frame{payload: []byte("new")}); err != nil {
+	if err := l.data(0, wire.Frame{Payload: []byte("new")}); err != nil {
 		t.Fatal(err)
 	}
-	done, err := l.finish(frame{}, record{opening: o})
+	done, err := l.finish(wire.Frame{}, record{Opening: o})
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(n.dir, "cache/x"), []byte("the engine's own"))
 	batch := []*landed{done}
 	var held []Held
-	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(work))
+	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
 	if len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
 		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
 	}
 	if got := n.content(t, "cache/-/x"); string(got) != "the engine's own" {
 		t.Errorf("got %q", got)
 	}
-	if left, _ := os.ReadDir(filepath.Join(n.dir, "cache", stagingDir)); len(left) != 0 {
+	if left, _ := os.ReadDir(filepath.Join(n.dir, "cache", inventory.StagingDir)); len(left) != 0 {
 		t.Errorf("%d files stay in staging", len(left))
 	}
 }
@@ -315,12 +318,12 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	var batch []*landed
 	for _, name := range []string{"bad", "deep/er/bad", "good"} {
-		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 0}}}
-		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(work))
+		o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: name, Bytes: 0}}}
+		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(diskio.Work))
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, err := l.finish(frame{}, record{opening: o})
+		done, err := l.finish(wire.Frame{}, record{Opening: o})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +332,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
 	write(t, filepath.Join(n.dir, "cache/deep"), []byte("a file where a directory should be"))
 	var held []Held
-	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(work))
+	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
 	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[2].fault != nil || batch[0].fault == nil || batch[1].fault == nil {
 		t.Errorf("got %v, faults %v, %v, %v", held, batch[0].fault, batch[1].fault, batch[2].fault)
 	}
@@ -361,13 +364,13 @@ func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 // What a growing segment has reserved of its disk it has no longer when nobody appends to it, nor after a crash.
 func TestSegmentGivesBackWhatItReserved(t *testing.T) {
 	n := newNode(t, "b")
-	const size = reserveBytes + 2*ChunkBytes
+	const size = reserveBytes + 2*wire.ChunkBytes
 	s, err := n.vault.acquire(n.vault.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s.end < size {
-		if err := s.append(make([]byte, ChunkBytes)); err != nil {
+		if err := s.append(make([]byte, wire.ChunkBytes)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -410,12 +413,12 @@ func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	}
 	defer r.Close()
 	s.f = w
-	if err := n.vault.sync(s, newWellDisks(nil)); err == nil {
+	if err := n.vault.sync(s, diskio.NewWell(nil)); err == nil {
 		t.Fatal("synced a pipe")
 	}
 	w.Close()
 	s.f = f // the disk is well again, and what it lost is lost
-	if err := n.vault.sync(s, newWellDisks(nil)); err == nil {
+	if err := n.vault.sync(s, diskio.NewWell(nil)); err == nil {
 		t.Error("a second sync makes good what the first one could not")
 	}
 	n.vault.release(s, false)
@@ -457,7 +460,7 @@ func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 
 func TestLeftoverStagingIsSweptAtStart(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "c0", "c1"))
-	left := filepath.Join(n.dir, "c1", stagingDir, "half")
+	left := filepath.Join(n.dir, "c1", inventory.StagingDir, "half")
 	write(t, left, []byte("half a block"))
 	n.receive(t)
 	if _, err := os.Stat(left); err == nil {
@@ -468,7 +471,7 @@ func TestLeftoverStagingIsSweptAtStart(t *testing.T) {
 // A name in the staging directory would be swept away at the next start.
 func TestNothingLandsInTheStagingDirectory(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
-	id := "cache/-/" + stagingDir + "/x"
+	id := "cache/-/" + inventory.StagingDir + "/x"
 	wantDurable(t, landAll(t, n, blockFrames(1, id, contentOf("x", 100))))
 	n.receive(t)
 	if got := n.content(t, id); !bytes.Equal(got, contentOf("x", 100)) {
@@ -503,7 +506,7 @@ func TestPlacedFileThatItsEngineReplaced(t *testing.T) {
 // What an engine removed long ago is no reason to refuse another node's block of that name.
 func TestRemovedBlockStandsAgainstNothing(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
-	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Origin: "elsewhere", Members: []memberSize{{"x", 100}}}
+	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "elsewhere", Members: []wire.MemberSize{{Name: "x", Bytes: 100}}}
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf("first", 100))))
 	if err := os.Remove(filepath.Join(n.dir, "cache/x")); err != nil {
 		t.Fatal(err)
@@ -516,13 +519,13 @@ func TestRemovedBlockStandsAgainstNothing(t *testing.T) {
 
 func TestSyncPassesByWhatIsGone(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
-	if err := n.stores[0].syncAll([]place{{0, "an/application/that/ended"}, {0, "."}}, new(work), func(int, time.Duration, error) {}); err != nil {
+	if err := syncAll(n.stores[0], []place{{0, "an/application/that/ended"}, {0, "."}}, new(diskio.Work), func(int, time.Duration, error) {}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestDiskFullOnTheReceiver(t *testing.T) {
-	for _, land := range []StoreConfig{filesStore, placeStore} {
+	for _, land := range []inventory.StoreConfig{filesStore, placeStore} {
 		t.Run(land.Land, func(t *testing.T) {
 			small := t.TempDir()
 			if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4m"); err != nil {
@@ -538,9 +541,9 @@ func TestDiskFullOnTheReceiver(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				b := &node{name: "b", dir: small, room: plenty, id: a.id, plain: true} // it believes that it has room
-				if land.Land == LandPlace {
+				if land.Land == inventory.LandPlace {
 					c := with(land, filepath.Join(small, "cache"))
-					s, err := OpenStore(c)
+					s, err := inventory.OpenStore(c)
 					if err != nil {
 						t.Fatal(err)
 					}

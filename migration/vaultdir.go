@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // vaultDir is one of a vault's directories.
@@ -52,7 +54,7 @@ func (v *Vault) revive(ctx context.Context) (back []string) {
 	v.mu.Lock()
 	var ask []*vaultDir
 	for _, d := range v.dirs {
-		if d.away != nil && !d.looking && v.readable(d.path) == nil {
+		if d.away != nil && !d.looking && v.Readable(d.path) == nil {
 			d.looking = true
 			ask = append(ask, d)
 		}
@@ -104,12 +106,6 @@ func (v *Vault) placeOf(dir string) *vaultDir {
 	return nil
 }
 
-// awayError says that the directory of a segment, or of a store, is not used now.
-type awayError struct{ err error }
-
-func (e *awayError) Error() string { return e.err.Error() }
-func (e *awayError) Unwrap() error { return e.err }
-
 // home returns the directory of a segment, and why it cannot be used if it cannot.
 func (v *Vault) home(no uint32) (dir string, err error) {
 	v.mu.Lock()
@@ -121,9 +117,9 @@ func (v *Vault) home(no uint32) (dir string, err error) {
 	v.mu.Unlock()
 	switch {
 	case d == nil:
-		err = &awayError{fmt.Errorf("segment %d lies in %s, which is none of the vault's directories now", no, dir)}
-	case err != nil && !silent(err):
-		err = &awayError{fmt.Errorf("%s cannot be used: %v", dir, err)} // that it is not there does not say so of a block
+		err = diskio.Away(fmt.Errorf("segment %d lies in %s, which is none of the vault's directories now", no, dir))
+	case err != nil && !diskio.IsSilent(err):
+		err = diskio.Away(fmt.Errorf("%s cannot be used: %v", dir, err)) // that it is not there does not say so of a block
 	}
 	return dir, err
 }
@@ -251,7 +247,7 @@ func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]segm
 	}
 	for no, end := range ends {
 		if at, _ := v.home(no); laden[no] && at == dir && end.dir == dir {
-			return &awayError{fmt.Errorf("%s has none of the segments that blocks lie in, as if its disk were not mounted; if they are gone for good: touch %s", dir, segmentFile(dir, no))}
+			return diskio.Away(fmt.Errorf("%s has none of the segments that blocks lie in, as if its disk were not mounted; if they are gone for good: touch %s", dir, segmentFile(dir, no)))
 		}
 	}
 	return nil
@@ -265,13 +261,13 @@ func (v *Vault) lacks(no uint32, dir string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("segment %d is gone: %w", no, errCorrupt)
+	return fmt.Errorf("segment %d is gone: %w", no, wire.ErrCorrupt)
 }
 
 // removeStray removes a segment's file that is of no use in a directory, unless it is the very file that is of use in another.
 func (v *Vault) removeStray(no uint32, dir string) error {
 	if at, err := v.home(no); at != dir {
-		if err = cmp.Or(err, v.readable(at)); err != nil {
+		if err = cmp.Or(err, v.Readable(at)); err != nil {
 			return nil // it cannot be told now
 		}
 		stray, err := os.Stat(segmentFile(dir, no))

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // Where a disk of the vault should be mounted there may be an empty directory of segments, as a start before the disk's first mount
@@ -34,7 +36,7 @@ func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(n.receiver.check(r, &work{}), n.vault.reclaim(t.Context())); err != nil {
+			if err := errors.Join(n.receiver.check(r, &diskio.Work{}), n.vault.reclaim(t.Context())); err != nil {
 				t.Error(err)
 			}
 			if err := errors.Join(os.RemoveAll(n.more[1]), os.Rename(aside, n.more[1])); err != nil {
@@ -70,7 +72,7 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.receiver.check(r, &work{}); !rotten(err) {
+	if err := n.receiver.check(r, &diskio.Work{}); !rotten(err) {
 		t.Errorf("a block whose segment is empty: %v", err)
 	}
 }

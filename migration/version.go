@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"hash/maphash"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // share one would make the second look moved, so chance must not matter.
 type version [16]byte
 
-func (b Block) version() version {
+func blockVersion(b inventory.Block) version {
 	said := append(make([]byte, 0, 512), b.ID...) // that much needs no allocation
 	for _, m := range b.Members {
 		said = appendContent(said, m.Bytes, m.ModTime.UnixNano())
@@ -43,19 +44,21 @@ func newLatest() latest { return latest{maphash.MakeSeed(), map[uint64]uint64{}}
 // half is enough of a version to compare one block's by.
 func (v version) half() uint64 { return binary.BigEndian.Uint64(v[:]) }
 
-func (l latest) has(id BlockID) bool {
+func (l latest) has(id inventory.BlockID) bool {
 	_, has := l.of[maphash.String(l.seed, string(id))]
 	return has
 }
 
-func (l latest) is(id BlockID, v version) bool {
+func (l latest) is(id inventory.BlockID, v version) bool {
 	return l.of[maphash.String(l.seed, string(id))] == v.half()
 }
 
-func (l latest) set(id BlockID, v version) { l.of[maphash.String(l.seed, string(id))] = v.half() }
+func (l latest) set(id inventory.BlockID, v version) {
+	l.of[maphash.String(l.seed, string(id))] = v.half()
+}
 
 // drop forgets a version if it is the newest.
-func (l latest) drop(id BlockID, v version) {
+func (l latest) drop(id inventory.BlockID, v version) {
 	if l.is(id, v) {
 		delete(l.of, maphash.String(l.seed, string(id)))
 	}
@@ -67,12 +70,12 @@ const modifiedAt = "@"
 
 // appendVersion writes an Entry's Version. The id and the size of a block of one file stand in the line: with the time when
 // the file was modified, that is all that its hash is made of, and next to nobody asks for that.
-func (b Block) appendVersion(line []byte) []byte {
+func appendVersion(b inventory.Block, line []byte) []byte {
 	if len(b.Members) == 1 {
 		return strconv.AppendInt(append(line, modifiedAt...), b.Members[0].ModTime.UnixNano(), 10)
 	}
-	v := b.version()
-	return strconv.AppendInt(append(hex.AppendEncode(line, v[:]), modifiedAt...), b.modified().UnixNano(), 10)
+	v := blockVersion(b)
+	return strconv.AppendInt(append(hex.AppendEncode(line, v[:]), modifiedAt...), b.Modified().UnixNano(), 10)
 }
 
 // version is what the line says was moved; false if it does not say that.
@@ -99,8 +102,8 @@ func (e Entry) tag() string {
 	return ownTag(e.Bytes, modified) + `"`
 }
 
-// tag is what record.tag is where the block landed.
-func (b Block) tag() string { return ownTag(b.Bytes(), b.modified().UnixNano()) + `"` }
+// blockTag is what record.tag is where the block landed.
+func blockTag(b inventory.Block) string { return ownTag(b.Bytes(), b.Modified().UnixNano()) + `"` }
 
 // tag is what its own ETag at its source began with, if that was one file: of several, their size and the newest one's time.
-func (r *record) tag() string { return ownTag(r.bytes(), r.ModTime) + `"` }
+func (r *record) tag() string { return ownTag(r.Bytes(), r.ModTime) + `"` }

@@ -6,20 +6,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What the account says was moved is known again, whatever the block is made of and whichever lifeboat wrote it.
 func TestMovedLineTellsTheVersion(t *testing.T) {
 	modified := time.Unix(1_700_000_000, 123_456_789)
-	one := Block{ID: "cache/-/x <é>", Members: []Member{{Name: "x <é>", Bytes: 4096, ModTime: modified}}}
-	two := Block{ID: "spark/app-1-1/shuffle_0_0_0", Members: []Member{{Bytes: 7, ModTime: modified}, {Bytes: 8, ModTime: modified}}}
-	before := Block{ID: "cache/-/y", Members: []Member{{Bytes: 1, ModTime: time.Unix(-1, 0)}}}
+	one := inventory.Block{ID: "cache/-/x <é>", Members: []inventory.Member{{Name: "x <é>", Bytes: 4096, ModTime: modified}}}
+	two := inventory.Block{ID: "spark/app-1-1/shuffle_0_0_0", Members: []inventory.Member{{Bytes: 7, ModTime: modified}, {Bytes: 8, ModTime: modified}}}
+	before := inventory.Block{ID: "cache/-/y", Members: []inventory.Member{{Bytes: 1, ModTime: time.Unix(-1, 0)}}}
 	l, err := openLedger(t.TempDir(), false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := []entry{{Block: one}, {Block: two}, {Block: before}}
-	if got, want := l.moved("b", blocks), (Count{3, 4096 + 15 + 1}); got != want {
+	if got, want := l.moved("b", blocks), (inventory.Count{Blocks: 3, Bytes: 4096 + 15 + 1}); got != want {
 		t.Errorf("moved %+v, want %+v", got, want)
 	}
 	if _, err := l.close(); err != nil {
@@ -31,8 +33,8 @@ func TestMovedLineTellsTheVersion(t *testing.T) {
 	i := 0
 	for e, err := range Entries(l.dir) {
 		b := blocks[i].Block
-		if v, ok := e.version(); err != nil || !ok || v != b.version() {
-			t.Errorf("%s: got %x, %v, %v, want %x", b.ID, v, ok, err, b.version())
+		if v, ok := e.version(); err != nil || !ok || v != blockVersion(b) {
+			t.Errorf("%s: got %x, %v, %v, want %x", b.ID, v, ok, err, blockVersion(b))
 		}
 		want := Entry{string(b.ID), b.Bytes(), Moved, "b", "", e.Version}
 		marshalled, err := json.Marshal(want)
@@ -40,8 +42,8 @@ func TestMovedLineTellsTheVersion(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", b.ID, e, want)
 		}
 		if touched := b; touched.ID == one.ID {
-			touched.Members = []Member{{Name: "x", Bytes: 4096, ModTime: modified.Add(1)}}
-			if v, _ := e.version(); v == touched.version() {
+			touched.Members = []inventory.Member{{Name: "x", Bytes: 4096, ModTime: modified.Add(1)}}
+			if v, _ := e.version(); v == blockVersion(touched) {
 				t.Errorf("%s: what was written since is taken for what was moved", b.ID)
 			}
 		}
@@ -50,7 +52,7 @@ func TestMovedLineTellsTheVersion(t *testing.T) {
 	if i != len(blocks) {
 		t.Errorf("%d lines, want %d", i, len(blocks))
 	}
-	v := one.version()
+	v := blockVersion(one)
 	hashed := Entry{ID: string(one.ID), Bytes: 4096, Version: fmt.Sprintf("%x", v)} // as lines of one file were before
 	if got, ok := hashed.version(); !ok || got != v {
 		t.Errorf("%s: got %x, %v, want %x", hashed.Version, got, ok, v)

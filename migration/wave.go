@@ -1,6 +1,9 @@
 package migration
 
-import "time"
+import (
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"time"
+)
 
 const (
 	// oneWave is how long after the first machine others are still taken away for the same reason: the longest notice that
@@ -19,11 +22,11 @@ const (
 // inTurn is what a block counts for when it is put in the order of leaving: what it is worth, and a part of that if it has
 // landed here from others in the wave that now takes this node too, or is a spare. What is worth much leaves again all the same; what is
 // worth little lets blocks go first that nobody has carried yet.
-func inTurn(b Block, worth time.Duration) time.Duration {
-	if b.spare {
+func inTurn(b inventory.Block, worth time.Duration) time.Duration {
+	if b.Spare {
 		return max(worth/spareShare, 1)
 	}
-	if m := b.Members[0]; m.root == inVault && time.Since(time.Unix(0, m.ctim)) < oneWave {
+	if m := b.Members[0]; m.Root == inventory.InVault && time.Since(time.Unix(0, m.ChangeTime)) < oneWave {
 		return max(worth/againShare, 1)
 	}
 	return worth

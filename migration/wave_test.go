@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What was carried here a moment ago lets blocks of this node go first that are worth no less than a part of it. What has
@@ -12,11 +14,11 @@ func TestWhatJustLandedLeavesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlan(t.TempDir())
 		add := func(name string, value time.Duration, landed time.Time) {
-			m := Member{Name: name, Bytes: 1 << 20}
+			m := inventory.Member{Name: name, Bytes: 1 << 20}
 			if !landed.IsZero() {
-				m.root, m.ctim = inVault, landed.UnixNano()
+				m.Root, m.ChangeTime = inventory.InVault, landed.UnixNano()
 			}
-			if err := p.add(t.Context(), Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{m}, value: value}); err != nil {
+			if err := p.add(t.Context(), inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{m}, Value: value}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -33,8 +35,8 @@ func TestWhatJustLandedLeavesLater(t *testing.T) {
 			if err != nil || e.ID.Name() != want {
 				t.Fatalf("next is %s, %v, want %s", e.ID, err, want)
 			}
-			if want == "landed-now" && e.value != time.Minute {
-				t.Errorf("it would be handed on as worth %v, want %v", e.value, time.Minute)
+			if want == "landed-now" && e.Value != time.Minute {
+				t.Errorf("it would be handed on as worth %v, want %v", e.Value, time.Minute)
 			}
 			p.settle(1)
 		}

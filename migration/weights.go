@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 )
 
@@ -22,11 +23,11 @@ var (
 )
 
 // weights are how many blocks and bytes a commit adds to each segment.
-type weights map[uint32]Count
+type weights map[uint32]inventory.Count
 
 // update changes records and what they weigh.
 func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
-	var all Count
+	var all inventory.Count
 	err := c.write(func(tx *bbolt.Tx) error {
 		w := weights{}
 		err := change(tx, w)
@@ -35,26 +36,24 @@ func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
 		}
 		return err
 	})
-	if err == nil && all != (Count{}) {
+	if err == nil && all != (inventory.Count{}) {
 		c.counts(all)
 	}
 	return err
 }
 
 // counts takes in what a transaction changed. Others may be at it: not all of them hold writing.
-func (c *catalog) counts(change Count) {
+func (c *catalog) counts(change inventory.Count) {
 	for {
 		was := c.rests.Load()
-		if now := was.plus(change); c.rests.CompareAndSwap(was, &now) {
+		if now := was.Plus(change); c.rests.CompareAndSwap(was, &now) {
 			return
 		}
 	}
 }
 
 // count is what rests here in all.
-func (c *catalog) count() Count { return *c.rests.Load() }
-
-func (c Count) plus(other Count) Count { return Count{c.Blocks + other.Blocks, c.Bytes + other.Bytes} }
+func (c *catalog) count() inventory.Count { return *c.rests.Load() }
 
 func segmentKey(no uint32) []byte { return binary.BigEndian.AppendUint64(nil, uint64(no)) }
 
@@ -75,7 +74,9 @@ func (w weights) put(tx *bbolt.Tx, r record) error {
 }
 
 // add puts the weight of a record on where its block lies.
-func (w weights) add(r record) { w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()}) }
+func (w weights) add(r record) {
+	w[r.Segment] = w[r.Segment].Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
+}
 
 // drop removes a record.
 func (w weights) drop(tx *bbolt.Tx, id []byte) error {
@@ -95,7 +96,7 @@ func (w weights) lift(tx *bbolt.Tx, id []byte, by record) error {
 	if err != nil {
 		return tx.Bucket(bucketWeights).Delete(keyWeighed)
 	}
-	w[old.Segment] = w[old.Segment].plus(Count{-1, -old.bytes()})
+	w[old.Segment] = w[old.Segment].Plus(inventory.Count{Blocks: -1, Bytes: -old.Bytes()})
 	if old.Segment == 0 || old.Segment == by.Segment && old.Offset == by.Offset {
 		return nil
 	}
@@ -103,32 +104,32 @@ func (w weights) lift(tx *bbolt.Tx, id []byte, by record) error {
 }
 
 // settle writes the changes, and returns their sum.
-func (w weights) settle(tx *bbolt.Tx) (all Count, err error) {
+func (w weights) settle(tx *bbolt.Tx) (all inventory.Count, err error) {
 	b := tx.Bucket(bucketWeights)
 	for no, change := range w {
-		all = all.plus(change)
-		if err := b.Put(segmentKey(no), appendCount(parseCount(b.Get(segmentKey(no))).plus(change))); err != nil {
+		all = all.Plus(change)
+		if err := b.Put(segmentKey(no), appendCount(parseCount(b.Get(segmentKey(no))).Plus(change))); err != nil {
 			return all, err
 		}
 	}
 	return all, nil
 }
 
-func appendCount(c Count) []byte {
+func appendCount(c inventory.Count) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(c.Blocks)), uint64(c.Bytes))
 }
 
-func parseCount(v []byte) Count {
+func parseCount(v []byte) inventory.Count {
 	if len(v) != 16 {
-		return Count{}
+		return inventory.Count{}
 	}
-	return Count{int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))}
+	return inventory.Count{Blocks: int64(binary.BigEndian.Uint64(v)), Bytes: int64(binary.BigEndian.Uint64(v[8:]))}
 }
 
 // weigh makes sure that the weights are right, and sums them up. Only a catalog that is new to this, or that had a record
 // that could not be read, is read through.
 func (c *catalog) weigh() error {
-	var all Count
+	var all inventory.Count
 	err := c.write(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketWeights, bucketFree, bucketHoles} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -136,7 +137,7 @@ func (c *catalog) weigh() error {
 			}
 		}
 		if b := tx.Bucket(bucketWeights); b.Get(keyWeighed) != nil {
-			return b.ForEach(func(_, v []byte) error { all = all.plus(parseCount(v)); return nil })
+			return b.ForEach(func(_, v []byte) error { all = all.Plus(parseCount(v)); return nil })
 		}
 		if err := tx.DeleteBucket(bucketWeights); err != nil {
 			return err

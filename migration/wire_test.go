@@ -18,6 +18,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // hooked is a connection that tells of what passes, and may be made to misbehave.
@@ -54,11 +57,11 @@ func (h *hooked) Write(p []byte) (int, error) {
 func TestFlippedBitOnTheWireIsNoticedAndSentAgain(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
-			a, want := cached(t, 20, ChunkBytes/2)
+			a, want := cached(t, 20, wire.ChunkBytes/2)
 			b := newNode(t, "b")
 			b.plain = true
 			rng := rand.New(rand.NewPCG(seed, 1))
-			at := 2000 + rng.Int64N(15*ChunkBytes/2)
+			at := 2000 + rng.Int64N(15*wire.ChunkBytes/2)
 			var flipped atomic.Bool
 			b.mangle = func(conn net.Conn) net.Conn {
 				h := &hooked{Conn: conn}
@@ -84,7 +87,7 @@ func TestConnectionsCutAtRandomPointsLoseNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
 			a, want := cached(t, 60, 40_000)
-			big := contentOf("big", 3*ChunkBytes+5)
+			big := contentOf("big", 3*wire.ChunkBytes+5)
 			write(t, filepath.Join(a.dir, "cache", "big"), big)
 			want["cache/-/big"] = big
 			b := newNode(t, "b")
@@ -219,7 +222,7 @@ func TestSilentReceiverDoesNotHoldItsBlocks(t *testing.T) {
 		silent := func(conn net.Conn) {
 			fr := granted(conn)
 			for {
-				if _, err := fr.next(); err != nil {
+				if _, err := fr.Next(); err != nil {
 					return
 				}
 			}
@@ -264,10 +267,10 @@ func TestPeerThatHangsUpDoesNotEndTheDrain(t *testing.T) {
 }
 
 // granted lets a sender begin as a peer with room does, and returns what it sends from then on.
-func granted(conn net.Conn) *frameReader {
-	fr := newFrameReader(conn, ChunkBytes)
-	fr.next()
-	conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+func granted(conn net.Conn) *wire.Reader {
+	fr := wire.NewReader(conn, wire.ChunkBytes)
+	fr.Next()
+	conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40}.Append(nil)))
 	return fr
 }
 
@@ -280,17 +283,17 @@ func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 			defer conn.Close()
 			fr := granted(conn)
 			for {
-				f, err := fr.next()
+				f, err := fr.Next()
 				if err != nil {
 					return
 				}
-				switch f.typ {
-				case frameOpen:
-					if bytes.Contains(f.payload, []byte("f-0000")) {
+				switch f.Type {
+				case wire.FrameOpen:
+					if bytes.Contains(f.Payload, []byte("f-0000")) {
 						return
 					}
-				case frameClose:
-					conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, []verdict{{Transfer: f.transfer}})))
+				case wire.FrameClose:
+					conn.Write(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, []wire.Verdict{{Transfer: f.Transfer}})))
 				}
 			}
 		}
@@ -305,7 +308,7 @@ func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 // The peer makes a large block durable only when the next one is on its way, as one does whose disk takes its time.
 func TestLinkDoesNotRestBetweenLargeBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newNode(t, "a", StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandVault, Paths: []string{"disk"}})
+		a := newNode(t, "a", inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{"disk"}})
 		for i := range 3 {
 			f := filepath.Join(a.stores[0].Paths[0], fmt.Sprintf("large-%d", i))
 			if err := cmp.Or(os.WriteFile(f, nil, 0o600), os.Truncate(f, maxInflightBytes+1)); err != nil {
@@ -315,21 +318,21 @@ func TestLinkDoesNotRestBetweenLargeBlocks(t *testing.T) {
 		last := func(conn net.Conn) {
 			defer conn.Close()
 			fr := granted(conn)
-			var owed []verdict
+			var owed []wire.Verdict
 			for {
-				f, err := fr.next()
+				f, err := fr.Next()
 				if err != nil {
 					break
 				}
-				switch f.typ {
-				case frameOpen:
+				switch f.Type {
+				case wire.FrameOpen:
 					if len(owed) > 0 {
-						conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, owed)))
+						conn.Write(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, owed)))
 					}
 					owed = nil
-				case frameClose:
-					if owed = append(owed, verdict{Transfer: f.transfer}); f.transfer == 3 {
-						conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, owed)))
+				case wire.FrameClose:
+					if owed = append(owed, wire.Verdict{Transfer: f.Transfer}); f.Transfer == 3 {
+						conn.Write(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, owed)))
 					}
 				}
 			}
@@ -386,10 +389,10 @@ func TestReceiverForgetsASenderThatFallsSilentInABlock(t *testing.T) {
 		began := time.Now()
 		ended := make(chan error, 1)
 		go func() { ended <- b.receiver.Serve(ctx, theirs, "a") }()
-		ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
-		newFrameReader(ours, maxPayload[frameGrant]).next()
-		o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 1 << 30}}}
-		ours.Write(appendFrame(nil, frameOpen, 1, o.append(nil)))
+		ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
+		wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
+		o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 1 << 30}}}
+		ours.Write(wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil)))
 		err := <-ended
 		if took := time.Since(began); err == nil || took > senderTimeout*3/2 {
 			t.Errorf("ended with %v after %v, want a fault after %v", err, took, senderTimeout)
@@ -430,12 +433,12 @@ func TestReceiverRefusesStreams(t *testing.T) {
 			c.set(b)
 			ours, theirs := net.Pipe()
 			go b.receiver.Serve(t.Context(), theirs, "a")
-			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: c.says}.append(nil)))
-			f, err := newFrameReader(ours, maxPayload[frameRefuse]).next()
-			if err != nil || f.typ != frameRefuse {
-				t.Fatalf("got frame %d, %v, want a refusal", f.typ, err)
+			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: c.says}.Append(nil)))
+			f, err := wire.NewReader(ours, wire.MaxPayload[wire.FrameRefuse]).Next()
+			if err != nil || f.Type != wire.FrameRefuse {
+				t.Fatalf("got frame %d, %v, want a refusal", f.Type, err)
 			}
-			if r, err := parseRefuse(f.payload); err != nil || !strings.Contains(r.Reason, c.want) {
+			if r, err := wire.ParseRefuse(f.Payload); err != nil || !strings.Contains(r.Reason, c.want) {
 				t.Errorf("got %+v, %v, want %q", r, err, c.want)
 			}
 			ours.Close()
@@ -456,12 +459,12 @@ func TestReceiverSaysThatItServesOthers(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer ours.Close()
 		serving.Go(func() { b.receiver.Serve(t.Context(), theirs, c.node) })
-		ours.Write(appendFrame(nil, frameHello, 0, hello{Node: c.node}.append(nil)))
-		f, err := newFrameReader(ours, maxPayload[frameGrant]).next()
-		if err != nil || f.typ != frameGrant {
-			t.Fatalf("got frame %d, %v, want a grant", f.typ, err)
+		ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: c.node}.Append(nil)))
+		f, err := wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
+		if err != nil || f.Type != wire.FrameGrant {
+			t.Fatalf("got frame %d, %v, want a grant", f.Type, err)
 		}
-		if g, err := parseGrant(f.payload); err != nil || g.Shared != c.shared {
+		if g, err := wire.ParseGrant(f.Payload); err != nil || g.Shared != c.shared {
 			t.Errorf("%s: got %+v, %v, want shared %t", c.node, g, err, c.shared)
 		}
 	}
@@ -474,10 +477,10 @@ func TestDrainHearsWhoServesOthers(t *testing.T) {
 		ours, theirs := net.Pipe()
 		l := &lane{d: &Drain{cfg: DrainConfig{Node: "a"}}, peer: p, conn: ours}
 		go func() {
-			newFrameReader(theirs, maxPayload[frameHello]).next()
-			theirs.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1, Shared: shared}.append(nil)))
+			wire.NewReader(theirs, wire.MaxPayload[wire.FrameHello]).Next()
+			theirs.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1, Shared: shared}.Append(nil)))
 		}()
-		if err := l.handshake(newFrameReader(ours, maxPayload[frameReceipts])); err != nil || p.shared != shared || l.room.most != 1 {
+		if err := l.handshake(wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])); err != nil || p.shared != shared || l.room.most != 1 {
 			t.Errorf("got shared %t, room for %d, %v, want shared %t", p.shared, l.room.most, err, shared)
 		}
 		ours.Close()
@@ -494,16 +497,16 @@ func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
 		running.Go(func() { b.receiver.Run(ctx) })
 		ours, theirs := net.Pipe()
 		running.Go(func() { b.receiver.Serve(ctx, theirs, "a") })
-		ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
-		replies := newFrameReader(ours, maxPayload[frameReceipts])
-		replies.next()
+		ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
+		replies := wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])
+		replies.Next()
 		ours.Write(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
 		cancel()
-		f, err := replies.next()
+		f, err := replies.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if vs, err := parseVerdicts(f.payload); err != nil || len(vs) != 1 || vs[0].Code != verdictDurable {
+		if vs, err := wire.ParseVerdicts(f.Payload); err != nil || len(vs) != 1 || vs[0].Code != wire.VerdictDurable {
 			t.Errorf("got %v, %v, want one receipt", vs, err)
 		}
 		ours.Close()
@@ -516,37 +519,37 @@ func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
 
 // blockFrames is a block of one member of at most a chunk, as a sender would send it.
 func blockFrames(transfer uint32, id string, content []byte) []byte {
-	return openingFrames(transfer, opening{ID: id, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{BlockID(id).Name(), int64(len(content))}}}, content)
+	return openingFrames(transfer, wire.Opening{ID: id, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(len(content))}}}, content)
 }
 
-func openingFrames(transfer uint32, o opening, content []byte) []byte {
-	b := appendFrame(nil, frameOpen, transfer, o.append(nil))
-	s := newSummer()
-	s.member(int64(len(content)))
-	for c := range slices.Chunk(content, ChunkBytes) {
-		b = appendFrame(b, frameData, transfer, c)
-		s.chunk(crc32.Checksum(c, castagnoli))
+func openingFrames(transfer uint32, o wire.Opening, content []byte) []byte {
+	b := wire.AppendFrame(nil, wire.FrameOpen, transfer, o.Append(nil))
+	s := wire.NewSummer()
+	s.Member(int64(len(content)))
+	for c := range slices.Chunk(content, wire.ChunkBytes) {
+		b = wire.AppendFrame(b, wire.FrameData, transfer, c)
+		s.Chunk(crc32.Checksum(c, wire.Castagnoli))
 	}
-	sum := s.sum()
-	return appendFrame(b, frameClose, transfer, sum[:])
+	sum := s.Total()
+	return wire.AppendFrame(b, wire.FrameClose, transfer, sum[:])
 }
 
 // What a sender may not say ends its stream, and nothing of it stays.
 func TestReceiverRefusesWrongSequences(t *testing.T) {
 	x := contentOf("x", 100)
-	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 100}}}
-	open := appendFrame(nil, frameOpen, 1, o.append(nil))
-	data := appendFrame(nil, frameData, 1, x)
+	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 100}}}
+	open := wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil))
+	data := wire.AppendFrame(nil, wire.FrameData, 1, x)
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	for name, sent := range map[string][]byte{
 		"data without open":     data,
 		"open inside open":      join(open, open),
-		"data of another":       join(open, appendFrame(nil, frameData, 2, x)),
+		"data of another":       join(open, wire.AppendFrame(nil, wire.FrameData, 2, x)),
 		"too much data":         join(open, data, data),
-		"short chunk":           join(open, appendFrame(nil, frameData, 1, x[:99])),
-		"close too early":       join(open, appendFrame(nil, frameClose, 1, make([]byte, 16))),
-		"close with wrong sum":  join(open, data, appendFrame(nil, frameClose, 1, make([]byte, 16))),
-		"a receipt from sender": appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, nil)),
+		"short chunk":           join(open, wire.AppendFrame(nil, wire.FrameData, 1, x[:99])),
+		"close too early":       join(open, wire.AppendFrame(nil, wire.FrameClose, 1, make([]byte, 16))),
+		"close with wrong sum":  join(open, data, wire.AppendFrame(nil, wire.FrameClose, 1, make([]byte, 16))),
+		"a receipt from sender": wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, nil)),
 		"cut inside a block":    join(open, data),
 		"garbage":               []byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)),
 	} {
@@ -556,8 +559,8 @@ func TestReceiverRefusesWrongSequences(t *testing.T) {
 			ours, theirs := net.Pipe()
 			ended := make(chan error, 1)
 			go func() { ended <- b.receiver.Serve(t.Context(), theirs, "a") }()
-			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
-			newFrameReader(ours, maxPayload[frameGrant]).next()
+			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
+			wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
 			ours.Write(sent)
 			ours.Close()
 			if err := <-ended; err == nil {

@@ -1,26 +1,12 @@
 package migration
 
 import (
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"math"
 	"path"
 	"strings"
 	"time"
 )
-
-// Hint says what blocks whose names match are worth: how long it takes to compute one again.
-type Hint struct {
-	Match string // a pattern of path.Match; one without a slash is compared with the last part of a name
-	Value time.Duration
-}
-
-// matches reports whether the hint is about a block of that name.
-func (h Hint) matches(name string) bool {
-	if !strings.Contains(h.Match, "/") {
-		name = path.Base(name)
-	}
-	ok, err := path.Match(h.Match, name)
-	return ok && err == nil
-}
 
 // What a block is worth of which nothing is known: about a task, whatever its size. The loss of a shuffle's output fails
 // whole stages where that of a cached block only slows them: four times the weight. Of an application's shuffles the
@@ -39,8 +25,6 @@ const (
 	ranks = 192
 	// firstRank is that of a byte that saves a second.
 	firstRank = 48
-	// MostValue is a month, longer than anything computed runs.
-	MostValue = 30 * 24 * time.Hour
 )
 
 // rank orders blocks by value per byte: a lower one leaves first.
@@ -52,16 +36,16 @@ func rank(bytes int64, value time.Duration) int {
 // worths says what blocks are worth. It learns from those that it is asked about which shuffle of an application is the
 // newest: maps are written in no order that a scan would meet them in.
 type worths struct {
-	told   *Appraisals            // nil: no program was asked
-	hints  map[string]StoreConfig // by name of the store
-	newest map[string]int         // shuffle, by store and scope
+	told   *Appraisals                      // nil: no program was asked
+	hints  map[string]inventory.StoreConfig // by name of the store
+	newest map[string]int                   // shuffle, by store and scope
 }
 
 // maxScopes bounds what is remembered of applications: a node runs a few at a time.
 const maxScopes = 4096
 
-func newWorths(stores []*Store) *worths {
-	w := &worths{hints: map[string]StoreConfig{}, newest: map[string]int{}}
+func newWorths(stores []*inventory.Store) *worths {
+	w := &worths{hints: map[string]inventory.StoreConfig{}, newest: map[string]int{}}
 	for _, s := range stores {
 		w.hints[s.Name] = s.StoreConfig
 	}
@@ -70,16 +54,16 @@ func newWorths(stores []*Store) *worths {
 
 // said is what a program said of a block on the socket, else what its engine or the node that it came from did, else the
 // first hint of its store that matches, else what the store's blocks are worth; 0: nobody said anything.
-func (w *worths) said(b Block) time.Duration {
+func (w *worths) said(b inventory.Block) time.Duration {
 	if value := w.told.of(b.ID); value > 0 {
 		return value
 	}
-	if b.value > 0 {
-		return b.value
+	if b.Value > 0 {
+		return b.Value
 	}
 	cfg := w.hints[b.ID.Store()]
 	for _, h := range cfg.Hints {
-		if h.matches(b.ID.Name()) {
+		if h.Matches(b.ID.Name()) {
 			return h.Value
 		}
 	}
@@ -87,17 +71,17 @@ func (w *worths) said(b Block) time.Duration {
 }
 
 // of is what a block is worth by what was said, else by its kind.
-func (w *worths) of(b Block) time.Duration {
+func (w *worths) of(b inventory.Block) time.Duration {
 	switch {
-	case b.value > 0:
-		return b.value
-	case b.Kind != KindShuffle:
+	case b.Value > 0:
+		return b.Value
+	case b.Kind != inventory.KindShuffle:
 		return worthCached
 	}
 	return w.ofShuffle(b.ID)
 }
 
-func (w *worths) ofShuffle(id BlockID) time.Duration {
+func (w *worths) ofShuffle(id inventory.BlockID) time.Duration {
 	shuffle, ok := shuffleNumber(id.Name())
 	if !ok {
 		return worthShuffle

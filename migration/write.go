@@ -7,6 +7,10 @@ import (
 	"hash/crc32"
 	"io"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // errWithdrawn says that the peer answered for the block before all of it was sent.
@@ -41,17 +45,17 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	local, isLocal := errors.AsType[*localError](err)
 	switch {
 	case isLocal:
-		l.buf = appendFrame(l.buf, frameAbort, l.last, nil) // space for it is always kept
-		l.work.begin(&l.d.where(e.Block)[0])
+		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil) // space for it is always kept
+		l.work.Begin(&l.d.where(e.Block)[0])
 		ruling := l.d.judge(e, local.err)
-		l.work.end()
+		l.work.End()
 		if l.forget(l.last) {
 			l.d.carryOut(ruling)
 		}
 	case errors.Is(err, errWithdrawn):
-		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
 	case errors.Is(err, errNoTime):
-		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
 		if l.forget(l.last) {
 			l.giveRoom(e)
 			l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errNoTime).Error())
@@ -71,21 +75,21 @@ func (l *lane) giveRoom(e entry) {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e entry) error {
-	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.modified().UnixNano(), Value: e.value.Milliseconds(), Members: l.members[:0]}
+	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: l.members[:0]}
 	for _, m := range e.Members {
-		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
+		o.Members = append(o.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	}
-	payload := o.append(l.payload[:0])
+	payload := o.Append(l.payload[:0])
 	l.members, l.payload = o.Members, payload
-	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
+	if err := l.space(ctx, wire.HeaderBytes+len(payload)+wire.HeaderBytes); err != nil {
 		return err
 	}
-	there, typ, before := int64(0), frameOpen, l.part
+	there, typ, before := int64(0), wire.FrameOpen, l.part
 	if l.part = nil; before != nil && bytes.Equal(before.open, payload) && l.asItWas(e) {
-		typ = frameAgain
+		typ = wire.FrameAgain
 	}
-	l.buf, l.held = appendFrame(l.buf, typ, l.last, payload), true
-	if typ == frameAgain {
+	l.buf, l.held = wire.AppendFrame(l.buf, typ, l.last, payload), true
+	if typ == wire.FrameAgain {
 		var err error
 		l.sums = append(l.sums, before.sums...) // should the lane break now
 		if there, err = l.ask(ctx, before); err != nil {
@@ -94,9 +98,9 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 		l.sums = l.sums[:0]
 		l.d.traffic.pledge(l, l.size-there)
 	}
-	l.sum.reset()
+	l.sum.Reset()
 	for i, m := range e.Members {
-		l.sum.member(m.Bytes)
+		l.sum.Member(m.Bytes)
 		skips := min(there, m.Bytes)
 		if skips > 0 {
 			if err := l.skip(before, m, skips); err != nil {
@@ -110,11 +114,11 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 			return err
 		}
 	}
-	l.whole = l.sum.sum()
-	if err := l.space(ctx, headerBytes+len(l.whole)+headerBytes); err != nil {
+	l.whole = l.sum.Total()
+	if err := l.space(ctx, wire.HeaderBytes+len(l.whole)+wire.HeaderBytes); err != nil {
 		return err
 	}
-	l.buf = appendFrame(l.buf, frameClose, l.last, l.whole[:])
+	l.buf = wire.AppendFrame(l.buf, wire.FrameClose, l.last, l.whole[:])
 	return nil
 }
 
@@ -126,8 +130,8 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error 
 		behind += m.Bytes
 	}
 	behind -= at
-	if m.Bytes <= ChunkBytes {
-		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.near) })
+	if m.Bytes <= wire.ChunkBytes {
+		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.near, &l.segments) })
 	}
 	var r io.ReadCloser
 	err := l.onDisk(dir, func() (err error) { r, err = l.d.openMember(e.Block, i); return err })
@@ -141,30 +145,30 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error 
 		}
 	}
 	for left := m.Bytes - at; left > 0; {
-		n := min(left, ChunkBytes)
-		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return l.near.fill(r, p) }); err != nil {
+		n := min(left, wire.ChunkBytes)
+		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return l.near.Fill(r, p) }); err != nil {
 			return err
 		}
 		left, behind = left-n, behind-n
 	}
-	return l.onDisk(dir, func() error { return l.d.same(e.Block, stillSame(r, m)) })
+	return l.onDisk(dir, func() error { return l.d.same(e.Block, inventory.StillSame(r, m)) })
 }
 
 // writeChunk reads n bytes of a block into the buffer. behind is how much of the block is not sent yet, with these.
 func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir *string, read func(p []byte) error) error {
-	if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
+	if err := l.space(ctx, wire.HeaderBytes+n+wire.HeaderBytes); err != nil {
 		return err
 	}
 	at := len(l.buf)
-	l.buf = l.buf[:at+headerBytes+n]
-	payload := l.buf[at+headerBytes:]
+	l.buf = l.buf[:at+wire.HeaderBytes+n]
+	payload := l.buf[at+wire.HeaderBytes:]
 	if err := l.onDisk(dir, func() error { return read(payload) }); err != nil || n == 0 {
 		l.buf = l.buf[:at]
 		return err
 	}
 	l.fetched.bytes += int64(n)
-	sum := crc32.Checksum(payload, castagnoli)
-	putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
+	sum := crc32.Checksum(payload, wire.Castagnoli)
+	wire.PutHeader(l.buf[at:at+wire.HeaderBytes], wire.FrameData, l.last, n, sum)
 	l.note(sum)
 	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
@@ -207,9 +211,9 @@ func (l *lane) onDisk(dir *string, work func() error) error {
 		l.fetched.dir = *dir
 	}
 	began := l.now
-	l.work.beginAt(dir, began)
+	l.work.BeginAt(dir, began)
 	err := work()
-	l.work.end()
+	l.work.End()
 	l.now = time.Now()
 	l.fetched.took += l.now.Sub(began)
 	if err != nil {
@@ -225,7 +229,7 @@ type fetched struct {
 	took  time.Duration
 }
 
-func (f *fetched) tell(disks Disks) {
+func (f *fetched) tell(disks diskio.Disks) {
 	if f.bytes > 0 {
 		disks.Fetched(f.dir, f.bytes, f.took)
 	}
@@ -234,7 +238,7 @@ func (f *fetched) tell(disks Disks) {
 
 // local is trouble with a block's own files; the disk's share in it is told.
 func (d *Drain) local(dir string, err error) error {
-	if diskFault(err) {
+	if diskio.IsFault(err) {
 		d.disks.Fault(dir, err)
 	}
 	return &localError{err}

@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -102,13 +105,13 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 			}
 		}
 	}()
-	said := map[uint32]verdictCode{}
+	said := map[uint32]wire.VerdictCode{}
 	for len(said) < blocks {
-		f, err := s.in.next()
+		f, err := s.in.Next()
 		if err != nil {
 			break
 		}
-		verdicts, err := parseVerdicts(f.payload)
+		verdicts, err := wire.ParseVerdicts(f.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,10 +125,10 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	s.conn.Close()
 	stop()
 	for i := range blocks {
-		if code, ok := said[uint32(i)]; !ok || code != verdictDurable {
+		if code, ok := said[uint32(i)]; !ok || code != wire.VerdictDurable {
 			continue
 		}
-		r, err := n.vault.catalog.get(BlockID(id(i)))
+		r, err := n.vault.catalog.get(inventory.BlockID(id(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,22 +144,22 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 	dir, drained, mended := thinDisk(t)
 	n := newNode(t, "b")
-	s, err := OpenStore(with(placeStore, filepath.Join(dir, "cache")))
+	s, err := inventory.OpenStore(with(placeStore, filepath.Join(dir, "cache")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	var blocks []*landed
 	land := func(id string) {
-		content := contentOf(id, ChunkBytes)
-		l, err := landInPlace(s, opening{ID: id, Members: []memberSize{{BlockID(id).Name(), ChunkBytes}}}, []int{0}, n.vault.catalog, new(work))
+		content := contentOf(id, wire.ChunkBytes)
+		l, err := landInPlace(s, wire.Opening{ID: id, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: wire.ChunkBytes}}}, []int{0}, n.vault.catalog, new(diskio.Work))
 		if err == nil {
-			err = l.data(0, frame{sum: crc32.Checksum(content, castagnoli), payload: content})
+			err = l.data(0, wire.Frame{Sum: crc32.Checksum(content, wire.Castagnoli), Payload: content})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := l.finish(frame{}, record{opening: l.opening})
+		b, err := l.finish(wire.Frame{}, record{Opening: l.opening})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,14 +180,14 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 		t.Skip("the disk refused nothing")
 	}
 	mended()
-	s.publish(blocks, n.vault.catalog, orWell(nil), new(work))
+	publish(s, blocks, n.vault.catalog, diskio.OrWell(nil), new(diskio.Work))
 	for _, b := range blocks {
 		if b.fault != nil {
 			continue
 		}
-		path := filepath.Join(s.Paths[0], BlockID(b.ID).Name())
+		path := filepath.Join(s.Paths[0], inventory.BlockID(b.ID).Name())
 		onlyOnDisk(t, path)
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, contentOf(b.ID, ChunkBytes)) {
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, contentOf(b.ID, wire.ChunkBytes)) {
 			t.Errorf("%s has its name, and the disk does not have it: %v", b.ID, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -298,12 +298,12 @@ func (x *examination) diagnoseRoom(add adder) {
 // here is how much room what is here takes at least: what a Spark store has is not counted before a drain.
 func (x *examination) here() int64 {
 	st := x.agent.GetStatus()
-	return x.filesHere() + migration.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+	return x.filesHere() + inventory.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
 }
 
 func (x *examination) filesHere() int64 {
 	ix := x.agent.GetIndex()
-	return migration.Count{Blocks: ix.GetBlocks(), Bytes: ix.GetBytes()}.Takes()
+	return inventory.Count{Blocks: ix.GetBlocks(), Bytes: ix.GetBytes()}.Takes()
 }
 
 // diagnoseCap says whether the cap on a drain lets what is here through between the cloud's word and its deed.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // together is what a cloud takes away at once: a zone, or a pool of it.
@@ -45,10 +46,10 @@ func roomTogether(nodes []*api.Node) []together {
 			continue
 		}
 		st := n.GetStatus()
-		here := migration.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
-		has := here + migration.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+		here := inventory.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
+		has := here + inventory.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
 		if d := st.GetDrain(); n.GetState() == "DECOMMISSIONING" { // that is in the room of the others already
-			moved := migration.Count{Blocks: d.GetBlocksMoved(), Bytes: d.GetBytesMoved()}.Takes()
+			moved := inventory.Count{Blocks: d.GetBlocksMoved(), Bytes: d.GetBytesMoved()}.Takes()
 			here, has = max(0, here-moved), max(0, has-moved)
 		}
 		for _, key := range in(n) {
@@ -84,7 +85,7 @@ func roomTogether(nodes []*api.Node) []together {
 func peerOf(st *api.Status) migration.Peer {
 	p := migration.Peer{RoomBytes: st.GetRoomBytes(), VaultBytes: st.VaultRoomBytes}
 	for _, s := range st.GetStores() {
-		if s.GetLand() == migration.LandPlace {
+		if s.GetLand() == inventory.LandPlace {
 			p.Places = append(p.Places, s.GetName())
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // roomWords is the room of a node, and what of it is in its vault where that is less, as far as it can be read.
@@ -70,7 +71,7 @@ func (x *examination) plainFiles() []string { return filesStores(x.agent.GetStat
 
 func filesStores(s *api.Status) (stores []string) {
 	for _, st := range s.GetStores() {
-		if st.GetLayout() == migration.LayoutFiles {
+		if st.GetLayout() == inventory.LayoutFiles {
 			stores = append(stores, st.GetName())
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/agent"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // storeLook is what a store of the agent's file looks like from here.
@@ -152,7 +152,7 @@ func (x *examination) indexed() (name string) {
 		return ""
 	}
 	for _, l := range x.stores {
-		if l.Layout == migration.LayoutFiles {
+		if l.Layout == inventory.LayoutFiles {
 			if name != "" {
 				return ""
 			}

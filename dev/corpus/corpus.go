@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Corpus is the account of what was made.
@@ -32,13 +32,13 @@ type File struct {
 }
 
 // ID is what `lifeboat get` calls the file when it lies in a store of that name.
-func (f File) ID(store string) migration.BlockID {
-	return migration.BlockID(store + "/" + f.Scope + "/" + f.Name)
+func (f File) ID(store string) inventory.BlockID {
+	return inventory.BlockID(store + "/" + f.Scope + "/" + f.Name)
 }
 
 // BlockID is the block that the file is carried with.
-func (f File) BlockID(store string) migration.BlockID {
-	return migration.BlockID(store + "/" + f.Scope + "/" + f.Block)
+func (f File) BlockID(store string) inventory.BlockID {
+	return inventory.BlockID(store + "/" + f.Scope + "/" + f.Block)
 }
 
 // spread is the sigma of the sizes' log-normal distribution: with 1, the largest of a thousand blocks is some twenty

@@ -13,21 +13,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const mib = 1 << 20
 
 // scan is what a drain of the directories would carry: each block's size and members. It checks that everything else is
 // left alone, and how much that is.
-func scan(t *testing.T, cfg migration.StoreConfig, left int) map[migration.BlockID]migration.Block {
+func scan(t *testing.T, cfg inventory.StoreConfig, left int) map[inventory.BlockID]inventory.Block {
 	t.Helper()
-	s, err := migration.OpenStore(cfg)
+	s, err := inventory.OpenStore(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	found, skipped := map[migration.BlockID]migration.Block{}, 0
+	found, skipped := map[inventory.BlockID]inventory.Block{}, 0
 	for it, err := range s.Scan(context.Background()) {
 		switch {
 		case err != nil:
@@ -45,11 +45,11 @@ func scan(t *testing.T, cfg migration.StoreConfig, left int) map[migration.Block
 }
 
 // compare holds a scan against the account of what was made.
-func compare(t *testing.T, found map[migration.BlockID]migration.Block, c Corpus, store string) {
+func compare(t *testing.T, found map[inventory.BlockID]inventory.Block, c Corpus, store string) {
 	t.Helper()
-	want := map[migration.BlockID]map[string]int64{}
+	want := map[inventory.BlockID]map[string]int64{}
 	for _, f := range c.Files {
-		if _, err := migration.ParseBlockID(string(f.ID(store))); err != nil {
+		if _, err := inventory.ParseBlockID(string(f.ID(store))); err != nil {
 			t.Errorf("id: %v", err)
 		}
 		b := f.BlockID(store)
@@ -121,7 +121,7 @@ func TestFiles(t *testing.T) {
 	if c.Bytes != 8*mib {
 		t.Errorf("made %d bytes, want %d", c.Bytes, 8*mib)
 	}
-	found := scan(t, migration.StoreConfig{Name: "cache", Kind: "cache", Layout: "files", Paths: []string{dir}}, c.Left)
+	found := scan(t, inventory.StoreConfig{Name: "cache", Kind: "cache", Layout: "files", Paths: []string{dir}}, c.Left)
 	compare(t, found, c, "cache")
 	verify(t, c, read(t, dir))
 	sizes := []int64{}
@@ -145,7 +145,7 @@ func TestEven(t *testing.T) {
 			t.Errorf("%s has %d bytes, want %d", f.Name, f.Bytes, 3*mib+1)
 		}
 	}
-	compare(t, scan(t, migration.StoreConfig{Name: "cache", Kind: "cache", Layout: "files", Paths: []string{dir}}, 0), c, "cache")
+	compare(t, scan(t, inventory.StoreConfig{Name: "cache", Kind: "cache", Layout: "files", Paths: []string{dir}}, 0), c, "cache")
 	verify(t, c, read(t, dir))
 }
 
@@ -181,7 +181,7 @@ func TestSpark(t *testing.T) {
 		if c.Bytes != 4*mib {
 			t.Errorf("made %d bytes, want %d", c.Bytes, 4*mib)
 		}
-		found := scan(t, migration.StoreConfig{Name: "spark", Kind: "shuffle", Layout: "spark", Paths: paths}, c.Left)
+		found := scan(t, inventory.StoreConfig{Name: "spark", Kind: "shuffle", Layout: "spark", Paths: paths}, c.Left)
 		compare(t, found, c, "spark")
 		onDisk := read(t, paths...)
 		verify(t, c, onDisk)
@@ -258,7 +258,7 @@ func TestSmallest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		compare(t, scan(t, migration.StoreConfig{Name: "spark", Kind: "shuffle", Layout: "spark", Paths: []string{dir}}, c.Left), c, "spark")
+		compare(t, scan(t, inventory.StoreConfig{Name: "spark", Kind: "shuffle", Layout: "spark", Paths: []string{dir}}, c.Left), c, "spark")
 	}
 	if _, err := Files(t.TempDir(), 0, 10, 1); err == nil {
 		t.Error("made no files without an error")

@@ -8,7 +8,7 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Files fills the directory of a store of layout files with n blocks of that many bytes together, their sizes spread
@@ -78,7 +78,7 @@ func files(dir string, sizes []int64, pool pool, seed uint64) (Corpus, error) {
 	for i, size := range sizes {
 		jobs[i] = func(p *pen) ([]File, error) {
 			base := fmt.Sprintf("entry-%06d.bin", i)
-			_, sub := migration.SparkPlace(base, 1)
+			_, sub := inventory.SparkPlace(base, 1)
 			name := path.Join(sub, base)
 			n, sum, err := p.file(filepath.Join(dir, name), func(w io.Writer) error { return p.random(w, size) })
 			return []File{{Scope: "-", Block: name, Name: name, Bytes: n, SHA256: sum}}, err

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Spark fills the local directories of one executor: map outputs of two shuffles (data, index and checksums, in the
@@ -53,7 +53,7 @@ func (e *executor) uuid() string {
 
 // place is where the executor keeps a file: its path and the scope of a block that is told by it.
 func (e *executor) place(name string) (path, scope string) {
-	dir, sub := migration.SparkPlace(name, len(e.managers))
+	dir, sub := inventory.SparkPlace(name, len(e.managers))
 	return filepath.Join(e.managers[dir], sub, name), filepath.Base(e.managers[dir])
 }
 

@@ -1,0 +1,66 @@
+package diskio
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A node at peace looks through what it has from time to time, and has other things to do.
+
+const (
+	// A look works a fifth of the time, and after it comes a pause of so many times what it worked, a minute at least: a
+	// fifth of a percent of a processor.
+	lookStint = 5 * time.Millisecond
+	lookRest  = 4 * lookStint
+	lookPause = 500
+	LeastLook = time.Minute
+	// FirstLook waits until a node that starts has started.
+	FirstLook = 10 * time.Second
+)
+
+// AtLeisure looks again and again until ctx ends. look returns for how long it worked.
+func AtLeisure(ctx context.Context, look func(context.Context) time.Duration) {
+	for pause := FirstLook; Sleep(ctx, pause); {
+		pause = max(LeastLook, lookPause*look(ctx))
+	}
+}
+
+// InStints runs a look in short stints: wherever it can, it calls rest, which makes it pause when it is time to and says
+// whether to go on. A look that hangs on a disk that is away is left behind, with a ctx that has ended.
+func InStints(ctx context.Context, away, leaves func() bool, look func(ctx context.Context, rest func() bool)) (worked time.Duration, hangs bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var beat atomic.Int64
+	ended := make(chan time.Duration, 1)
+	go func() {
+		began, rested := time.Now(), time.Duration(0)
+		woke := began
+		look(ctx, func() bool {
+			beat.Add(1)
+			now := time.Now()
+			if now.Sub(woke) < lookStint {
+				return ctx.Err() == nil
+			}
+			Sleep(ctx, lookRest)
+			woke = time.Now()
+			rested += woke.Sub(now)
+			return ctx.Err() == nil && !leaves()
+		})
+		ended <- time.Since(began) - rested
+	}()
+	hung := make(chan struct{})
+	defer Watch(Overdue, &beat, away, func() { close(hung) })()
+	select {
+	case worked := <-ended:
+		return worked, false
+	case <-hung:
+		return 0, true
+	case <-ctx.Done():
+		select {
+		case <-ended:
+		case <-time.After(Suspect):
+		}
+		return 0, false
+	}
+}

@@ -1,0 +1,169 @@
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// BlockID names a block, or one member of a block, in the whole fleet: STORE/SCOPE/NAME. The scope is the application's
+// id where the layout knows it, else the directory that stands for it, "-" where there is none. The name is the file's
+// path inside the scope.
+type BlockID string
+
+// MaxIDBytes is Linux's PATH_MAX: no file could have a longer name anyway.
+const MaxIDBytes = 4096
+
+// maxComponentBytes is NAME_MAX of every file system that the agent serves.
+const maxComponentBytes = 255
+
+// StoreName reports whether a store may be called that: [a-z0-9][a-z0-9_.-]{0,62}. It is the first part of every block's
+// id, a word in every table, and a name in every peer's directories.
+func StoreName(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case i > 0 && (c == '_' || c == '.' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 63
+}
+
+// ErrBadID is wrapped by every error of ParseBlockID.
+var ErrBadID = errors.New("not a block id")
+
+// ParseBlockID checks an id that came from a person or from another machine. What it accepts names a file strictly
+// below its store: no empty, "." or ".." component, no NUL or control character, valid UTF-8, nothing longer than a file
+// system takes. Files are reached through os.Root besides; this check is for clear words, not for safety alone.
+func ParseBlockID(s string) (BlockID, error) {
+	bad := func(why string, args ...any) (BlockID, error) {
+		return "", &badID{s, fmt.Sprintf(why, args...)}
+	}
+	if len(s) > MaxIDBytes {
+		return bad("%d bytes long, at most %d", len(s), MaxIDBytes)
+	}
+	if !plainASCII(s) {
+		if !utf8.ValidString(s) {
+			return bad("not UTF-8")
+		}
+		for _, r := range s {
+			if unicode.IsControl(r) {
+				return bad("control character %U", r)
+			}
+		}
+	}
+	if strings.Count(s, "/") < 2 {
+		return bad("want STORE/SCOPE/NAME")
+	}
+	for p := range strings.SplitSeq(s, "/") {
+		switch {
+		case p == "":
+			return bad("empty component")
+		case p == "." || p == "..":
+			return bad("component %q", p)
+		case len(p) > maxComponentBytes:
+			return bad("a component of %d bytes, at most %d", len(p), maxComponentBytes)
+		}
+	}
+	if store, _, _ := strings.Cut(s, "/"); !StoreName(store) {
+		return bad("store %q: want lower-case letters, digits, dots, dashes", store)
+	}
+	return BlockID(s), nil
+}
+
+// badID is what ParseBlockID says is wrong with an id.
+type badID struct{ id, why string }
+
+func (e *badID) Error() string {
+	shown := e.id
+	if len(shown) > 80 {
+		shown = shown[:80] + "..."
+	}
+	return fmt.Sprintf("%q: %v: %s", shown, ErrBadID, e.why)
+}
+
+func (e *badID) Unwrap() error { return ErrBadID }
+
+// nonID stands in accounts for a file whose name makes no id: its name is as Go quotes it.
+func (s *Store) nonID(scope, name string) BlockID {
+	quoted := strconv.QuoteToASCII(name)
+	if len(quoted) > maxNonID {
+		const gap = "..."
+		end := maxNonID / 2
+		quoted = quoted[:maxNonID-end-len(gap)] + gap + quoted[len(quoted)-end:]
+	}
+	return BlockID(s.Name + "/" + scope + "/" + quoted)
+}
+
+// maxNonID is far below what the coordinator takes, and longer than what people read.
+const maxNonID = 1 << 10
+
+// remedyFor says what to do about a file's name that makes no id, and why, in the room that a table has.
+func remedyFor(err error) string {
+	why := err.Error()
+	if bad, is := errors.AsType[*badID](err); is {
+		why = bad.why
+	}
+	return "rename the file: " + why
+}
+
+// plainASCII reports whether there is nothing in s but what ASCII prints, as in nearly every id.
+func plainASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Store, Scope and Name take a parsed id apart.
+func (id BlockID) Store() string { s, _, _ := strings.Cut(string(id), "/"); return s }
+
+// Scope is the second part of the id.
+func (id BlockID) Scope() string {
+	_, rest, _ := strings.Cut(string(id), "/")
+	s, _, _ := strings.Cut(rest, "/")
+	return s
+}
+
+// Name is the rest of the id: a slash-separated path inside the scope.
+func (id BlockID) Name() string {
+	_, rest, _ := strings.Cut(string(id), "/")
+	_, name, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// Block is the id of the block that id names, or names a file of: what landed and what was lost is known by its block.
+func (id BlockID) Block() BlockID {
+	if m := MapOutputFile.FindStringSubmatch(id.Name()); m != nil {
+		return id.Sibling(m[1])
+	}
+	return id
+}
+
+// OnRecord are the ids that may be on record for one that a reader asks for: its own, else that of its block.
+func (id BlockID) OnRecord() []BlockID {
+	if block := id.Block(); block != id {
+		return []BlockID{id, block}
+	}
+	return []BlockID{id}
+}
+
+// Sibling is the id of another name in the same scope.
+func (id BlockID) Sibling(name string) BlockID {
+	return BlockID(id.Store() + "/" + id.Scope() + "/" + name)
+}
+
+// App is the app that a block belongs to, "" where its id names none.
+func (id BlockID) App() string {
+	if scope := id.Scope(); scope != noScope {
+		return scope
+	}
+	return ""
+}

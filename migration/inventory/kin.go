@@ -1,0 +1,57 @@
+package inventory
+
+import "sync"
+
+// Kin is what looks through Spark's directories have learned of which managers share an executor, for the looks after them: those meet only
+// what has changed, and have less to tell by.
+type Kin struct {
+	mu    sync.Mutex
+	mates map[kinSide]kinsman
+}
+
+// kinsman is a manager by its place.
+type kinsman struct {
+	store string
+	root  int
+	path  string
+}
+
+type kinSide struct {
+	of kinsman
+	at seat
+}
+
+func (s *Store) kinsman(m *blockManager) kinsman { return kinsman{s.Name, m.root, m.path} }
+
+// learn takes note of whom managers have for mates. A nil kin learns nothing.
+func (k *Kin) learn(s *Store, all *managers) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mates == nil {
+		k.mates = map[kinSide]kinsman{}
+	}
+	for side, mate := range all.mates {
+		k.mates[kinSide{s.kinsman(side.of), side.at}] = s.kinsman(mate)
+	}
+}
+
+// tell tells managers what was learned of those that are still there.
+func (k *Kin) tell(s *Store, all *managers) {
+	if k == nil {
+		return
+	}
+	is := map[kinsman]*blockManager{}
+	for _, m := range all.all {
+		is[s.kinsman(m)] = m
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for known, mate := range k.mates {
+		if of, mate := is[known.of], is[mate]; of != nil && mate != nil {
+			all.mates[side{of, known.at}] = mate
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+)
+
+// openedDir is a store's directory, or, with why, what stands in for one whose disk is dead: a node has others, and one that does not
+// start protects none of them.
+type openedDir struct {
+	root *os.Root
+	made bool
+	why  error
+	err  error
+}
+
+// openRoots opens the directories of a store side by side. A disk that does not answer within patience is passed by.
+func openRoots(paths []string, patience time.Duration) []openedDir {
+	answers := make([]chan openedDir, len(paths))
+	for i, path := range paths {
+		answers[i] = make(chan openedDir, 1)
+		go func() {
+			root, made, err := openRoot(path)
+			answers[i] <- openedDir{root: root, made: made, err: err}
+		}()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	all := make([]openedDir, len(paths))
+	for i, path := range paths {
+		select {
+		case all[i] = <-answers[i]:
+		case <-ctx.Done():
+			select {
+			case all[i] = <-answers[i]:
+			default: // what comes of it yet is left to the collector
+				all[i].err = diskio.Silence(path)
+			}
+		}
+		if err := all[i].err; diskio.IsFault(err) || diskio.IsSilent(err) {
+			all[i] = standIn(path, err)
+		}
+	}
+	return all
+}
+
+func openRoot(path string) (root *os.Root, made bool, err error) {
+	// What is there is not asked for its type first, as MkdirAll does: a file system that has shut down does not say.
+	if root, err = os.OpenRoot(path); !errors.Is(err, os.ErrNotExist) {
+		return root, false, err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, false, err
+	}
+	root, err = os.OpenRoot(path)
+	return root, true, err
+}
+
+// standIn is an empty directory without a name, in which nothing can be made.
+func standIn(path string, why error) openedDir {
+	dir, err := os.MkdirTemp("", "lifeboat-")
+	if err != nil {
+		return openedDir{err: errors.Join(why, err)}
+	}
+	root, err := os.OpenRoot(dir)
+	if err = errors.Join(err, syscall.Rmdir(dir)); err != nil {
+		return openedDir{err: errors.Join(why, err)}
+	}
+	return openedDir{root: root, why: diskio.Away(fmt.Errorf("%s cannot be opened (%w): nothing is carried from there before its disk is well, and nothing lands there before the agent is restarted then", path, why))}
+}

@@ -1,0 +1,270 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// The payloads of frames are varints and length-prefixed strings, in the order of the fields.
+
+// Hello is a sender's first word.
+type Hello struct {
+	Node     string
+	Incident string
+	Alone    bool // its coordinator does not answer: nobody spreads what it sends
+	Advised  bool // what it sends is for a node, too, that is advised to go: nobody else takes it, and it goes no further
+	Apart    bool // it knows of the room in the vault: earlier versions take a grant that tells it for a broken one
+	Resumes  bool // it may go on with a block that a stream broke off in
+}
+
+// Append appends the payload.
+func (m Hello) Append(b []byte) []byte {
+	return fields.AppendFlags(fields.AppendString(fields.AppendString(b, m.Node), m.Incident), m.Alone, m.Advised, m.Apart, m.Resumes)
+}
+
+// ParseHello reads the payload of a hello.
+func ParseHello(p []byte) (m Hello, err error) {
+	d := fields.Decode(p)
+	m.Node, m.Incident = d.Text(), d.Text()
+	d.Flags(&m.Alone, &m.Advised, &m.Apart, &m.Resumes)
+	return m, d.End("hello")
+}
+
+// Grant is a receiver's answer to who may send.
+type Grant struct {
+	RoomBytes int64
+	Shared    bool       // others are served too, and some may find no place
+	Advised   bool       // its node may leave itself: whoever has another peer turns to that
+	Apart     *VaultRoom // nil: not told
+	Resumes   bool       // it keeps, for a while, what came of a block when its stream breaks
+	Quota     bool       // the room is what a quota leaves, which counts blocks' bytes and not their records
+}
+
+// VaultRoom is what a peer tells of its vault beside the room that it has in all.
+type VaultRoom struct {
+	VaultBytes int64
+	Places     []string // the stores whose blocks land in their place there
+}
+
+// Append appends the payload.
+func (m Grant) Append(b []byte) []byte {
+	b = binary.AppendVarint(b, m.RoomBytes)
+	if m.Apart == nil {
+		return fields.AppendFlags(b, m.Shared, m.Advised, false, m.Resumes, m.Quota)
+	}
+	b = fields.AppendFlags(b, m.Shared, m.Advised, true, m.Resumes, m.Quota)
+	b = binary.AppendUvarint(binary.AppendVarint(b, m.Apart.VaultBytes), uint64(len(m.Apart.Places)))
+	for _, store := range m.Apart.Places {
+		b = fields.AppendString(b, store)
+	}
+	return b
+}
+
+// ParseGrant reads the payload of a grant.
+func ParseGrant(p []byte) (m Grant, err error) {
+	d, told := fields.Decode(p), false
+	m.RoomBytes = d.Varint()
+	d.Flags(&m.Shared, &m.Advised, &told, &m.Resumes, &m.Quota)
+	if told {
+		m.Apart = &VaultRoom{VaultBytes: d.Varint()}
+		for n := d.Uvarint(); n > 0 && d.Sound(); n-- {
+			m.Apart.Places = append(m.Apart.Places, d.Text())
+		}
+	}
+	return m, d.End("grant")
+}
+
+// Refuse is a receiver's answer to who may not send now.
+type Refuse struct {
+	Reason      string
+	RetryMillis int64
+	Stays       bool // it will hold for a while: not "busy", and not "stopping", which may be a restart
+}
+
+// Append appends the payload.
+func (m Refuse) Append(b []byte) []byte {
+	b = binary.AppendVarint(fields.AppendString(b, m.Reason), m.RetryMillis)
+	if m.Stays {
+		b = append(b, 1)
+	}
+	return b
+}
+
+// ParseRefuse reads the payload of a refusal.
+func ParseRefuse(p []byte) (m Refuse, err error) {
+	d := fields.Decode(p)
+	m.Reason, m.RetryMillis = d.Text(), d.Varint()
+	if d.More() {
+		m.Stays = d.Byte() == 1
+	}
+	return m, d.End("refuse")
+}
+
+// Opening is what a receiver must know before the first byte. Members' names are relative to the id's scope.
+type Opening struct {
+	ID      string
+	Kind    string
+	Layout  string
+	Origin  string // the node that the block was born on; empty: the sender
+	ModTime int64  // Unix nanoseconds, of the newest member
+	Value   int64  // what it is worth, in milliseconds of work; 0: nobody said
+	Members []MemberSize
+}
+
+// MemberSize is a member of a block to come, and its size.
+type MemberSize struct {
+	Name  string
+	Bytes int64
+}
+
+// MaxMembers: a map output has three; a little room for engines to come.
+const MaxMembers = 16
+
+// maxMemberBytes is a pebibyte: more than any file system here lets a file have, and little enough that sums of it cannot
+// overflow.
+const maxMemberBytes = 1 << 50
+
+// Append appends the payload.
+func (o Opening) Append(b []byte) []byte {
+	b = fields.AppendString(fields.AppendString(fields.AppendString(fields.AppendString(b, o.ID), o.Kind), o.Layout), o.Origin)
+	b = binary.AppendVarint(b, o.ModTime)
+	b = binary.AppendUvarint(b, uint64(len(o.Members)))
+	for _, e := range o.Members {
+		b = binary.AppendVarint(fields.AppendString(b, e.Name), e.Bytes)
+	}
+	if o.Value != 0 { // what came later stands last, and only where there is something to say: others need not know it
+		b = binary.AppendVarint(b, o.Value)
+	}
+	return b
+}
+
+// ParseOpening reads the payload of an opening. What it accepts names files that may be, in sizes that may be.
+func ParseOpening(p []byte) (m Opening, err error) {
+	d := fields.DecodeText(p)
+	m.ID, m.Kind, m.Layout, m.Origin, m.ModTime = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint()
+	n := d.Uvarint()
+	if d.Sound() && (n == 0 || n > MaxMembers) {
+		return m, fmt.Errorf("block of %d members, want 1 to %d", n, MaxMembers)
+	}
+	m.Members = make([]MemberSize, 0, min(n, MaxMembers))
+	for range n {
+		m.Members = append(m.Members, MemberSize{Name: d.Text(), Bytes: d.Varint()})
+	}
+	if d.More() {
+		if m.Value = d.Varint(); m.Value == 0 {
+			d.Fail() // nobody writes that
+		}
+	}
+	if err := d.End("open"); err != nil {
+		return m, err
+	}
+	id, err := inventory.ParseBlockID(m.ID)
+	if err != nil {
+		return m, err
+	}
+	if m.Value < 0 || m.Value > inventory.MostValue.Milliseconds() {
+		return m, fmt.Errorf("worth %d ms, want 0 to %d", m.Value, inventory.MostValue.Milliseconds())
+	}
+	for i, e := range m.Members {
+		if e.Bytes < 0 || e.Bytes > maxMemberBytes {
+			return m, fmt.Errorf("member %q: %d bytes", e.Name, e.Bytes)
+		}
+		if slices.ContainsFunc(m.Members[:i], func(other MemberSize) bool { return other.Name == e.Name }) {
+			return m, fmt.Errorf("member %q comes twice", e.Name)
+		}
+		if e.Name == id.Name() {
+			continue // its id was looked at
+		}
+		if _, err := inventory.ParseBlockID(string(id.Sibling(e.Name))); err != nil {
+			return m, fmt.Errorf("member: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Bytes is the size of all members together.
+func (o Opening) Bytes() (n int64) {
+	for _, e := range o.Members {
+		n += e.Bytes
+	}
+	return n
+}
+
+// Verdict is the receiver's last word on one transfer: an empty reason is a receipt.
+type Verdict struct {
+	Transfer uint32
+	Code     VerdictCode
+	Reason   string
+}
+
+// VerdictCode says what became of a block.
+type VerdictCode uint8
+
+const (
+	VerdictDurable VerdictCode = 0 // a receipt
+	VerdictFull    VerdictCode = 1 // no room here: try elsewhere
+	VerdictFailed  VerdictCode = 2 // this peer could not land it: try again or elsewhere
+	// The id names other bytes there already. Elsewhere it would only be ambiguous: the block is lost.
+	VerdictConflict VerdictCode = 3
+)
+
+// Have says how many of a block's bytes its receiver has of an earlier stream.
+type Have struct {
+	Transfer uint32
+	Bytes    int64
+}
+
+// Append appends the payload.
+func (m Have) Append(b []byte) []byte {
+	return binary.AppendVarint(binary.AppendUvarint(b, uint64(m.Transfer)), m.Bytes)
+}
+
+// ParseHave reads the payload of a have.
+func ParseHave(p []byte) (m Have, err error) {
+	d := fields.Decode(p)
+	t := d.Uvarint()
+	m.Transfer, m.Bytes = uint32(t), d.Varint()
+	if t > 1<<32-1 || m.Bytes < 0 {
+		d.Fail()
+	}
+	return m, d.End("have")
+}
+
+const maxReasonBytes = 500
+
+// AppendVerdicts appends the payload of receipts.
+func AppendVerdicts(b []byte, vs []Verdict) []byte {
+	b = binary.AppendUvarint(b, uint64(len(vs)))
+	for _, v := range vs {
+		b = binary.AppendUvarint(b, uint64(v.Transfer))
+		b = append(b, byte(v.Code))
+		b = fields.AppendString(b, strings.ToValidUTF8(v.Reason[:min(len(v.Reason), maxReasonBytes)], "")) // it may be cut amid a character
+	}
+	return b
+}
+
+// VerdictsPerFrame keeps a frame of receipts, each with the longest reason, under its bound.
+const VerdictsPerFrame = 120
+
+// ParseVerdicts reads the payload of receipts.
+func ParseVerdicts(p []byte) ([]Verdict, error) {
+	d := fields.Decode(p)
+	n := d.Uvarint()
+	if n > VerdictsPerFrame {
+		return nil, fmt.Errorf("%d receipts in a frame, at most %d", n, VerdictsPerFrame)
+	}
+	vs := make([]Verdict, 0, n)
+	for range n {
+		t := d.Uvarint()
+		if d.Sound() && t > 1<<32-1 {
+			return nil, fmt.Errorf("receipt for transfer %d", t)
+		}
+		vs = append(vs, Verdict{Transfer: uint32(t), Code: VerdictCode(d.Byte()), Reason: d.Text()})
+	}
+	return vs, d.End("receipts")
+}
