@@ -5,13 +5,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io/fs"
 	"iter"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Adopt begins the account in dir with what earlier drains of this node moved, which were withdrawn, or emptied one of its disks: their

@@ -6,9 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io/fs"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Broken is a block that a drain of this node carried to a peer, or to another that handed it on to that peer, an heir, and that is

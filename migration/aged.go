@@ -2,9 +2,10 @@ package migration
 
 import (
 	"context"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Advice to go may stand for weeks. What was carried ahead under it is kept for as long as its node may go and has it, and then for the

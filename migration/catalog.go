@@ -14,10 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"go.etcd.io/bbolt"
 )
 
 // catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list

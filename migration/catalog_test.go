@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What was looked for before it is written is not looked for again, unless the catalog has changed: what lies under an id

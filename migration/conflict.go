@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"go.etcd.io/bbolt"
 )
 
 // errConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a

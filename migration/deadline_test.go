@@ -12,9 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"golang.org/x/time/rate"
 )
 
 // What is worth most does not fit into the time that is left any more when the deadline comes nearer. It is broken off as soon

@@ -12,9 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"golang.org/x/sys/unix"
 )
 
 // carrying is a node with files in a store of two disks and a block on each of two disks of its vault.

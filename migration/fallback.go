@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Objects is storage outside of the fleet: contents under names with slashes, each of them whole or not there. Its methods

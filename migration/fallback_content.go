@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"hash/crc32"
 	"io"
 	"io/fs"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // memberContent reads a file of a block that goes to the fallback, as a lane would: by chunks whose checksums it keeps,

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"io/fs"
 )
 
 // What a withdrawn drain put into the fallback, or one whose later pass found a peer, goes out of date like any peer's copy, and would be

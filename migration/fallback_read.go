@@ -5,12 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"hash/crc32"
 	"io"
 	"io/fs"
 	"net/http"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // serveFallback is a reader's last hope: no node served the block, because of why.

@@ -8,10 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"io"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // fallbackRecord says what a block in a fallback is made of. Its sum is over all that it says of the bytes, so a record that

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Holder is a node that has a block, or may have it, and where its blocks are read.

@@ -10,10 +10,11 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"golang.org/x/sys/unix"
 )
 
 // evict has the kernel forget what it has of files in memory, from one of their bytes on.

@@ -9,8 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // withdrawal is one run of withdraw, or one look of LookBack.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"io/fs"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // DELETE /blocks/{id} is between nodes alone: the node that a block was born on has a holder forget the version that If-Match

@@ -3,9 +3,10 @@ package migration
 import (
 	"path"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"golang.org/x/sys/unix"
 )
 
 // glance sees that a store of plain files has nothing under a name, which is what is found for nearly every block that

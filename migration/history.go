@@ -1,9 +1,10 @@
 package migration
 
 import (
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"hash/maphash"
 	"sync"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that

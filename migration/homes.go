@@ -9,9 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"golang.org/x/sync/errgroup"
 )
 
 // What landed here from a node that is there, stays, and has it as it was is a spare: a node that was advised to go and was not

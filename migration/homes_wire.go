@@ -5,10 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // POST /home is between nodes alone: one that leaves, or was away, asks the node that blocks were born on which of them it has as they

@@ -1,10 +1,11 @@
 package migration
 
 import (
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"maps"
 	"math"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A block of a store with land: place becomes a file at a peer that has the store, where its engine finds it. At one that does not

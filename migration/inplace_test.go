@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/time/rate"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // Spark finds what lands at a node that has its store, and at others nothing: those get what else would have no place, or no time.

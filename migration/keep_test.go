@@ -15,10 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // remove has the node's receiver remove what matches.

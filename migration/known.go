@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"go.etcd.io/bbolt"
 )
 
 // recognise finds out what is known here of blocks that came whole, all in one look: one for each of them cost more than to

@@ -5,12 +5,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"iter"
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A block may have several lines among what was moved: it changed and was carried once more, or broke at its peer after its

@@ -2,8 +2,9 @@ package migration
 
 import (
 	"context"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"os"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A node may be advised to go, or wait for who uses it, for weeks, in which its engines make blocks and remove them: by then next to

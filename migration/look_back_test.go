@@ -14,9 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"golang.org/x/sys/unix"
 )
 
 // stayed is a node of which a drain was withdrawn, that has moved all of ten files to b.

@@ -7,10 +7,11 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"golang.org/x/sys/unix"
 )
 
 // nearSegments reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with

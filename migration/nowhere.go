@@ -1,9 +1,10 @@
 package migration
 
 import (
+	"slices"
+
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"slices"
 )
 
 // nowhere is the landing of a block that no disk has room for and that seems to be here already, since its sender lost the

@@ -1,10 +1,11 @@
 package migration
 
 import (
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // outbox sends a receiver's verdicts in the order in which they fall. put never blocks, so a sender that does not read

@@ -7,9 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"go.etcd.io/bbolt"
 )
 
 // An app that is over wants none of its blocks any more: what landed of it goes from its holders, and a node that leaves does

@@ -3,11 +3,12 @@ package migration
 import (
 	"context"
 	"errors"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"iter"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // plan is the ordered list of blocks to move, filled by the scan while the lanes empty it. Blocks of one rank leave in

@@ -8,9 +8,10 @@ import (
 	"path"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"golang.org/x/sys/unix"
 )
 
 // errOccupied says that a file of that name is there and is not what landed earlier: it is never overwritten.

@@ -10,8 +10,9 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // linklessNode is a file or a directory on a file system without hard links.

@@ -2,10 +2,11 @@ package migration
 
 import (
 	"context"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"iter"
 	"path/filepath"
 	"sync"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // askedAbout is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).

@@ -3,12 +3,13 @@ package migration
 import (
 	"cmp"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"maps"
 	"math/bits"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // rack is the plan of what lies in a directory first, of one store: a peer may have room for one store's blocks and not for

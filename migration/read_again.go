@@ -1,9 +1,10 @@
 package migration
 
 import (
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"net/http"
 	"net/url"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What an agent may answer another that asks for a reader, in the value of hopHeader.

@@ -3,9 +3,10 @@ package migration
 import (
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io/fs"
 	"os"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // ownTag begins the ETag of a file that nothing vouches for but the file system. What follows is when its inode changed,

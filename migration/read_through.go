@@ -2,10 +2,11 @@ package migration
 
 import (
 	"errors"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"io"
 	"net/http"
 	"strconv"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // serveThrough brings a block from elsewhere. unknown is the answer if nobody knows of it, and, while it is uncertain

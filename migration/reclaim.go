@@ -9,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // Space comes back in two ways, neither of which writes a block anew. What is free in a segment is punched out of its

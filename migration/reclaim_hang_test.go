@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
+
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"slices"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"go.etcd.io/bbolt"
 )
 
 // A record says where a block lies in place by the number of a store's directory. The numbers are those of the configuration, which

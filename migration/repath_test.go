@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A disk that failed is taken out of a store's directories, one that is new is put among them. What landed in the others is where it was.

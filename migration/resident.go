@@ -5,9 +5,10 @@ import (
 	"iter"
 	"sync/atomic"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // resident keeps the pages of the catalog that this process has looked at from counting as its memory: bbolt maps the

@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"io"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // part is a large block whose stream broke off in it. Its peer keeps what came, and a lane to it goes on with the rest; what was read once

@@ -3,11 +3,12 @@ package migration
 import (
 	"context"
 	"errors"
-	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"math"
 	"net"
 	"slices"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What a peer has most room for may be what lands in its place there. A block of a store that the peer does not have, or that it keeps in its

@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"golang.org/x/time/rate"
 )
 
 // vaultOf is the room of a node whose vault is on a small disk, and whose stores are on large ones.

@@ -8,9 +8,10 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"golang.org/x/sys/unix"
 )
 
 // Segments describe themselves: what landed is found again in them when the catalog is lost. Every frame is verified on the

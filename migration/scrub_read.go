@@ -10,12 +10,13 @@ import (
 	"os"
 	"syscall"
 
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 )
 
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // mountSeconds mounts a file system that counts whole seconds: ext4 with inodes as ext3 had them.

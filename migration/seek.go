@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 

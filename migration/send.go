@@ -5,8 +5,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/time/rate"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // send writes blocks until none is left (errSettled), the peer has no room, or ctx ends.

@@ -6,8 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/time/rate"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // traffic is what the lanes of a drain carry together. Where they share a link, or a cap on the drain, they take from each other

@@ -2,9 +2,10 @@ package migration
 
 import (
 	"context"
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // What has come of a large block when its stream breaks is kept for a while: a link that is cut for a second near the end of it would

@@ -8,8 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // heavy is a layout whose directories take long to read, or cannot be read for a while.

@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"go.etcd.io/bbolt"
 )
 
 // A store's disk may not be mounted when the agent starts. Then an empty directory of the system's disk is where blocks have

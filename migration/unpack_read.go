@@ -9,11 +9,12 @@ import (
 	"io/fs"
 	"os"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"go.etcd.io/bbolt"
 )
 
 // packed returns some of a store's blocks whose bytes are in segments, behind the id after, and the last id that it looked

@@ -11,9 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"go.etcd.io/bbolt"
 )
 
 // Appraisal is what a program says that a block is worth: how long it takes to compute it again. 0 takes back what was said.

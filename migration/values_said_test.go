@@ -11,9 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"go.etcd.io/bbolt"
 )
 
 func opened(t testing.TB, file string) *Appraisals {

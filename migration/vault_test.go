@@ -17,11 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 )
 
 // landAll has a node take blocks as if from peer "a", and returns what it said of each.

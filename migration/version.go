@@ -4,10 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"hash/maphash"
 	"strconv"
 	"strings"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // version is a hash of a block's id and of the sizes and modification times of its members. 16 bytes: two blocks that

@@ -1,8 +1,9 @@
 package migration
 
 import (
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (

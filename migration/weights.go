@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"go.etcd.io/bbolt"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What the catalog keeps of space: how much of each segment is of use (weights), what is of none and still takes space

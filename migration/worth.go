@@ -1,11 +1,12 @@
 package migration
 
 import (
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"math"
 	"path"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // What a block is worth of which nothing is known: about a task, whatever its size. The loss of a shuffle's output fails

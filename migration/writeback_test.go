@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
-	"golang.org/x/sys/unix"
 )
 
 // thinDisk is a file system whose device promises more than it has: it takes no new blocks between drained and mended, and

@@ -7,8 +7,9 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // memberFile is a file of a store that one goroutine reads once, from its beginning. Small blocks are all system calls, and

@@ -8,8 +8,9 @@ import (
 	"path"
 	"strings"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // FilesLayout: every regular file is a block, its scope is "-", its name the path below the store's directory. Where a

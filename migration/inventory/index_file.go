@@ -12,9 +12,10 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
-	"golang.org/x/sys/unix"
 )
 
 // recordSums are those of the file of records as a whole.

@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // openDir opens a directory of a store, and nothing that a link leads to. gone says that it is not there any more.

@@ -15,8 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // scanned yields what an index has, by id.

@@ -3,8 +3,9 @@ package inventory
 import (
 	"strings"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // FileReader reads small files of stores, one after the other. A scan meets a directory's files in a row, and so they leave: from

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"io"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // Fill reads the next bytes of a file. Before it waits for any, it has the disk asked for others, too.

@@ -3,8 +3,9 @@ package inventory
 import (
 	"unsafe"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // What a drain asks of every file by its name is asked here: package unix copies each name to end it with a NUL, which is a

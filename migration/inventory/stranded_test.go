@@ -5,8 +5,9 @@ import (
 	"io/fs"
 	"testing"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // What a drain would lose whoever has room is told from what it carries, leaves alone, or may yet read.

@@ -10,8 +10,9 @@ import (
 	"path"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // seen is an entry of a directory, as a walk met it, that is not a directory.
