@@ -18,7 +18,7 @@
 //
 //	what leaves first:    values_said, worth, wave, plan, rack, spool
 //	a drain:              drain, scan, source, version, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, inplace, lane, send, write, resume, window
-//	  reads its blocks:   near_segment, fetch_ahead
+//	  reads its blocks:   segment_reader, fetch_ahead
 //	  over connections:   conn, pace, throttle, traffic, unsent
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, account, adopt, leftover
 //	a receiver:           receive, inbound, unfinished, inbound_land, room, budget, allotment, known, conflict, glance, nowhere, outbox

@@ -165,7 +165,7 @@ func (in *inbound) on(dir *string, do func() error) error {
 // only joins them no disk is touched, so that there is nothing for others to watch, and no clock is read.
 func (in *inbound) gives(f wire.Frame, do func() error) error {
 	switch in.landing.(type) {
-	case *placeLanding, nowhere:
+	case *placeLanding, nowhereLanding:
 	default:
 		if in.seg.from == in.node && in.seg.holds(len(f.Raw)) {
 			return do()

@@ -24,8 +24,8 @@ type lane struct {
 	conn     net.Conn
 	buf      []byte
 	sum      wire.Summer
-	near     inventory.FileReader // where the last block was
-	segments nearSegments         // and the last ones of the vault
+	files    inventory.FileReader // where the last block was
+	segments segmentReader        // and the last ones of the vault
 
 	whole   wire.Sum          // of the block that was sent: in a variable it would be an allocation
 	members []wire.MemberSize // of the block that is sent, and its opening: kept for the next one's
@@ -135,7 +135,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: wire.NewSummer(),
 		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
 	}
-	l.near.Missed = l.fetchAhead
+	l.files.Missed = l.fetchAhead
 	frames := wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts])
 	if err := l.handshake(frames); err != nil {
 		return err

@@ -7,20 +7,20 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// nowhere is the landing of a block that no disk has room for and that seems to be here already, since its sender lost the
+// nowhereLanding is the landing of a block that no disk has room for and that seems to be here already, since its sender lost the
 // receipt: its bytes are only summed up.
-type nowhere struct {
+type nowhereLanding struct {
 	why  error
 	dirs []string // that it lies in, as it is here
 }
 
-func (nowhere) data(int, wire.Frame) error { return nil }
+func (nowhereLanding) data(int, wire.Frame) error { return nil }
 
-func (l nowhere) finish(_ wire.Frame, r record) (*landed, error) {
+func (l nowhereLanding) finish(_ wire.Frame, r record) (*landed, error) {
 	return &landed{record: r, dirs: l.dirs, noRoom: l.why}, nil
 }
 
-func (nowhere) abort() {}
+func (nowhereLanding) abort() {}
 
 // landNowhere takes a block in without room for it if one of its id, sizes and time is here, or is being committed, on disks
 // that a receipt may be given for.
@@ -32,7 +32,7 @@ func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
 		return false
 	}
-	in.landing, in.room, in.dirs = nowhere{why, dirs}, nil, dirs
+	in.landing, in.room, in.dirs = nowhereLanding{why, dirs}, nil, dirs
 	return true
 }
 

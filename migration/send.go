@@ -99,7 +99,7 @@ func (l *lane) take(ctx context.Context) error {
 // sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
 // be something else by now, or nothing.
 func (l *lane) sendBatch(ctx context.Context) error {
-	defer l.near.Leave()
+	defer l.files.Leave()
 	defer l.segments.leave()
 	l.now, l.cold, l.ahead = time.Now(), false, maxBatch
 	sent := 0

@@ -73,10 +73,10 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 
 // readWhole reads a member that is as long as p. Only afterwards does it look whether that is what was planned, and of what came from a
 // peer whether it is what came.
-func (d *Drain) readWhole(b inventory.Block, i int, p []byte, near *inventory.FileReader, segments *nearSegments) error {
+func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.FileReader, segments *segmentReader) error {
 	m := b.Members[i]
 	if m.Root != inventory.InVault {
-		err := d.same(b, near.Read(d.stores[b.ID.Store()], m, p))
+		err := d.same(b, files.Read(d.stores[b.ID.Store()], m, p))
 		if err == nil && d.origin(&b) != "" {
 			err = d.cfg.Vault.asItCame(b.ID, m, p)
 		}
@@ -90,7 +90,7 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, near *inventory.Fi
 		return err
 	}
 	defer r.Close() // it was only read
-	return near.Fill(r, p)
+	return files.Fill(r, p)
 }
 
 // asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.

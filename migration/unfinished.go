@@ -70,7 +70,7 @@ func (u *underWay) is(open string) bool {
 // layUp keeps the block that a stream was cut off in until its sender claims it on another, or for as long as that may take.
 func (in *inbound) layUp(ctx context.Context) {
 	defer close(in.parted)
-	if _, nothing := in.landing.(nowhere); !in.cutOff || !in.offered || !in.open.Load() || in.landing == nil || nothing || in.broken || in.has < resumeLeast {
+	if _, nothing := in.landing.(nowhereLanding); !in.cutOff || !in.offered || !in.open.Load() || in.landing == nil || nothing || in.broken || in.has < resumeLeast {
 		return
 	}
 	if in.r.laidUp.Add(1) > mostKept {

@@ -131,7 +131,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error 
 	}
 	behind -= at
 	if m.Bytes <= wire.ChunkBytes {
-		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.near, &l.segments) })
+		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.files, &l.segments) })
 	}
 	var r io.ReadCloser
 	err := l.onDisk(dir, func() (err error) { r, err = l.d.openMember(e.Block, i); return err })
@@ -146,7 +146,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error 
 	}
 	for left := m.Bytes - at; left > 0; {
 		n := min(left, wire.ChunkBytes)
-		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return l.near.Fill(r, p) }); err != nil {
+		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return l.files.Fill(r, p) }); err != nil {
 			return err
 		}
 		left, behind = left-n, behind-n

@@ -10,5 +10,5 @@
 //	  of Spark:         spark, spark_index, managers, subdirs, seat, kin
 //	a look at a store:  openroot, renew, openat, walk, spread, places
 //	  kept for later:   index_keep, index_look, index_file, index_scan, index_ahead
-//	a file as it leaves: beneath, near, near_fill
+//	a file as it leaves: member_file, file_reader, file_reader_fill
 package inventory

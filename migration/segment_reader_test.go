@@ -55,7 +55,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 		planned[id] = find(id)
 	}
 
-	var near nearSegments
+	var near segmentReader
 	defer near.leave()
 	read := func(id string) (bool, error) {
 		got := make([]byte, 3000)
@@ -105,8 +105,8 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 // Who carries blocks on keeps the segments of the last few open, and says so: what is free of them is not given to others meanwhile.
 func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
 	n := newNode(t, "b")
-	var near nearSegments
-	for i := range mostNear + 2 {
+	var near segmentReader
+	for i := range mostOpen + 2 {
 		id := fmt.Sprintf("cache/-/x%d", i)
 		wantDurable(t, landAll(t, n, blockFrames(1, id, contentOf(id, 100))))
 		full, kept := n.vault.acquire(n.vault.dir) // the next comes to another
@@ -119,8 +119,8 @@ func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
 		if is, err := near.read(n.vault, b, 0, got); !is || err != nil || !bytes.Equal(got, contentOf(id, 100)) {
 			t.Errorf("%s: got %v, %v, %d bytes", id, is, err, len(got))
 		}
-		if open := len(n.vault.reading); open != min(i+1, mostNear) || open != len(near.open) {
-			t.Errorf("after %d blocks, of a segment each, %d are said to be read and %d are open, want as many and at most %d", i+1, open, len(near.open), mostNear)
+		if open := len(n.vault.reading); open != min(i+1, mostOpen) || open != len(near.open) {
+			t.Errorf("after %d blocks, of a segment each, %d are said to be read and %d are open, want as many and at most %d", i+1, open, len(near.open), mostOpen)
 		}
 	}
 	if near.leave(); len(n.vault.reading) != 0 {

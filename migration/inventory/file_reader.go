@@ -36,7 +36,7 @@ func (n *FileReader) Read(s *Store, m Member, p []byte) error {
 	return StillSame(&n.file, m)
 }
 
-// readAlone is for files that lie alone, or are not what near takes them for.
+// readAlone is for files that lie alone, or are not what a FileReader takes them for.
 func (n *FileReader) readAlone(s *Store, m Member, p []byte) error {
 	f, err := s.OpenBeneath(m)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// nearSegments reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with
+// segmentReader reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with
 // one call. What is verified of it is what Vault.reader verifies.
-type nearSegments struct {
+type segmentReader struct {
 	open []openSegment // the last ones that blocks were in
 	head []byte        // what was read last before a chunk's bytes
 }
@@ -27,12 +27,12 @@ type openSegment struct {
 	done func() // that it is read
 }
 
-// mostNear is how many segments are kept open. As many as its connections took what a node sent, and so its blocks alternate between
+// mostOpen is how many segments are kept open. As many as its connections took what a node sent, and so its blocks alternate between
 // them.
-const mostNear = 4
+const mostOpen = 4
 
 // leave keeps no segment open.
-func (n *nearSegments) leave() {
+func (n *segmentReader) leave() {
 	for _, s := range n.open {
 		s.leave()
 	}
@@ -46,7 +46,7 @@ func (s openSegment) leave() {
 
 // read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
 // not in a segment any more or that cannot be opened: whoever looks for it alone says why.
-func (n *nearSegments) read(v *Vault, b inventory.Block, i int, p []byte) (is bool, err error) {
+func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is bool, err error) {
 	r, f := n.find(v, b.ID)
 	if f == nil {
 		return false, nil
@@ -76,7 +76,7 @@ func (n *nearSegments) read(v *Vault, b inventory.Block, i int, p []byte) (is bo
 
 // find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
 // on that the block is there: what is free of it may be given to others otherwise.
-func (n *nearSegments) find(v *Vault, id inventory.BlockID) (record, *os.File) {
+func (n *segmentReader) find(v *Vault, id inventory.BlockID) (record, *os.File) {
 	for range 2 {
 		r, err := v.catalog.get(id)
 		if err != nil || r.Segment == 0 {
@@ -95,7 +95,7 @@ func (n *nearSegments) find(v *Vault, id inventory.BlockID) (record, *os.File) {
 			done()
 			return r, nil
 		}
-		if len(n.open) == mostNear {
+		if len(n.open) == mostOpen {
 			n.open[0].leave()
 			n.open = slices.Delete(n.open, 0, 1)
 		}
@@ -105,7 +105,7 @@ func (n *nearSegments) find(v *Vault, id inventory.BlockID) (record, *os.File) {
 }
 
 // fill reads what is at a place into the head, and what follows into p. What memory lacks the disk is asked for, with what follows.
-func (n *nearSegments) fill(f *os.File, at int64, p []byte) error {
+func (n *segmentReader) fill(f *os.File, at int64, p []byte) error {
 	fd := int(f.Fd())
 	got, _ := diskio.Retry(func() (int, error) { return unix.Preadv2(fd, [][]byte{n.head, p}, at, unix.RWF_NOWAIT) })
 	if got == len(n.head)+len(p) {
