@@ -50,18 +50,18 @@ type Store struct {
 	Made []string // directories that were not there when it was opened
 	diskio.Watched
 
-	Roots    []*os.Root
-	DirFiles []*os.File  // the same, for OpenBeneath
-	traced   atomic.Bool // some files cannot be read without a trace
-	System   uint64      // the device of the system's disk
-	AwayWhy  []error     // of each directory, why it is taken for one without its disk
-	dead     []bool      // of each directory, whether another stands in for it, for its disk could not be opened
 	Shape    Layout
+	Roots    []*os.Root  // its directories, in the order of Paths, as are the next two
+	DirFiles []*os.File  // the same, for system calls
+	AwayWhy  []error     // why one is taken for one without its disk; nil: it is not
+	dead     []bool      // whether another stands in for one, for its disk could not be opened
+	System   uint64      // the device of the system's disk
+	traced   atomic.Bool // some files cannot be read without a trace
 
 	replaced  atomic.Uint64           // the inode of what is in a directory's place, of which the log was told
 	displaced atomic.Pointer[[]error] // of each directory, why nothing lands in it; nil: nobody has looked
-	Comparing atomic.Bool             // a look that hangs has not come back
-	Cleared   sync.Map                // directories of accounts of which the log was told that most is deleted here: each pass finds it anew
+	Comparing atomic.Bool             // a look of Compare's that hangs has not come back: its caller's note
+	Cleared   sync.Map                // directories of accounts of which the log was told that most is deleted here: a drain's note, since each pass finds it anew
 
 	seats atomic.Pointer[map[seatKey]seat] // that are certain
 
