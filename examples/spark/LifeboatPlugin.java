@@ -111,9 +111,18 @@ public final class LifeboatPlugin implements SparkPlugin {
         private Life life; // null: nobody is to be told
 
         @Override public Map<String, String> init(SparkContext spark, PluginContext context) {
+        private boolean unheard; // the last questions were
             thread.scheduleWithFixedDelay(this::look, LOOK, LOOK, TimeUnit.MILLISECONDS);
             return Map.of();
         }
+            // Executors of the same host would open the files themselves, as the application's user. What landed is its store's owner's, as whom the
+            // shuffle service runs: YARN's containers are others' where LinuxContainerExecutor starts them.
+            if (!setting("spark.lifeboat.dirs", "").isEmpty()) context.conf().setIfMissing("spark.shuffle.readHostLocalDisk", "false");
+            try {
+                head("/healthz");
+            } catch (IOException e) {
+                log.warn("Lifeboat's agent does not answer at {}: while it does not, maps run again whose outputs are lost", socket(), e);
+            }
 
         /** Of the calls to a plugin it is the first that knows the application's id. */
         @Override public void registerMetrics(String app, PluginContext context) {
@@ -164,6 +173,7 @@ public final class LifeboatPlugin implements SparkPlugin {
             for (Map.Entry<Long, Future<BlockManagerId>> answer : answers.entrySet()) {
                 long map = answer.getKey();
                 try {
+            Throwable why = null;
                     BlockManagerId where = answer.getValue().get();
                     if (where != null && where.executorId().startsWith(EXECUTOR)) serves(where.host(), where.port(), away);
                     if (where != null) tracker.updateMapOutput(shuffle, map, where);
@@ -176,11 +186,19 @@ public final class LifeboatPlugin implements SparkPlugin {
                 }
             }
             if (moved) tracker.incrementEpoch(); // executors ask anew with their next task
+                    if (!(e.getCause() instanceof NotYet)) why = e;
         }
 
+            if (why != null && !unheard) log.warn("Lifeboat was not asked where map outputs are, or a shuffle service does not serve them there: it is tried again, and their maps may run meanwhile", why);
+            if (!answers.isEmpty()) unheard = why != null;
         /** What was asked about a map output that was lost, or may be. */
         private static final class Asked {
             final BlockManagerId was;
+        /** Where an output will be is not to be told yet. */
+        private static final class NotYet extends IOException {
+            NotYet(String why) { super(why); }
+        }
+
             final boolean lost; // else it may be read there still
             final long end;
             long next = System.nanoTime(), pause = TimeUnit.SECONDS.toNanos(1);
@@ -208,9 +226,9 @@ public final class LifeboatPlugin implements SparkPlugin {
             }
             if (node.isEmpty()) node = setting("spark.driver.host", ""); // the agent that was asked has it itself
             String landed = header(answer, "Lifeboat-Landed");
-            if (landed.isEmpty()) throw new IOException("it is still where it was born: it may be carried away yet");
-            if (landed.equals("vault")) throw new IOException(node + " has not made it a file yet");
-            if (was.executorId().equals(EXECUTOR + node)) throw new IOException("it was not found at " + node + ", where it is: it may be carried on yet");
+            if (landed.isEmpty()) throw new NotYet("it is still where it was born: it may be carried away yet");
+            if (landed.equals("vault")) throw new NotYet(node + " has not made it a file yet");
+            if (was.executorId().equals(EXECUTOR + node)) throw new NotYet("it was not found at " + node + ", where it is: it may be carried on yet");
             if (setting("spark.lifeboat.dirs", "").isEmpty()) return null; // nobody serves what lies there
             return BlockManagerId.apply(EXECUTOR + node, node, Integer.parseInt(setting("spark.shuffle.service.port", "7337")), Option.empty());
         }
@@ -232,9 +250,10 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         /** The agent's answer to HEAD: the status line and the headers. */
         private static String head(String path) throws IOException {
-            UnixDomainSocketAddress socket = UnixDomainSocketAddress.of(setting("spark.lifeboat.socket", "/run/lifeboat/agent.sock"));
+        private static String socket() { return setting("spark.lifeboat.socket", "/run/lifeboat/agent.sock"); }
+
             try (SocketChannel agent = SocketChannel.open(StandardProtocolFamily.UNIX)) {
-                agent.connect(socket);
+                agent.connect(UnixDomainSocketAddress.of(socket()));
                 agent.write(StandardCharsets.US_ASCII.encode("HEAD " + path + " HTTP/1.0\r\n\r\n"));
                 ByteBuffer answer = ByteBuffer.allocate(16 << 10);
                 while (agent.read(answer) > 0) { }

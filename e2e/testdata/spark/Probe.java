@@ -58,6 +58,7 @@ import scala.collection.JavaConverters;
  *   work N             runs N jobs more, of which every other one's files go as Spark cleans up
  *   lose               has the driver lose its executor, and says when it knows where all map outputs are, or that it does not learn it
  *   again              runs the jobs once more whose maps are done, and says whether the results are the same, and how many map tasks ran
+ *   setting KEY        what it goes by
  * </pre>
  */
 public final class Probe {
@@ -232,6 +233,7 @@ public final class Probe {
                 case "work": return work(Integer.parseInt(words[1]));
                 case "lose": return lose();
                 case "again": return again();
+                case "setting": return spark.getConf().get(words[1], "unset");
                 default: return "failed: no such command: " + line;
             }
         } catch (Throwable e) {
