@@ -70,8 +70,8 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 	}
 }
 
-// A driver that is told of coordinators says that its application lives, and as its last word that it is over. Where attempts are
-// counted it ends without one, and the next goes on.
+// A driver that is told of coordinators says that its application lives, and as its last word that it is over. An attempt of YARN's after
+// the first is another application to them.
 func TestSparkDriverSaysThatItLives(t *testing.T) {
 	jars := sparkJars(t)
 	v := newTrio(t)
@@ -111,27 +111,23 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 		"spark.lifeboat.coordinators=" + strings.Join(told, ", "), "spark.lifeboat.ca=" + filepath.Join(v.tls, "ca.pem"),
 		"spark.lifeboat.cert=" + filepath.Join(v.tls, "spark.pem"), "spark.lifeboat.key=" + filepath.Join(v.tls, "spark.key"),
 	}
-	is := func(state, why string) func() error {
+	is := func(name, state, why string) func() error {
 		return func() error {
 			said := v.verb("apps", "-o", "json")
 			if said.code != 0 {
 				return fmt.Errorf("%s", said.stderr) // they elect
 			}
 			for _, app := range decode[[]api.AppJSON](said) {
-				if app.App == application && app.Owner == "app:spark" && app.State == state && app.Why == why && (app.Lease == nil || *app.Lease == 300) {
+				if app.App == name && app.Owner == "app:spark" && app.State == state && app.Why == why && (app.Lease == nil || *app.Lease == 300) {
 					return nil
 				}
 			}
-			return fmt.Errorf("want %s to be %s, got %s", application, state, said.stdout)
+			return fmt.Errorf("want %s to be %s, got %s", name, state, said.stdout)
 		}
 	}
-	for _, attempt := range []struct{ id, after, why string }{{"1", "RUNNING", ""}, {"", "OVER", "it said so"}} {
-		more := settings
-		if attempt.id != "" {
-			more = append(more, "spark.app.attempt.id="+attempt.id)
-		}
-		s := startSpark(t, jars, apart(a.spark()), filepath.Join(v.dir, "none"), more...)
-		v.until(is("RUNNING", ""))
+	for id, name := range map[string]string{"1": application, "2": "appattempt_1700000000000_0001_000002"} {
+		s := startSpark(t, jars, apart(a.spark()), filepath.Join(v.dir, "none"), append(settings, "spark.app.attempt.id="+id)...)
+		v.until(is(name, "RUNNING", ""))
 		s.says("right after 0 map tasks", "again")
 		if err := syscall.Kill(s.pid, syscall.SIGTERM); err != nil { // upon which Spark stops
 			t.Fatal(err)
@@ -139,7 +135,7 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 		if said := s.line(); said != "" { // its output ends when it does
 			t.Errorf("Spark says %q, want it to end", said)
 		}
-		v.until(is(attempt.after, attempt.why))
+		v.until(is(name, "OVER", "it said so"))
 	}
 }
 

@@ -87,13 +87,16 @@ public final class LifeboatPlugin implements SparkPlugin {
 
     private static final Logger log = LoggerFactory.getLogger(LifeboatPlugin.class);
 
-    /** Says in an executor's directories which application they belong to: those of a standalone worker do not say it by their names. */
+    /**
+     * Says in an executor's directories which application they belong to, which those of a standalone worker do not say by their names, or which
+     * attempt of it.
+     */
     private static final class Executor implements ExecutorPlugin {
         @Override public void init(PluginContext context, Map<String, String> extra) {
             if (setting("spark.app.id", "").isEmpty()) return; // an executor in the driver does not know it yet
             for (File dir : SparkEnv.get().blockManager().diskBlockManager().localDirs()) {
                 try {
-                    Files.writeString(dir.toPath().resolve(".lifeboat-app.data"), setting("spark.app.id", ""));
+                    Files.writeString(dir.toPath().resolve(".lifeboat-app.data"), app());
                 } catch (IOException e) {
                     log.warn("Lifeboat does not learn whose {} is: what is in it is carried, but not found again", dir, e);
                 }
@@ -108,13 +111,10 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final Map<Integer, Map<Long, Asked>> asked = new HashMap<>(); // by shuffle and map
         private final Map<String, Long> leaving = new ConcurrentHashMap<>(); // hosts, and until when outputs are looked for that have left them
         private boolean troubled; // the last look was
+        private boolean unheard; // the last questions were
         private Life life; // null: nobody is to be told
 
         @Override public Map<String, String> init(SparkContext spark, PluginContext context) {
-        private boolean unheard; // the last questions were
-            thread.scheduleWithFixedDelay(this::look, LOOK, LOOK, TimeUnit.MILLISECONDS);
-            return Map.of();
-        }
             // Executors of the same host would open the files themselves, as the application's user. What landed is its store's owner's, as whom the
             // shuffle service runs: YARN's containers are others' where LinuxContainerExecutor starts them.
             if (!setting("spark.lifeboat.dirs", "").isEmpty()) context.conf().setIfMissing("spark.shuffle.readHostLocalDisk", "false");
@@ -123,10 +123,13 @@ public final class LifeboatPlugin implements SparkPlugin {
             } catch (IOException e) {
                 log.warn("Lifeboat's agent does not answer at {}: while it does not, maps run again whose outputs are lost", socket(), e);
             }
+            thread.scheduleWithFixedDelay(this::look, LOOK, LOOK, TimeUnit.MILLISECONDS);
+            return Map.of();
+        }
 
         /** Of the calls to a plugin it is the first that knows the application's id. */
         @Override public void registerMetrics(String app, PluginContext context) {
-            if (!setting("spark.lifeboat.coordinators", "").isEmpty()) life = new Life(app, host -> leaving.put(host, System.nanoTime() + TimeUnit.MINUTES.toNanos(LEAVES)));
+            if (!setting("spark.lifeboat.coordinators", "").isEmpty()) life = new Life(app(), host -> leaving.put(host, System.nanoTime() + TimeUnit.MINUTES.toNanos(LEAVES)));
         }
 
         @Override public void shutdown() {
@@ -170,10 +173,10 @@ public final class LifeboatPlugin implements SparkPlugin {
                 if (about.due()) answers.put(map, asking.submit(() -> where(shuffle, map, was)));
             }
             boolean moved = false;
+            Throwable why = null;
             for (Map.Entry<Long, Future<BlockManagerId>> answer : answers.entrySet()) {
                 long map = answer.getKey();
                 try {
-            Throwable why = null;
                     BlockManagerId where = answer.getValue().get();
                     if (where != null && where.executorId().startsWith(EXECUTOR)) serves(where.host(), where.port(), away);
                     if (where != null) tracker.updateMapOutput(shuffle, map, where);
@@ -183,22 +186,22 @@ public final class LifeboatPlugin implements SparkPlugin {
                     throw e;
                 } catch (Exception e) { // of any kind: what Spark's client throws when nobody listens is not declared
                     known.get(map).later();
+                    if (!(e.getCause() instanceof NotYet)) why = e;
                 }
             }
-            if (moved) tracker.incrementEpoch(); // executors ask anew with their next task
-                    if (!(e.getCause() instanceof NotYet)) why = e;
-        }
-
             if (why != null && !unheard) log.warn("Lifeboat was not asked where map outputs are, or a shuffle service does not serve them there: it is tried again, and their maps may run meanwhile", why);
             if (!answers.isEmpty()) unheard = why != null;
-        /** What was asked about a map output that was lost, or may be. */
-        private static final class Asked {
-            final BlockManagerId was;
+            if (moved) tracker.incrementEpoch(); // executors ask anew with their next task
+        }
+
         /** Where an output will be is not to be told yet. */
         private static final class NotYet extends IOException {
             NotYet(String why) { super(why); }
         }
 
+        /** What was asked about a map output that was lost, or may be. */
+        private static final class Asked {
+            final BlockManagerId was;
             final boolean lost; // else it may be read there still
             final long end;
             long next = System.nanoTime(), pause = TimeUnit.SECONDS.toNanos(1);
@@ -216,13 +219,12 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         /** Where readers are to look for a map output; null: it is nowhere, and its map must run again. */
         private BlockManagerId where(int shuffle, long map, BlockManagerId was) throws IOException {
-            String app = setting("spark.app.id", "");
-            String answer = head("/blocks/" + setting("spark.lifeboat.store", "spark") + "/" + app + "/shuffle_" + shuffle + "_" + map + "_0.index");
+            String answer = head("/blocks/" + setting("spark.lifeboat.store", "spark") + "/" + app() + "/shuffle_" + shuffle + "_" + map + "_0.index");
             String node = header(answer, "Lifeboat-Node");
             if (answer.startsWith("404", 9) || answer.startsWith("410", 9)) return null;
             if (!answer.startsWith("200", 9)) throw new IOException("the agent says " + answer.lines().findFirst().orElse("nothing"));
-            if (node.startsWith("fallback:")) { // where executors do not look unless they are told of it
-                return setting("spark.storage.decommission.fallbackStorage.path", "").isEmpty() ? null : FallbackStorage.FALLBACK_BLOCK_MANAGER_ID();
+            if (node.startsWith("fallback:")) { // where executors do not look unless they are told of it, nor for what is an attempt's
+                return setting("spark.storage.decommission.fallbackStorage.path", "").isEmpty() || !app().equals(setting("spark.app.id", "")) ? null : FallbackStorage.FALLBACK_BLOCK_MANAGER_ID();
             }
             if (node.isEmpty()) node = setting("spark.driver.host", ""); // the agent that was asked has it itself
             String landed = header(answer, "Lifeboat-Landed");
@@ -238,7 +240,7 @@ public final class LifeboatPlugin implements SparkPlugin {
             if (registered.contains(host)) return;
             if (!away.add(host)) throw new IOException("the shuffle service of " + host + " did not answer a moment ago");
             String app = setting("spark.app.id", "");
-            String[] local = Arrays.stream(setting("spark.lifeboat.dirs", "").split(",")).map(dir -> dir + "/" + app + "/blockmgr-lifeboat").toArray(String[]::new);
+            String[] local = Arrays.stream(setting("spark.lifeboat.dirs", "").split(",")).map(dir -> dir + "/" + app() + "/blockmgr-lifeboat").toArray(String[]::new);
             boolean authenticated = SparkEnv.get().securityManager().isAuthenticationEnabled();
             TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of()));
             try (ExternalBlockStoreClient client = new ExternalBlockStoreClient(conf, SparkEnv.get().securityManager(), authenticated, 5000)) {
@@ -248,10 +250,10 @@ public final class LifeboatPlugin implements SparkPlugin {
             registered.add(host);
         }
 
-        /** The agent's answer to HEAD: the status line and the headers. */
-        private static String head(String path) throws IOException {
         private static String socket() { return setting("spark.lifeboat.socket", "/run/lifeboat/agent.sock"); }
 
+        /** The agent's answer to HEAD: the status line and the headers. */
+        private static String head(String path) throws IOException {
             try (SocketChannel agent = SocketChannel.open(StandardProtocolFamily.UNIX)) {
                 agent.connect(UnixDomainSocketAddress.of(socket()));
                 agent.write(StandardCharsets.US_ASCII.encode("HEAD " + path + " HTTP/1.0\r\n\r\n"));
@@ -273,7 +275,6 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         private final ScheduledExecutorService thread = daemon("lifeboat-life");
         private final SparkConf conf = SparkEnv.get().conf();
-        private final boolean last = !conf.contains("spark.app.attempt.id"); // where attempts are counted, the next may have the same id
         private final String app;
         private int was = HEARD; // what came of the word before
 
@@ -283,12 +284,11 @@ public final class LifeboatPlugin implements SparkPlugin {
             thread.scheduleWithFixedDelay(() -> say(BEAT), 0, 1, TimeUnit.MINUTES);
         }
 
-        /** Says that it is over, or leaves that to silence: it would be over for the next attempt too. */
         void end() {
-            if (last) thread.execute(() -> say("over"));
+            thread.execute(() -> say("over"));
             thread.shutdown(); // no more beats
             try {
-                if (last) thread.awaitTermination(FAREWELL, TimeUnit.MILLISECONDS);
+                thread.awaitTermination(FAREWELL, TimeUnit.MILLISECONDS);
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
             }
@@ -410,6 +410,16 @@ public final class LifeboatPlugin implements SparkPlugin {
         Thread t = new Thread(work, name);
         t.setDaemon(true);
         return t;
+    }
+
+    /**
+     * What Lifeboat knows the application by. An attempt of YARN's after the first is another one to it: its driver counts shuffles and maps from 0
+     * again, and what the one before wrote under the same names is not what it asks for.
+     */
+    private static String app() {
+        String app = setting("spark.app.id", "");
+        int attempt = Integer.parseInt(setting("spark.app.attempt.id", "1"));
+        return attempt < 2 ? app : app.replaceFirst("^application", "appattempt") + String.format("_%06d", attempt);
     }
 
     private static String setting(String key, String otherwise) { return SparkEnv.get().conf().get(key, otherwise); }

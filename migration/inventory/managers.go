@@ -28,7 +28,7 @@ type blockManager struct {
 func newBlockManager(root int, p string) *blockManager {
 	base := path.Base(p)
 	for part := range strings.SplitSeq(path.Dir(p), "/") {
-		if ApplicationDir.MatchString(part) {
+		if ApplicationDir.MatchString(part) || attemptDir.MatchString(part) {
 			return &blockManager{root: root, path: p, base: base, scope: part, app: true}
 		}
 	}
@@ -38,6 +38,9 @@ func newBlockManager(root int, p string) *blockManager {
 // AppFile may lie in a blockmgr directory and name the application that it belongs to, where no directory above does: those of a
 // standalone worker's executors have the names of nothing. It ends as data does: what else is there Spark removes with the executor, and
 // leaves the map outputs (ExternalShuffleBlockResolver.executorRemoved).
+//
+// Where one does, it may name an attempt of that application, as YARN names attempts (appattempt_...): each is a driver of its own that
+// counts shuffles and maps from 0, in the same directories, and what another wrote under the same name is not what its readers want.
 const AppFile = ".lifeboat-app.data"
 
 // ask has the file in the directory name the application. One that cannot be read, or names none, is none.
@@ -51,9 +54,15 @@ func (m *blockManager) ask(root *os.Root) {
 		return
 	}
 	said, _ := io.ReadAll(io.LimitReader(f, maxComponentBytes))
-	if app := strings.TrimSpace(string(said)); ApplicationDir.MatchString(app) {
+	if app := strings.TrimSpace(string(said)); m.app && attemptOf(app, m.scope) || !m.app && ApplicationDir.MatchString(app) {
 		m.scope, m.app = app, true
 	}
+}
+
+// attemptOf reports whether a name is that of an attempt of an application of YARN's. Its user writes into its directories, and is to name no other.
+func attemptOf(name, app string) bool {
+	match := attemptDir.FindStringSubmatch(name)
+	return match != nil && "application_"+match[1] == app
 }
 
 // mayShare reports whether two directories may belong to one executor: the same application, or nothing known of either.
@@ -169,9 +178,7 @@ func (s *Store) managers(ctx context.Context, at func(dir *string), fault func(e
 			base := path.Base(dir)
 			if blockManagerDir.MatchString(base) {
 				mgr := newBlockManager(i, dir)
-				if !mgr.app {
-					mgr.ask(root)
-				}
+				mgr.ask(root)
 				m.all = append(m.all, mgr)
 				return false
 			}

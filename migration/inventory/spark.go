@@ -25,14 +25,15 @@ import (
 // left alone and named.
 //
 // A block's scope is the application's id when a directory above the block manager's names it (YARN's appcache), or a file in it
-// (AppFile), else the directory of the block manager that holds the index. An executor with several local directories has a blockmgr
-// directory of another name in each, and nothing on disk ties them together but the rule that places files, so members are
-// looked for where that rule puts them.
+// (AppFile), which may also name an attempt of that application, else the directory of the block manager that holds the index. An executor
+// with several local directories has a blockmgr directory of another name in each, and nothing on disk ties them together but the rule
+// that places files, so members are looked for where that rule puts them.
 type SparkLayout struct{}
 
 var (
 	blockManagerDir = regexp.MustCompile(`^blockmgr-[0-9A-Za-z-]+$`)
 	ApplicationDir  = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|local-\d+)$`)
+	attemptDir      = regexp.MustCompile(`^appattempt_(\d+_\d+)_\d+$`)
 	subDirectory    = regexp.MustCompile(`^[0-9a-f]{2}$`)
 
 	MapOutputFile  = regexp.MustCompile(`^(shuffle_\d+_\d+_\d+)\.(data|index|checksum\.[A-Z0-9]+)$`)

@@ -157,6 +157,36 @@ func TestSparkFileNamesTheApplication(t *testing.T) {
 	}
 }
 
+// Attempts of an application of YARN's share its directories and count maps from 0. What one wrote is not the other's, whose file says which
+// it is, and it is found again where it landed. No other application's user can say so.
+func TestSparkFileNamesTheAttempt(t *testing.T) {
+	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
+	const first, second, other = "application_1700000000000_0001", "appattempt_1700000000000_0001_000002", "application_1700000000000_0002"
+	m := apart(1)[0]
+	for x, at := range []struct{ below, says string }{
+		{"usercache/alice/appcache/" + first, first},
+		{"usercache/alice/appcache/" + first, second + "\n"},
+		{"usercache/bob/appcache/" + other, second},
+		{"appattempt_1700000000000_0001_000003", ""}, // what landed of it
+	} {
+		var managers []string
+		for d := range 3 {
+			managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("d%d/%s/blockmgr-%d%d", d, at.below, x, d)))
+			write(t, filepath.Join(managers[d], AppFile), []byte(at.says))
+		}
+		writeMapOutput(t, managers, 0, m, 77)
+	}
+	for _, app := range []string{first, second, other, "appattempt_1700000000000_0001_000003"} {
+		id := BlockID(fmt.Sprintf("spark/%s/shuffle_0_%d_0", app, m))
+		if b, err := n.stores[0].Find(id); err != nil || b.ID != id || len(b.Members) != 3 {
+			t.Errorf("find %s: got %+v, %v", id, b, err)
+		}
+	}
+	if got := listing(t, n.stores[0]); strings.Count(got, "carry ") != 4 || strings.Count(got, second) != 1 {
+		t.Errorf("got %s", got)
+	}
+}
+
 // Two executors of no known application have the same shuffle and map ids, with data and index in different roots. Sizes
 // tell which files belong together, and what they tell once holds for the rest.
 func TestSparkScanDoesNotConfuseExecutors(t *testing.T) {
