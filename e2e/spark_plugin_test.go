@@ -15,11 +15,14 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
+// second is what Lifeboat knows the application's second attempt by.
+const second = "appattempt_1700000000000_0001_000002"
+
 // A job whose executor's machine went runs all its maps again, unless its driver has the plugin of examples/spark: then it reads what
 // was carried to a peer, by the shuffle service there, or to the last resort.
 func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 	jars := sparkJars(t)
-	for _, where := range []string{"nowhere", "peer", "fallback", "standalone"} {
+	for _, where := range []string{"nowhere", "peer", "attempt", "fallback", "standalone"} {
 		t.Run(where, func(t *testing.T) {
 			f := newFleet(t)
 			spill, _ := f.spill()
@@ -34,8 +37,13 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket, "spark.lifeboat.dirs=" + strings.Join(b.spark(), ","),
 				"spark.shuffle.service.port=" + port, "spark.app.id=" + application, // which an executor of a cluster's knows, and one in the driver not yet
 			}
-			if where == "nowhere" {
+			name := application
+			switch where {
+			case "nowhere":
 				settings = nil
+			case "attempt":
+				name = second
+				settings = append(settings, "spark.app.attempt.id=2")
 			}
 			dirs := apart(a.spark())
 			if where == "standalone" {
@@ -56,7 +64,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 				// An executor of another user than the shuffle service's, as YARN starts them, may not open what landed beside it.
 				s.says("false", "setting", "spark.shuffle.readHostLocalDisk")
 				f.until(func() error { // small blocks become files later
-					files, _ := filepath.Glob(filepath.Join(b.dir, "spark?", application, "blockmgr-lifeboat/??/*.index"))
+					files, _ := filepath.Glob(filepath.Join(b.dir, "spark?", name, "blockmgr-lifeboat/??/*.index"))
 					if len(files) != 24 {
 						return fmt.Errorf("%d map outputs are in their places, want 24", len(files))
 					}
@@ -125,7 +133,7 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 			return fmt.Errorf("want %s to be %s, got %s", name, state, said.stdout)
 		}
 	}
-	for id, name := range map[string]string{"1": application, "2": "appattempt_1700000000000_0001_000002"} {
+	for id, name := range map[string]string{"1": application, "2": second} {
 		s := startSpark(t, jars, apart(a.spark()), filepath.Join(v.dir, "none"), append(settings, "spark.app.attempt.id="+id)...)
 		v.until(is(name, "RUNNING", ""))
 		s.says("right after 0 map tasks", "again")
