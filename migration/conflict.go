@@ -43,6 +43,8 @@ func (r *record) against(other *record) error {
 	switch {
 	case r.Sum == other.Sum:
 		return nil
+	case r.Origin != other.Origin && sameOutput(r.ID, r.Members, other.Members):
+		return errSuperseded
 	case r.Origin != other.Origin:
 		return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
 	case other.From != other.Origin && other.ModTime < r.ModTime: // the origin itself knows what it has
@@ -142,7 +144,18 @@ func contradictsOwn(s *inventory.Store, r record, node string, at func(dir *stri
 	if r.Origin == node && own.Modified().UnixNano() > r.ModTime {
 		return errSuperseded
 	}
+	if sameOutput(r.ID, appendSizes(nil, own.Members), r.Members) {
+		return nil
+	}
 	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
+}
+
+// sameOutput reports whether two blocks of an id are one map output, of which one has no checksums: Spark moves none where it empties an
+// executor itself, to where a copy of ours may lie. The id is that of one attempt at a task, so with the same sizes it is the same.
+func sameOutput(id string, one, other []wire.MemberSize) bool {
+	sums := func(m wire.MemberSize) bool { return strings.Contains(m.Name, ".checksum.") }
+	return len(one) != len(other) && inventory.MapOutput.MatchString(inventory.BlockID(id).Name()) &&
+		slices.Equal(slices.DeleteFunc(slices.Clone(one), sums), slices.DeleteFunc(slices.Clone(other), sums))
 }
 
 // outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the

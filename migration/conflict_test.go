@@ -150,3 +150,58 @@ func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 		})
 	}
 }
+
+// Spark empties an executor, too, and moves no checksums: what it put elsewhere and what was carried are one map output, whichever
+// comes first, and nothing is lost.
+func TestMapOutputWithoutChecksumsIsTheSame(t *testing.T) {
+	for _, first := range []string{"carried", "spark's", "at the peer"} {
+		t.Run(first, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b, c := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c", with(sparkStore, "d0"))
+				put := func(n *node, checksums bool) map[string][]byte {
+					managers := []string{filepath.Join(n.dir, "d0/application_1_1/blockmgr-x")}
+					files := writeMapOutput(t, managers, 1, 2, 100, 50)
+					if sums := "shuffle_1_2_0.checksum.ADLER32"; !checksums {
+						if err := os.Remove(spot(managers, sums)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					return files
+				}
+				want := put(a, true)["shuffle_1_2_0.data"]
+				leave := []*node{a}
+				switch first {
+				case "carried":
+					put(b, false)
+					leave = []*node{a, b}
+				case "spark's":
+					put(b, false)
+					leave = []*node{b, a}
+				case "at the peer":
+					put(c, false)
+				}
+				for _, n := range leave {
+					if sum, entries := n.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
+						t.Errorf("%s: got %+v %v, want 1 moved", n.name, sum, entries)
+					}
+				}
+				if got := c.content(t, "spark/application_1_1/shuffle_1_2_0.data"); !bytes.Equal(got, want) {
+					t.Errorf("c serves %d bytes, want %d", len(got), len(want))
+				}
+			})
+		})
+	}
+}
+
+// Two map outputs of one id that both have checksums, or none, are not taken for one because their sizes are the same.
+func TestMapOutputsOfOneSizeAreNotTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "c", with(sparkStore, "d0"))
+		writeMapOutput(t, []string{filepath.Join(a.dir, "d0/application_1_1/blockmgr-x")}, 1, 2, 100, 50)
+		writeMapOutput(t, []string{filepath.Join(c.dir, "d0/application_1_1/blockmgr-x")}, 1, 2, 100, 50)
+		write(t, spot([]string{filepath.Join(c.dir, "d0/application_1_1/blockmgr-x")}, "shuffle_1_2_0.data"), contentOf("other", 150))
+		if sum, entries := a.drain(t, within(t, time.Minute), c); sum.Lost.Blocks != 1 {
+			t.Errorf("got %+v %v, want 1 lost", sum, entries)
+		}
+	})
+}
