@@ -86,7 +86,7 @@ func (f *Fetcher) http() *http.Client {
 				DisableCompression:    true,
 				IdleConnTimeout:       holderIdle,
 				MaxIdleConns:          256, // of a whole fleet that was asked
-				MaxIdleConnsPerHost:   4,
+				MaxIdleConnsPerHost:   16,  // readers at once that need no handshake each time, such as Spark's driver (examples/spark)
 				ResponseHeaderTimeout: firstByte,
 			}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
