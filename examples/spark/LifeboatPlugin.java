@@ -46,6 +46,7 @@ import javax.net.ssl.SSLSocketFactory;
 import javax.net.ssl.TrustManagerFactory;
 
 import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.MapOutputTrackerWorker;
 import org.apache.spark.ShuffleStatus;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
@@ -84,14 +85,20 @@ public final class LifeboatPlugin implements SparkPlugin {
     private static final int ASKING = 16; // at a time
     private static final int LEAVES = 15; // minutes that a host is looked after that is to leave
     private static final int BATCH = 1000; // questions, until what came of them is told to Spark
+    /** Of what has not been carried yet every node is asked that could have it: a few of a shuffle's outputs are, and more once those have landed. */
+    private static final int FEW = 8;
+    private static final int TOLD = 5; // seconds until an executor knows that outputs have moved
 
     private static final Logger log = LoggerFactory.getLogger(LifeboatPlugin.class);
 
     /**
      * Says in an executor's directories which application they belong to, which those of a standalone worker do not say by their names, or which
-     * attempt of it.
+     * attempt of it. It also sees to it that the tasks of a stage that runs already look for outputs where they have moved: Spark tells that with
+     * the next stage.
      */
     private static final class Executor implements ExecutorPlugin {
+        private final ScheduledExecutorService thread = daemon("lifeboat");
+
         @Override public void init(PluginContext context, Map<String, String> extra) {
             if (setting("spark.app.id", "").isEmpty()) return; // an executor in the driver does not know it yet
             for (File dir : SparkEnv.get().blockManager().diskBlockManager().localDirs()) {
@@ -101,14 +108,26 @@ public final class LifeboatPlugin implements SparkPlugin {
                     log.warn("Lifeboat does not learn whose {} is: what is in it is carried, but not found again", dir, e);
                 }
             }
+            if (SparkEnv.get().mapOutputTracker() instanceof MapOutputTrackerWorker) {
+                MapOutputTrackerWorker tracker = (MapOutputTrackerWorker) SparkEnv.get().mapOutputTracker();
+                thread.scheduleWithFixedDelay(() -> {
+                    try {
+                        tracker.updateEpoch((Long) context.ask("epoch"));
+                    } catch (Throwable e) { // of any kind: one that is thrown from here ends the questions. It hears of it with the next stage
+                    }
+                }, TOLD, TOLD, TimeUnit.SECONDS);
+            }
         }
+
+        @Override public void shutdown() { thread.shutdownNow(); }
     }
 
     private static final class Driver implements DriverPlugin {
         private final ScheduledExecutorService thread = daemon("lifeboat");
         private final ExecutorService asking = Executors.newFixedThreadPool(ASKING, work -> daemon(work, "lifeboat-ask"));
+        private final ThreadLocal<SocketChannel> agent = new ThreadLocal<>(); // a connection to it
         private final Set<String> registered = new HashSet<>(); // hosts
-        private final Map<Integer, Map<Long, Asked>> asked = new HashMap<>(); // by shuffle and map
+        private final Map<Integer, Shuffle> asked = new HashMap<>();
         private final Map<String, Long> leaving = new ConcurrentHashMap<>(); // hosts, and until when outputs are looked for that have left them
         private boolean troubled; // the last look was
         private boolean unheard; // the last questions were
@@ -129,8 +148,10 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         /** Of the calls to a plugin it is the first that knows the application's id. */
         @Override public void registerMetrics(String app, PluginContext context) {
-            if (!setting("spark.lifeboat.coordinators", "").isEmpty()) life = new Life(app(), host -> leaving.put(host, System.nanoTime() + TimeUnit.MINUTES.toNanos(LEAVES)));
+            if (!setting("spark.lifeboat.coordinators", "").isEmpty()) life = new Life(app(), host -> leaving.put(host, System.nanoTime() + TimeUnit.MINUTES.toNanos(LEAVES)), leaving::remove);
         }
+
+        @Override public Object receive(Object question) { return ((MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker()).getEpoch(); }
 
         @Override public void shutdown() {
             thread.shutdownNow();
@@ -160,38 +181,61 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         /** Looks for the outputs of one shuffle's maps that were lost, or whose host is about to go: who is told before it does fails no fetch. */
         private void find(MapOutputTrackerMaster tracker, int shuffle, MapStatus[] now, MapStatus[] lost) throws InterruptedException {
-            Map<Long, Asked> known = asked.computeIfAbsent(shuffle, id -> new HashMap<>());
+            Shuffle known = asked.computeIfAbsent(shuffle, id -> new Shuffle());
             Map<Long, Future<BlockManagerId>> answers = new LinkedHashMap<>();
             Set<String> away = new HashSet<>(); // hosts whose shuffle services do not answer: one wait for each is enough
+            int few = known.next - System.nanoTime() > 0 ? 0 : known.few, early = 0, wait = 0;
             for (int i = 0; i < now.length && answers.size() < BATCH; i++) {
                 MapStatus output = now[i] != null ? now[i] : lost[i];
                 if (output == null || output == now[i] && !leaving.containsKey(output.location().host())) continue;
                 boolean isLost = output != now[i];
+                if (!isLost) wait++;
+                if (!isLost && early == few) continue;
                 long map = output.mapId();
                 BlockManagerId was = output.location();
-                Asked about = known.compute(map, (id, before) -> before != null && before.was.equals(was) && before.lost == isLost ? before : new Asked(was, isLost));
-                if (about.due()) answers.put(map, asking.submit(() -> where(shuffle, map, was)));
+                Asked about = known.outputs.compute(map, (id, before) -> before != null && before.was.equals(was) && before.lost == isLost ? before : new Asked(was, isLost));
+                if (!about.due()) continue;
+                answers.put(map, asking.submit(() -> where(shuffle, map, was)));
+                if (!isLost) early++;
             }
-            boolean moved = false;
+            boolean moved = wait < known.wait; // Spark itself may have moved some: it tells no executor
+            int in = 0;
             Throwable why = null;
             for (Map.Entry<Long, Future<BlockManagerId>> answer : answers.entrySet()) {
                 long map = answer.getKey();
+                Asked about = known.outputs.get(map);
                 try {
                     BlockManagerId where = answer.getValue().get();
                     if (where != null && where.executorId().startsWith(EXECUTOR)) serves(where.host(), where.port(), away);
                     if (where != null) tracker.updateMapOutput(shuffle, map, where);
                     moved |= where != null;
-                    known.get(map).settled();
+                    about.settled();
+                    if (!about.lost) in++;
                 } catch (InterruptedException e) {
                     throw e;
                 } catch (Exception e) { // of any kind: what Spark's client throws when nobody listens is not declared
-                    known.get(map).later();
+                    about.later();
                     if (!(e.getCause() instanceof NotYet)) why = e;
                 }
             }
             if (why != null && !unheard) log.warn("Lifeboat was not asked where map outputs are, or a shuffle service does not serve them there: it is tried again, and their maps may run meanwhile", why);
             if (!answers.isEmpty()) unheard = why != null;
-            if (moved) tracker.incrementEpoch(); // executors ask anew with their next task
+            known.wait = wait - in;
+            if (early > 0) known.pace(2 * in >= early);
+            if (moved) tracker.incrementEpoch(); // executors ask anew
+        }
+
+        /** What was asked about a shuffle's map outputs. */
+        private static final class Shuffle {
+            final Map<Long, Asked> outputs = new HashMap<>();
+            int wait; // outputs of hosts that leave, which have not moved yet
+            int few = FEW; // of them are asked about at once
+            long next = System.nanoTime(); // when they are
+
+            void pace(boolean landed) {
+                few = landed ? Math.min(2 * few, BATCH) : FEW;
+                if (!landed) next = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
+            }
         }
 
         /** Where an output will be is not to be told yet. */
@@ -253,13 +297,32 @@ public final class LifeboatPlugin implements SparkPlugin {
         private static String socket() { return setting("spark.lifeboat.socket", "/run/lifeboat/agent.sock"); }
 
         /** The agent's answer to HEAD: the status line and the headers. */
-        private static String head(String path) throws IOException {
-            try (SocketChannel agent = SocketChannel.open(StandardProtocolFamily.UNIX)) {
-                agent.connect(UnixDomainSocketAddress.of(socket()));
-                agent.write(StandardCharsets.US_ASCII.encode("HEAD " + path + " HTTP/1.0\r\n\r\n"));
+        private String head(String path) throws IOException {
+            SocketChannel kept = agent.get();
+            agent.remove();
+            if (kept != null) {
+                try {
+                    return head(kept, path);
+                } catch (IOException e) { // it was closed meanwhile
+                }
+            }
+            return head(SocketChannel.open(UnixDomainSocketAddress.of(socket())), path);
+        }
+
+        private String head(SocketChannel to, String path) throws IOException {
+            try {
+                to.write(StandardCharsets.US_ASCII.encode("HEAD " + path + " HTTP/1.1\r\nHost: agent\r\n\r\n"));
                 ByteBuffer answer = ByteBuffer.allocate(16 << 10);
-                while (agent.read(answer) > 0) { }
-                return StandardCharsets.US_ASCII.decode(answer.flip()).toString();
+                while (to.read(answer) > 0) {
+                    String said = StandardCharsets.US_ASCII.decode(answer.duplicate().flip()).toString();
+                    if (!said.endsWith("\r\n\r\n")) continue;
+                    agent.set(to);
+                    return said;
+                }
+                throw new IOException("the agent broke off amid an answer");
+            } catch (Throwable e) {
+                to.close();
+                throw e;
             }
         }
     }
@@ -278,9 +341,9 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final String app;
         private int was = HEARD; // what came of the word before
 
-        Life(String app, Consumer<String> leaves) {
+        Life(String app, Consumer<String> leaves, Consumer<String> stays) {
             this.app = app;
-            daemon(() -> follow(leaves), "lifeboat-events").start();
+            daemon(() -> follow(leaves, stays), "lifeboat-events").start();
             thread.scheduleWithFixedDelay(() -> say(BEAT), 0, 1, TimeUnit.MINUTES);
         }
 
@@ -316,18 +379,19 @@ public final class LifeboatPlugin implements SparkPlugin {
             was = now;
         }
 
-        /** Follows what happens to the fleet, at the coordinator that leads, and tells of hosts that are to leave. The others say that they do not lead. */
-        private void follow(Consumer<String> leaves) {
+        /** Follows what happens to the fleet, at the coordinator that leads, and tells of hosts that are to leave, and that stay after all. The others say that they do not lead. */
+        private void follow(Consumer<String> leaves, Consumer<String> stays) {
             String after = "";
             while (!thread.isShutdown()) {
                 for (String at : conf.get("spark.lifeboat.coordinators").split(",")) {
-                    try (SSLSocket coordinator = ask(at.trim(), "GET /events?type=WorkerDecommission" + after)) {
+                    try (SSLSocket coordinator = ask(at.trim(), "GET /events?type=WorkerDecommission&type=NodeRecommissioned" + after)) {
                         coordinator.setSoTimeout(QUIET);
                         BufferedReader events = new BufferedReader(new InputStreamReader(coordinator.getInputStream(), StandardCharsets.UTF_8));
                         for (String line = events.readLine(); line != null; line = events.readLine()) {
                             if (line.startsWith("id:")) after = "&after=" + line.substring(3).trim();
                             Matcher node = NODE.matcher(line);
-                            if (line.startsWith("data:") && node.find()) leaves.accept(node.group(1));
+                            boolean back = line.contains("\"type\":\"NodeRecommissioned\"") && !line.contains("\"still\":");
+                            if (line.startsWith("data:") && node.find()) (back ? stays : leaves).accept(node.group(1));
                         }
                     } catch (Throwable e) { // the beats say who is not heard
                     }
