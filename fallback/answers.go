@@ -25,6 +25,7 @@ const promptly = 3 * time.Second
 // parts together, has the whole of silence: a link may be slow, and so may that.
 type answers struct {
 	client aws.HTTPClient
+	slower slower
 
 	mu       sync.Mutex
 	patience time.Duration // 0: promptly
@@ -43,6 +44,19 @@ func (e *silentError) Error() string {
 
 // Do sends a request, as an http.Client does.
 func (a *answers) Do(req *http.Request) (*http.Response, error) {
+	if err := a.slower.begin(req.Context()); err != nil {
+		return nil, err
+	}
+	resp, err := a.ask(req)
+	status := 0
+	if err == nil {
+		status = resp.StatusCode
+	}
+	a.slower.end(status, time.Now())
+	return resp, err
+}
+
+func (a *answers) ask(req *http.Request) (*http.Response, error) {
 	asked, heard := time.Now(), a.sofar()
 	ctx, cancel := context.WithCancel(req.Context())
 	timer := time.AfterFunc(a.bound(req.Method), cancel)
@@ -106,7 +120,7 @@ func (a *answers) knock(req *http.Request) {
 	if err != nil {
 		return // then nobody answers
 	}
-	if resp, err := a.Do(head); err == nil {
+	if resp, err := a.ask(head); err == nil {
 		resp.Body.Close()
 	}
 }

@@ -146,7 +146,7 @@ func tune(t *http.Transport, dial Dialer) {
 	t.TLSHandshakeTimeout = connectTimeout
 	t.ResponseHeaderTimeout = silence
 	t.IdleConnTimeout = silence / 2
-	t.MaxIdleConns, t.MaxIdleConnsPerHost = 2*mostStreams, 2*mostStreams
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = mostStreams+mostPuts, mostStreams+mostPuts
 	t.DisableCompression = true
 }
 

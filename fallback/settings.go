@@ -40,6 +40,8 @@ func (s Settings) On() bool { return s.Dir != "" || s.S3.Bucket != "" }
 const (
 	// mostStreams bounds memory (each upload has a part in it) and what a bucket's prefix takes before it says "slow down".
 	mostStreams = 64
+	// mostPuts bounds the small contents that may be put at once, beside.
+	mostPuts = 256
 	// leastKeep is more than any drain takes: what is being put must not be removed.
 	leastKeep = 24 * time.Hour
 	mostKeep  = 10 * 365 * 24 * time.Hour
