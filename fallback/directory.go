@@ -21,6 +21,8 @@ type Directory struct {
 	path  string
 	calls chan struct{} // under way, those that hang too
 
+	syncs syncs
+
 	mu    sync.Mutex
 	known map[string]bool // directories below it whose names are durable
 }
@@ -36,7 +38,7 @@ const (
 
 // NewDirectory does not look whether the directory is there: it may come later.
 func NewDirectory(path string) *Directory {
-	return &Directory{path: path, calls: make(chan struct{}, mostStreams+mostLeftBehind), known: map[string]bool{}}
+	return &Directory{path: path, calls: make(chan struct{}, mostPuts+mostLeftBehind), known: map[string]bool{}}
 }
 
 // call is one piece of work on the directory. Nothing can end a system call on a share whose server is away, so whoever
@@ -200,7 +202,7 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 		}
 		left -= int64(len(part))
 		if unsynced += int64(len(part)); unsynced >= syncBytes || left == 0 {
-			if err := c.in(f.Sync); err != nil || left == 0 {
+			if err := c.in(func() error { return d.syncContent(root, f, bytes) }); err != nil || left == 0 {
 				return err
 			}
 			unsynced = 0
@@ -215,12 +217,12 @@ func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error
 		return err
 	}
 	if !fresh {
-		return errors.Join(root.Rename(aside, name), syncDir(root, dir))
+		return errors.Join(root.Rename(aside, name), d.syncDir(root, dir))
 	}
 	err := root.Link(aside, name)
 	switch {
 	case err == nil:
-		return errors.Join(syncDir(root, dir), root.Remove(aside))
+		return errors.Join(d.syncDir(root, dir), root.Remove(aside))
 	case errors.Is(err, fs.ErrExist):
 		return err
 	}
@@ -231,7 +233,7 @@ func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	return errors.Join(root.Rename(aside, name), syncDir(root, dir))
+	return errors.Join(root.Rename(aside, name), d.syncDir(root, dir))
 }
 
 // makeDirs makes a directory and those above it, each name durable in the one above.
@@ -246,7 +248,7 @@ func (d *Directory) makeDirs(root *os.Root, dir string) error {
 	if err := root.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := syncDir(root, above); err != nil {
+	if err := d.syncDir(root, above); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -264,24 +266,17 @@ func (d *Directory) isKnown(dir string) bool {
 	return d.known[dir]
 }
 
-// forget has the next Put look anew which directories there are: somebody may have removed them.
+// forget has the next Put look anew which directories there are, and where: somebody may have removed them, or mounted another share.
 func (d *Directory) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.known)
-}
-
-func syncDir(root *os.Root, dir string) error {
-	f, err := root.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	d.syncs.forget()
 }
 
 // Get reads a part of a content.
 func (d *Directory) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
-	size := len(into)
+	size := int64(len(into))
 	body, err := do(ctx, d, func(c *call, root *os.Root) (body []byte, err error) {
 		err = c.in(func() error {
 			f, err := root.Open(name)

@@ -213,7 +213,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	}
 	d.plan.where, d.plan.worths.told = d.where, cfg.Told
 	if cfg.Fallback != nil {
-		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
+		d.fallback = &fallback{Fallback: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
 	l.summary.Moved, l.several = earlier, len(cfg.Again) > 0
 	d.found, d.earlier = earlier, earlier.Bytes

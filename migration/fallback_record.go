@@ -88,7 +88,7 @@ func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err 
 // record reads a block's record. fs.ErrNotExist when there is none, errForgotten when nobody is to read what was there.
 func (f *Fallback) record(ctx context.Context, id inventory.BlockID) (fallbackRecord, error) {
 	var all []byte
-	for size := 64 << 10; ; size *= 4 {
+	for size := 16 << 10; ; size *= 4 {
 		more := make([]byte, size)
 		n, err := f.Objects.Get(ctx, recordName(id), int64(len(all)), more)
 		all = append(all, more[:n]...)

@@ -19,6 +19,7 @@ import (
 type fallback struct {
 	*Fallback
 	state *peerState // guarded by Drain.mu, as any peer's
+	crowd *crowd
 
 	mu      sync.Mutex
 	latency time.Duration // of a small upload
@@ -37,9 +38,14 @@ const (
 // errTooLate says that what is left cannot be in the fallback in time.
 var errTooLate = errors.New("what is left cannot be uploaded before the deadline")
 
-// runFallback uploads blocks that no peer takes one after the other, until all blocks are settled (true) or ctx ends.
-func (d *Drain) runFallback(ctx context.Context) (settled bool) {
-	for ctx.Err() == nil {
+// runFallback uploads blocks that no peer takes one after the other, until all blocks are settled (true) or ctx ends. It has help come
+// for small ones; who helps ends when there are none, or fewer should be on their way.
+func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settled bool) {
+	crowd := d.fallback.crowd
+	if helps {
+		defer crowd.leave()
+	}
+	for ctx.Err() == nil && !(helps && crowd.full()) {
 		pause := lookAtPeers
 		if larger, any := d.leftByPeers(); any {
 			var one []entry
@@ -51,6 +57,14 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 				})
 			}
 			switch {
+			case len(one) > 0 && one[0].Bytes() <= smallUpload:
+				if crowd.join() {
+					help()
+				}
+				pause = d.upload(ctx, one[0])
+			case len(one) > 0 && helps:
+				d.plan.putBack(one)
+				return false
 			case len(one) > 0:
 				pause = d.upload(ctx, one[0])
 			case err == errSettled:
@@ -58,6 +72,9 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 			case err == errNoRoom:
 				d.tooLate()
 			}
+		}
+		if pause > 0 && helps {
+			return false
 		}
 		if pause > 0 {
 			diskio.Sleep(ctx, pause)
@@ -174,6 +191,9 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		if u.sent > 0 {
 			d.fallback.learn(u.sent, time.Since(began))
 		}
+		if e.Bytes() <= smallUpload {
+			d.fallback.crowd.arrives(time.Now())
+		}
 		d.moved(d.fallback.state, e)
 		return 0
 	case verdict != nil:
@@ -192,6 +212,7 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		d.plan.giveBack(e.after(past), 0, why)
 		return 0
 	}
+	d.fallback.crowd.refused(time.Now())
 	past.attempts++
 	d.plan.giveBack(e.after(past), backOff(past.attempts), why)
 	return d.note(d.fallback.state, err)

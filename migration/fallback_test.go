@@ -33,8 +33,11 @@ type larder struct {
 	busy   int      // puts under way, and the most of them at once
 	most   int
 
-	rate int64 // bytes per second of each put; 0: no limit
-	trip func(name string) error
+	large, mostLarge int // of more than smallUpload
+
+	rate    int64         // bytes per second of each put; 0: no limit
+	latency time.Duration // of each put
+	trip    func(name string) error
 }
 
 func newLarder() *larder { return &larder{things: map[string][]byte{}, since: map[string]time.Time{}} }
@@ -57,11 +60,21 @@ func (s *larder) enter(name string) (wait func(bytes int), err error) {
 
 func (s *larder) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
 	wait, err := s.enter(name)
+	var large int
+	if bytes > smallUpload {
+		large = 1
+	}
+	s.mu.Lock()
+	s.large += large
+	s.mostLarge = max(s.mostLarge, s.large)
+	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.busy--
+		s.large -= large
 	}()
+	time.Sleep(s.latency)
 	if err != nil {
 		return err
 	}
@@ -365,7 +378,7 @@ func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
 
 func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, want := cached(t, 40, 50_000)
+		a, want := cached(t, 40, 150_000)
 		s := newLarder()
 		s.rate = 100_000
 		tr := newTrip(t, a)

@@ -49,12 +49,14 @@ func (d *Drain) runLanes(ctx context.Context) {
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
 	if d.fallback != nil {
+		var upload func(helps bool)
+		upload = func(helps bool) {
+			if d.runFallback(ctx, helps, func() { lanes.Go(func() { upload(true) }) }) {
+				stop()
+			}
+		}
 		for range d.fallback.Streams {
-			lanes.Go(func() {
-				if d.runFallback(ctx) {
-					stop()
-				}
-			})
+			lanes.Go(func() { upload(false) })
 		}
 	}
 	tick := time.NewTicker(lookForPeers)

@@ -1,0 +1,79 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A storage that takes each small content 30 ms after it was asked takes many of them side by side.
+func TestManySmallBlocksGoToTheFallbackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 4000, 100)
+		s := newLarder()
+		s.latency = 30 * time.Millisecond
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		began := time.Now()
+		sum, entries := tr.run(within(t, 30*time.Second)) // four at once would have moved 1300
+		if sum.Lost.Blocks != 0 {
+			t.Fatalf("got %+v after %v", sum, time.Since(began))
+		}
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		if s.most > mostSmall {
+			t.Errorf("%d uploads at once, want %d at most", s.most, mostSmall)
+		}
+	})
+}
+
+// Large blocks are in memory in parts of some MiB, and the link is the bound: there are never more of them than streams.
+func TestLargeBlocksGoToTheFallbackFewAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 1000, 100)
+		for i := range 100 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("large", i)), contentOf("large", smallUpload+1))
+		}
+		s := newLarder()
+		s.latency = 30 * time.Millisecond
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		if sum, _ := tr.run(within(t, 30*time.Second)); sum.Lost.Blocks != 0 {
+			t.Errorf("got %+v", sum)
+		}
+		if s.mostLarge > 4 {
+			t.Errorf("%d large uploads at once, want 4 at most", s.mostLarge)
+		}
+	})
+}
+
+// A storage that refuses when too many come at once gets fewer.
+func TestFallbackThatRefusesGetsFewerAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 3000, 100)
+		s := newLarder()
+		s.latency = 30 * time.Millisecond
+		refused := 0
+		s.trip = func(string) error { // s.mu is held
+			if s.busy > 40 {
+				refused++
+				return errors.New("slow down")
+			}
+			return nil
+		}
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		began := time.Now()
+		sum, entries := tr.run(within(t, time.Minute))
+		if sum.Lost.Blocks != 0 {
+			t.Fatalf("got %+v after %v", sum, time.Since(began))
+		}
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		t.Logf("took %v, %d refused, %d at once", time.Since(began), refused, s.most)
+		if refused > 500 {
+			t.Errorf("%d were refused of 6000: there should have been fewer at once", refused)
+		}
+	})
+}
