@@ -23,7 +23,7 @@ type part struct {
 	why  string   // it broke off
 }
 
-// resumePatience is how long a part waits for a lane to its peer.
+// resumePatience is how long a part waits for a lane to its peer at the most.
 const resumePatience = 5 * time.Second
 
 // keepPart keeps what is known of the block that the lane broke off in.
@@ -41,7 +41,20 @@ func (l *lane) keepPart(err error) {
 	l.d.mu.Lock()
 	l.peer.parts = append(l.peer.parts, p)
 	l.d.mu.Unlock()
-	time.AfterFunc(resumePatience, func() { l.d.releaseParts(l.peer, p) })
+	time.AfterFunc(l.patience(p), func() { l.d.releaseParts(l.peer, p) })
+}
+
+// patience is how long a part waits for its peer: near the deadline no longer than leaves another the time for all of it, where there is any.
+func (l *lane) patience(p *part) time.Duration {
+	until := l.d.until(context.Background())
+	if until.IsZero() {
+		return resumePatience
+	}
+	left := time.Until(until)
+	if rate := l.d.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
+		return resumePatience // nobody else can have it in time
+	}
+	return min(resumePatience, max(0, left)/8)
 }
 
 // takePart returns a block to go on with at the peer; nil: there is none.

@@ -141,6 +141,44 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 	}
 }
 
+// A link is cut in a large block, and its peer does not come back. There is time to send all of it to another, less than five seconds more.
+func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, id, content := large(t, LayoutFiles)
+		b, other := newNode(t, "b"), newNode(t, "c")
+		var away atomic.Pointer[node]
+		for _, n := range []*node{b, other} {
+			n.plain = true
+			came := 0
+			n.mangle = func(conn net.Conn) net.Conn {
+				if away.Load() == n {
+					conn.Close()
+					return conn
+				}
+				return &hooked{Conn: conn, onRead: func(p []byte) {
+					if came += len(p); came > 34<<20 && away.CompareAndSwap(nil, n) {
+						conn.Close()
+					}
+				}}
+			}
+		}
+		tr := newTrip(t, a, b, other)
+		tr.cfg.Connections, tr.cfg.MaxBytesPerSecond = 1, narrow
+		ctx, until := within(t, 22800*time.Millisecond), time.Now().Add(22800*time.Millisecond)
+		tr.cfg.Until = func() time.Time { return until }
+		_, entries := tr.run(ctx)
+		moved := outcome(t, entries, Moved)
+		if len(moved) != 1 || away.Load() == nil {
+			t.Fatalf("got %v", entries)
+		}
+		for _, e := range moved {
+			if got := tr.node(e.Peer).content(t, id); !bytes.Equal(got, content) {
+				t.Error("it reads otherwise")
+			}
+		}
+	})
+}
+
 // resuming is a stream of a sender that goes on with what broke off.
 func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender {
 	t.Helper()
