@@ -44,11 +44,16 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 				return err
 			}
 			defer l.Close()
-			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store}
+			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store, others: map[string]bool{}}
 			for {
 				reply, err := stream.Recv()
 				switch {
 				case errors.Is(err, io.EOF):
+					if p.store != "" && p.blocks == 0 {
+						if err := to.hasStore(cmd.Context(), p.store, p.others); err != nil {
+							return err
+						}
+					}
 					if err := p.end(); err != nil {
 						return err
 					}
@@ -99,6 +104,50 @@ func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) (stream 
 	return stream, l, err
 }
 
+// hasStore is an error where nobody has a store of that name. There are those that somebody has, and those that there are blocks of.
+func (r *reach) hasStore(ctx context.Context, store string, there map[string]bool) error {
+	local, err := r.local()
+	if err != nil {
+		return err
+	}
+	var all []*api.Status
+	if local {
+		agent, l, err := r.agent()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+		if err != nil {
+			return l.rpcError("ask for the stores", err)
+		}
+		all = append(all, s.GetStatus())
+	} else {
+		operator, l, err := r.operator()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		nodes, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
+		if err != nil {
+			return l.rpcError("ask for the stores", err)
+		}
+		for _, n := range nodes.GetNodes() {
+			all = append(all, n.GetStatus())
+		}
+	}
+	there[api.AccountStore] = true
+	for _, s := range all {
+		for _, st := range s.GetStores() {
+			there[plain(st.GetName())] = true
+		}
+	}
+	if there[store] {
+		return nil
+	}
+	return notFoundf("blocks --store %s: there is no such store: there are %s", store, strings.Join(slices.Sorted(maps.Keys(there)), ", "))
+}
+
 // looked is how many blocks a completion looks through: a fleet may hold millions.
 const looked = 20_000
 
@@ -143,13 +192,15 @@ type blockPrinter struct {
 	w             io.Writer
 	out           format
 	list          jsonList
-	values        bool   // the node that has them is asked, and knows what they are worth
-	store         string // whose blocks are printed; empty: of all but that of the accounts
+	values        bool            // the node that has them is asked, and knows what they are worth
+	store         string          // whose blocks are printed; empty: of all but that of the accounts
+	others        map[string]bool // the stores that blocks of were not printed
 	blocks, bytes int64
 }
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
 	if of, _, _ := strings.Cut(b.GetId(), "/"); p.store != "" && of != p.store || p.store == "" && of == api.AccountStore {
+		p.others[plain(of)] = true
 		return nil
 	}
 	if p.blocks == 0 && p.out != formatJSON {
