@@ -91,7 +91,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
-	j := &joining{Config: cfg, public: public, request: request}
+	j := &joining{Config: cfg, public: public, request: request, last: map[string]error{}}
 	for n := 0; ; n++ {
 		at := cmp.Or(j.leader, cfg.Coordinators[n%len(cfg.Coordinators)])
 		j.leader, j.stranger = "", false
@@ -103,11 +103,12 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 			return reply, nil
 		}
 		err = fmt.Errorf("join at %s: %w", at, err)
+		j.last[at] = err
 		if _, refused := errors.AsType[Refused](err); refused && (!j.stranger || n+1 >= len(cfg.Coordinators)) {
-			return nil, err
+			return nil, j.withOthers(at, err)
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
+			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), ctx.Err())
 		}
 		if cfg.Trouble != nil {
 			cfg.Trouble(err)
@@ -119,7 +120,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
+			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), ctx.Err())
 		}
 	}
 }
@@ -130,12 +131,27 @@ func backoff(n int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
+// withOthers is why one gave no certificate, and then why those did not that were asked before.
+func (j *joining) withOthers(at string, err error) error {
+	var others []string
+	for _, other := range j.Coordinators {
+		if why := j.last[other]; why != nil && other != at {
+			others = append(others, why.Error())
+		}
+	}
+	if len(others) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, strings.Join(others, "; "))
+}
+
 type joining struct {
 	Config
 	public   []byte // the key, as its owner shows it
 	request  []byte
-	leader   string // whom the last one asked named
-	stranger bool   // the last one asked is of another fleet; the next may not be
+	leader   string           // whom the last one asked named
+	last     map[string]error // why each did not, the last time it was asked
+	stranger bool             // the last one asked is of another fleet; the next may not be
 }
 
 // ask learns the CA from whoever answers, and says nothing that matters until it is proven to be the one that is pinned.

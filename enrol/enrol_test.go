@@ -237,6 +237,24 @@ func TestJoinWhereNobodyJoins(t *testing.T) {
 	}
 }
 
+// Of several coordinators each has its own reason, and all are told in the end.
+func TestJoinTellsWhyEachGaveNone(t *testing.T) {
+	w := newTown(t)
+	cfg := w.config(t)
+	cfg.Coordinators = []string{"a:1", "b:2"}
+	cfg.Dial = func(_ context.Context, _, at string) (net.Conn, error) { return nil, errors.New("no way to " + at) }
+	ctx, cancel := context.WithCancel(t.Context())
+	tried := 0
+	cfg.Trouble = func(error) {
+		if tried++; tried == 2 {
+			cancel()
+		}
+	}
+	if _, err := Join(ctx, cfg); err == nil || !strings.Contains(err.Error(), "join at b:2: no way to b:2; join at a:1: no way to a:1") {
+		t.Errorf("got %v, want why of each", err)
+	}
+}
+
 // What passes is asked for again, with the same key; where a follower names the leader, the leader is asked at once; a
 // definite no is the end of it.
 func TestJoinInsists(t *testing.T) {

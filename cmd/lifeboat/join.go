@@ -89,13 +89,13 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
 	files := enrol.In(j.dataDir)
-	said := ""
+	said, until := map[string]bool{}, time.Now().Add(joinPatience)
 	reply, err := enrol.Join(ctx, enrol.Config{
 		Coordinators: addresses, Name: j.name, Pin: token.Pin, Token: token.String(), Files: files,
 		Trouble: func(err error) {
-			if err.Error() != said {
-				said = err.Error()
-				fmt.Fprintf(j.errs, "not yet, trying for %s: %s\n", span(joinPatience), said)
+			if why := err.Error(); !said[why] {
+				said[why] = true
+				fmt.Fprintf(j.errs, "not yet, trying for %s more: %s\n", span(time.Until(until)), why)
 			}
 		},
 	})

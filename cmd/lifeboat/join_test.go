@@ -63,7 +63,7 @@ func TestJoinTellsOfItsWaitOnStderr(t *testing.T) {
 	var out bytes.Buffer
 	errs := &waitedFor{end: cancel}
 	j := &joiner{coordinator: "127.0.0.1:1", name: "vm", dir: t.TempDir(), dataDir: t.TempDir(), out: &out, errs: errs}
-	if err := j.run(ctx, certs.Token{}); err == nil || out.Len() > 0 || !strings.HasPrefix(errs.String(), "not yet, trying for 2m0s: ") {
+	if err := j.run(ctx, certs.Token{}); err == nil || out.Len() > 0 || !strings.HasPrefix(errs.String(), "not yet, trying for 2m0s more: ") {
 		t.Errorf("got %v, %q, %q", err, out.String(), errs.String())
 	}
 }
