@@ -60,10 +60,7 @@ func (s *larder) enter(name string) (wait func(bytes int), err error) {
 
 func (s *larder) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
 	wait, err := s.enter(name)
-	var large int
-	if bytes > smallUpload {
-		large = 1
-	}
+	large := int(min(1, bytes/(smallUpload+1)))
 	s.mu.Lock()
 	s.large += large
 	s.mostLarge = max(s.mostLarge, s.large)

@@ -144,7 +144,7 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 // A link is cut in a large block, and its peer does not come back. There is time to send all of it to another, less than five seconds more.
 func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, id, content := large(t, LayoutFiles)
+		a, id, content := large(t, inventory.LayoutFiles)
 		b, other := newNode(t, "b"), newNode(t, "c")
 		var away atomic.Pointer[node]
 		for _, n := range []*node{b, other} {
