@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,6 +78,77 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			s.says("found", "lose")
 			s.says("right after 0 map tasks", "again")
 		})
+	}
+}
+
+// What a job has cached on the disks of a machine that goes is read where it was carried, and nothing of it computed again. When
+// the job keeps it no more, Spark removes it there.
+func TestSparkReadsWhatItHadCached(t *testing.T) {
+	jars := sparkJars(t)
+	f := newFleet(t)
+	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
+	a, b := f.agent("127.0.0.1"), f.agent("localhost") // nodes are named as Spark knows their hosts
+	java := javaOf(t, jars)
+	classes, _, _ := strings.Cut(java[len(java)-1], ":")
+	_, port, _ := net.SplitHostPort(freeAddress(t))
+	_, service, _ := net.SplitHostPort(freeAddress(t))
+	deploy := func(dirs []string, options, class string, args ...string) *exec.Cmd {
+		cmd := jvm(slices.Concat(java, strings.Fields(options), []string{"org.apache.spark.deploy." + class}, args))
+		cmd.Env = append(cmd.Env, "SPARK_HOME="+filepath.Dir(filepath.Dir(jars)), "SPARK_SCALA_VERSION=2.13", "SPARK_LOCAL_DIRS="+strings.Join(dirs, ","))
+		log, err := os.OpenFile(filepath.Join(f.dir, "deploy.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		cmd.Stderr = log
+		launch(t, cmd)
+		return cmd
+	}
+	master := "spark://127.0.0.1:" + port
+	deploy(nil, "", "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
+	deploy(append(a.spark(), b.spark()...), "-Dspark.shuffle.service.port="+service, "ExternalShuffleService") // one for both: they have the loopback in common
+	worker := func(n *node) *exec.Cmd {
+		return deploy(n.spark(), "", "worker.Worker", "--host", n.host, "--webui-port", "0", "--cores", "1", "--memory", "512m", "--work-dir", filepath.Join(n.dir, "work"), master)
+	}
+	leaver := worker(a)
+	worker(b)
+	f.up()
+	s := talk(t, jvm(slices.Concat(java, []string{
+		"Cache", master, "spark.driver.host=localhost", "spark.driver.bindAddress=127.0.0.1", "spark.locality.wait=60s", "spark.executor.memory=512m",
+		"spark.executor.extraClassPath=" + classes, "spark.local.dir=" + t.TempDir(),
+		"spark.shuffle.service.enabled=true", "spark.shuffle.service.fetch.rdd.enabled=true", "spark.shuffle.service.port=" + service,
+		"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket, "spark.lifeboat.dirs=" + strings.Join(b.spark(), ","),
+		"spark.lifeboat.coordinators=" + f.http, "spark.lifeboat.ca=" + filepath.Join(f.tls, "ca.pem"),
+		"spark.lifeboat.cert=" + filepath.Join(f.tls, "spark.pem"), "spark.lifeboat.key=" + filepath.Join(f.tls, "spark.key"),
+	})))
+	s.says("66 with 12 computed", "sum")
+	s.says("[127.0.0.1, localhost]", "where")
+
+	a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
+	f.until(func() error { // small blocks become files later
+		if got := s.ask("where"); got != "[localhost]" {
+			return fmt.Errorf("the driver looks for cached partitions at %s", got)
+		}
+		return nil
+	})
+	if err := syscall.Kill(-leaver.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	a.kill()
+	if err := os.RemoveAll(a.dir); err != nil {
+		t.Fatal(err)
+	}
+	s.says("66 with 0 computed", "sum")
+	carried := func() (files []string) {
+		files, _ = filepath.Glob(filepath.Join(b.dir, "spark?/app-*/blockmgr-lifeboat/??/rdd_*"))
+		return files
+	}
+	if len(carried()) == 0 {
+		t.Error("nothing was carried")
+	}
+	s.says("dropped", "drop")
+	if left := carried(); len(left) != 0 {
+		t.Errorf("Spark left %v at the peer", left)
 	}
 }
 

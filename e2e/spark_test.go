@@ -63,7 +63,7 @@ func sparkJars(t *testing.T) string {
 func javaOf(t *testing.T, jars string) []string {
 	t.Helper()
 	classes := t.TempDir()
-	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Options.java", "../examples/spark/LifeboatPlugin.java").exits(0)
+	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Cache.java", "testdata/spark/Options.java", "../examples/spark/LifeboatPlugin.java").exits(0)
 	options := strings.Fields(run(t, nil, nil, "java", "-cp", classes+":"+jars, "Options").exits(0).stdout)
 	return slices.Concat([]string{"java"}, options, []string{"-Xmx512m", "-cp", classes + ":" + jars})
 }
@@ -77,7 +77,12 @@ func startSpark(t *testing.T, jars string, dirs []string, fallback string, setti
 			t.Fatal(err)
 		}
 	}
-	cmd := jvm(slices.Concat(java, []string{"Probe", strings.Join(dirs, ","), application, fallback}, settings))
+	return talk(t, jvm(slices.Concat(java, []string{"Probe", strings.Join(dirs, ","), application, fallback}, settings)))
+}
+
+// talk starts a driver that reads what it is to do, and returns when it is ready.
+func talk(t *testing.T, cmd *exec.Cmd) *spark {
+	t.Helper()
 	s := &spark{t: t, err: &bytes.Buffer{}}
 	cmd.Stderr = s.err
 	in, err := cmd.StdinPipe()

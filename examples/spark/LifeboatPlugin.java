@@ -3,6 +3,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.lang.reflect.Method;
 import java.net.InetSocketAddress;
 import java.net.Proxy;
 import java.net.Socket;
@@ -59,9 +60,19 @@ import org.apache.spark.network.shuffle.ExternalBlockStoreClient;
 import org.apache.spark.network.shuffle.protocol.ExecutorShuffleInfo;
 import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
+import org.apache.spark.rpc.RpcEndpointRef;
 import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerBlockUpdated;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerUnpersistRDD;
+import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManagerId;
+import org.apache.spark.storage.BlockManagerMaster;
+import org.apache.spark.storage.BlockUpdatedInfo;
 import org.apache.spark.storage.FallbackStorage;
+import org.apache.spark.storage.RDDBlockId;
+import org.apache.spark.storage.StorageLevel;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
@@ -84,6 +95,7 @@ public final class LifeboatPlugin implements SparkPlugin {
     private static final int LOOK = 50;
     private static final int ASKING = 16; // at a time
     private static final int LEAVES = 15; // minutes that a host is looked after that is to leave
+    private static final int CACHED = 64; // cached partitions asked about at a time: for as long as they are entered, readers may look for an executor that is none
     private static final int BATCH = 1000; // questions, until what came of them is told to Spark
     /** Of what has not been carried yet every node is asked that could have it: a few of a shuffle's outputs are, and more once those have landed. */
     private static final int FEW = 8;
@@ -129,6 +141,7 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final Set<String> registered = new HashSet<>(); // hosts
         private final Map<Integer, Shuffle> asked = new HashMap<>();
         private final Map<String, Long> leaving = new ConcurrentHashMap<>(); // hosts, and until when outputs are looked for that have left them
+        private Cached cached; // null: nobody serves cached partitions of executors that are gone
         private boolean troubled; // the last look was
         private boolean unheard; // the last questions were
         private Life life; // null: nobody is to be told
@@ -141,6 +154,13 @@ public final class LifeboatPlugin implements SparkPlugin {
                 head("/healthz");
             } catch (IOException e) {
                 log.warn("Lifeboat's agent does not answer at {}: while it does not, maps run again whose outputs are lost", socket(), e);
+            }
+            SparkConf conf = spark.conf();
+            if (conf.getBoolean("spark.shuffle.service.enabled", false) && conf.getBoolean("spark.shuffle.service.fetch.rdd.enabled", false)
+                && !conf.getBoolean("spark.io.encryption.enabled", false) // the shuffle service hands cached partitions out as they are on disk, and Spark takes them for plain
+                && !conf.get("spark.lifeboat.dirs", "").isEmpty()) {
+                cached = new Cached(spark);
+                spark.addSparkListener(cached);
             }
             thread.scheduleWithFixedDelay(this::look, LOOK, LOOK, TimeUnit.MILLISECONDS);
             return Map.of();
@@ -170,6 +190,7 @@ public final class LifeboatPlugin implements SparkPlugin {
                     MapStatus[] now = shuffle.getValue().mapStatuses();
                     if (!leaving.isEmpty() || shuffle.getValue().numAvailableMapOutputs() < now.length) find(tracker, (Integer) shuffle.getKey(), now, shuffle.getValue().mapStatusesDeleted());
                 }
+                if (cached != null && !leaving.isEmpty()) findCached();
                 troubled = false;
             } catch (InterruptedException e) {
                 thread.shutdown(); // Spark ends
@@ -195,7 +216,7 @@ public final class LifeboatPlugin implements SparkPlugin {
                 BlockManagerId was = output.location();
                 Asked about = known.outputs.compute(map, (id, before) -> before != null && before.was.equals(was) && before.lost == isLost ? before : new Asked(was, isLost));
                 if (!about.due()) continue;
-                answers.put(map, asking.submit(() -> where(shuffle, map, was)));
+                answers.put(map, asking.submit(() -> where("shuffle_" + shuffle + "_" + map + "_0.index", was)));
                 if (!isLost) early++;
             }
             boolean moved = wait < known.wait; // Spark itself may have moved some: it tells no executor
@@ -243,6 +264,51 @@ public final class LifeboatPlugin implements SparkPlugin {
             NotYet(String why) { super(why); }
         }
 
+        /** Looks for what is cached on hosts that are about to go. */
+        private void findCached() throws InterruptedException {
+            Map<BlockManagerId, Map<RDDBlockId, Future<BlockManagerId>>> answers = new HashMap<>();
+            Set<String> away = new HashSet<>();
+            int asked = 0;
+            for (Map.Entry<BlockManagerId, Map<RDDBlockId, Kept>> at : cached.disks.entrySet()) {
+                BlockManagerId was = at.getKey();
+                if (!leaving.containsKey(was.host())) continue;
+                for (Map.Entry<RDDBlockId, Kept> block : at.getValue().entrySet()) {
+                    if (asked == CACHED) break;
+                    Kept kept = block.getValue();
+                    if (kept.asked == null || kept.asked.end - System.nanoTime() <= 0) kept.asked = new Asked(was, false); // the host stayed then
+                    if (!kept.asked.due()) continue;
+                    answers.computeIfAbsent(was, id -> new HashMap<>()).put(block.getKey(), asking.submit(() -> where(block.getKey().name(), was)));
+                    asked++;
+                }
+            }
+            for (Map.Entry<BlockManagerId, Map<RDDBlockId, Future<BlockManagerId>>> of : answers.entrySet()) {
+                Map<RDDBlockId, Kept> disk = cached.disks.get(of.getKey());
+                Map<BlockManagerId, Map<RDDBlockId, Kept>> moved = new HashMap<>();
+                for (Map.Entry<RDDBlockId, Future<BlockManagerId>> answer : of.getValue().entrySet()) {
+                    Kept kept = disk.get(answer.getKey());
+                    if (kept == null) continue; // it was removed meanwhile
+                    try {
+                        BlockManagerId where = answer.getValue().get();
+                        if (where == null || !where.executorId().startsWith(EXECUTOR)) {
+                            kept.asked.settled();
+                            continue;
+                        }
+                        serves(where.host(), where.port(), away);
+                        kept.asked.later(); // unless it is entered now
+                        moved.computeIfAbsent(where, id -> new HashMap<>()).put(answer.getKey(), kept);
+                    } catch (InterruptedException e) {
+                        throw e;
+                    } catch (Exception e) { // as above
+                        kept.asked.later();
+                    }
+                }
+                moved.forEach((where, blocks) -> {
+                    cached.move(of.getKey(), where, blocks);
+                    blocks.values().forEach(kept -> kept.asked.settled());
+                });
+            }
+        }
+
         /** What was asked about a map output that was lost, or may be. */
         private static final class Asked {
             final BlockManagerId was;
@@ -261,9 +327,9 @@ public final class LifeboatPlugin implements SparkPlugin {
             void later() { next = System.nanoTime() + pause; pause = Math.min(2 * pause, TimeUnit.SECONDS.toNanos(8)); }
         }
 
-        /** Where readers are to look for a map output; null: it is nowhere, and its map must run again. */
-        private BlockManagerId where(int shuffle, long map, BlockManagerId was) throws IOException {
-            String answer = head("/blocks/" + setting("spark.lifeboat.store", "spark") + "/" + app() + "/shuffle_" + shuffle + "_" + map + "_0.index");
+        /** Where readers are to look for a file; null: it is nowhere, and must be computed anew. */
+        private BlockManagerId where(String file, BlockManagerId was) throws IOException {
+            String answer = head("/blocks/" + setting("spark.lifeboat.store", "spark") + "/" + app() + "/" + file);
             String node = header(answer, "Lifeboat-Node");
             if (answer.startsWith("404", 9) || answer.startsWith("410", 9)) return null;
             if (!answer.startsWith("200", 9)) throw new IOException("the agent says " + answer.lines().findFirst().orElse("nothing"));
@@ -284,12 +350,11 @@ public final class LifeboatPlugin implements SparkPlugin {
             if (registered.contains(host)) return;
             if (!away.add(host)) throw new IOException("the shuffle service of " + host + " did not answer a moment ago");
             String app = setting("spark.app.id", "");
-            String[] local = Arrays.stream(setting("spark.lifeboat.dirs", "").split(",")).map(dir -> dir + "/" + app() + "/blockmgr-lifeboat").toArray(String[]::new);
             boolean authenticated = SparkEnv.get().securityManager().isAuthenticationEnabled();
             TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of()));
             try (ExternalBlockStoreClient client = new ExternalBlockStoreClient(conf, SparkEnv.get().securityManager(), authenticated, 5000)) {
                 client.init(app);
-                client.registerWithShuffleServer(host, port, EXECUTOR + host, new ExecutorShuffleInfo(local, 64, "org.apache.spark.shuffle.sort.SortShuffleManager"));
+                client.registerWithShuffleServer(host, port, EXECUTOR + host, new ExecutorShuffleInfo(landed(), 64, "org.apache.spark.shuffle.sort.SortShuffleManager"));
             }
             registered.add(host);
         }
@@ -325,6 +390,80 @@ public final class LifeboatPlugin implements SparkPlugin {
                 throw e;
             }
         }
+    }
+
+    /**
+     * What is cached on executors' disks, as the driver's books have it: a partition on an executor's disk is also at the shuffle service of
+     * its host, where it stays when the executor has gone. So what Lifeboat has put at a peer is entered as of an executor there, and that
+     * executor as gone. From then on Spark does with it what it does with its own: it reads it, and removes it by the shuffle service.
+     */
+    private static final class Cached extends SparkListener {
+        private static final int NOBODY = 1; // the port of an executor that is none
+        /** Takes a partition off an executor's disk, and off its shuffle service: NONE would leave it there (SPARK-47702). */
+        private static final StorageLevel GONE = StorageLevel.apply(true, false, false, false, 0);
+
+        final Map<BlockManagerId, Map<RDDBlockId, Kept>> disks = new ConcurrentHashMap<>();
+        private final SparkContext spark;
+
+        Cached(SparkContext spark) { this.spark = spark; }
+
+        @Override public void onBlockUpdated(SparkListenerBlockUpdated event) {
+            BlockUpdatedInfo now = event.blockUpdatedInfo();
+            if (!(now.blockId() instanceof RDDBlockId)) return;
+            Map<RDDBlockId, Kept> disk = disks.computeIfAbsent(now.blockManagerId(), id -> new ConcurrentHashMap<>());
+            if (now.storageLevel().isValid() && now.storageLevel().useDisk()) disk.put((RDDBlockId) now.blockId(), new Kept(now.diskSize()));
+            else disk.remove(now.blockId());
+        }
+
+        @Override public void onUnpersistRDD(SparkListenerUnpersistRDD event) {
+            disks.values().forEach(disk -> disk.keySet().removeIf(id -> id.rddId() == event.rddId()));
+        }
+
+        /** Enters that partitions are no more where they were, but at a peer. There are always some who have them: of what nobody has, Spark forgets more. */
+        void move(BlockManagerId was, BlockManagerId to, Map<RDDBlockId, Kept> blocks) {
+            boolean gone = books().getExecutorEndpointRef(was.executorId()).isEmpty(); // or one of Lifeboat's
+            BlockManagerId there = arrive(BlockManagerId.apply(to.executorId(), to.host(), NOBODY, Option.empty()));
+            if (gone) was = arrive(was);
+            for (Map.Entry<RDDBlockId, Kept> block : blocks.entrySet()) {
+                update(there, block.getKey(), StorageLevel.DISK_ONLY(), block.getValue().bytes);
+                update(was, block.getKey(), GONE, 0);
+            }
+            leave(there);
+            if (gone) leave(was);
+        }
+
+        private BlockManagerId arrive(BlockManagerId executor) {
+            RpcEndpointRef driver = books().getExecutorEndpointRef("driver").get(); // answers what an executor with nothing would
+            return books().registerBlockManager(executor, landed(), 0, 0, driver, false);
+        }
+
+        private void leave(BlockManagerId executor) {
+            books().removeExecutor(executor.executorId());
+            spark.listenerBus().post(new SparkListenerExecutorRemoved(System.currentTimeMillis(), executor.executorId(), "Lifeboat told what it had"));
+        }
+
+        /** Spark's own method has a parameter more in some versions: the checksum of a partition of a local checkpoint, which was sealed with it. */
+        private static void update(BlockManagerId at, BlockId block, StorageLevel level, long bytes) {
+            try {
+                for (Method update : BlockManagerMaster.class.getMethods()) {
+                    if (!update.getName().equals("updateBlockInfo")) continue;
+                    if (update.getParameterCount() == 5) update.invoke(books(), at, block, level, 0L, bytes);
+                    else update.invoke(books(), at, block, level, 0L, bytes, BlockManagerMaster.class.getMethod("getSealedChecksum", BlockId.class).invoke(books(), block));
+                }
+            } catch (ReflectiveOperationException e) {
+                throw new IllegalStateException("tell the driver of " + block + " at " + at + ": this plugin does not know this Spark", e);
+            }
+        }
+
+        private static BlockManagerMaster books() { return SparkEnv.get().blockManager().master(); }
+    }
+
+    /** A cached partition on a disk. */
+    private static final class Kept {
+        final long bytes;
+        Driver.Asked asked;
+
+        Kept(long bytes) { this.bytes = bytes; }
     }
 
     /** Tells the coordinators, on a thread of its own, that the application lives: an agent that hangs would not let it be said in time. */
@@ -484,6 +623,11 @@ public final class LifeboatPlugin implements SparkPlugin {
         String app = setting("spark.app.id", "");
         int attempt = Integer.parseInt(setting("spark.app.attempt.id", "1"));
         return attempt < 2 ? app : app.replaceFirst("^application", "appattempt") + String.format("_%06d", attempt);
+    }
+
+    /** Where Lifeboat puts the files of this application. */
+    private static String[] landed() {
+        return Arrays.stream(setting("spark.lifeboat.dirs", "").split(",")).map(dir -> dir + "/" + app() + "/blockmgr-lifeboat").toArray(String[]::new);
     }
 
     private static String setting(String key, String otherwise) { return SparkEnv.get().conf().get(key, otherwise); }
