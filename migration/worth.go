@@ -76,7 +76,7 @@ func (w *worths) of(b inventory.Block) time.Duration {
 	switch {
 	case b.Value > 0:
 		return b.Value
-	case b.Kind != inventory.KindShuffle:
+	case b.Kind != inventory.KindShuffle, b.Layout == inventory.LayoutSpark && strings.HasPrefix(b.ID.Name(), "rdd_"):
 		return worthCached
 	}
 	return w.ofShuffle(b.ID)

@@ -35,9 +35,13 @@ func TestWorthOfABlock(t *testing.T) {
 		{"spark/app-1-1/shuffle_0_0_0", inventory.KindShuffle, 0, worthPastShuffle},
 		{"spark/app-2-1/shuffle_0_0_0", inventory.KindShuffle, 0, worthShuffle}, // another application's newest
 		{"spark/app-1-1/rdd_0_0", inventory.KindCache, 0, worthCached},
+		{"spark/app-1-1/rdd_0_1", inventory.KindShuffle, 0, worthCached}, // an executor has both in its directories
 		{"other/-/shuffle_99999999999_0_0", inventory.KindShuffle, 0, worthShuffle},
 	} {
 		b := inventory.Block{ID: inventory.BlockID(row.id), Kind: row.kind, Value: row.said}
+		if b.ID.Store() == "spark" {
+			b.Layout = inventory.LayoutSpark
+		}
 		b.Value = w.said(b)
 		if got := w.of(b); got != row.want {
 			t.Errorf("%s: got %v, want %v", row.id, got, row.want)
