@@ -34,8 +34,8 @@ func StoreName(s string) bool {
 	return 1 <= len(s) && len(s) <= 63
 }
 
-// ErrBadID is wrapped by every error of ParseBlockID.
-var ErrBadID = errors.New("not a block id")
+// errBadID is wrapped by every error of ParseBlockID.
+var errBadID = errors.New("not a block id")
 
 // ParseBlockID checks an id that came from a person or from another machine. What it accepts names a file strictly
 // below its store: no empty, "." or ".." component, no NUL or control character, valid UTF-8, nothing longer than a file
@@ -84,10 +84,10 @@ func (e *badID) Error() string {
 	if len(shown) > 80 {
 		shown = shown[:80] + "..."
 	}
-	return fmt.Sprintf("%q: %v: %s", shown, ErrBadID, e.why)
+	return fmt.Sprintf("%q: %v: %s", shown, errBadID, e.why)
 }
 
-func (e *badID) Unwrap() error { return ErrBadID }
+func (e *badID) Unwrap() error { return errBadID }
 
 // nonID stands in accounts for a file whose name makes no id: its name is as Go quotes it.
 func (s *Store) nonID(scope, name string) BlockID {

@@ -53,7 +53,7 @@ func TestBlockIDsRefused(t *testing.T) {
 		"cache/-/" + strings.Repeat("ü\x00", 30): "control",
 	} {
 		got, err := ParseBlockID(id)
-		if !errors.Is(err, ErrBadID) || !strings.Contains(err.Error(), why) {
+		if !errors.Is(err, errBadID) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%.100q: got %q, %v, want %q", id, got, err, why)
 		}
 		if err != nil && len(err.Error()) > 400 {
