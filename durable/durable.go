@@ -5,6 +5,7 @@ package durable
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,4 +58,12 @@ func SyncDir(dir string) error {
 		return fmt.Errorf("sync a directory: %w", err)
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// Remove removes a file that may be gone already.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

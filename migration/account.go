@@ -8,17 +8,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
 // CopyAccount has the account in a directory be the one that another has, durably, and as old as that, unless it has more bytes than most; 0:
 // however many. Nobody may write to either. It ends with ctx also where a disk hangs under one of them: what is left behind then changes
 // nothing but the file that it is about to rename, if that.
 func CopyAccount(ctx context.Context, from, to string, most int64) error {
-	_, err := unlessHung(ctx, func() (bool, error) { return true, copyAccount(ctx, from, to, most) })
+	_, err := diskio.UnlessHung(ctx, func() (bool, error) { return true, copyAccount(ctx, from, to, most) })
 	if err != nil {
 		return fmt.Errorf("copy the account in %s to %s: %w", from, to, err)
 	}
@@ -54,7 +54,7 @@ func accountBytes(dir string) (bytes int64) {
 func copyFile(ctx context.Context, from, to string) (err error) {
 	r, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		return removeIfThere(to)
+		return durable.Remove(to)
 	}
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, removeIfThere(w.Name()))
+			err = errors.Join(err, durable.Remove(w.Name()))
 		}
 	}()
 	for err == nil {
@@ -85,22 +85,4 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 		return err
 	}
 	return os.Rename(w.Name(), to)
-}
-
-// allowance is what may yet be written. Nil: as much as there is.
-type allowance struct{ left atomic.Int64 }
-
-// take reports that there is no more.
-func (a *allowance) take(bytes int) error {
-	if a == nil || a.left.Add(int64(-bytes)) >= 0 {
-		return nil
-	}
-	a.left.Add(int64(bytes))
-	return fmt.Errorf("write no more than was allowed: %w", syscall.ENOSPC)
-}
-
-func (a *allowance) giveBack(bytes int64) {
-	if a != nil {
-		a.left.Add(bytes)
-	}
 }

@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,11 +88,9 @@ func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most, blocks = 64 << 10, 2000
-	l.room = new(allowance)
-	l.room.left.Store(most)
-	l.lost.room = l.room
+	l.within(diskio.Allow(most))
 	for i := range blocks {
-		l.moved("b", []entry{{Block: block(i, 10)}})
+		l.moved("b", slices.Values([]*inventory.Block{{ID: inventory.BlockID(fmt.Sprintf("cache/-/f-%d", i)), Members: []inventory.Member{{Name: "f", Bytes: 10}}}}))
 		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: "the deadline came first"})
 	}
 	sum, err := l.close()
@@ -107,9 +108,8 @@ func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 	if bytes < most/2 || bytes > most {
 		t.Errorf("the account has %d bytes, want at most %d", bytes, most)
 	}
-	d := &Drain{cfg: DrainConfig{Dir: dir}, ledger: l}
 	named := 0
-	for e, err := range d.Entries() {
+	for e, err := range l.entries() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,36 +119,5 @@ func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 	}
 	if named != blocks {
 		t.Errorf("%d that are lost are named, want %d", named, blocks)
-	}
-}
-
-// A plan that may take no more goes on in the drain's memory, and those that are found then wait until there is room.
-func TestPlanTakesNoMoreThanItMay(t *testing.T) {
-	p := newPlan(t.TempDir())
-	p.room = new(allowance)
-	p.room.left.Store(3 * spoolBuffer)
-	const blocks = 5000
-	for i := range blocks {
-		if err := p.add(t.Context(), block(i, 10)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if p.trouble() == nil || p.unspooled() < spoolBuffer {
-		t.Errorf("%d bytes are in memory: %v", p.unspooled(), p.trouble())
-	}
-	n := 0
-	for _, s := range p.order {
-		for range p.pops(s.spool) {
-			n++
-		}
-	}
-	if n != blocks {
-		t.Errorf("%d blocks came back, want %d", n, blocks)
-	}
-	if err := p.close(); err != nil {
-		t.Error(err)
-	}
-	if left := p.room.left.Load(); left != 3*spoolBuffer {
-		t.Errorf("%d bytes are allowed once it is over, want %d", left, 3*spoolBuffer)
 	}
 }

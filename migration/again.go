@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -31,7 +32,7 @@ const shunBroken = time.Second
 // could not be read to find out which those are; then all are carried again.
 func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken, err error) {
 	said := broken
-	_, err = unlessHung(ctx, func() (bool, error) {
+	_, err = diskio.UnlessHung(ctx, func() (bool, error) {
 		var err error
 		said, err = d.carryBroken(broken)
 		return true, err
@@ -46,7 +47,11 @@ func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
 	if d.plan.isSealed() {
 		return broken, nil
 	}
-	lines, err := d.ledger.newest(broken)
+	asked := make(map[inventory.BlockID]bool, len(broken))
+	for _, b := range broken {
+		asked[b.ID] = true
+	}
+	lines, err := d.ledger.newest(asked)
 	for _, b := range broken {
 		e, known := lines[b.ID]
 		switch {
@@ -118,25 +123,6 @@ func (d *Drain) carryAgain(ctx context.Context) {
 	_ = d.plan.idle(ctx)
 }
 
-// again puts back what a peer had. It comes before all else: nobody has it now.
-func (p *plan) again(e entry) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sealed || p.closed {
-		return false
-	}
-	e.Value = p.worths.said(e.Block)
-	p.returned = append(p.returned, e)
-	p.wake()
-	return true
-}
-
-func (p *plan) isSealed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sealed || p.closed
-}
-
 // goOn begins the account of a drain for broken blocks with what the drain before came to.
 func (d *Drain) goOn() {
 	if len(d.cfg.Again) == 0 {
@@ -156,5 +142,6 @@ func (d *Drain) goOn() {
 			d.ledger.add(e)
 		}
 	}
-	d.found = cmp.Or(d.ledger.summary.Moved.Plus(d.ledger.summary.Lost), d.found)
+	sum := d.ledger.counts()
+	d.found = cmp.Or(sum.Moved.Plus(sum.Lost), d.found)
 }

@@ -103,7 +103,7 @@ func TestVoidedLineOutlivesAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := l.newest([]Broken{{ID: "cache/-/f-1", Peer: "b"}})
+	lines, err := l.newest(map[inventory.BlockID]bool{"cache/-/f-1": true})
 	if err != nil || lines["cache/-/f-1"].Peer != "b" {
 		t.Fatalf("got %v, %v", lines, err)
 	}
@@ -132,14 +132,14 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 				t.Fatalf("left over: %v, %v", rest, err)
 			}
 		}
-		if e, ok, _, err := d.plan.take("b", 1<<30); ok {
+		if e, ok, _, err := takeOne(d.plan, "b", 1<<30); ok {
 			t.Errorf("%s is sent to where it broke at once (%v)", e.ID, err)
 		}
-		e, ok, _, _ := d.plan.take("c", 1<<30)
+		e, ok, _, _ := takeOne(d.plan, "c", 1<<30)
 		if !ok || e.ID != "cache/-/x" || d.ledger.counts().Moved.Blocks != 0 {
 			t.Errorf("got %v, %v, want it back in the plan, and %+v without it", e.ID, ok, d.ledger.counts())
 		}
-		if e, ok, _, _ := d.plan.take("c", 1<<30); ok {
+		if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); ok {
 			t.Errorf("%s is planned twice", e.ID)
 		}
 		d.plan.settle(1)
@@ -266,7 +266,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.ledger.moved(peer, []entry{{Block: b}})
+			d.ledger.moved(peer, blocksOf([]entry{{Block: b}}))
 			d.history.landed([]entry{{Block: b}})
 		}
 		want := func(d *Drain, when string, blocks int64) {

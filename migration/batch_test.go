@@ -12,44 +12,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// A batch is what would be handed out one by one, as the blocks before use up the room and the time.
-func TestBatchKeepsTheRules(t *testing.T) {
-	p := newPlan(t.TempDir())
-	defer p.close()
-	for i, size := range []int{100, 100, 100, 100, 1000} {
-		if err := p.add(t.Context(), block(i, size)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.seal()
-	for _, c := range []struct {
-		what                    string
-		blocks                  int
-		bytes, room, affordable int64
-		want                    int
-	}{
-		{"so many", 3, unlimited, unlimited, unlimited, 3},
-		{"until it has enough", 9, 150, unlimited, unlimited, 2},
-		{"what has room", 9, unlimited, 399, unlimited, 3},
-		{"what is there in time", 9, unlimited, unlimited, 250, 2},
-		{"all", 9, unlimited, unlimited, unlimited, 5},
-	} {
-		batch, _, err := p.takeSome(nil, c.blocks, c.bytes, "b", roomOf(c.room), c.affordable, nil)
-		if err != nil || len(batch) != c.want {
-			t.Fatalf("%s: got %d blocks and %v, want %d", c.what, len(batch), err, c.want)
-		}
-		for i, e := range batch {
-			if e.ID != block(i, 0).ID {
-				t.Errorf("%s: got %s as number %d", c.what, e.ID, i)
-			}
-		}
-		if p.settled() {
-			t.Errorf("%s: the plan is settled while a lane has blocks of it", c.what)
-		}
-		p.putBack(batch)
-	}
-}
-
 // Windows are kept whatever the order in which a peer answers.
 func TestWindow(t *testing.T) {
 	var w window

@@ -188,16 +188,16 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 	defer d.ledger.close()
 	d.plan.outstanding = 1
 	d.plan.giveBack(entry{Block: inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}}.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
-	if _, ok, _, err := d.plan.take("c", 0); ok || err != errNoRoom {
+	if _, ok, _, err := takeOne(d.plan, "c", 0); ok || err != errNoRoom {
 		t.Errorf("another peer without room: got %t, %v", ok, err)
 	}
-	e, ok, _, err := d.plan.take("b", 0)
+	e, ok, _, err := takeOne(d.plan, "b", 0)
 	if !ok {
 		t.Fatalf("got %v, want it offered to who may have it", err)
 	}
 	l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}}
 	l.refused(e, wire.Verdict{Code: wire.VerdictFull, Reason: "full"})
-	if _, ok, _, err := d.plan.take("b", 0); ok || err != errNoRoom {
+	if _, ok, _, err := takeOne(d.plan, "b", 0); ok || err != errNoRoom {
 		t.Errorf("after it refused: got %t, %v", ok, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"iter"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
@@ -357,10 +356,5 @@ func parseRecord(v []byte) (r record, err error) {
 	return r, d.End("record")
 }
 
-// removeIfThere removes a file that may be gone already.
-func removeIfThere(p string) error {
-	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+// tag names the version that landed.
+func (r *record) tag() string { return inventory.Tag(r.Bytes(), r.ModTime) }

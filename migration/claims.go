@@ -112,7 +112,7 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 // CarryLapsed has a drain that runs plan anew what peers took, in this run or before, who are gone, if nobody has it any more. It
 // reports false when that comes too late for it. A disk that hangs holds it up until ctx ends.
 func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (heard bool, err error) {
-	return unlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, absent, lapsed) })
+	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, absent, lapsed) })
 }
 
 func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
@@ -164,19 +164,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 // is still here. Of what a peer took that is absent it asks about a thousand here and there: whoever died had all of them, and
 // whoever left has told of those that it lost, and handed on the others to a few. A disk that hangs holds it up until ctx ends.
 func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (some bool, err error) {
-	return unlessHung(ctx, func() (bool, error) { return anyLapsed(ctx, cfg, age) })
-}
-
-// unlessHung does what may hang, until ctx ends.
-func unlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
-	var is bool
-	var err error
-	select {
-	case <-diskio.Beside(func() { is, err = do() }):
-		return is, err
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
+	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLapsed(ctx, cfg, age) })
 }
 
 func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {

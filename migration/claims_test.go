@@ -235,7 +235,7 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
-	d.ledger.moved("b", []entry{{Block: b}})
+	d.ledger.moved("b", blocksOf([]entry{{Block: b}}))
 	d.over.Store(&map[string]string{"app-1": "it ended"})
 	d.planAnew(t.Context(), b, -1)
 	sum, err := d.ledger.close()
@@ -263,10 +263,10 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	if takers := d.Takers(); len(takers) > 0 {
 		t.Errorf("got %v, want none that took anything", takers)
 	}
-	d.ledger.moved("b", []entry{block("x"), block("y")})
-	d.ledger.moved("c", []entry{block("z")})
+	d.ledger.moved("b", blocksOf([]entry{block("x"), block("y")}))
+	d.ledger.moved("c", blocksOf([]entry{block("z")}))
 	write(t, filepath.Join(a.dir, "cache", "y"), []byte("newer"))
-	d.ledger.moved("c", []entry{block("y")})
+	d.ledger.moved("c", blocksOf([]entry{block("y")}))
 	d.ledger.onceMore()
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []inventory.BlockID{"cache/-/x"}) {
@@ -275,15 +275,15 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil {
 		t.Errorf("said once more: got %t, %v", heard, err)
 	}
-	e, ok, _, _ := d.plan.take("c", 1<<30)
+	e, ok, _, _ := takeOne(d.plan, "c", 1<<30)
 	if !ok || e.ID != "cache/-/x" {
 		t.Errorf("got %v, %t, want it in the plan", e.ID, ok)
 	}
-	if e, ok, _, _ := d.plan.take("c", 1<<30); ok {
+	if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); ok {
 		t.Errorf("%s is in the plan", e.ID)
 	}
 	d.plan.settle(1)
-	d.ledger.moved("c", []entry{e})
+	d.ledger.moved("c", blocksOf([]entry{e}))
 	d.plan.seal()
 	if heard, _ := d.CarryLapsed(t.Context(), []string{"c"}, who.lapsed); heard {
 		t.Error("a drain that ends has taken blocks")
@@ -308,14 +308,14 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.ledger.moved("b", []entry{{Block: old}})
+	d.ledger.moved("b", blocksOf([]entry{{Block: old}}))
 	write(t, filepath.Join(a.dir, "cache", "x"), []byte("newer"))
 	now, err := a.stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.history.remember(now)
-	d.ledger.moved("c", []entry{{Block: now}})
+	d.ledger.moved("c", blocksOf([]entry{{Block: now}}))
 	d.ledger.onceMore()
 	d.planAnew(t.Context(), old, -1)
 	if sum, err := d.ledger.close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {

@@ -168,7 +168,7 @@ func outdoes(s *inventory.Store, r record, node string) bool {
 		return false
 	}
 	own, err := s.Find(inventory.BlockID(r.ID))
-	return err == nil && blockTag(own) != r.tag()
+	return err == nil && own.Tag() != r.tag()
 }
 
 // sumOf reads a block of the store.

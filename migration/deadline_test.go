@@ -75,52 +75,6 @@ func TestNearTheEndSmallBlocksFillTheTime(t *testing.T) {
 	})
 }
 
-func TestPlanHandsOutWhatFitsTheTime(t *testing.T) {
-	p := newPlan(t.TempDir())
-	defer p.close()
-	for i, size := range []int{5000, 9 << 20, 100 << 20, 4000} {
-		b := block(i, size)
-		b.Value = time.Duration(size) * time.Microsecond // all of one rank
-		p.add(t.Context(), b)
-	}
-	p.seal()
-	for _, want := range []int{0, 3} {
-		if e, ok, _, err := p.takeInTime("b", unlimited, 1<<20); !ok || err != nil || e.ID != block(want, 0).ID {
-			t.Fatalf("got %v, %v, %v, want block %d", e.ID, ok, err, want)
-		}
-	}
-	if _, ok, _, err := p.takeInTime("b", unlimited, 1<<20); ok || err != errNoTime {
-		t.Errorf("got %v, %v, want %v", ok, err, errNoTime)
-	}
-	if _, ok, _, err := p.takeInTime("b", 1<<20, unlimited); ok || err != errNoRoom {
-		t.Errorf("got %v, %v, want %v", ok, err, errNoRoom)
-	}
-	if e, ok, _, err := p.takeInTime("b", unlimited, 20<<20); !ok || err != nil || e.ID != block(1, 0).ID {
-		t.Errorf("got %v, %v, %v, want the block that fits a longer time", e.ID, ok, err)
-	}
-}
-
-// Thousands of blocks that do not fit do not hide the small ones behind them, nor do they come into memory.
-func TestSmallBlocksAreFoundBehindManyLarge(t *testing.T) {
-	p := newPlan(t.TempDir())
-	defer p.close()
-	for i := range 5000 {
-		b := block(i, 2<<30)
-		b.Value = time.Hour
-		p.add(t.Context(), b)
-	}
-	small := block(5000, 1000)
-	small.Value = time.Millisecond
-	p.add(t.Context(), small)
-	p.seal()
-	if e, ok, _, err := p.takeInTime("b", unlimited, 1<<20); !ok || err != nil || e.ID != block(5000, 0).ID {
-		t.Errorf("got %v, %v, %v, want the small block", e.ID, ok, err)
-	}
-	if len(p.returned) > 0 {
-		t.Errorf("%d large blocks came into memory", len(p.returned))
-	}
-}
-
 func TestPace(t *testing.T) {
 	now := time.Now()
 	until := now.Add(10 * time.Second)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"slices"
@@ -201,21 +202,20 @@ func NewDrain(cfg DrainConfig) *Drain {
 		// A full or read-only disk: the blocks matter more than the account of them.
 		cfg.Log.Error("the manifest will be kept in numbers, and what is lost by name as long as there is memory", "err", err)
 	}
-	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
+	var most *diskio.Allowance
 	if cfg.MostBytes > 0 {
-		room := new(allowance)
-		room.left.Store(cfg.MostBytes - accountBytes(cfg.Dir))
-		l.room, l.lost.room, d.plan.room = room, room, room
+		most = diskio.Allow(cfg.MostBytes - accountBytes(cfg.Dir))
+		l.within(most)
 	}
+	d.ledger, d.plan = l, newPlan(planConfig{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.where, Told: cfg.Told.of})
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	for _, s := range cfg.Stores {
 		d.fan.stores = append(d.fan.stores, s.Name)
 	}
-	d.plan.where, d.plan.worths.told = d.where, cfg.Told
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.summary.Moved, l.several = earlier, len(cfg.Again) > 0
+	l.goOn(earlier, len(cfg.Again) > 0)
 	d.found, d.earlier = earlier, earlier.Bytes
 	d.goOn()
 	return d
@@ -398,3 +398,12 @@ func (d *Drain) Progress() Progress {
 	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })
 	return p
 }
+
+// Entries reads the manifest of a drain that has ended: what its disk did not take too.
+func (d *Drain) Entries() iter.Seq2[Entry, error] { return d.ledger.entries() }
+
+// Dir is where the drain keeps its account.
+func (d *Drain) Dir() string { return d.cfg.Dir }
+
+// Unwritten are the lines of the account that its disk did not take.
+func (d *Drain) Unwritten() []byte { return d.ledger.unwritten() }

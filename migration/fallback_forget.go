@@ -37,11 +37,11 @@ func (f *Fallback) forget(ctx context.Context, id inventory.BlockID, node, tag s
 	return nil
 }
 
-// tag is what record.tag is where the block landed at a peer.
+// tag is what inventory.Tag is where the block landed at a peer.
 func (r fallbackRecord) tag() string {
 	var bytes int64
 	for _, m := range r.Members {
 		bytes += m.Bytes
 	}
-	return ownTag(bytes, r.Modified.UnixNano()) + `"`
+	return inventory.Tag(bytes, r.Modified.UnixNano())
 }

@@ -36,22 +36,6 @@ func (d *Drain) peersTake() (taken, hoped bool) {
 	return false, !declined && quiet < fallbackPatience
 }
 
-// moreThan is, by store, what a block must be larger than. Nil: any is.
-type moreThan map[string]int64
-
-// anyStore has what goes for the blocks of stores that this node does not have: they landed here.
-const anyStore = ""
-
-func (m moreThan) of(store string) int64 {
-	if m == nil {
-		return -1
-	}
-	if bytes, ok := m[store]; ok {
-		return bytes
-	}
-	return m[anyStore]
-}
-
 // leftByPeers says which blocks are for the fallback now: all, while no peer takes any; else those that none of them has room for. To
 // wait with these until the others are sent would be to lose them where that takes all the time there is.
 func (d *Drain) leftByPeers() (larger moreThan, any bool) {

@@ -85,6 +85,13 @@ type simPlan interface {
 	settle(n int)
 }
 
+// simPlanned is the product's.
+type simPlanned struct{ *plan }
+
+func (p simPlanned) takeInTime(peer string, room, affordable int64) (entry, bool, time.Duration, error) {
+	return takeInTime(p.plan, peer, room, affordable)
+}
+
 type simLane struct {
 	from, to *simNode
 	peer     *peerState
@@ -262,7 +269,7 @@ func (f *simFleet) begin(n *simNode) {
 	n.fan = newFan(n.zone, n.pool, peers)
 	n.fan.roll = f.rng.Float64
 	if f.order == "value" {
-		p := newPlan(filepath.Join(f.dir, n.name)) // which is not there: all of it stays in memory
+		p := newPlan(planConfig{Dir: filepath.Join(f.dir, n.name)}) // which is not there: all of it stays in memory
 		for _, i := range n.blocks {
 			p.add(f.t.Context(), f.block(i, f.worth[i]))
 		}
@@ -270,7 +277,7 @@ func (f *simFleet) begin(n *simNode) {
 			p.add(f.t.Context(), f.block(i, f.worth[i]))
 		}
 		p.seal()
-		n.plan, n.spool = p, p
+		n.plan, n.spool = simPlanned{p}, p
 	} else {
 		q := &simQueue{}
 		for _, i := range append(slices.Clone(n.blocks), n.held...) {

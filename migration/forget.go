@@ -162,7 +162,7 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 	d := &Drain{cfg: cfg, stores: inventory.ByName(cfg.Stores)}
 	d.recallPeers() // no coordinator need be there
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
-	told, err := unlessHung(ctx, func() (bool, error) {
+	told, err := diskio.UnlessHung(ctx, func() (bool, error) {
 		w.tellOf(ctx, w.past(ctx, nil, func(Entry) bool { return false }))
 		w.report()
 		return true, cmp.Or(w.err, ctx.Err())
@@ -294,7 +294,7 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 func (d *Drain) becameAnother(e Entry) bool {
 	now, err := d.findAgain(inventory.BlockID(e.ID))
 	v, known := e.version()
-	return err == nil && known && blockVersion(now) != v && blockTag(now) != e.tag()
+	return err == nil && known && blockVersion(now) != v && now.Tag() != e.tag()
 }
 
 // superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still

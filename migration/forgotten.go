@@ -14,7 +14,7 @@ import (
 )
 
 // DELETE /blocks/{id} is between nodes alone: the node that a block was born on has a holder forget the version that If-Match
-// names, as record.tag does.
+// names, as inventory.Tag does.
 //
 //	204   it is forgotten            404   it is not here
 //	403   it is not the asker's      412   another version is here, or comes at this moment

@@ -157,7 +157,7 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 		asking.Go(func() error {
 			asked := make([]Version, len(places))
 			for n, i := range places {
-				asked[n] = Version{ID: batch[i].ID, Tag: blockTag(batch[i])}
+				asked[n] = Version{ID: batch[i].ID, Tag: batch[i].Tag()}
 			}
 			is := d.askHome(ctx, node, asked)
 			for _, n := range picked(is.Has, places) {
@@ -186,7 +186,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	for i, b := range batch {
 		if node := d.homeOf(&b); node != "" && d.homes.gone(node) {
 			places, ids = append(places, i), append(ids, b.ID)
-			asked = append(asked, Version{b.ID, blockTag(b), node, b.Modified().UnixNano()})
+			asked = append(asked, Version{b.ID, b.Tag(), node, b.Modified().UnixNano()})
 		}
 	}
 	if len(ids) == 0 {
@@ -287,7 +287,7 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 				is.Gone = append(is.Gone, i)
 			}
 		case err != nil:
-		case blockTag(b) == v.Tag:
+		case b.Tag() == v.Tag:
 			is.Has = append(is.Has, i)
 		default:
 			is.Changed = append(is.Changed, i)

@@ -160,7 +160,7 @@ func TestServeHome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.TrimSuffix(blockTag(b), `"`)
+		return strings.TrimSuffix(b.Tag(), `"`)
 	}
 	one := func(id, tag string) string { return fmt.Sprintf(`{"id":%q,"tag":%q}`, id, tag+`"`) }
 	x, y := one("cache/-/f-0000", tag("cache/-/f-0000")), one("cache/-/f-0001", tag("cache/-/f-0001"))
@@ -197,31 +197,6 @@ func TestServeHome(t *testing.T) {
 	unmounted := newNode(t, "a", with(filesStore, "cache")).reader().AtHome([]Version{{ID: "cache/-/z"}})
 	if len(unmounted.Gone) > 0 {
 		t.Errorf("of a directory in which there is nothing at all: got %+v, want it not to say that it has no more", unmounted)
-	}
-}
-
-// Spares leave after all else, in the order of their worth, and stay so in the plan's spool.
-func TestSparesLeaveLast(t *testing.T) {
-	p := newPlan(t.TempDir())
-	defer p.close()
-	block := func(id inventory.BlockID, value time.Duration, spare bool) inventory.Block {
-		return inventory.Block{ID: id, Members: []inventory.Member{{Name: id.Name(), Bytes: 100}}, Value: value, Spare: spare}
-	}
-	for _, b := range []inventory.Block{block("s/-/a", time.Minute, true), block("s/-/b", 10*time.Minute, true), block("s/-/c", time.Minute, false), block("s/-/d", time.Second, false)} {
-		if err := p.add(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var got []string
-	for {
-		e, ok, _, _ := p.take("c", 1<<30)
-		if !ok {
-			break
-		}
-		got = append(got, fmt.Sprint(e.ID.Name(), e.Spare))
-	}
-	if want := []string{"cfalse", "dfalse", "btrue", "atrue"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

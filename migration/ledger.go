@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -60,7 +61,7 @@ func (s Summary) Total() inventory.Count {
 // the peer, and after a crash of the whole machine there is nothing left to resume.
 type ledger struct {
 	dir  string
-	room *allowance
+	room *diskio.Allowance
 
 	counting sync.Mutex // guards summary alone: whoever asks how far the drain is does not wait for the ledger's disk
 	summary  Summary
@@ -105,6 +106,17 @@ func openLedger(dir string, goesOn, once bool, ballast *durable.Ballast) (*ledge
 	}
 	return l, l.err
 }
+
+// within has the account take no more than is allowed.
+func (l *ledger) within(room *diskio.Allowance) { l.room, l.lost.room = room, room }
+
+// goOn begins with what earlier runs moved; several: of which blocks may have more lines.
+func (l *ledger) goOn(moved inventory.Count, several bool) {
+	l.summary.Moved, l.several = moved, several
+}
+
+// started is when the drain began.
+func (l *ledger) started() time.Time { return l.summary.Started }
 
 // mendLedger cuts off a last line that a crash left half written, so that the next is not glued to it. A file that cannot
 // be mended cannot be opened for appending either, which is told there.
@@ -156,11 +168,10 @@ func (l *ledger) add(entries ...Entry) {
 
 // moved records blocks that a peer has, and says how much that is. A drain does it for every block, so versions are written
 // straight into the lines and never made by themselves.
-func (l *ledger) moved(peer string, blocks []entry) (n inventory.Count) {
+func (l *ledger) moved(peer string, blocks iter.Seq[*inventory.Block]) (n inventory.Count) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range blocks {
-		b := &blocks[i].Block
+	for b := range blocks {
 		e := Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Moved, Peer: peer}
 		n = n.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		if l.closed {
@@ -183,7 +194,7 @@ func (l *ledger) moved(peer string, blocks []entry) (n inventory.Count) {
 // write adds the line to those of an outcome.
 func (l *ledger) write(o Outcome) {
 	if f := l.files[o]; f != nil {
-		err := l.room.take(len(l.line))
+		err := l.room.Take(len(l.line))
 		if err == nil {
 			_, err = f.w.Write(l.line)
 		}

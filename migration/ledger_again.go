@@ -130,13 +130,9 @@ func spend(dir string, e Entry, end int64) (err error) {
 	return errors.Join(err, os.Chtimes(f.Name(), is.ModTime(), is.ModTime()))
 }
 
-// newest returns the last lines of what was moved that are about these blocks.
-func (l *ledger) newest(broken []Broken) (map[inventory.BlockID]Entry, error) {
-	lines := make(map[inventory.BlockID]Entry, len(broken))
-	asked := make(map[inventory.BlockID]bool, len(broken))
-	for _, b := range broken {
-		asked[b.ID] = true
-	}
+// newest returns the last lines of what was moved that are about the blocks asked for.
+func (l *ledger) newest(asked map[inventory.BlockID]bool) (map[inventory.BlockID]Entry, error) {
+	lines := make(map[inventory.BlockID]Entry, len(asked))
 	if err := l.written(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package migration
 import (
 	"bufio"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,14 +31,14 @@ func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, hangs := &Drain{ledger: l}, make(chan struct{})
+	hangs := make(chan struct{})
 	disk := hungDisk{l.files[Moved].f, sync.OnceFunc(func() { close(hangs) }), make(chan struct{})}
 	l.files[Moved].w = bufio.NewWriter(disk)
-	blocks := []entry{{Block: inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}}}
+	blocks := slices.Values([]*inventory.Block{{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}})
 	moving := diskio.Beside(func() { l.moved("node-b", blocks) })
 	<-hangs
 	asking := diskio.Beside(func() {
-		if got := d.Progress().Moved; got != (inventory.Count{Blocks: 1, Bytes: 3}) {
+		if got := l.counts().Moved; got != (inventory.Count{Blocks: 1, Bytes: 3}) {
 			t.Errorf("got %+v, want the block that a peer has", got)
 		}
 	})

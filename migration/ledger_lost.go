@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // lostLines writes the lines of what was lost, whole ones only.
 type lostLines struct {
-	room    *allowance
+	room    *diskio.Allowance
 	f       *os.File        // nil: it could not be opened
 	end     int64           // of the last whole line in it
 	lines   []byte          // that are not in it
@@ -103,7 +104,7 @@ func (w *lostLines) flush() error {
 	if w.f == nil {
 		return cmp.Or(w.why, os.ErrClosed)
 	}
-	if err := w.room.take(len(w.lines)); err != nil {
+	if err := w.room.Take(len(w.lines)); err != nil {
 		w.why = err
 		return err
 	}
@@ -135,15 +136,15 @@ func (w *lostLines) close() error {
 // unnamedID stands for blocks that no name is known of.
 func unnamedID(blocks int64) string { return fmt.Sprintf("(%d blocks)", blocks) }
 
-// Entries reads the manifest of a drain that has ended: what its disk did not take too.
-func (d *Drain) Entries() iter.Seq2[Entry, error] {
+// entries reads the manifest of a drain that has ended: what its disk did not take too.
+func (l *ledger) entries() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		for line := range bytes.Lines(d.Unwritten()) {
+		for line := range bytes.Lines(l.unwritten()) {
 			if e, err := parseLine(line); !yield(e, err) || err != nil {
 				return
 			}
 		}
-		for e, err := range Entries(d.cfg.Dir) {
+		for e, err := range Entries(l.dir) {
 			if !yield(e, err) || err != nil {
 				return
 			}
@@ -151,12 +152,9 @@ func (d *Drain) Entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// Dir is where the drain keeps its account.
-func (d *Drain) Dir() string { return d.cfg.Dir }
-
-// Unwritten are the lines of the account that its disk did not take.
-func (d *Drain) Unwritten() []byte {
-	d.ledger.mu.Lock()
-	defer d.ledger.mu.Unlock()
-	return bytes.Clone(d.ledger.lost.lines)
+// unwritten are the lines that its disk did not take.
+func (l *ledger) unwritten() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.lost.lines)
 }

@@ -15,7 +15,7 @@ import (
 // was moved nor one of those: what was written, changed or landed since, and, where a process starts anew, what lies on a disk that was
 // not mounted. A disk that hangs holds it up until ctx ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...Outcome) (some bool, err error) {
-	return unlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
+	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
 }
 
 // AppsLeft are the apps of which a drain in that directory has left something behind because they were over.

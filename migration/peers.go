@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -301,7 +302,7 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	if d.fallback == nil || p != d.fallback.state {
 		d.peerTook(time.Now())
 	}
-	n := d.ledger.moved(p.Node, blocks)
+	n := d.ledger.moved(p.Node, blocksOf(blocks))
 	d.history.landed(blocks)
 	d.mu.Lock()
 	p.moved = p.moved.Plus(n)
@@ -316,4 +317,14 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 // describe names a block and a peer in an error.
 func describe(id inventory.BlockID, peer string, err error) error {
 	return fmt.Errorf("send block %s to %s: %w", id, peer, err)
+}
+
+func blocksOf(entries []entry) iter.Seq[*inventory.Block] {
+	return func(yield func(*inventory.Block) bool) {
+		for i := range entries {
+			if !yield(&entries[i].Block) {
+				return
+			}
+		}
+	}
 }

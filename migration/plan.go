@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -18,9 +19,7 @@ import (
 //
 // What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
 type plan struct {
-	dir   string
-	room  *allowance
-	where func(inventory.Block) []string // the directories that a block lies in; nil: it does not matter
+	cfg planConfig
 
 	mu          sync.Mutex
 	worths      *worths
@@ -38,6 +37,16 @@ type plan struct {
 	unread      inventory.Count // blocks in a spool that could not be read back
 	watched     bool            // somebody waits for changed
 	changed     chan struct{}   // closed when anything above changes, if somebody waits for it
+}
+
+// planConfig is what a plan is of, and what it may ask.
+type planConfig struct {
+	Dir    string             // of the spools
+	Spools *diskio.Allowance  // for them
+	Stores []*inventory.Store // whose hints count
+
+	Where func(inventory.Block) []string                // the directories that a block lies in; nil: it does not matter
+	Told  func(inventory.BlockID) (value time.Duration) // what a program said of a block, 0: nothing; nil: none was asked
 }
 
 // entry is a block on its way.
@@ -86,8 +95,8 @@ var (
 	errSettled = errors.New("every block is settled")
 )
 
-func newPlan(dir string, stores ...*inventory.Store) *plan {
-	return &plan{dir: dir, worths: newWorths(stores), changed: make(chan struct{})}
+func newPlan(cfg planConfig) *plan {
+	return &plan{cfg: cfg, worths: newWorths(cfg.Stores, cfg.Told), changed: make(chan struct{})}
 }
 
 func (p *plan) wake() {
@@ -137,6 +146,25 @@ func (p *plan) seal() {
 	defer p.mu.Unlock()
 	p.sealed = true
 	p.wake()
+}
+
+// again puts back what a peer had. It comes before all else: nobody has it now.
+func (p *plan) again(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sealed || p.closed {
+		return false
+	}
+	e.Value = p.worths.said(e.Block)
+	p.returned = append(p.returned, e)
+	p.wake()
+	return true
+}
+
+func (p *plan) isSealed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sealed || p.closed
 }
 
 // takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -43,7 +44,7 @@ func TestPlanOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			input, want, _ := strings.Cut(string(text), "-- order\n")
-			p := newPlan(t.TempDir())
+			p := newPlan(planConfig{Dir: t.TempDir()})
 			for lines := bufio.NewScanner(strings.NewReader(input)); lines.Scan(); {
 				f := strings.Fields(lines.Text())
 				if len(f) == 0 || f[0] == "#" {
@@ -88,7 +89,7 @@ func block(i, size int) inventory.Block {
 
 func TestPlanKeepsLittleInMemory(t *testing.T) {
 	const count = 100_000
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	defer p.close()
 	before := heap()
 	for i := range count {
@@ -122,7 +123,7 @@ func heap() int64 {
 // A disk that takes no spools must not end a drain, and must not let memory grow either: the scan waits for the lanes.
 func TestPlanWithoutADiskMakesTheScanWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlan(filepath.Join(t.TempDir(), "is not there"))
+		p := newPlan(planConfig{Dir: filepath.Join(t.TempDir(), "is not there")})
 		const count = 100_000
 		added := 0
 		go func() {
@@ -152,7 +153,7 @@ func TestPlanWithoutADiskMakesTheScanWait(t *testing.T) {
 
 func TestPlanThatCannotBeReadBackCountsWhatIsInIt(t *testing.T) {
 	dir := t.TempDir()
-	p := newPlan(dir)
+	p := newPlan(planConfig{Dir: dir})
 	defer p.close()
 	for i := range 5000 {
 		p.add(t.Context(), block(i, 1000))
@@ -178,7 +179,7 @@ func TestPlanThatCannotBeReadBackCountsWhatIsInIt(t *testing.T) {
 
 func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlan(t.TempDir())
+		p := newPlan(planConfig{Dir: t.TempDir()})
 		p.add(t.Context(), block(1, 10))
 		p.seal()
 		e, err := p.next(t.Context(), "b", unlimited)
@@ -208,7 +209,7 @@ func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
 
 // Who held a block before it was given back sees it as it was.
 func TestSetbacksAreNotChanged(t *testing.T) {
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	p.add(t.Context(), block(1, 10))
 	e, _, _, _ := p.take("b", unlimited)
 	p.giveBack(e, 0, "once")
@@ -221,7 +222,7 @@ func TestSetbacksAreNotChanged(t *testing.T) {
 
 // A block goes back to the peer that failed it later than to any other.
 func TestPlanOffersAFailedBlockToOthersFirst(t *testing.T) {
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	p.add(t.Context(), block(1, 10))
 	e, _, _, _ := p.take("b", unlimited)
 	p.giveBack(e.after(setbacks{shun: "b", shunned: time.Now().Add(time.Hour)}), 0, "")
@@ -235,7 +236,7 @@ func TestPlanOffersAFailedBlockToOthersFirst(t *testing.T) {
 
 func TestPlanIsIdleOnlyWhenNothingIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlan(t.TempDir())
+		p := newPlan(planConfig{Dir: t.TempDir()})
 		p.add(t.Context(), block(1, 10))
 		e, _, _, _ := p.take("b", unlimited)
 		idle := make(chan time.Time, 1)
@@ -254,7 +255,7 @@ func TestPlanIsIdleOnlyWhenNothingIsOut(t *testing.T) {
 }
 
 func TestPlanHandsOutWhatFits(t *testing.T) {
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	for i, size := range []int{5, 1000, 50} {
 		p.add(t.Context(), block(i, size))
 	}
@@ -275,7 +276,7 @@ func TestPlanHandsOutWhatFits(t *testing.T) {
 // looked at for each other block that the peer is sent, and others take it at once and in its order.
 func TestPlanWithThousandsThatReturned(t *testing.T) {
 	const count = 15_000
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	defer p.close()
 	for i := range 2 * count {
 		p.add(t.Context(), block(i, 1000))
@@ -319,10 +320,10 @@ func TestPlanWithThousandsThatReturned(t *testing.T) {
 // takes what they hold, the scan does not wait for lanes.
 func TestPlanOfManySpoolsDoesNotMakeTheScanWait(t *testing.T) {
 	const count = 80_000
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	defer p.close()
 	disks := [][]string{{"/mnt/d0"}, {"/mnt/d1"}, {"/mnt/d2"}, {"/mnt/d3"}, {"/mnt/d4"}, {"/mnt/d5"}, {"/mnt/d6"}, {"/mnt/d7"}}
-	p.where = func(b inventory.Block) []string { return disks[b.Members[0].Root] }
+	p.cfg.Where = func(b inventory.Block) []string { return disks[b.Members[0].Root] }
 	ctx := within(t, 20*time.Second)
 	for i := range count {
 		b := block(i, 1<<(i/len(disks)%30))
@@ -353,4 +354,34 @@ func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool
 	defer p.mu.Unlock()
 	defer p.closeGaps()
 	return p.one(time.Now(), new(int), peer, roomOf(room), affordable)
+}
+
+// A plan that may take no more goes on in the drain's memory, and those that are found then wait until there is room.
+func TestPlanTakesNoMoreThanItMay(t *testing.T) {
+	p := newPlan(planConfig{Dir: t.TempDir()})
+	p.cfg.Spools = diskio.Allow(3 * spoolBuffer)
+	const blocks = 5000
+	for i := range blocks {
+		if err := p.add(t.Context(), block(i, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.trouble() == nil || p.unspooled() < spoolBuffer {
+		t.Errorf("%d bytes are in memory: %v", p.unspooled(), p.trouble())
+	}
+	n := 0
+	for _, s := range p.order {
+		for range p.pops(s.spool) {
+			n++
+		}
+	}
+	if n != blocks {
+		t.Errorf("%d blocks came back, want %d", n, blocks)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	if left := p.cfg.Spools.Left(); left != 3*spoolBuffer {
+		t.Errorf("%d bytes are allowed once it is over, want %d", left, 3*spoolBuffer)
+	}
 }

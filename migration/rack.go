@@ -67,7 +67,7 @@ func (p *plan) spool(b inventory.Block, dir string) *spool {
 	rank, class := rank(b.Bytes(), inTurn(b, p.worths.of(b))), sizeClass(b.Bytes())
 	s := &p.racks[i].spools[rank][class]
 	if *s == nil {
-		*s = &spool{room: p.room, path: filepath.Join(p.dir, fmt.Sprintf("plan-%03d-%d-%d", rank, class, i))}
+		*s = &spool{room: p.cfg.Spools, path: filepath.Join(p.cfg.Dir, fmt.Sprintf("plan-%03d-%d-%d", rank, class, i))}
 		at, _ := slices.BinarySearchFunc(p.order, rank, func(s queue, rank int) int { return cmp.Compare(s.rank, rank+1) })
 		p.order = slices.Insert(p.order, at, queue{p.racks[i], *s, rank, class})
 	}
@@ -104,10 +104,10 @@ func (p *plan) trouble() error {
 }
 
 func (p *plan) dirs(b inventory.Block) []string {
-	if p.where == nil {
+	if p.cfg.Where == nil {
 		return nil
 	}
-	return p.where(b)
+	return p.cfg.Where(b)
 }
 
 // bar says anew which directories do not answer.

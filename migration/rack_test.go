@@ -17,9 +17,9 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 		all  = dirs * dirs * dirs
 	)
 	name := func(i int) string { return fmt.Sprintf("/disk%02d", i) }
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	defer p.close()
-	p.where = func(b inventory.Block) (where []string) {
+	p.cfg.Where = func(b inventory.Block) (where []string) {
 		for _, m := range b.Members {
 			where = append(where, name(m.Root))
 		}
@@ -29,7 +29,7 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	for i := range all {
 		b := block(i, 1000)
 		b.Members = []inventory.Member{{Name: "a", Bytes: 900, Root: i % dirs}, {Name: "b", Bytes: 50, Root: i / dirs % dirs}, {Name: "c", Bytes: 50, Root: i / dirs / dirs}}
-		if where := p.where(b); !slices.Contains(where, name(3)) && !slices.Contains(where, name(7)) {
+		if where := p.cfg.Where(b); !slices.Contains(where, name(3)) && !slices.Contains(where, name(7)) {
 			within++
 		}
 		if err := p.add(t.Context(), b); err != nil {
@@ -74,7 +74,7 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 
 // While as many blocks as may wait in memory are waiting, one of a size that has no upper end is handed out all the same.
 func TestLargeBlockIsHandedOutWhileManyWait(t *testing.T) {
-	p := newPlan(t.TempDir())
+	p := newPlan(planConfig{Dir: t.TempDir()})
 	defer p.close()
 	for i := range maxReturned {
 		p.outstanding++

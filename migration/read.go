@@ -336,7 +336,7 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r record)
 			c.landed = "vault"
 		}
 		if len(r.Members) == 1 { // of several, the record has the time of the newest
-			c.born = ownTag(m.Bytes, r.ModTime)
+			c.born = inventory.TagPrefix(m.Bytes, r.ModTime)
 		}
 		return c, nil
 	}

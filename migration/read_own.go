@@ -9,10 +9,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// ownTag begins the ETag of a file that nothing vouches for but the file system. What follows is when its inode changed,
-// which stays behind when the block moves.
-func ownTag(bytes, modified int64) string { return fmt.Sprintf(`"file-%x-%x-`, bytes, modified) }
-
 // openOwn opens a block of the node's own, as its engine wrote it. Nothing vouches for its bytes but the file system.
 func openOwn(s *inventory.Store, id inventory.BlockID) (*content, error) {
 	b, err := s.Find(id)
@@ -35,7 +31,7 @@ func openOwn(s *inventory.Store, id inventory.BlockID) (*content, error) {
 			return nil, err
 		}
 		m = f.is
-		return &content{ReadSeekCloser: f, etag: ownTag(m.Bytes, m.ModTime.UnixNano()) + fmt.Sprintf(`%x"`, m.ChangeTime), modified: m.ModTime, dir: s.Paths[m.Root]}, nil
+		return &content{ReadSeekCloser: f, etag: inventory.TagPrefix(m.Bytes, m.ModTime.UnixNano()) + fmt.Sprintf(`%x"`, m.ChangeTime), modified: m.ModTime, dir: s.Paths[m.Root]}, nil
 	}
 	return nil, fs.ErrNotExist
 }

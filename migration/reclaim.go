@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
@@ -136,7 +137,7 @@ func (v *Vault) unlink(no uint32, dir string) error {
 	if _, empty, err := v.catalog.free(no); err != nil || !empty {
 		return err
 	}
-	if err := removeIfThere(segmentFile(dir, no)); err != nil {
+	if err := durable.Remove(segmentFile(dir, no)); err != nil {
 		return err
 	}
 	if err := v.catalog.closeBook(no); err != nil {

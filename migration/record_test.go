@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,16 +85,10 @@ func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
 func FuzzRecords(f *testing.F) {
 	o := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}
 	f.Add(appendRecord(nil, record{Opening: o, Placed: []placed{{0, "x", 1, []byte("abcd")}}}))
-	f.Add(appendBlock(nil, inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x"}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := parseRecord(b); err == nil {
 			if _, err := parseRecord(appendRecord(nil, r)); err != nil {
 				t.Errorf("record %+v: %v", r, err)
-			}
-		}
-		if blk, err := parseBlock(b, inventory.Block{}, new(inventory.Roster)); err == nil {
-			if again, err := parseBlock(appendBlock(nil, blk), inventory.Block{}, new(inventory.Roster)); err != nil || blockVersion(again) != blockVersion(blk) {
-				t.Errorf("block %+v: %v", blk, err)
 			}
 		}
 	})
@@ -108,16 +101,5 @@ func TestRecordsRoundTrip(t *testing.T) {
 		Placed: []placed{{1, "p", 7, []byte("abcd")}}}
 	if got, err := parseRecord(appendRecord(nil, r)); err != nil || !bytes.Equal(appendRecord(nil, got), appendRecord(nil, r)) {
 		t.Errorf("record: got %+v, %v", got, err)
-	}
-	blk := inventory.Block{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Unix(0, 9), Root: 1, Path: "x", ChangeTime: 8}}}
-	came := blk
-	came.Value, came.Origin, came.Traced, came.Spare = time.Hour, "home", true, true
-	own := blk
-	own.Traced = true
-	for _, want := range []inventory.Block{blk, came, own} {
-		got, err := parseBlock(appendBlock(nil, want), inventory.Block{Origin: "another", Traced: true}, new(inventory.Roster))
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("block: got %+v, %v, want %+v", got, err, want)
-		}
 	}
 }

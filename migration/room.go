@@ -3,11 +3,9 @@ package migration
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"slices"
 
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -17,54 +15,11 @@ import (
 // Room is what there is room for in all, and how large one block may be: it lies on one file system.
 type Room struct{ Bytes, LargestBytes int64 }
 
-// room is what may still be sent to a peer.
-type room struct {
-	most   int64
-	vault  int64 // of that, for blocks that can only go to the vault
-	places []string
-	larger moreThan // than this, or a block is left to others
-}
-
-// untold is the room in the vault of a peer that does not tell it: as much as there is.
-const untold = math.MaxInt64
-
 func roomIn(g wire.Grant) room {
 	if g.Apart == nil {
 		return roomOf(g.RoomBytes)
 	}
 	return room{most: g.RoomBytes, vault: g.Apart.VaultBytes, places: g.Apart.Places}
-}
-
-// roomOf is the same room for every block.
-func roomOf(bytes int64) room { return room{most: bytes, vault: untold} }
-
-// inVault reports whether the blocks of a store can only go to the vault.
-func (r *room) inVault(store string) bool {
-	return r.vault != untold && !slices.Contains(r.places, store)
-}
-
-func (r *room) left(store string) int64 {
-	if r.vault < r.most && r.inVault(store) {
-		return r.vault
-	}
-	return r.most
-}
-
-// add counts a block out of what is left where it goes, or back in.
-func (r *room) add(b *inventory.Block, bytes int64) {
-	r.most += bytes
-	if r.inVault(b.ID.Store()) {
-		r.vault += bytes
-	}
-}
-
-// refuses notes that there is no room for a block where it would go.
-func (r *room) refuses(b *inventory.Block) {
-	where := &r.most
-	if r.inVault(b.ID.Store()) {
-		where = &r.vault
-	}
-	*where = min(*where, b.Bytes()-1)
 }
 
 // AskRoom asks a peer for its room as a drain of this node does that begins: what the coordinator tells may be off by a quarter, and says

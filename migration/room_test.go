@@ -12,7 +12,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -104,48 +103,6 @@ func TestMostForABlockIsThatOfItsPlace(t *testing.T) {
 		if cache, spark := c.peer.MostFor("cache"), c.peer.MostFor("spark"); cache != c.cache || spark != c.spark {
 			t.Errorf("%s: got %d and %d, want %d and %d", c.name, cache, spark, c.cache, c.spark)
 		}
-	}
-}
-
-// What can only go to the vault uses up its room, and is refused for want of that, and not of what others have.
-func TestRoomIsUsedWhereABlockGoes(t *testing.T) {
-	cache, shuffle := &inventory.Block{ID: "cache/-/a", Members: []inventory.Member{{Bytes: 100}}}, &inventory.Block{ID: "spark/b/x", Members: []inventory.Member{{Bytes: 1000}}}
-	r := room{most: 5000, vault: 300, places: []string{"spark"}}
-	r.add(shuffle, -1000)
-	r.add(cache, -100)
-	if r.left("spark") != 3900 || r.left("cache") != 200 {
-		t.Errorf("got %+v, want 3900 left, 200 in the vault", r)
-	}
-	r.refuses(cache)
-	if r.left("spark") != 3900 || r.left("cache") != 99 {
-		t.Errorf("got %+v after the vault was full, want spark's as before", r)
-	}
-	r.refuses(shuffle)
-	if r.left("spark") != 999 || r.left("cache") != 99 {
-		t.Errorf("got %+v after all was full", r)
-	}
-}
-
-// A plan hands out what a peer has a place for, past what it has no room for in its vault.
-func TestPlanHandsOutWhatHasAPlace(t *testing.T) {
-	p := newPlan(t.TempDir())
-	defer p.close()
-	for i := range 3 * maxReturned {
-		if err := p.add(t.Context(), block(i, 1000)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	shuffle := inventory.Block{ID: "spark/b/x", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Members: []inventory.Member{{Name: "x", Bytes: 1 << 30}}}
-	if err := p.add(t.Context(), shuffle); err != nil {
-		t.Fatal(err)
-	}
-	p.seal()
-	batch, _, err := p.takeSome(nil, maxBatch, unlimited, "b", room{most: 2 << 30, vault: 2500, places: []string{"spark"}}, unlimited, nil)
-	if err != nil || len(batch) != 3 || batch[2].ID != shuffle.ID && batch[0].ID != shuffle.ID {
-		t.Fatalf("got %d blocks and %v, want two of the cache and what has its place", len(batch), err)
-	}
-	if _, _, err := p.takeSome(nil, maxBatch, unlimited, "b", room{most: 1 << 20, vault: 999, places: []string{"spark"}}, unlimited, nil); err != errNoRoom {
-		t.Errorf("got %v, want %v", err, errNoRoom)
 	}
 }
 

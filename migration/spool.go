@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -18,7 +19,7 @@ import (
 // spool is a queue of blocks on disk: [4 bytes length][record]... The newest stay in memory until they fill a buffer.
 type spool struct {
 	path    string
-	room    *allowance
+	room    *diskio.Allowance
 	left    inventory.Count // pushed and not popped
 	most    int64           // bytes of the largest that was pushed
 	f       *os.File
@@ -54,11 +55,11 @@ func (s *spool) write() error {
 		}
 		s.f = f
 	}
-	if err := s.room.take(len(s.tail)); err != nil {
+	if err := s.room.Take(len(s.tail)); err != nil {
 		return fmt.Errorf("spool the plan: %w", err)
 	}
 	if _, err := s.f.WriteAt(s.tail, s.written); err != nil {
-		s.room.giveBack(int64(len(s.tail)))
+		s.room.GiveBack(int64(len(s.tail)))
 		return fmt.Errorf("spool the plan: %w", err)
 	}
 	s.written += int64(len(s.tail))
@@ -110,7 +111,7 @@ func (s *spool) close() error {
 	if s.f == nil {
 		return nil
 	}
-	s.room.giveBack(s.written)
+	s.room.GiveBack(s.written)
 	return errors.Join(s.f.Close(), os.Remove(s.path))
 }
 

@@ -141,10 +141,10 @@ func (d *Drain) loseUnseen() {
 	left := d.history.unseen
 	d.history.unseen = map[inventory.BlockID]awaited{}
 	d.history.mu.Unlock()
-	var doubtful []Broken
+	doubtful := map[inventory.BlockID]bool{}
 	for id, a := range left {
 		if a.doubt {
-			doubtful = append(doubtful, Broken{ID: id})
+			doubtful[id] = true
 		}
 		if a.late {
 			d.ledger.onceMore()

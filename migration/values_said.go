@@ -242,9 +242,7 @@ func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(invento
 
 // Worth returns what somebody said that blocks of the stores and the vault are worth; 0 for those of which nobody did.
 func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) time.Duration {
-	w := newWorths(stores)
-	w.told = told
-	return w.said
+	return said(stores, told.of)
 }
 
 // There reports whether a block is on this node, in a store or from others. What lies on a disk that does not answer is.

@@ -276,7 +276,7 @@ func (v *Vault) removeStray(no uint32, dir string) error {
 			return nil
 		}
 	}
-	return removeIfThere(segmentFile(dir, no))
+	return durable.Remove(segmentFile(dir, no))
 }
 
 // claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"hash/maphash"
 	"strconv"
 	"strings"
 
@@ -33,37 +32,8 @@ func versionOf(said []byte) (v version) {
 	return v
 }
 
-// latest are the newest versions of blocks that are known of, by half of their hashes: 16 bytes each. A block that becomes again what it
-// was before is news.
-type latest struct {
-	seed maphash.Seed
-	of   map[uint64]uint64 // by a hash of the id: of two that share one, each is news after the other
-}
-
-func newLatest() latest { return latest{maphash.MakeSeed(), map[uint64]uint64{}} }
-
 // half is enough of a version to compare one block's by.
 func (v version) half() uint64 { return binary.BigEndian.Uint64(v[:]) }
-
-func (l latest) has(id inventory.BlockID) bool {
-	_, has := l.of[maphash.String(l.seed, string(id))]
-	return has
-}
-
-func (l latest) is(id inventory.BlockID, v version) bool {
-	return l.of[maphash.String(l.seed, string(id))] == v.half()
-}
-
-func (l latest) set(id inventory.BlockID, v version) {
-	l.of[maphash.String(l.seed, string(id))] = v.half()
-}
-
-// drop forgets a version if it is the newest.
-func (l latest) drop(id inventory.BlockID, v version) {
-	if l.is(id, v) {
-		delete(l.of, maphash.String(l.seed, string(id)))
-	}
-}
 
 // modifiedAt is before the time in Unix nanoseconds when a block was modified last. It is all of an Entry's Version where the
 // block has one file, and comes after the hash where it has several; lines of several that have none were written before.
@@ -93,18 +63,12 @@ func (e Entry) version() (v version, ok bool) {
 	return version(said), true
 }
 
-// tag names the version that the line says was moved, as record.tag does where it landed; "" if the line does not say that.
+// tag names the version that the line says was moved, as inventory.Tag does where it landed; "" if the line does not say that.
 func (e Entry) tag() string {
 	_, at, _ := strings.Cut(e.Version, modifiedAt)
 	modified, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
 		return ""
 	}
-	return ownTag(e.Bytes, modified) + `"`
+	return inventory.Tag(e.Bytes, modified)
 }
-
-// blockTag is what record.tag is where the block landed.
-func blockTag(b inventory.Block) string { return ownTag(b.Bytes(), b.Modified().UnixNano()) + `"` }
-
-// tag is what its own ETag at its source began with, if that was one file: of several, their size and the newest one's time.
-func (r *record) tag() string { return ownTag(r.Bytes(), r.ModTime) + `"` }

@@ -3,6 +3,7 @@ package migration
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,19 +21,19 @@ func TestMovedLineTellsTheVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := []entry{{Block: one}, {Block: two}, {Block: before}}
-	if got, want := l.moved("b", blocks), (inventory.Count{Blocks: 3, Bytes: 4096 + 15 + 1}); got != want {
+	blocks := []*inventory.Block{&one, &two, &before}
+	if got, want := l.moved("b", slices.Values(blocks)), (inventory.Count{Blocks: 3, Bytes: 4096 + 15 + 1}); got != want {
 		t.Errorf("moved %+v, want %+v", got, want)
 	}
 	if _, err := l.close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := l.moved("b", blocks); got.Blocks != 3 || l.counts().Moved.Blocks != 3 {
+	if got := l.moved("b", slices.Values(blocks)); got.Blocks != 3 || l.counts().Moved.Blocks != 3 {
 		t.Errorf("after its end the account has %d blocks, and %d were told of", l.counts().Moved.Blocks, got.Blocks)
 	}
 	i := 0
 	for e, err := range Entries(l.dir) {
-		b := blocks[i].Block
+		b := *blocks[i]
 		if v, ok := e.version(); err != nil || !ok || v != blockVersion(b) {
 			t.Errorf("%s: got %x, %v, %v, want %x", b.ID, v, ok, err, blockVersion(b))
 		}

@@ -12,7 +12,7 @@ import (
 // been here for long is as good as the node's own.
 func TestWhatJustLandedLeavesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlan(t.TempDir())
+		p := newPlan(planConfig{Dir: t.TempDir()})
 		add := func(name string, value time.Duration, landed time.Time) {
 			m := inventory.Member{Name: name, Bytes: 1 << 20}
 			if !landed.IsZero() {

@@ -28,6 +28,11 @@ const (
 	firstRank = 48
 )
 
+// said returns what somebody said that blocks of the stores are worth (planConfig.Told); 0 for those of which nobody did.
+func said(stores []*inventory.Store, told func(inventory.BlockID) time.Duration) func(inventory.Block) time.Duration {
+	return newWorths(stores, told).said
+}
+
 // rank orders blocks by value per byte: a lower one leaves first.
 func rank(bytes int64, value time.Duration) int {
 	r := 2 * math.Log2((float64(bytes)+1)/value.Seconds())
@@ -37,16 +42,16 @@ func rank(bytes int64, value time.Duration) int {
 // worths says what blocks are worth. It learns from those that it is asked about which shuffle of an application is the
 // newest: maps are written in no order that a scan would meet them in.
 type worths struct {
-	told   *Appraisals                      // nil: no program was asked
-	hints  map[string]inventory.StoreConfig // by name of the store
-	newest map[string]int                   // shuffle, by store and scope
+	told   func(inventory.BlockID) time.Duration // what a program said; nil: none was asked
+	hints  map[string]inventory.StoreConfig      // by name of the store
+	newest map[string]int                        // shuffle, by store and scope
 }
 
 // maxScopes bounds what is remembered of applications: a node runs a few at a time.
 const maxScopes = 4096
 
-func newWorths(stores []*inventory.Store) *worths {
-	w := &worths{hints: map[string]inventory.StoreConfig{}, newest: map[string]int{}}
+func newWorths(stores []*inventory.Store, told func(inventory.BlockID) time.Duration) *worths {
+	w := &worths{told: told, hints: map[string]inventory.StoreConfig{}, newest: map[string]int{}}
 	for _, s := range stores {
 		w.hints[s.Name] = s.StoreConfig
 	}
@@ -56,8 +61,10 @@ func newWorths(stores []*inventory.Store) *worths {
 // said is what a program said of a block on the socket, else what its engine or the node that it came from did, else the
 // first hint of its store that matches, else what the store's blocks are worth; 0: nobody said anything.
 func (w *worths) said(b inventory.Block) time.Duration {
-	if value := w.told.of(b.ID); value > 0 {
-		return value
+	if w.told != nil {
+		if value := w.told(b.ID); value > 0 {
+			return value
+		}
 	}
 	if b.Value > 0 {
 		return b.Value

@@ -24,3 +24,15 @@ func Beside(do func()) (done <-chan struct{}) {
 	}()
 	return ended
 }
+
+// UnlessHung does what may hang, until ctx ends.
+func UnlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
+	var is bool
+	var err error
+	select {
+	case <-Beside(func() { is, err = do() }):
+		return is, err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}

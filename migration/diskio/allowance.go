@@ -1,0 +1,36 @@
+package diskio
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+)
+
+// Allowance is what may yet be written. Nil: as much as there is.
+type Allowance struct{ left atomic.Int64 }
+
+// Allow is an allowance of so many bytes.
+func Allow(bytes int64) *Allowance {
+	a := new(Allowance)
+	a.left.Store(bytes)
+	return a
+}
+
+// Left is how many bytes may yet be written.
+func (a *Allowance) Left() int64 { return a.left.Load() }
+
+// Take reports that there is no more.
+func (a *Allowance) Take(bytes int) error {
+	if a == nil || a.left.Add(int64(-bytes)) >= 0 {
+		return nil
+	}
+	a.left.Add(int64(bytes))
+	return fmt.Errorf("write no more than was allowed: %w", syscall.ENOSPC)
+}
+
+// GiveBack lets so many bytes be written once more.
+func (a *Allowance) GiveBack(bytes int64) {
+	if a != nil {
+		a.left.Add(bytes)
+	}
+}
