@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -63,17 +63,7 @@ func TestFallbackOnTheMachinesOwnDiskIsSpokenOf(t *testing.T) {
 	if n := strings.Count(said.String(), words); n != 1 || a.apiFallback().GetDoubt() == "" || a.apiFallback().GetTrouble() != "" {
 		t.Errorf("said %d times that nothing is mounted there, want once: %s", n, said)
 	}
-	if os.Getuid() != 0 {
-		t.Skip("mounts a file system: needs root")
-	}
-	if err := syscall.Mount("tmpfs", s.Dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("cannot mount a tmpfs here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(s.Dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	smalldisk.Mount(t, s.Dir, "size=1m")
 	a.checkFallback(t.Context())
 	if f := a.apiFallback(); f.GetDoubt() != "" || f.GetTrouble() != "" || strings.Count(said.String(), words) != 1 {
 		t.Errorf("after it was mounted: %v, %s", f, said)

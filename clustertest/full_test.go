@@ -1,46 +1,22 @@
 package clustertest_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 )
-
-// smallDisk is a file system of its own.
-func smallDisk(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=96m"); err != nil {
-		t.Skip("only root mounts file systems: ", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-func fillDisk(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 128<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Fatal(err)
-	}
-}
 
 // A leaver whose data_dir is full, and that nobody takes anything from, still names each block that is lost with it.
 func TestFullDataDirNamesWhatIsLost(t *testing.T) {
 	for name, ballast := range map[string]bool{"with ballast": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
-			disk := smallDisk(t)
+			disk := smalldisk.New(t, 96<<20)
 			there := func(i int, cfg *agent.Config) { cfg.DataDir = filepath.Join(disk, "data") }
 			bubble(t, clustertest.Config{Agents: 1, Agent: there}, func(t *testing.T, c *clustertest.Cluster) {
 				blocks := fill(c, 0)
@@ -58,7 +34,7 @@ func TestFullDataDirNamesWhatIsLost(t *testing.T) {
 						t.Fatal("remove the ballast")
 					}
 				}
-				fillDisk(t, disk)
+				smalldisk.Fill(t, disk)
 				c.Notice(0, 30*time.Second)
 				c.WaitDrained(0)
 				if kept, _ := filepath.Glob(filepath.Join(disk, "data", "ballast-*")); len(kept) > 0 {
@@ -80,7 +56,7 @@ func TestFullDataDirNamesWhatIsLost(t *testing.T) {
 
 // What it moved is where its peers say, and is counted, though it could not write any of that down.
 func TestFullDataDirCountsWhatIsMoved(t *testing.T) {
-	disk := smallDisk(t)
+	disk := smalldisk.New(t, 96<<20)
 	there := func(i int, cfg *agent.Config) {
 		if i == 0 {
 			cfg.DataDir = filepath.Join(disk, "data")
@@ -94,7 +70,7 @@ func TestFullDataDirCountsWhatIsMoved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		fillDisk(t, disk)
+		smalldisk.Fill(t, disk)
 		c.Notice(0, 120*time.Second)
 		c.WaitDrained(0)
 		c.VerifyEverywhere(1)

@@ -7,26 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// smallDisk is a file system of its own of one MiB.
-func smallDisk(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("only root mounts file systems: ", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 func TestBallastIsRoomOnAFullDisk(t *testing.T) {
-	dir := smallDisk(t)
+	dir := smalldisk.New(t, 1<<20)
 	b := durable.NewBallast(filepath.Join(dir, "ballast"))
 	if err := b.Keep(48 << 10); err != nil || b.Bytes() != 48<<10 {
 		t.Fatalf("got %d bytes (%v), want 48 KiB", b.Bytes(), err)
@@ -57,7 +43,7 @@ func TestBallastIsRoomOnAFullDisk(t *testing.T) {
 
 // Who copies a disk copies a file of room as a hole. That is none.
 func TestBallastThatIsAHoleIsMadeAnew(t *testing.T) {
-	path := filepath.Join(smallDisk(t), "ballast")
+	path := filepath.Join(smalldisk.New(t, 1<<20), "ballast")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +64,7 @@ func TestBallastThatIsAHoleIsMadeAnew(t *testing.T) {
 }
 
 func TestClaimedRoomIsNobodyElses(t *testing.T) {
-	dir := smallDisk(t)
+	dir := smalldisk.New(t, 1<<20)
 	f, err := os.OpenFile(filepath.Join(dir, "account"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/fallback"
 )
 
@@ -24,18 +25,8 @@ func TestDirectoryThatCannotLookIsNotTaken(t *testing.T) {
 
 // A directory tells the room of its file system, and what of a file is rounded up.
 func TestDirectoryTellsItsRoom(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounts a file system: needs root")
-	}
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,nr_inodes=5"); err != nil {
-		t.Skipf("cannot mount a tmpfs here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	smalldisk.Mount(t, dir, "size=1m,nr_inodes=5")
 	d := fallback.NewDirectory(dir)
 	is, err := d.Room(t.Context())
 	if err != nil || is.Bytes != 1<<20 || is.Files != 4 || is.UnitBytes != 4096 || is.Takes(1) != 4096 || is.Takes(4097) != 8192 || is.Takes(0) != 0 {

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/fallback/storagetest"
 )
@@ -359,18 +360,7 @@ func TestDirectoryThatIsNotThereIsNotMade(t *testing.T) {
 
 // A full disk: the error says so, what was there stays, nothing half written is left.
 func TestDirectoryThatIsFull(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("mounts a small tmpfs: needs root")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("cannot mount a tmpfs here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := smalldisk.New(t, 1<<20)
 	d := fallback.NewDirectory(dir)
 	if err := tryPut(t.Context(), d, 100_000); err != nil {
 		t.Fatal(err)

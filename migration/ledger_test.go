@@ -1,9 +1,7 @@
 package migration
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,40 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
-
-// smallDisk is a file system of its own of that size.
-func smallDisk(t *testing.T, bytes int64) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
-		t.Skip("only root mounts file systems: ", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-// fill leaves no room on a disk.
-func fill(t *testing.T, dir string) {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "full"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for b := make([]byte, 4096); err == nil; {
-		_, err = f.Write(b)
-	}
-	if !errors.Is(err, unix.ENOSPC) {
-		t.Fatal(err)
-	}
-}
 
 // lostBy drains a node that nobody takes anything from, keeping its account in dir, and returns the account.
 func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (Summary, []Entry) {
@@ -66,12 +34,12 @@ func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (Summar
 func TestWhatIsLostIsNamedOnAFullDisk(t *testing.T) {
 	t.Run("which has ballast", func(t *testing.T) {
 		a, want := cached(t, 2000, 10)
-		dir := smallDisk(t, 16<<20)
+		dir := smalldisk.New(t, 16<<20)
 		ballast := durable.NewBallast(filepath.Join(dir, "ballast"))
 		if err := ballast.Keep(1 << 20); err != nil || ballast.Bytes() != 1<<20 {
 			t.Fatalf("keep: %v, %d bytes", err, ballast.Bytes())
 		}
-		fill(t, dir)
+		smalldisk.Fill(t, dir)
 		sum, entries := lostBy(t, a, dir, ballast)
 		wantLost(t, want, entries, "no peer")
 		if onDisk := entriesOf(t, filepath.Join(dir, "incidents", "inc-1")); sum.Lost.Blocks != 2000 || len(onDisk) != 2000 {
@@ -80,18 +48,18 @@ func TestWhatIsLostIsNamedOnAFullDisk(t *testing.T) {
 	})
 	t.Run("which has none", func(t *testing.T) {
 		a, want := cached(t, 2000, 10)
-		dir := smallDisk(t, 1<<20)
-		fill(t, dir)
+		dir := smalldisk.New(t, 1<<20)
+		smalldisk.Fill(t, dir)
 		_, entries := lostBy(t, a, dir, nil)
 		wantLost(t, want, entries, "no peer")
 	})
 	t.Run("which becomes full in the middle", func(t *testing.T) {
-		dir := smallDisk(t, 16<<20)
+		dir := smalldisk.New(t, 16<<20)
 		l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fill(t, dir)
+		smalldisk.Fill(t, dir)
 		const blocks = 10_000
 		for i := range blocks {
 			l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: strings.Repeat("why ", 30)})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -81,10 +81,7 @@ func TestBlockWhosePlaceIsOnAnotherFileSystemLandsInTheVault(t *testing.T) {
 	if err := os.Mkdir(sub, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("none", sub, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("mounts a file system: %v", err)
-	}
-	t.Cleanup(func() { unix.Unmount(sub, unix.MNT_DETACH) })
+	smalldisk.Mount(t, sub, "size=1m")
 	content := contentOf("x", 2*packedBytes)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/sub/deep/x", content)))
 	if got := n.content(t, "cache/-/sub/deep/x"); !bytes.Equal(got, content) {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -47,14 +48,14 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 
 // Who watches the disks hears of what the catalog's refused.
 func TestFaultOfTheCatalogIsTold(t *testing.T) {
-	small := smallDisk(t, 8<<20)
+	small := smalldisk.New(t, 8<<20)
 	n, f := onDisks(t, "b", nil, "d0")
 	if err := n.vault.Close(); err != nil {
 		t.Fatal(err)
 	}
 	n.dir = small
 	n.open(t)
-	fill(t, small)
+	smalldisk.Fill(t, small)
 	var many [][]byte
 	for i := range uint32(500) {
 		many = append(many, blockFrames(i+1, fmt.Sprint("cache/-/", i), contentOf("x", 10)))

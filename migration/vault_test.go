@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -528,11 +529,7 @@ func TestSyncPassesByWhatIsGone(t *testing.T) {
 func TestDiskFullOnTheReceiver(t *testing.T) {
 	for _, land := range []inventory.StoreConfig{filesStore, placeStore} {
 		t.Run(land.Land, func(t *testing.T) {
-			small := t.TempDir()
-			if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4m"); err != nil {
-				t.Skipf("no small disk to fill: mount tmpfs: %v", err)
-			}
-			t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
+			small := smalldisk.New(t, 4<<20)
 			a := newNode(t, "a", with(filesStore, "cache"))
 			want := map[string][]byte{}
 			for i := range 100 {

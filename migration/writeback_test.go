@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -23,7 +24,7 @@ import (
 // whoever wrote to it hears of that when the kernel writes to the device, if at all.
 func thinDisk(t *testing.T) (dir string, drained, mended func()) {
 	t.Helper()
-	back := smallDisk(t, 64<<20)
+	back := smalldisk.New(t, 64<<20)
 	image := filepath.Join(back, "image")
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 512<<20)); err != nil {
 		t.Fatal(err)
@@ -43,7 +44,7 @@ func thinDisk(t *testing.T) (dir string, drained, mended func()) {
 		t.Skip("no disk that lies: ", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	return dir, func() { fill(t, back) }, func() {
+	return dir, func() { smalldisk.Fill(t, back) }, func() {
 		if err := os.Remove(filepath.Join(back, "full")); err != nil {
 			t.Fatal(err)
 		}

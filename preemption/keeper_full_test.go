@@ -7,22 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
 // A notice on a full disk is not forgotten by a restart, as long as there is ballast.
 func TestKeeperJoinsOnAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("only root mounts file systems: ", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := smalldisk.New(t, 1<<20)
 	cfg := KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Ballast: durable.NewBallast(filepath.Join(dir, "ballast"))}
 	k, err := OpenKeeper[int](cfg)
 	if err != nil {
