@@ -1,18 +1,13 @@
 package migration
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,78 +41,5 @@ func TestAccountIsCopied(t *testing.T) {
 	tr.cfg.Dir = to
 	if sum, _ := tr.run(t.Context()); sum.Moved.Blocks != before.Blocks || sum.Lost.Blocks > 0 {
 		t.Errorf("got %+v, want %d moved by the account", sum, before.Blocks)
-	}
-}
-
-// A disk that hangs under one of the two holds up nobody, and a copy that it ends late changes nothing.
-func TestAccountOnADiskThatHangs(t *testing.T) {
-	from, to := t.TempDir(), t.TempDir()
-	write(t, ledgerPath(to, Moved), []byte("newer\n"))
-	if err := unix.Mkfifo(ledgerPath(from, Moved), 0o600); err != nil { // to open one that nobody writes to hangs
-		t.Skipf("no pipe to hang on: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := CopyAccount(ctx, from, to, 0); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-	answers, err := os.OpenFile(ledgerPath(from, Moved), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := answers.WriteString("older\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := answers.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := copyAccount(ctx, to, from, 0); !errors.Is(err, context.DeadlineExceeded) { // as the other one does, which nobody can wait for
-		t.Errorf("once it answers: got %v", err)
-	}
-	if is, err := os.ReadFile(ledgerPath(to, Moved)); err != nil || string(is) != "newer\n" {
-		t.Errorf("it is %q (%v), want it as it was", is, err)
-	}
-}
-
-// Where an account lies in memory it takes no more of that than it may. Of what is beyond there are the figures, and of what is lost the names
-// that a drain's own memory has room for.
-func TestAccountTakesNoMoreThanItMay(t *testing.T) {
-	dir := t.TempDir()
-	l, err := openLedger(dir, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const most, blocks = 64 << 10, 2000
-	l.within(diskio.Allow(most))
-	for i := range blocks {
-		l.moved("b", slices.Values([]*inventory.Block{{ID: inventory.BlockID(fmt.Sprintf("cache/-/f-%d", i)), Members: []inventory.Member{{Name: "f", Bytes: 10}}}}))
-		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: "the deadline came first"})
-	}
-	sum, err := l.close()
-	if sum.Moved.Blocks != blocks || sum.Lost.Blocks != blocks || !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("got %+v, %v: want %d of each, and to hear that not all are named", sum, err, blocks)
-	}
-	var bytes int64
-	for _, o := range []Outcome{Moved, Lost} {
-		is, err := os.Stat(ledgerPath(dir, o))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bytes += is.Size()
-	}
-	if bytes < most/2 || bytes > most {
-		t.Errorf("the account has %d bytes, want at most %d", bytes, most)
-	}
-	named := 0
-	for e, err := range l.entries() {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Outcome == Lost {
-			named++
-		}
-	}
-	if named != blocks {
-		t.Errorf("%d that are lost are named, want %d", named, blocks)
 	}
 }

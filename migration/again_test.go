@@ -108,7 +108,7 @@ func TestVoidedLineOutlivesAKill(t *testing.T) {
 		t.Fatalf("got %v, %v", lines, err)
 	}
 	l.void(lines["cache/-/f-1"])
-	l.files[Moved].w.Flush() // and dies
+	l.written() // and dies
 	if got := entriesOf(t, tr.cfg.Dir); len(got) != 5 {
 		t.Errorf("%d entries meanwhile, want what a manifest may have: %v", len(got), got)
 	}

@@ -117,6 +117,7 @@ type Drain struct {
 	cfg     DrainConfig
 	disks   diskio.Disks
 	stores  map[string]*inventory.Store
+	began   time.Time
 	plan    *plan
 	ledger  *ledger
 	limit   throttle
@@ -216,6 +217,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 		d.fallback = &fallback{Fallback: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
 	l.goOn(earlier, len(cfg.Again) > 0)
+	d.began = l.counts().Started
 	d.found, d.earlier = earlier, earlier.Bytes
 	d.goOn()
 	return d

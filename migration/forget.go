@@ -102,7 +102,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	w.last = last
 	// What changed is told first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
-	if len(last.of) > 0 {
+	if last.any() {
 		w.tellOf(ctx, w.copies(ctx, nil))
 	}
 	if d.history.struck {
@@ -203,8 +203,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bo
 				return
 			}
 			e := line.Entry
-			is, several := w.last.at(e.ID)
-			current := !several || is.counts(n)
+			current := w.last.counts(e.ID, n)
 			n++
 			c := stale{Entry: e, deleted: current}
 			if !current {
@@ -213,7 +212,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bo
 			switch {
 			case e.Outcome == voided || e.tag() == "":
 				continue
-			case current != (cleared != nil), current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e, is):
+			case current != (cleared != nil), current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e):
 				continue
 			case ctx.Err() != nil:
 				w.missed(1, ctx.Err())
@@ -299,11 +298,12 @@ func (d *Drain) becameAnother(e Entry) bool {
 
 // superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still
 // to whom that one handed it on.
-func (w *withdrawal) superseded(e Entry, is lastLine) bool {
-	if !is.void {
-		return is.version != w.last.hash(e.Version)
+func (w *withdrawal) superseded(e Entry) bool {
+	another, void := w.last.became(e)
+	if void {
+		return w.d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 	}
-	return w.d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
+	return another
 }
 
 // clearances has the stores that moved files were deleted from, and whether most of them were; nil: there is none. An

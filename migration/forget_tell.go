@@ -100,8 +100,8 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 
 // tellHeirs has all others than its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
-	switch is, several := w.last.at(c.ID); {
-	case w.d.cfg.ForgetElsewhere == nil, several && !is.void && is.tag == w.last.hash(c.tag()): // what they have is up to date
+	switch {
+	case w.d.cfg.ForgetElsewhere == nil, w.last.names(c.Entry): // what they have is up to date
 		return nil
 	case w.unlocated.Load():
 		return errUnlocated

@@ -271,7 +271,7 @@ func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
 
 // Whoever has no copy any more may have handed it on, so all others are told, but for what is the version of today.
 func TestHeirsAreToldWhatToForget(t *testing.T) {
-	here, away, old, today := "b:7412", errors.New("no route"), "7"+modifiedAt+"1", "7"+modifiedAt+"2"
+	here, away, old, today := "b:7412", errors.New("no route"), "7@1", "7@2"
 	for _, c := range []struct {
 		name         string
 		first, heirs error
@@ -300,8 +300,18 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 				ForgetElsewhere: func(context.Context, string, inventory.BlockID, string) error { calls += "h"; return c.heirs },
 			}}
 			w := newWithdrawal(d, nil)
+			l, err := openLedger(t.TempDir(), false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, id := range []string{"cache/-/x", "cache/-/y"} {
-				w.last.take(1, Entry{ID: id, Outcome: Moved, Peer: "c", Version: c.today}, lastLine{lines: 1})
+				l.add(Entry{ID: id, Outcome: Moved, Peer: "b", Version: old}, Entry{ID: id, Outcome: Moved, Peer: "c", Version: c.today})
+			}
+			l.onceMore()
+			if w.last, err = l.severalTimes(); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []string{"cache/-/x", "cache/-/y"} {
 				w.tell(t.Context(), stale{Entry: Entry{ID: id, Outcome: Moved, Peer: "b", Version: old}})
 			}
 			if calls != c.calls || w.told != c.told || w.left != c.left {

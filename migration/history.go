@@ -23,7 +23,7 @@ type history struct {
 	repeats  bool                          // a block that was moved may have another line, or be lost
 	recalled int                           // how many blocks were moved by earlier runs
 	met      int                           // how many of them were met again
-	here     metIDs                        // what is here, where another pass follows this one (shorten)
+	here     *metIDs                       // what is here, where another pass follows this one (shorten)
 }
 
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.

@@ -115,9 +115,6 @@ func (l *ledger) goOn(moved inventory.Count, several bool) {
 	l.summary.Moved, l.several = moved, several
 }
 
-// started is when the drain began.
-func (l *ledger) started() time.Time { return l.summary.Started }
-
 // mendLedger cuts off a last line that a crash left half written, so that the next is not glued to it. A file that cannot
 // be mended cannot be opened for appending either, which is told there.
 func mendLedger(p string) {

@@ -30,6 +30,27 @@ func (l lastLines) key(id string) [2]uint64 {
 	return [2]uint64{maphash.String(l.seeds[0], id), maphash.String(l.seeds[1], id)}
 }
 
+// any reports whether there are such blocks.
+func (l lastLines) any() bool { return len(l.of) > 0 }
+
+// counts reports whether the line of that number, counted from 0, counts of a block.
+func (l lastLines) counts(id string, number int) bool {
+	is, several := l.at(id)
+	return !several || is.counts(number)
+}
+
+// became reports whether the last line of a block names another version than this line, and whether it does not count either.
+func (l lastLines) became(e Entry) (another, void bool) {
+	is, _ := l.at(e.ID)
+	return is.version != l.hash(e.Version), is.void
+}
+
+// names reports whether a block's last line counts, and has the tag of this one.
+func (l lastLines) names(e Entry) bool {
+	is, several := l.at(e.ID)
+	return several && !is.void && is.tag == l.hash(e.tag())
+}
+
 func (l lastLines) at(id string) (is lastLine, has bool) {
 	if len(l.of) == 0 {
 		return is, false
@@ -103,22 +124,22 @@ type metIDs struct {
 	bits []uint64
 }
 
-func newMetIDs(bits int64) metIDs { return metIDs{maphash.MakeSeed(), make([]uint64, bits/64+1)} }
+func newMetIDs(bits int64) *metIDs { return &metIDs{maphash.MakeSeed(), make([]uint64, bits/64+1)} }
 
 // add reports whether the id seems to have been added before.
-func (m metIDs) add(id string) bool {
+func (m *metIDs) add(id string) bool {
 	word, bit := m.at(id)
 	had := *word&bit != 0
 	*word |= bit
 	return had
 }
 
-func (m metIDs) has(id string) bool {
+func (m *metIDs) has(id string) bool {
 	word, bit := m.at(id)
 	return *word&bit != 0
 }
 
-func (m metIDs) at(id string) (word *uint64, bit uint64) {
+func (m *metIDs) at(id string) (word *uint64, bit uint64) {
 	h := maphash.String(m.seed, id)
 	return &m.bits[(h>>6)%uint64(len(m.bits))], 1 << (h % 64)
 }

@@ -33,7 +33,7 @@ func (d *Drain) shorten(ctx context.Context) {
 
 // sees notes that a block is here, in whatever version.
 func (s *history) sees(id inventory.BlockID) {
-	if s.here.bits == nil { // nobody asks: no scan need wait for the lock
+	if s.here == nil { // nobody asks: no scan need wait for the lock
 		return
 	}
 	s.mu.Lock()

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -53,51 +52,6 @@ func TestWhatIsLostIsNamedOnAFullDisk(t *testing.T) {
 		_, entries := lostBy(t, a, dir, nil)
 		wantLost(t, want, entries, "no peer")
 	})
-	t.Run("which becomes full in the middle", func(t *testing.T) {
-		dir := smalldisk.New(t, 16<<20)
-		l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		smalldisk.Fill(t, dir)
-		const blocks = 10_000
-		for i := range blocks {
-			l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: strings.Repeat("why ", 30)})
-			l.add(Entry{ID: fmt.Sprintf("cache/-/g-%d", i), Outcome: Moved, Peer: "b"})
-		}
-		if _, err := l.close(); !durable.Full(err) {
-			t.Errorf("close: got %v, want to hear of what was moved", err)
-		}
-		if got := len(outcome(t, entriesOf(t, l.dir), Lost)); got != blocks {
-			t.Errorf("got %d names, want %d", got, blocks)
-		}
-	})
-}
-
-// What no disk takes and memory neither is still counted, and the account says why.
-func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "incidents")
-	write(t, dir, []byte("in the way"))
-	l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
-	if err == nil {
-		t.Fatal("a directory was made where a file is")
-	}
-	const blocks = 20_000
-	for i := range blocks {
-		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Bytes: 3, Outcome: Lost, Reason: "the deadline came first"})
-	}
-	sum, err := l.close()
-	if sum.Lost != (inventory.Count{Blocks: blocks, Bytes: 3 * blocks}) || err == nil {
-		t.Errorf("got %+v and %v, want %d lost and an error", sum, err, blocks)
-	}
-	if len(l.lost.lines) > maxUnwritten+1024 {
-		t.Errorf("%d bytes are in memory", len(l.lost.lines))
-	}
-	lines := strings.Split(strings.TrimSpace(string(l.lost.lines)), "\n")
-	e, err := parseLine([]byte(lines[len(lines)-1] + "\n"))
-	if want := fmt.Sprintf("(%d blocks)", blocks-len(lines)+1); err != nil || e.ID != want || !strings.Contains(e.Reason, "not a directory") {
-		t.Errorf("got %+v (%v), want %s", e, err, want)
-	}
 }
 
 func TestNamesThatAreNoIDsAreLostAndNamed(t *testing.T) {

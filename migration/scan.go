@@ -89,7 +89,7 @@ func (d *Drain) lookLast(ctx context.Context, pass int) {
 // does not keep the others' blocks here. When the deadline comes first, what was not met by then is named as lost, as far as
 // a moment more allows.
 func (d *Drain) scan(ctx context.Context, pass int) int {
-	d.looks.heedClock(setBack(d.ledger.started()))
+	d.looks.heedClock(setBack(d.began))
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	var found atomic.Int64
@@ -234,7 +234,7 @@ func (d *Drain) fresh(b inventory.Block, anew bool) bool {
 
 // news is that of the looks (looks.news).
 func (d *Drain) news(b inventory.Block, anew bool) (news, recent bool) {
-	return d.looks.news(d.where(b), time.Unix(0, b.Changed()), d.ledger.started(), anew)
+	return d.looks.news(d.where(b), time.Unix(0, b.Changed()), d.began, anew)
 }
 
 // became notes what a planned block has become.
@@ -245,5 +245,5 @@ func (d *Drain) became(planned, now inventory.Block) {
 
 // before reports whether a block last changed before the drain began.
 func (d *Drain) before(b inventory.Block) bool {
-	return time.Unix(0, b.Changed()).Before(d.ledger.started().Add(-inventory.ClockGrain))
+	return time.Unix(0, b.Changed()).Before(d.began.Add(-inventory.ClockGrain))
 }

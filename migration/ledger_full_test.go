@@ -1,0 +1,71 @@
+package migration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// What is lost is named although the disk becomes full in the middle; that what was moved is not, is told.
+func TestDiskOfTheAccountBecomesFull(t *testing.T) {
+	dir := smalldisk.New(t, 16<<20)
+	l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	smalldisk.Fill(t, dir)
+	const blocks = 10_000
+	for i := range blocks {
+		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: strings.Repeat("why ", 30)})
+		l.add(Entry{ID: fmt.Sprintf("cache/-/g-%d", i), Outcome: Moved, Peer: "b"})
+	}
+	if _, err := l.close(); !durable.Full(err) {
+		t.Errorf("close: got %v, want to hear of what was moved", err)
+	}
+	got := 0
+	for e, err := range Entries(l.dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Outcome == Lost {
+			got++
+		}
+	}
+	if got != blocks {
+		t.Errorf("got %d names, want %d", got, blocks)
+	}
+}
+
+// What no disk takes and memory neither is still counted, and the account says why.
+func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "incidents")
+	if err := os.WriteFile(dir, []byte("in the way"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
+	if err == nil {
+		t.Fatal("a directory was made where a file is")
+	}
+	const blocks = 20_000
+	for i := range blocks {
+		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Bytes: 3, Outcome: Lost, Reason: "the deadline came first"})
+	}
+	sum, err := l.close()
+	if sum.Lost != (inventory.Count{Blocks: blocks, Bytes: 3 * blocks}) || err == nil {
+		t.Errorf("got %+v and %v, want %d lost and an error", sum, err, blocks)
+	}
+	if len(l.lost.lines) > maxUnwritten+1024 {
+		t.Errorf("%d bytes are in memory", len(l.lost.lines))
+	}
+	lines := strings.Split(strings.TrimSpace(string(l.lost.lines)), "\n")
+	e, err := parseLine([]byte(lines[len(lines)-1] + "\n"))
+	if want := fmt.Sprintf("(%d blocks)", blocks-len(lines)+1); err != nil || e.ID != want || !strings.Contains(e.Reason, "not a directory") {
+		t.Errorf("got %+v (%v), want %s", e, err, want)
+	}
+}
