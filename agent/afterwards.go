@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 const (
@@ -43,7 +44,7 @@ func (a *Agent) watchWrites(ctx context.Context) {
 			return
 		}
 		began := time.Now()
-		some := a.anyLeft(ctx, p, migration.Skipped, migration.Lost) // what is named as lost stays so
+		some := a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // what is named as lost stays so
 		took = time.Since(began)
 		if some {
 			select {
@@ -93,7 +94,7 @@ func (a *Agent) wroteSince(ctx context.Context) bool {
 	if said.IsZero() {
 		return false
 	}
-	if time.Until(a.againUntil(p.Incident, time.Now())) >= leastLook && a.anyLeft(ctx, p, migration.Skipped, migration.Lost) {
+	if time.Until(a.againUntil(p.Incident, time.Now())) >= leastLook && a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) {
 		select {
 		case a.written <- p:
 		case <-ctx.Done():
@@ -105,7 +106,7 @@ func (a *Agent) wroteSince(ctx context.Context) bool {
 }
 
 // anyLeft looks whether there is something to carry of which the account of a drain says neither that it was moved nor one of those.
-func (a *Agent) anyLeft(ctx context.Context, p page, nor ...migration.Outcome) bool {
+func (a *Agent) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bool {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
 	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.accountDir(p.Incident.ID), 0), nor...)

@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -152,7 +153,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	defer stop(nil)
 	watching.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
 	watching.Go(func() { a.untilUndone(sending, ended); stop(nil) })
-	sum, err := a.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (migration.Summary, error) {
+	sum, err := a.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (manifest.Summary, error) {
 		cfg := a.accountConfig(p.Incident.ID, dir, a.limits.Load().Drain.MaxBytesPerSecond)
 		cfg.Until = limit
 		about(&cfg)
@@ -161,7 +162,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		}
 		d := a.newDrain(ctx, cfg, false, false)
 		if d == nil {
-			return migration.Summary{}, errLeft
+			return manifest.Summary{}, errLeft
 		}
 		return d.Run(ctx)
 	})

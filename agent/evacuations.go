@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // byOperator is who asked for an evacuation that no disk's health did.
@@ -22,12 +23,12 @@ const byOperator = "operator"
 
 // evacuation is the last one of one directory. Records are replaced, never changed.
 type evacuation struct {
-	ID    string             `json:"id"`
-	Path  string             `json:"path"`
-	By    string             `json:"by"`
-	At    time.Time          `json:"at"`
-	Ended time.Time          `json:"ended,omitzero"`
-	Sum   *migration.Summary `json:"summary,omitempty"` // once it ended
+	ID    string            `json:"id"`
+	Path  string            `json:"path"`
+	By    string            `json:"by"`
+	At    time.Time         `json:"at"`
+	Ended time.Time         `json:"ended,omitzero"`
+	Sum   *manifest.Summary `json:"summary,omitempty"` // once it ended
 }
 
 // evacuations remembers which disks are to be emptied while the node stays, across restarts.
@@ -177,7 +178,7 @@ func (e *evacuations) onDisk() (all []fs.FileInfo) {
 	return all
 }
 
-func (e *evacuations) end(id string, sum migration.Summary, now time.Time) error {
+func (e *evacuations) end(id string, sum manifest.Summary, now time.Time) error {
 	return e.edit(func(all []evacuation) []evacuation {
 		if i := slices.IndexFunc(all, func(v evacuation) bool { return v.ID == id }); i >= 0 {
 			all[i].Ended, all[i].Sum = now, &sum

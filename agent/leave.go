@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -123,7 +124,7 @@ func (a *Agent) timeLeft() bool {
 // empty runs the drain of an incident until it is done, its time is up (cut; both: ended), or ctx ends. While the node waits for
 // its workloads, pass follows pass, each for what was written since; the last begins when nothing is waited for any more,
 // or when it is time to: then what goes on is unfinished.
-func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, unfinished []string, cut, ended bool) {
+func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summary, unfinished []string, cut, ended bool) {
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	var clock sync.WaitGroup
@@ -163,7 +164,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 }
 
 // pass carries all that is here and not in the incident's ledger.
-func (a *Agent) pass(ctx context.Context, incident string, last bool) migration.Summary {
+func (a *Agent) pass(ctx context.Context, incident string, last bool) manifest.Summary {
 	a.passing <- struct{}{} // one of a drain that counts for nothing by now may be about to end (see undoRehearsed)
 	defer func() { <-a.passing }()
 	if !last {
@@ -172,13 +173,13 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) migration.
 		defer time.AfterFunc(mostPass, cut).Stop()
 		ctx = bounded
 	}
-	sum, err := a.carry(ctx, incident, false, func(ctx context.Context, dir string) (migration.Summary, error) {
+	sum, err := a.carry(ctx, incident, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 		cfg := a.passConfig(incident, dir, last)
 		q := a.vigil.before(ctx, incident, dir)
 		a.vigil.put(q, &cfg)
 		d := a.newDrain(ctx, cfg, false, !last)
 		if d == nil {
-			return migration.Summary{}, errLeft
+			return manifest.Summary{}, errLeft
 		}
 		sum, err := d.Run(ctx)
 		if !isLeft(ctx) {
@@ -394,17 +395,17 @@ func (a *Agent) farewell(ctx context.Context) {
 }
 
 // manifest reads the account of an incident's drain.
-func (a *Agent) manifest(incident string) iter.Seq2[migration.Entry, error] {
+func (a *Agent) manifest(incident string) iter.Seq2[manifest.Entry, error] {
 	dir := a.accountDir(incident)
 	if d := a.drains.of(dir); d != nil {
 		return d.Entries()
 	}
-	return migration.Entries(dir)
+	return manifest.Entries(dir)
 }
 
 // legible is an account as it goes to the coordinator, each entry until the next. It ends where the account's disk does: the
 // figures in the summary, which are not read from there, say how much is missing, and that is better than no goodbye.
-func (a *Agent) legible(account iter.Seq2[migration.Entry, error]) iter.Seq2[*api.ManifestEntry, error] {
+func (a *Agent) legible(account iter.Seq2[manifest.Entry, error]) iter.Seq2[*api.ManifestEntry, error] {
 	return func(yield func(*api.ManifestEntry, error) bool) {
 		said := new(api.ManifestEntry)
 		for e, err := range account {

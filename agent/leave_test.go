@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -191,7 +191,7 @@ func TestRehearsalReleasesNoMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Drained = &migration.Summary{} }); err != nil {
+	if err := a.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{} }); err != nil {
 		t.Fatal(err)
 	}
 	if a.release(t.Context(), map[string]bool{}); len(d.let) > 0 {
@@ -222,7 +222,7 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 			if _, _, err := a.incidents.Join(n); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.incidents.Amend(func(w *work) { w.Drained = &migration.Summary{} }); err != nil {
+			if err := a.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{} }); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -243,7 +243,7 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 func TestDrainThatIsUndoneDoesNotStand(t *testing.T) {
 	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindTerminate, Stance: preemption.StanceDrain, SeenAt: time.Now()}
 	ended := time.Now()
-	p := page{Incident: preemption.Open(said), Work: work{Drained: &migration.Summary{Finished: ended}}}
+	p := page{Incident: preemption.Open(said), Work: work{Drained: &manifest.Summary{Finished: ended}}}
 	if !p.Work.stands(ended) || p.Work.stands(ended.Add(-time.Second)) {
 		t.Error("the drain that ended then stands, and no other")
 	}

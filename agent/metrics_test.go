@@ -10,15 +10,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // What a drain lost is told for as long as its incident is open, also by the agent after the one that drained.
 func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
 	a := run(t, settings(t))
-	sum := migration.Summary{Moved: inventory.Count{Blocks: 5, Bytes: 500}, Lost: inventory.Count{Blocks: 3, Bytes: 300}}
+	sum := manifest.Summary{Moved: inventory.Count{Blocks: 5, Bytes: 500}, Lost: inventory.Count{Blocks: 3, Bytes: 300}}
 	drained := func(_ preemption.Incident, p *page) { p.Work.Drained = &sum } // at once, or the agent that runs begins a drain
 	if _, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate}, drained); err != nil {
 		t.Fatal(err)

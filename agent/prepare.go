@@ -9,6 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // copyAgain is the pause between two passes of copying ahead. A pass in which nothing changed reads names and no bytes.
@@ -23,13 +24,13 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		began := time.Now()
 		asked, changed := a.beat.Again()
 		pause := copyAgain
-		sum, err := a.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (migration.Summary, error) {
+		sum, err := a.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 			cfg := a.aheadConfig(i.ID, dir)
 			q := a.vigil.before(ctx, i.ID, dir)
 			a.vigil.put(q, &cfg)
 			d := a.newDrain(ctx, cfg, true, false)
 			if d == nil {
-				return migration.Summary{}, errLeft
+				return manifest.Summary{}, errLeft
 			}
 			if _, err := d.CarryAgain(ctx, brokenFrom(asked)); err != nil {
 				a.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)

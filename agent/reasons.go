@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 const (
@@ -18,10 +18,10 @@ const (
 )
 
 // whyLost says in a line of a log why blocks were lost, the commonest reason first, and of reasons that are as common the one that most bytes were lost for. Which block each was of is in the manifest.
-func whyLost(account iter.Seq2[migration.Entry, error]) string {
+func whyLost(account iter.Seq2[manifest.Entry, error]) string {
 	blocks, bytes, read := map[string]int{}, map[string]int64{}, 0
 	for e, err := range account {
-		if err != nil || e.Outcome != migration.Lost || read == reasonsRead { // the lost come first
+		if err != nil || e.Outcome != manifest.Lost || read == reasonsRead { // the lost come first
 			break
 		}
 		read++

@@ -5,12 +5,12 @@ import (
 	"iter"
 	"testing"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 func TestWhyLost(t *testing.T) {
-	account := func(entries ...migration.Entry) iter.Seq2[migration.Entry, error] {
-		return func(yield func(migration.Entry, error) bool) {
+	account := func(entries ...manifest.Entry) iter.Seq2[manifest.Entry, error] {
+		return func(yield func(manifest.Entry, error) bool) {
 			for _, e := range entries {
 				if !yield(e, nil) {
 					return
@@ -18,10 +18,10 @@ func TestWhyLost(t *testing.T) {
 			}
 		}
 	}
-	lost := func(n int, why string) (all []migration.Entry) {
+	lost := func(n int, why string) (all []manifest.Entry) {
 		for i := range n {
 			id := fmt.Sprintf("cache/-/%s-%d", why, i)
-			all = append(all, migration.Entry{ID: id, Outcome: migration.Lost, Reason: "send block " + id + ": " + why})
+			all = append(all, manifest.Entry{ID: id, Outcome: manifest.Lost, Reason: "send block " + id + ": " + why})
 		}
 		return all
 	}
@@ -29,14 +29,14 @@ func TestWhyLost(t *testing.T) {
 	large := lost(1, "z: no peer has room")
 	large[0].Bytes = 20 << 30
 	for _, row := range []struct {
-		entries []migration.Entry
+		entries []manifest.Entry
 		want    string
 	}{
 		{nil, ""},
-		{[]migration.Entry{{ID: "cache/-/x", Outcome: migration.Moved}}, ""},
+		{[]manifest.Entry{{ID: "cache/-/x", Outcome: manifest.Moved}}, ""},
 		{lost(2, "full"), "2: send it: full"},
-		{append(several, migration.Entry{ID: "cache/-/x", Outcome: migration.Skipped, Reason: "a link"}), "3: send it: full; 2: send it: away; 1: send it: b; 2: other reasons"},
-		{[]migration.Entry{{ID: "cache/-/x", Outcome: migration.Lost, Reason: "send block cache/-/x to host-c: read cache/-/x: input/output error"}}, "1: send it to host-c: read it: input/output error"},
+		{append(several, manifest.Entry{ID: "cache/-/x", Outcome: manifest.Skipped, Reason: "a link"}), "3: send it: full; 2: send it: away; 1: send it: b; 2: other reasons"},
+		{[]manifest.Entry{{ID: "cache/-/x", Outcome: manifest.Lost, Reason: "send block cache/-/x to host-c: read cache/-/x: input/output error"}}, "1: send it to host-c: read it: input/output error"},
 		{append(large, several...), "3: send it: full; 2: send it: away; 1: send it: z: no peer has room; 3: other reasons"},
 	} {
 		if got := whyLost(account(row.entries...)); got != row.want {

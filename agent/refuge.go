@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A drain keeps its plan and its account in data_dir. While the disk of that hangs they lie in a refuge: a directory beside the socket, which
@@ -173,14 +173,14 @@ func isLeft(ctx context.Context) bool { return context.Cause(ctx) == errLeft }
 // carry runs a pass of a drain, which keeps its account in dir. It may be run again, elsewhere, while the one before has not ended: what
 // becomes of that is nothing to anybody (errLeft). whole says that it needs all of the account that there is; where that cannot be had, no
 // other runs.
-func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass func(ctx context.Context, dir string) (migration.Summary, error)) (sum migration.Summary, err error) {
+func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass func(ctx context.Context, dir string) (manifest.Summary, error)) (sum manifest.Summary, err error) {
 	defer a.refuge.take()()
 	if a.hangs(durable.Patience) && a.hasRefuge(incident) && !a.takeRefuge(incident, whole) {
 		return sum, errLeft
 	}
 	for {
 		working, leave := context.WithCancelCause(ctx)
-		var passSum migration.Summary
+		var passSum manifest.Summary
 		var passErr error
 		over := make(chan struct{})
 		dir := a.accountDir(incident)
@@ -270,7 +270,7 @@ func (a *Agent) takeRefuge(incident string, whole bool) bool {
 	to := a.refuge.of(incident)
 	read, stop := context.WithTimeout(context.Background(), copyPatience)
 	defer stop()
-	err := migration.CopyAccount(read, a.incidents.Dir(incident), to, mostRefuge)
+	err := manifest.Copy(read, a.incidents.Dir(incident), to, mostRefuge)
 	if err != nil && whole {
 		return false
 	}
@@ -319,7 +319,7 @@ func (a *Agent) bringHome(ctx context.Context) error {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			err = migration.CopyAccount(ctx, from, a.incidents.Dir(incident), 0)
+			err = manifest.Copy(ctx, from, a.incidents.Dir(incident), 0)
 		}()
 		select {
 		case <-ended:

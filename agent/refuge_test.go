@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/disks"
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -102,7 +102,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 				thaw := make(chan func(), 1)
 				var passes atomic.Int64
 				began := time.Now()
-				sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (migration.Summary, error) {
+				sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 					if passes.Add(1) == 1 {
 						thaw <- hang(a, stub)
 						<-ends
@@ -110,14 +110,14 @@ func TestAccountTakesRefuge(t *testing.T) {
 							t.Error("it was not left behind")
 						}
 						writes(t, dir, "lost.jsonl", "all of it\n")
-						return migration.Summary{}, errors.New("nobody hears this")
+						return manifest.Summary{}, errors.New("nobody hears this")
 					}
 					if dir == home || dir != a.accountDir("inc-1") {
 						t.Errorf("the other keeps its account in %s", dir)
 					}
 					says(t, dir, movedName, "one\n")
 					writes(t, dir, movedName, "two\n")
-					return migration.Summary{Moved: inventory.Count{Blocks: 2}}, nil
+					return manifest.Summary{Moved: inventory.Count{Blocks: 2}}, nil
 				})
 				if took := time.Since(began); sum.Moved.Blocks != 2 || err != nil || took > drainPatience+2*lookAround {
 					t.Errorf("got %+v, %v after %s", sum, err, took)
@@ -152,9 +152,9 @@ func TestAccountOfAKilledProcess(t *testing.T) {
 		a, _ := inRefuge(t, dir, disks.IOHang)
 		home := a.incidents.Dir("inc-1")
 		writes(t, home, movedName, "one\n")
-		_, err := a.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (migration.Summary, error) {
+		_, err := a.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (manifest.Summary, error) {
 			writes(t, dir, movedName, "two\n")
-			return migration.Summary{}, nil
+			return manifest.Summary{}, nil
 		})
 		if err != nil {
 			t.Error(err)
@@ -186,8 +186,8 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(a.incidents.Dir("inc-1"), movedName), 0o600); err != nil { // to open one that nobody writes to hangs
 		t.Skipf("no pipe to hang on: %v", err)
 	}
-	pass := func(context.Context, string) (migration.Summary, error) {
-		return migration.Summary{Moved: inventory.Count{Blocks: 1}}, nil
+	pass := func(context.Context, string) (manifest.Summary, error) {
+		return manifest.Summary{Moved: inventory.Count{Blocks: 1}}, nil
 	}
 	if sum, err := a.carry(t.Context(), "inc-1", true, pass); !errors.Is(err, errLeft) || sum.Moved.Blocks > 0 {
 		t.Errorf("got %+v, %v", sum, err)
@@ -203,11 +203,11 @@ func TestDrainWithoutARefuge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := inRefuge(t, dir, disks.IOHang)
 		a.refuge = newRefuge("")
-		sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (migration.Summary, error) {
+		sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 			if time.Sleep(time.Minute); ctx.Err() != nil || dir != a.incidents.Dir("inc-1") {
 				t.Errorf("it is in %s, and ended: %v", dir, ctx.Err())
 			}
-			return migration.Summary{Moved: inventory.Count{Blocks: 1}}, nil
+			return manifest.Summary{Moved: inventory.Count{Blocks: 1}}, nil
 		})
 		if err != nil || sum.Moved.Blocks != 1 {
 			t.Errorf("got %+v, %v", sum, err)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // work is what the agent has done about the open incident; the journal remembers it.
 type work struct {
 	// Drained says that the drain is over, and what came of it: a restart does not begin it again.
-	Drained *migration.Summary `json:"drained,omitempty"`
+	Drained *manifest.Summary `json:"drained,omitempty"`
 	// Unfinished says what the drain was to wait for and did not see the end of: its time was up.
 	Unfinished []string `json:"unfinished,omitempty"`
 	// Told says that the coordinator has the manifest.

@@ -9,6 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 const (
@@ -288,7 +289,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 // leftSome says whether an earlier process drained the node, and there is something now that it did not carry: a disk may be mounted that was
 // not.
 func (a *Agent) leftSome(ctx context.Context, p page) bool {
-	return a.drains.of(a.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, migration.Skipped)
+	return a.drains.of(a.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, manifest.Skipped)
 }
 
 // resumed says whether the end of an app was taken back: a drain has left behind what there is of it.

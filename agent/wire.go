@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -54,7 +55,7 @@ func (a *Agent) status() *api.Status {
 }
 
 // apiSummary is a drain that is over, as its progress.
-func apiSummary(sum *migration.Summary) *api.DrainProgress {
+func apiSummary(sum *manifest.Summary) *api.DrainProgress {
 	return &api.DrainProgress{
 		Phase: string(migration.PhaseDrained), BlocksTotal: sum.Moved.Blocks + sum.Lost.Blocks,
 		BlocksMoved: sum.Moved.Blocks, BlocksLost: sum.Lost.Blocks, BlocksSkipped: sum.Skipped.Blocks,
@@ -139,7 +140,7 @@ func (a *Agent) summary(p page) *api.ManifestSummary {
 
 func apiCount(c inventory.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
 
-func apiEntry(e migration.Entry) *api.ManifestEntry {
+func apiEntry(e manifest.Entry) *api.ManifestEntry {
 	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: short(e.Reason, longestReason)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What a program printed goes into each heartbeat, and a message with half a character in it cannot be sent.
@@ -33,8 +34,8 @@ func TestTroubleOfPeersCanBeSent(t *testing.T) {
 
 // Nor does a coordinator take an account with a reason that is too long for it: of the peers that were in trouble three are named.
 func TestReasonsCanBeTold(t *testing.T) {
-	said := migration.Entry{ID: "cache/-/a", Outcome: migration.Lost, Reason: strings.Repeat("host-b: no route to hóst; ", 100)}
-	account := func(yield func(migration.Entry, error) bool) { yield(said, nil) }
+	said := manifest.Entry{ID: "cache/-/a", Outcome: manifest.Lost, Reason: strings.Repeat("host-b: no route to hóst; ", 100)}
+	account := func(yield func(manifest.Entry, error) bool) { yield(said, nil) }
 	for e, err := range (&Agent{}).legible(account) {
 		if err != nil || !utf8.ValidString(e.Reason) || len(e.Reason) > mostTold || len(e.Reason) < mostTold/2 {
 			t.Errorf("got %d bytes of a reason (%v), want UTF-8 of at most %d", len(e.Reason), err, mostTold)

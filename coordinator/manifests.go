@@ -17,7 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/durable"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // manifests keeps the entries of every ended decommission: a file of JSON lines each, the summary first. The log says which
@@ -36,8 +36,8 @@ type manifests struct {
 }
 
 // entryFrom is a line of a file as its node told it.
-func entryFrom(e *api.ManifestEntry) migration.Entry {
-	return migration.Entry{ID: e.Id, Bytes: e.Bytes, Outcome: migration.Outcome(e.Outcome), Peer: e.Peer, Reason: e.Reason}
+func entryFrom(e *api.ManifestEntry) manifest.Entry {
+	return manifest.Entry{ID: e.Id, Bytes: e.Bytes, Outcome: manifest.Outcome(e.Outcome), Peer: e.Peer, Reason: e.Reason}
 }
 
 // maxLine is above the longest entry: an id and a reason at their bounds, every byte escaped as \u00XX.
@@ -84,7 +84,7 @@ func (m *manifests) load(refs []*manifestRef) (missing []*manifestRef) {
 					m.log.Warn("a manifest cannot be read: the blocks that it names as lost are answered as unknown", "node", ref.Node, "err", err)
 					break
 				}
-				if e.Outcome == migration.Lost {
+				if e.Outcome == manifest.Lost {
 					lost = append(lost, m.hash(e.ID))
 				}
 			}
@@ -162,11 +162,11 @@ func (m *manifests) remove(file string) {
 }
 
 // entries yields those of a manifest. It ends after the first error.
-func (m *manifests) entries(ref *manifestRef) iter.Seq2[migration.Entry, error] {
-	return func(yield func(migration.Entry, error) bool) {
+func (m *manifests) entries(ref *manifestRef) iter.Seq2[manifest.Entry, error] {
+	return func(yield func(manifest.Entry, error) bool) {
 		f, err := m.root.Open(ref.File)
 		if err != nil {
-			yield(migration.Entry{}, err)
+			yield(manifest.Entry{}, err)
 			return
 		}
 		defer f.Close()
@@ -174,9 +174,9 @@ func (m *manifests) entries(ref *manifestRef) iter.Seq2[migration.Entry, error] 
 		lines.Buffer(make([]byte, 0, 4096), maxLine)
 		lines.Scan() // the summary, for people: the log has it too
 		for n := 2; lines.Scan(); n++ {
-			var e migration.Entry
+			var e manifest.Entry
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				yield(migration.Entry{}, fmt.Errorf("manifest %s, line %d: %w", ref.File, n, err))
+				yield(manifest.Entry{}, fmt.Errorf("manifest %s, line %d: %w", ref.File, n, err))
 				return
 			}
 			if !yield(e, nil) {
@@ -184,7 +184,7 @@ func (m *manifests) entries(ref *manifestRef) iter.Seq2[migration.Entry, error] 
 			}
 		}
 		if err := lines.Err(); err != nil {
-			yield(migration.Entry{}, fmt.Errorf("manifest %s: %w", ref.File, err))
+			yield(manifest.Entry{}, fmt.Errorf("manifest %s: %w", ref.File, err))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // operator is what people and their programs call.
@@ -207,7 +207,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 			if err != nil {
 				return status.Error(codes.DataLoss, err.Error())
 			}
-			if newest := s.manifests.namedLost(e.ID); e.Outcome != migration.Lost || newest == nil || newest.File != ref.File {
+			if newest := s.manifests.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
 				continue // or told with the newest manifest that names it
 			}
 			if said, _ := s.blocks.holders(keyOf(e.ID)); len(said) > 0 {

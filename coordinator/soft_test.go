@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // The table of blocks agrees with the plainest one there is, whatever is said in whatever order.
@@ -271,7 +271,7 @@ func FuzzManifestLine(f *testing.F) {
 	f.Add("(what lies in /data)", int64(0), "skipped", "b", "busy")
 	f.Fuzz(func(t *testing.T, id string, bytes int64, outcome, peer, reason string) {
 		var want strings.Builder
-		if err := json.NewEncoder(&want).Encode(migration.Entry{ID: id, Bytes: bytes, Outcome: migration.Outcome(outcome), Peer: peer, Reason: reason}); err != nil {
+		if err := json.NewEncoder(&want).Encode(manifest.Entry{ID: id, Bytes: bytes, Outcome: manifest.Outcome(outcome), Peer: peer, Reason: reason}); err != nil {
 			t.Fatal(err)
 		}
 		got := entryFrom(&api.ManifestEntry{Id: id, Bytes: bytes, Outcome: outcome, Peer: peer, Reason: reason}).AppendLine(nil)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/dev/corpus"
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Account is what became of the first node's blocks.
@@ -54,7 +54,7 @@ func collect(stream grpc.ServerStreamingClient[api.GoodbyeRequest]) (a Account, 
 func (f *Fleet) Verify(ctx context.Context, a Account, step func()) (wrong []error) {
 	holder := map[inventory.BlockID]string{}
 	for _, e := range a.Entries {
-		if e.Outcome == string(migration.Moved) {
+		if e.Outcome == string(manifest.Moved) {
 			holder[inventory.BlockID(e.Id)] = e.Peer
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/fallback/storagetest"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // versity is a running S3 server of others, over a directory.
@@ -112,7 +113,7 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	last := &migration.Fallback{Name: "spill", Layout: migration.FallbackBlocks, Streams: 4, Objects: b}
-	drain := func(ctx context.Context, incident string, cap int64) migration.Summary {
+	drain := func(ctx context.Context, incident string, cap int64) manifest.Summary {
 		d := migration.NewDrain(migration.DrainConfig{
 			Node: "a", Incident: incident, Dir: filepath.Join(dir, incident), Stores: []*inventory.Store{store}, Vault: vault,
 			Peers: func() []migration.Peer { return nil }, Connections: 1, MaxBytesPerSecond: cap, Fallback: last, Log: log,

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,24 +17,24 @@ func TestAccountIsCopied(t *testing.T) {
 	_, a, b := drained(t)
 	was := filepath.Join(a.dir, "drain")
 	at := time.Now().Add(-time.Hour).Truncate(time.Second)
-	if err := os.Chtimes(ledgerPath(was, Moved), at, at); err != nil {
+	if err := os.Chtimes(manifest.Path(was, manifest.Moved), at, at); err != nil {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "incidents", "inc-1")
-	write(t, ledgerPath(to, Lost), []byte("of one that was left behind\n"))
-	if err := os.Remove(ledgerPath(was, Lost)); err != nil {
+	write(t, manifest.Path(to, manifest.Lost), []byte("of one that was left behind\n"))
+	if err := os.Remove(manifest.Path(was, manifest.Lost)); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyAccount(t.Context(), was, to, 0); err != nil {
+	if err := manifest.Copy(t.Context(), was, to, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyAccount(t.Context(), was, filepath.Join(t.TempDir(), "small"), 100); !errors.Is(err, unix.ENOSPC) {
+	if err := manifest.Copy(t.Context(), was, filepath.Join(t.TempDir(), "small"), 100); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("of one that is too large: got %v", err)
 	}
-	if is, err := os.Stat(ledgerPath(to, Moved)); err != nil || !is.ModTime().Equal(at) {
+	if is, err := os.Stat(manifest.Path(to, manifest.Moved)); err != nil || !is.ModTime().Equal(at) {
 		t.Errorf("it is of %v (%v), want %s", is.ModTime(), err, at)
 	}
-	if _, err := os.Stat(ledgerPath(to, Lost)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(manifest.Path(to, manifest.Lost)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it says more than the other: %v", err)
 	}
 	before := b.vault.Count()

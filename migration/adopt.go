@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Adopt begins the account in dir with what earlier drains of this node moved, which were withdrawn, or emptied one of its disks: their
@@ -22,7 +23,7 @@ func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 	var from []string
 	moved := map[string]time.Time{}
 	for _, dir := range earlier {
-		path := ledgerPath(dir, Moved)
+		path := manifest.Path(dir, manifest.Moved)
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 			continue
@@ -32,7 +33,7 @@ func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 		}
 		from, moved[path] = append(from, path), info.ModTime()
 	}
-	to := ledgerPath(dir, Moved)
+	to := manifest.Path(dir, manifest.Moved)
 	if info, err := os.Stat(to); len(from) == 0 || err == nil && info.Size() > 0 {
 		return adopted, nil
 	}
@@ -40,8 +41,8 @@ func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 		return adopted, fmt.Errorf("adopt an account: %w", err)
 	}
 	slices.SortFunc(from, func(a, b string) int { return moved[a].Compare(moved[b]) }) // of several lines about a block the last one counts
-	adopted, err = copyLines(to, from, moved[from[len(from)-1]], func(e Entry) bool {
-		return e.Outcome == Moved && e.tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
+	adopted, err = copyLines(to, from, moved[from[len(from)-1]], func(e manifest.Entry) bool {
+		return e.Outcome == manifest.Moved && e.Tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
 	})
 	if err != nil {
 		return inventory.Count{}, fmt.Errorf("adopt an account: %w", err)
@@ -51,7 +52,7 @@ func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 
 // copyLines has an account begin with the lines of others that are kept, and returns what these say was moved. It is as old as what it
 // says: who asks how long ago something moved is told by its time.
-func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool) (kept inventory.Count, err error) {
+func copyLines(to string, from []string, moved time.Time, keep func(manifest.Entry) bool) (kept inventory.Count, err error) {
 	part := to + ".part"
 	f, err := os.Create(part)
 	if err != nil {
@@ -82,10 +83,10 @@ func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool)
 }
 
 // linesOf yields the lines of some files, one file after the other, to the first fault.
-func linesOf(paths []string) iter.Seq2[ledgerLine, error] {
-	return func(yield func(ledgerLine, error) bool) {
+func linesOf(paths []string) iter.Seq2[manifest.Line, error] {
+	return func(yield func(manifest.Line, error) bool) {
 		for _, path := range paths {
-			for line, err := range allLines(path) {
+			for line, err := range manifest.AllLines(path) {
 				if !yield(line, err) || err != nil {
 					return
 				}

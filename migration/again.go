@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Broken is a block that a drain of this node carried to a peer, or to another that handed it on to that peer, an heir, and that is
@@ -51,12 +52,12 @@ func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
 	for _, b := range broken {
 		asked[b.ID] = true
 	}
-	lines, err := d.ledger.newest(asked)
+	lines, err := d.ledger.Newest(asked)
 	for _, b := range broken {
 		e, known := lines[b.ID]
 		switch {
 		case err != nil: // better twice than not at all
-			e = Entry{Outcome: voided}
+			e = manifest.Entry{Outcome: manifest.Voided}
 		case !known || e.Peer != b.Peer && !b.Heir:
 			continue // not moved by this drain, or moved elsewhere since
 		}
@@ -68,9 +69,9 @@ func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
 }
 
 // again puts a block back into the plan. It reports false when there is none any more.
-func (d *Drain) again(b Broken, e Entry) bool {
+func (d *Drain) again(b Broken, e manifest.Entry) bool {
 	blk, found := d.findAgain(b.ID)
-	if e.Outcome == voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
+	if e.Outcome == manifest.Voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
 		return true // from before a restart: the scan meets it
 	}
 	if found != nil && d.cfg.Once {
@@ -82,14 +83,14 @@ func (d *Drain) again(b Broken, e Entry) bool {
 	if d.plan.isSealed() {
 		return false
 	}
-	if e.Outcome == Moved {
-		d.ledger.void(e)
+	if e.Outcome == manifest.Moved {
+		d.ledger.Void(e)
 	}
 	if found != nil {
 		if errors.Is(found, fs.ErrNotExist) {
 			found = errors.New("it is not here any more")
 		}
-		d.ledger.add(Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
+		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: manifest.Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
 		return true
 	}
 	d.cfg.Log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
@@ -123,25 +124,25 @@ func (d *Drain) carryAgain(ctx context.Context) {
 	_ = d.plan.idle(ctx)
 }
 
-// goOn begins the account of a drain for broken blocks with what the drain before came to.
+// GoOn begins the account of a drain for broken blocks with what the drain before came to.
 func (d *Drain) goOn() {
 	if len(d.cfg.Again) == 0 {
 		return
 	}
-	for _, o := range []Outcome{Lost, Skipped} {
-		for e, err := range readLedger(ledgerPath(d.cfg.Dir, o)) {
+	for _, o := range []manifest.Outcome{manifest.Lost, manifest.Skipped} {
+		for e, err := range manifest.Read(manifest.Path(d.cfg.Dir, o)) {
 			if err != nil {
 				d.cfg.Log.Warn("cannot read the account of the drain: its figures are too low", "err", err)
 				break
 			}
-			d.ledger.count(e)
+			d.ledger.Count(e)
 		}
 	}
 	for line := range bytes.Lines(d.cfg.Unwritten) {
-		if e, err := parseLine(line); err == nil {
-			d.ledger.add(e)
+		if e, err := manifest.ParseLine(line); err == nil {
+			d.ledger.Add(e)
 		}
 	}
-	sum := d.ledger.counts()
+	sum := d.ledger.Counts()
 	d.found = cmp.Or(sum.Moved.Plus(sum.Lost), d.found)
 }

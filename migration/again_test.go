@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // drained is a drain that is over, of blocks f-0 to f-3 and of one that was skipped.
@@ -34,9 +35,9 @@ func drained(t *testing.T) (tr *trip, a, b *node) {
 }
 
 // wantAccount checks that figures and entries of a drain agree, that every block is named once, and how many fared how.
-func wantAccount(t *testing.T, sum Summary, entries []Entry, moved, lost int64) {
+func wantAccount(t *testing.T, sum manifest.Summary, entries []manifest.Entry, moved, lost int64) {
 	t.Helper()
-	for o, n := range map[Outcome]int64{Moved: sum.Moved.Blocks, Lost: sum.Lost.Blocks, Skipped: sum.Skipped.Blocks} {
+	for o, n := range map[manifest.Outcome]int64{manifest.Moved: sum.Moved.Blocks, manifest.Lost: sum.Lost.Blocks, manifest.Skipped: sum.Skipped.Blocks} {
 		if got := outcome(t, entries, o); int64(len(got)) != n {
 			t.Errorf("%d entries of what is %s, want %d", len(got), o, n)
 		}
@@ -88,7 +89,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 			ctx := c.spoil(t, tr, a)
 			sum, entries := tr.run(ctx)
 			wantAccount(t, sum, entries, 3, 1)
-			if e := outcome(t, entries, Lost)["cache/-/f-1"]; e.Reason != c.reason || e.Bytes != 1000 {
+			if e := outcome(t, entries, manifest.Lost)["cache/-/f-1"]; e.Reason != c.reason || e.Bytes != 1000 {
 				t.Errorf("got %+v, want %q", e, c.reason)
 			}
 		})
@@ -99,16 +100,16 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 func TestVoidedLineOutlivesAKill(t *testing.T) {
 	tr, _, b := drained(t)
 	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
-	l, err := openLedger(tr.cfg.Dir, true, false, nil)
+	l, err := manifest.Open(tr.cfg.Dir, true, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := l.newest(map[inventory.BlockID]bool{"cache/-/f-1": true})
+	lines, err := l.Newest(map[inventory.BlockID]bool{"cache/-/f-1": true})
 	if err != nil || lines["cache/-/f-1"].Peer != "b" {
 		t.Fatalf("got %v, %v", lines, err)
 	}
-	l.void(lines["cache/-/f-1"])
-	l.written() // and dies
+	l.Void(lines["cache/-/f-1"])
+	l.Written() // and dies
 	if got := entriesOf(t, tr.cfg.Dir); len(got) != 5 {
 		t.Errorf("%d entries meanwhile, want what a manifest may have: %v", len(got), got)
 	}
@@ -125,7 +126,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		write(t, filepath.Join(a.dir, "cache", "x"), []byte("x"))
 		d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-		d.ledger.add(Entry{ID: "cache/-/x", Bytes: 1, Outcome: Moved, Peer: "b"})
+		d.ledger.Add(manifest.Entry{ID: "cache/-/x", Bytes: 1, Outcome: manifest.Moved, Peer: "b"})
 		ask := []Broken{{ID: "cache/-/x", Peer: "b"}}
 		for range 2 { // as the coordinator does until somebody has it
 			if rest, err := d.CarryAgain(t.Context(), ask); len(rest) > 0 || err != nil {
@@ -136,8 +137,8 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 			t.Errorf("%s is sent to where it broke at once (%v)", e.ID, err)
 		}
 		e, ok, _, _ := takeOne(d.plan, "c", 1<<30)
-		if !ok || e.ID != "cache/-/x" || d.ledger.counts().Moved.Blocks != 0 {
-			t.Errorf("got %v, %v, want it back in the plan, and %+v without it", e.ID, ok, d.ledger.counts())
+		if !ok || e.ID != "cache/-/x" || d.ledger.Counts().Moved.Blocks != 0 {
+			t.Errorf("got %v, %v, want it back in the plan, and %+v without it", e.ID, ok, d.ledger.Counts())
 		}
 		if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); ok {
 			t.Errorf("%s is planned twice", e.ID)
@@ -147,7 +148,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		if rest, _ := d.CarryAgain(t.Context(), ask); len(rest) != 1 {
 			t.Error("a drain that ends has taken a block")
 		}
-		d.ledger.close()
+		d.ledger.Close()
 		d.plan.close()
 	})
 }
@@ -190,7 +191,7 @@ func TestAccountHasEachBlockOnce(t *testing.T) {
 	t.Run("in files", func(t *testing.T) { accountHasEachBlockOnce(t, t.TempDir()) })
 	t.Run("with no file for what was lost", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.Symlink(filepath.Join(dir, "nowhere", "lost"), ledgerPath(dir, Lost)); err != nil {
+		if err := os.Symlink(filepath.Join(dir, "nowhere", "lost"), manifest.Path(dir, manifest.Lost)); err != nil {
 			t.Fatal(err)
 		}
 		accountHasEachBlockOnce(t, dir)
@@ -198,27 +199,27 @@ func TestAccountHasEachBlockOnce(t *testing.T) {
 }
 
 func accountHasEachBlockOnce(t *testing.T, dir string) {
-	l, opened := openLedger(dir, false, false, nil)
-	moved := func(id string, bytes int64, peer string) Entry {
-		return Entry{ID: id, Bytes: bytes, Outcome: Moved, Peer: peer}
+	l, opened := manifest.Open(dir, false, false, nil)
+	moved := func(id string, bytes int64, peer string) manifest.Entry {
+		return manifest.Entry{ID: id, Bytes: bytes, Outcome: manifest.Moved, Peer: peer}
 	}
-	l.add(moved("same", 1, "b"), moved("changed", 2, "b"), moved("broken", 4, "b"), moved("broken and back", 8, "b"), moved("changed and lost", 16, "b"))
-	l.onceMore()
-	l.void(moved("broken", 4, "b"))
-	l.void(moved("broken and back", 8, "b"))
-	l.add(moved("broken and back", 8, "c"), moved("changed", 32, "c"))
-	l.add(Entry{ID: "changed and lost", Bytes: 64, Outcome: Lost, Reason: "no room"}, Entry{ID: "broken", Bytes: 4, Outcome: Lost, Reason: "gone"})
+	l.Add(moved("same", 1, "b"), moved("changed", 2, "b"), moved("broken", 4, "b"), moved("broken and back", 8, "b"), moved("changed and lost", 16, "b"))
+	l.OnceMore()
+	l.Void(moved("broken", 4, "b"))
+	l.Void(moved("broken and back", 8, "b"))
+	l.Add(moved("broken and back", 8, "c"), moved("changed", 32, "c"))
+	l.Add(manifest.Entry{ID: "changed and lost", Bytes: 64, Outcome: manifest.Lost, Reason: "no room"}, manifest.Entry{ID: "broken", Bytes: 4, Outcome: manifest.Lost, Reason: "gone"})
 	for i := range 1000 {
-		l.add(moved(fmt.Sprint("other-", i), 1000, "b"))
+		l.Add(moved(fmt.Sprint("other-", i), 1000, "b"))
 	}
-	sum, err := l.close()
+	sum, err := l.Close()
 	if (err == nil) != (opened == nil) {
 		t.Fatalf("open: %v, close: %v", opened, err)
 	}
 	if want := (inventory.Count{Blocks: 1003, Bytes: 1_000_041}); sum.Moved != want || sum.Lost != (inventory.Count{Blocks: 2, Bytes: 68}) {
 		t.Errorf("moved %+v, want %+v; lost %+v", sum.Moved, want, sum.Lost)
 	}
-	got := map[string]Entry{}
+	got := map[string]manifest.Entry{}
 	var count inventory.Count
 	for e, err := range (&Drain{ledger: l, cfg: DrainConfig{Dir: dir}}).Entries() {
 		if err != nil {
@@ -227,20 +228,20 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 		if _, twice := got[e.ID]; twice {
 			t.Errorf("%s is told twice", e.ID)
 		}
-		if got[e.ID] = e; e.Outcome == Moved {
+		if got[e.ID] = e; e.Outcome == manifest.Moved {
 			count = count.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		}
 	}
 	if count != sum.Moved {
 		t.Errorf("the lines are %+v, the numbers %+v", count, sum.Moved)
 	}
-	for _, want := range []Entry{moved("same", 1, "b"), moved("changed", 32, "c"), moved("broken and back", 8, "c")} {
+	for _, want := range []manifest.Entry{moved("same", 1, "b"), moved("changed", 32, "c"), moved("broken and back", 8, "c")} {
 		if got[want.ID] != want {
 			t.Errorf("got %+v, want %+v", got[want.ID], want)
 		}
 	}
 	for _, id := range []string{"changed and lost", "broken"} {
-		if got[id].Outcome != Lost {
+		if got[id].Outcome != manifest.Lost {
 			t.Errorf("%s: got %+v, want it lost", id, got[id])
 		}
 	}
@@ -266,7 +267,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.ledger.moved(peer, blocksOf([]entry{{Block: b}}))
+			d.ledger.AddMoved(peer, blocksOf([]entry{{Block: b}}))
 			d.history.landed([]entry{{Block: b}})
 		}
 		want := func(d *Drain, when string, blocks int64) {
@@ -274,7 +275,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, missing); !heard || err != nil {
 				t.Errorf("%s: heard %v, %v", when, heard, err)
 			}
-			if got := d.ledger.counts().Moved.Blocks; got != blocks {
+			if got := d.ledger.Counts().Moved.Blocks; got != blocks {
 				t.Errorf("%s: %d blocks are moved, want %d", when, got, blocks)
 			}
 		}
@@ -283,7 +284,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		moved(d, "y", "c")
 		want(d, "x is taken back", 1)
 		want(d, "and once", 1)
-		if err := d.ledger.written(); err != nil { // and it dies
+		if err := d.ledger.Written(); err != nil { // and it dies
 			t.Fatal(err)
 		}
 		next := NewDrain(cfg)
@@ -291,7 +292,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		moved(next, "x", "b")
 		want(next, "b was back, and is gone again", 1)
 		for _, d := range []*Drain{d, next} {
-			d.ledger.close()
+			d.ledger.Close()
 			d.plan.close()
 		}
 	})

@@ -22,16 +22,16 @@ func TestWindow(t *testing.T) {
 		return all
 	}
 	for i := range 10 * leastWindow {
-		if got := w.add(entry{Block: block(i, 10)}); got != uint32(i+1) {
+		if got := w.add(entry{Block: tiny(i)}); got != uint32(i+1) {
 			t.Fatalf("block %d is transfer %d", i, got)
 		}
 		if i%2 == 1 { // the first of each two is answered at once, the other later
-			if e, ok := w.take(uint32(i)); !ok || e.ID != block(i-1, 0).ID {
+			if e, ok := w.take(uint32(i)); !ok || e.ID != tiny(i-1).ID {
 				t.Fatalf("transfer %d: got %s, %v", i, e.ID, ok)
 			}
 		}
 	}
-	if w.blocks != 5*leastWindow || w.bytes != 50*leastWindow || w.span() != 10*leastWindow-1 {
+	if w.blocks != 5*leastWindow || w.bytes != 5000*leastWindow || w.span() != 10*leastWindow-1 {
 		t.Errorf("got %d blocks, %d bytes, a span of %d", w.blocks, w.bytes, w.span())
 	}
 	for _, transfer := range []uint32{0, 1, 10*leastWindow + 1, 1 << 31} {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What was a file when it was planned and is something else when its turn comes is gone, as one is that was deleted: nobody waits
@@ -40,7 +42,7 @@ func TestFilesThatBecomeSomethingElse(t *testing.T) {
 				if took := time.Since(began); took > 5*time.Second {
 					t.Errorf("took %v", took)
 				}
-				if e := outcome(t, entries, Skipped)["cache/-/d/x"]; e.Reason != "deleted while the node was draining" || sum.Lost.Blocks > 0 {
+				if e := outcome(t, entries, manifest.Skipped)["cache/-/d/x"]; e.Reason != "deleted while the node was draining" || sum.Lost.Blocks > 0 {
 					t.Errorf("got %v", entries)
 				}
 			})
@@ -61,7 +63,7 @@ func TestOnlyFilesHideFiles(t *testing.T) {
 	want := map[string][]byte{"cache/-/dir/y": contentOf("y", 1000), "cache/-/dir": contentOf("dir", 1000), "cache/-/link": contentOf("link", 1000)}
 	moved := map[string]string{}
 	for _, e := range entries {
-		if e.Outcome == Moved {
+		if e.Outcome == manifest.Moved {
 			moved[e.ID] = e.Peer
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -170,7 +171,7 @@ func send(b *testing.B, a *node, count int) {
 		}
 		drained += cpuTime(b) - before
 		before = cpuTime(b)
-		for _, err := range Entries(tr.cfg.Dir) {
+		for _, err := range manifest.Entries(tr.cfg.Dir) {
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -185,9 +185,12 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	defer d.plan.close()
-	defer d.ledger.close()
-	d.plan.outstanding = 1
-	d.plan.giveBack(entry{Block: inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}}.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
+	defer d.ledger.Close()
+	if err := d.plan.add(t.Context(), inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}); err != nil {
+		t.Fatal(err)
+	}
+	e, _, _, _ := takeOne(d.plan, "b", 1000)
+	d.plan.giveBack(e.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
 	if _, ok, _, err := takeOne(d.plan, "c", 0); ok || err != errNoRoom {
 		t.Errorf("another peer without room: got %t, %v", ok, err)
 	}

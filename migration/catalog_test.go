@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -106,10 +107,10 @@ func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
 		tr := newTrip(t, a, b)
 		tr.cfg.Own = own
 		sum, entries := tr.run(within(t, time.Minute))
-		if _, moved := outcome(t, entries, Moved)["cache/-/own"]; !moved {
+		if _, moved := outcome(t, entries, manifest.Moved)["cache/-/own"]; !moved {
 			t.Errorf("own=%v: got %v", own, entries)
 		}
-		if _, lost := outcome(t, entries, Lost)["cache/-/x"]; lost == own {
+		if _, lost := outcome(t, entries, manifest.Lost)["cache/-/x"]; lost == own {
 			t.Errorf("own=%v: got %+v, %v", own, sum, entries)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What earlier runs of a drain moved is not sent again: its account claims that somebody has it. What was copied ahead of a notice
@@ -30,7 +31,7 @@ type claims struct {
 // newClaims is for the drain in dir, whose account must not have been written to since it began.
 func newClaims(dir string) *claims {
 	c := &claims{questions: newQuestions(dir, "claims")}
-	if info, err := os.Stat(ledgerPath(dir, Moved)); err == nil {
+	if info, err := os.Stat(manifest.Path(dir, manifest.Moved)); err == nil {
 		c.age = max(0, time.Since(info.ModTime()))
 	}
 	return c
@@ -100,9 +101,9 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 	if begin < 0 {
 		begin = line
 	}
-	d.ledger.takeBack(begin, Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(appendVersion(b, nil))})
+	d.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
 	if why := d.isOver(b); why != "" {
-		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: why})
+		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: why})
 	} else if d.enter(ctx, b) != nil {
 		d.lose(entry{Block: b}, unplanned)
 	}
@@ -131,22 +132,22 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 		batch, begins = batch[:0], begins[:0]
 		return err
 	}
-	if err := d.ledger.written(); err != nil {
+	if err := d.ledger.Written(); err != nil {
 		return false, err
 	}
-	for line, err := range ledgerLines(ledgerPath(d.cfg.Dir, Moved)) {
+	for line, err := range manifest.Lines(manifest.Path(d.cfg.Dir, manifest.Moved)) {
 		if err != nil {
 			return false, err
 		}
 		e := line.Entry
-		if e.Outcome != Moved || !slices.Contains(absent, e.Peer) {
+		if e.Outcome != manifest.Moved || !slices.Contains(absent, e.Peer) {
 			continue
 		}
 		b, gone := d.findAgain(inventory.BlockID(e.ID))
-		if v, known := e.version(); gone != nil || !known || blockVersion(b) != v {
+		if v, known := e.OfVersion(); gone != nil || !known || manifest.VersionOf(b) != v {
 			continue // its engine deleted it, or what it is now is in the plan by itself
 		}
-		if batch, begins = append(batch, b), append(begins, line.begin); len(batch) < askedAbout {
+		if batch, begins = append(batch, b), append(begins, line.Begin); len(batch) < askedAbout {
 			continue
 		}
 		if err := ask(); err != nil {
@@ -192,11 +193,11 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		batch = batch[:0]
 		return false, nil
 	}
-	for e, err := range readLedger(ledgerPath(cfg.Dir, Moved)) {
+	for e, err := range manifest.Read(manifest.Path(cfg.Dir, manifest.Moved)) {
 		if err != nil {
 			return false, err
 		}
-		if e.Outcome != Moved || !asks(e.Peer) {
+		if e.Outcome != manifest.Moved || !asks(e.Peer) {
 			continue
 		}
 		if batch = append(batch, inventory.Block{ID: inventory.BlockID(e.ID), Members: []inventory.Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {
@@ -213,11 +214,11 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 // by chance, for what lies side by side was handed on together.
 func fewOfEach(dir string, most int) (picks func(peer string) bool, err error) {
 	lines := map[string]int{}
-	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+	for e, err := range manifest.Read(manifest.Path(dir, manifest.Moved)) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Outcome == Moved {
+		if e.Outcome == manifest.Moved {
 			lines[e.Peer]++
 		}
 	}
@@ -251,11 +252,11 @@ func (d *Drain) Takers() (nodes []string) {
 // Takers are the nodes that have taken blocks by the account in dir, in order.
 func Takers(dir string) (nodes []string, err error) {
 	met := map[string]bool{}
-	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+	for e, err := range manifest.Read(manifest.Path(dir, manifest.Moved)) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Outcome == Moved && !strings.HasPrefix(e.Peer, fallbackPeer) {
+		if e.Outcome == manifest.Moved && !strings.HasPrefix(e.Peer, fallbackPeer) {
 			met[e.Peer] = true
 		}
 	}
@@ -264,11 +265,11 @@ func Takers(dir string) (nodes []string, err error) {
 
 // Carried is what was moved by the account in dir.
 func Carried(dir string) (moved inventory.Count, err error) {
-	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+	for e, err := range manifest.Read(manifest.Path(dir, manifest.Moved)) {
 		if err != nil {
 			return moved, err
 		}
-		if _, known := e.version(); e.Outcome == voided {
+		if _, known := e.OfVersion(); e.Outcome == manifest.Voided {
 			moved = moved.Plus(inventory.Count{Blocks: -1, Bytes: -e.Bytes})
 		} else if known {
 			moved = moved.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // asked is who says what nobody has any more, and what it was asked.
@@ -43,10 +44,10 @@ func (a *asked) lapsed(_ context.Context, age time.Duration, blocks []inventory.
 }
 
 // takenBy counts what was moved, by peer.
-func takenBy(t *testing.T, entries []Entry) map[string]int {
+func takenBy(t *testing.T, entries []manifest.Entry) map[string]int {
 	t.Helper()
 	n := map[string]int{}
-	for _, e := range outcome(t, entries, Moved) {
+	for _, e := range outcome(t, entries, manifest.Moved) {
 		n[e.Peer]++
 	}
 	return n
@@ -100,14 +101,14 @@ func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 			if n := takenBy(t, entries); n["c"] != 4 {
 				t.Errorf("got %v, want all carried again", n)
 			}
-			lines := map[Outcome]int{}
-			for line, err := range allLines(ledgerPath(next.cfg.Dir, Moved)) {
+			lines := map[manifest.Outcome]int{}
+			for line, err := range manifest.AllLines(manifest.Path(next.cfg.Dir, manifest.Moved)) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				lines[line.Outcome]++
 			}
-			if lines[struck] != 4 || lines[Moved] != 4 || len(lines) != 2 {
+			if lines[manifest.Struck] != 4 || lines[manifest.Moved] != 4 || len(lines) != 2 {
 				t.Errorf("got %v, want the lines of before struck out, and those of now", lines)
 			}
 		})
@@ -117,29 +118,31 @@ func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 // A line is struck out only if it is the one that is meant; else another takes it back.
 func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 	dir := t.TempDir()
-	l, err := openLedger(dir, false, false, nil)
+	l, err := manifest.Open(dir, false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	long := "cache/-/" + strings.Repeat("long/", 300)
-	moved := func(id string) Entry { return Entry{ID: id, Bytes: 10, Outcome: Moved, Peer: "b"} }
-	l.add(moved("cache/-/a"), moved(long), moved("cache/-/b"), moved("cache/-/c"))
+	moved := func(id string) manifest.Entry {
+		return manifest.Entry{ID: id, Bytes: 10, Outcome: manifest.Moved, Peer: "b"}
+	}
+	l.Add(moved("cache/-/a"), moved(long), moved("cache/-/b"), moved("cache/-/c"))
 	begins := map[string]int64{}
-	for line, err := range ledgerLines(ledgerPath(dir, Moved)) {
+	for line, err := range manifest.Lines(manifest.Path(dir, manifest.Moved)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begins[line.ID] = line.begin
+		begins[line.ID] = line.Begin
 	}
-	l.takeBack(begins["cache/-/a"], moved("cache/-/a"))
-	l.takeBack(begins[long], moved(long))
-	l.takeBack(begins[long]+3, moved("cache/-/b"))
-	l.takeBack(begins["cache/-/a"], moved("cache/-/c"))
-	l.add(moved(long))
-	if sum := l.counts(); sum.Moved.Blocks != 1 {
+	l.TakeBack(begins["cache/-/a"], moved("cache/-/a"))
+	l.TakeBack(begins[long], moved(long))
+	l.TakeBack(begins[long]+3, moved("cache/-/b"))
+	l.TakeBack(begins["cache/-/a"], moved("cache/-/c"))
+	l.Add(moved(long))
+	if sum := l.Counts(); sum.Moved.Blocks != 1 {
 		t.Errorf("got %+v, want all taken back, and one moved again", sum)
 	}
-	sum, err := l.close()
+	sum, err := l.Close()
 	entries := entriesOf(t, dir)
 	if err != nil || len(entries) != 1 || entries[0] != moved(long) || sum.Moved.Blocks != 1 {
 		t.Errorf("got %v, %+v, %v, want what was moved again", entries, sum, err)
@@ -150,7 +153,7 @@ func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
 	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
-	lines, err := os.ReadFile(ledgerPath(filepath.Join(a.dir, "drain"), Moved))
+	lines, err := os.ReadFile(manifest.Path(filepath.Join(a.dir, "drain"), manifest.Moved))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +161,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	for id, peer := range map[string]string{"f-1": "x", "f-2": "y", "f-3": "fallback:x"} {
 		text = strings.Replace(text, `"id":"cache/-/`+id+`","bytes":1000,"outcome":"moved","peer":"b"`, `"id":"cache/-/`+id+`","bytes":1000,"outcome":"moved","peer":"`+peer+`"`, 1)
 	}
-	if err := os.WriteFile(ledgerPath(filepath.Join(a.dir, "drain"), Moved), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(manifest.Path(filepath.Join(a.dir, "drain"), manifest.Moved), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	who := &asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}
@@ -235,10 +238,10 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
-	d.ledger.moved("b", blocksOf([]entry{{Block: b}}))
+	d.ledger.AddMoved("b", blocksOf([]entry{{Block: b}}))
 	d.over.Store(&map[string]string{"app-1": "it ended"})
 	d.planAnew(t.Context(), b, -1)
-	sum, err := d.ledger.close()
+	sum, err := d.ledger.Close()
 	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {
 		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
 	}
@@ -263,11 +266,11 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	if takers := d.Takers(); len(takers) > 0 {
 		t.Errorf("got %v, want none that took anything", takers)
 	}
-	d.ledger.moved("b", blocksOf([]entry{block("x"), block("y")}))
-	d.ledger.moved("c", blocksOf([]entry{block("z")}))
+	d.ledger.AddMoved("b", blocksOf([]entry{block("x"), block("y")}))
+	d.ledger.AddMoved("c", blocksOf([]entry{block("z")}))
 	write(t, filepath.Join(a.dir, "cache", "y"), []byte("newer"))
-	d.ledger.moved("c", blocksOf([]entry{block("y")}))
-	d.ledger.onceMore()
+	d.ledger.AddMoved("c", blocksOf([]entry{block("y")}))
+	d.ledger.OnceMore()
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []inventory.BlockID{"cache/-/x"}) {
 		t.Errorf("got %t, %v, asked about %v", heard, err, who.ids)
@@ -283,15 +286,15 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 		t.Errorf("%s is in the plan", e.ID)
 	}
 	d.plan.settle(1)
-	d.ledger.moved("c", blocksOf([]entry{e}))
+	d.ledger.AddMoved("c", blocksOf([]entry{e}))
 	d.plan.seal()
 	if heard, _ := d.CarryLapsed(t.Context(), []string{"c"}, who.lapsed); heard {
 		t.Error("a drain that ends has taken blocks")
 	}
-	if sum, err := d.ledger.close(); err != nil || sum.Moved.Blocks != 3 {
+	if sum, err := d.ledger.Close(); err != nil || sum.Moved.Blocks != 3 {
 		t.Errorf("got %+v, %v, want three moved", sum, err)
 	}
-	for id, e := range outcome(t, entriesOf(t, d.cfg.Dir), Moved) {
+	for id, e := range outcome(t, entriesOf(t, d.cfg.Dir), manifest.Moved) {
 		if e.Peer != "c" {
 			t.Errorf("%s is at %s", id, e.Peer)
 		}
@@ -308,17 +311,17 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.ledger.moved("b", blocksOf([]entry{{Block: old}}))
+	d.ledger.AddMoved("b", blocksOf([]entry{{Block: old}}))
 	write(t, filepath.Join(a.dir, "cache", "x"), []byte("newer"))
 	now, err := a.stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.history.remember(now)
-	d.ledger.moved("c", blocksOf([]entry{{Block: now}}))
-	d.ledger.onceMore()
+	d.ledger.AddMoved("c", blocksOf([]entry{{Block: now}}))
+	d.ledger.OnceMore()
 	d.planAnew(t.Context(), old, -1)
-	if sum, err := d.ledger.close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
+	if sum, err := d.ledger.Close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
 		t.Errorf("got %+v, %v, want the newer one moved", sum, err)
 	}
 	d.plan.close()
@@ -351,12 +354,12 @@ func TestAnyLapsed(t *testing.T) {
 	if _, err := AnyLapsed(t.Context(), tr.cfg, 0); err == nil {
 		t.Error("nobody answered, and that is no error")
 	}
-	l, err := openLedger(tr.cfg.Dir, true, false, nil)
+	l, err := manifest.Open(tr.cfg.Dir, true, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.add(Entry{ID: "cache/-/in-fallback", Outcome: Moved, Peer: "fallback:spill"}, Entry{ID: "cache/-/c", Outcome: Moved, Peer: "c"})
-	l.close()
+	l.Add(manifest.Entry{ID: "cache/-/in-fallback", Outcome: manifest.Moved, Peer: "fallback:spill"}, manifest.Entry{ID: "cache/-/c", Outcome: manifest.Moved, Peer: "c"})
+	l.Close()
 	if takers, err := Takers(tr.cfg.Dir); err != nil || !slices.Equal(takers, []string{"b", "c"}) {
 		t.Errorf("got %v, %v, want those who took some", takers, err)
 	}
@@ -365,16 +368,16 @@ func TestAnyLapsed(t *testing.T) {
 // Who left has handed on what it took, run by run, to some: a few of its lines that are asked about meet each of those.
 func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
 	dir := t.TempDir()
-	l, err := openLedger(dir, true, false, nil)
+	l, err := manifest.Open(dir, true, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const many, run, most = 9000, 100, 1000
 	for i := range many {
-		l.add(Entry{ID: fmt.Sprintf("cache/-/%d", i), Outcome: Moved, Peer: "b"})
+		l.Add(manifest.Entry{ID: fmt.Sprintf("cache/-/%d", i), Outcome: manifest.Moved, Peer: "b"})
 	}
-	l.add(Entry{ID: "cache/-/one", Outcome: Moved, Peer: "c"})
-	l.close()
+	l.Add(manifest.Entry{ID: "cache/-/one", Outcome: manifest.Moved, Peer: "c"})
+	l.Close()
 	picks, err := fewOfEach(dir, most)
 	if err != nil {
 		t.Fatal(err)
@@ -402,8 +405,8 @@ func TestClaimsAreSpooled(t *testing.T) {
 	for i := range n {
 		c.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
 	}
-	if c.spool.written == 0 {
-		t.Error("nothing is on disk")
+	if is, err := os.Stat(c.spool.path); err != nil || is.Size() == 0 {
+		t.Errorf("nothing is on disk: %v", err)
 	}
 	c.seal()
 	for i, more := 0, true; more; {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -27,7 +28,7 @@ func TestSecondContentOfAnIDIsLostByName(t *testing.T) {
 		}
 		began := time.Now()
 		sum, entries := b.drain(t, within(t, time.Minute), c)
-		if lost := outcome(t, entries, Lost)["cache/-/x"]; sum.Moved.Blocks != 1 || !strings.Contains(lost.Reason, "another block of this id is here") {
+		if lost := outcome(t, entries, manifest.Lost)["cache/-/x"]; sum.Moved.Blocks != 1 || !strings.Contains(lost.Reason, "another block of this id is here") {
 			t.Fatalf("b: got %+v, %v", sum, entries)
 		}
 		if took := time.Since(began); took > 10*time.Second {
@@ -137,7 +138,7 @@ func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 					t.Fatal(err)
 				}
 				sum, entries := b.drain(t, within(t, time.Minute), a)
-				if lost := outcome(t, entries, Lost); sum.Moved.Blocks != 1 || len(lost) != 1 || lost["cache/-/y"].Reason == "" {
+				if lost := outcome(t, entries, manifest.Lost); sum.Moved.Blocks != 1 || len(lost) != 1 || lost["cache/-/y"].Reason == "" {
 					t.Errorf("got %+v %v, want y lost alone", sum, entries)
 				}
 				if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*wire.ChunkBytes)) {

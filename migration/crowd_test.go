@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -53,16 +54,16 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 			defer d.plan.close()
 			for root, blocks := range []int{4, row.left} {
 				for i := range blocks {
-					b := block(10*root+i, 1000)
+					b := tiny(10*root + i)
 					b.Members[0].Root = root
 					if err := d.plan.add(t.Context(), b); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: roomOf(unlimited)}
+			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: roomOf(math.MaxInt64)}
 			take := func() []entry {
-				batch, _, err := l.takeShare(4, unlimited)
+				batch, _, err := l.takeShare(4, math.MaxInt64)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -65,7 +66,7 @@ func TestNearTheEndSmallBlocksFillTheTime(t *testing.T) {
 		sum, entries := tr.run(within(t, 11*time.Second)) // three large ones take 9 s
 		large := 0
 		for i := range 10 {
-			if _, ok := outcome(t, entries, Moved)[fmt.Sprintf("cache/-/large-%d", i)]; ok {
+			if _, ok := outcome(t, entries, manifest.Moved)[fmt.Sprintf("cache/-/large-%d", i)]; ok {
 				large++
 			}
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // carrying is a node with files in a store of two disks and a block on each of two disks of its vault.
@@ -58,7 +59,7 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 		if took := time.Since(began); took > thaw+5*time.Second {
 			t.Errorf("took %v", took)
 		}
-		moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+		moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
 		if len(moved) != 11 || sum.Moved.Blocks != 11 {
 			t.Errorf("%d moved, want the 11 on disks that answer", len(moved))
 		}
@@ -118,13 +119,13 @@ func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 	defer cancel()
 	_, entries := tr.run(ctx)
 	delete(want, "other/-/v-1")
-	moved := outcome(t, entries, Moved)
+	moved := outcome(t, entries, manifest.Moved)
 	for id := range want {
 		if _, ok := moved[id]; !ok {
 			t.Errorf("%s was not moved", id)
 		}
 	}
-	if e := outcome(t, entries, Lost)["other/-/v-1"]; e.Reason != "disk "+a.more[1]+" does not answer" {
+	if e := outcome(t, entries, manifest.Lost)["other/-/v-1"]; e.Reason != "disk "+a.more[1]+" does not answer" {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -204,7 +205,7 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 		f.changed = make(chan struct{})
 		f.set(f.bad, n.stores[0].Paths[1], true)
 		_, entries := newTrip(t, n, b).run(within(t, time.Minute))
-		lost := outcome(t, entries, Lost)
+		lost := outcome(t, entries, manifest.Lost)
 		for _, id := range names {
 			if !strings.Contains(lost[id].Reason, "does not answer") {
 				t.Errorf("%s: %+v", id, lost[id])
@@ -283,9 +284,9 @@ func outputIDs(bases []string) (ids []string) {
 	return ids
 }
 
-func wantMoved(t *testing.T, sum Summary, entries []Entry, ids []string) {
+func wantMoved(t *testing.T, sum manifest.Summary, entries []manifest.Entry, ids []string) {
 	t.Helper()
-	moved := outcome(t, entries, Moved)
+	moved := outcome(t, entries, manifest.Moved)
 	for _, id := range ids {
 		if _, ok := moved[id]; !ok {
 			t.Errorf("%s was not moved", id)

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Peer is another node that may take blocks.
@@ -118,8 +119,8 @@ type Drain struct {
 	disks   diskio.Disks
 	stores  map[string]*inventory.Store
 	began   time.Time
-	plan    *plan
-	ledger  *ledger
+	plan    *blockPlan
+	ledger  *manifest.Ledger
 	limit   throttle
 	sent    atomic.Int64  // bytes of blocks written to peers, receipted or not
 	tookAt  diskio.Moment // that a peer last took something
@@ -195,18 +196,18 @@ func NewDrain(cfg DrainConfig) *Drain {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}
 	if d.history = history; cfg.Once && history.recalled > leastPast {
-		history.here = newMetIDs(32 * int64(history.recalled))
+		history.here = manifest.NewMetIDs(32 * int64(history.recalled))
 	}
 	d.claims, d.homes = newClaims(cfg.Dir), newHomes(cfg)
-	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
+	l, err := manifest.Open(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
 		cfg.Log.Error("the manifest will be kept in numbers, and what is lost by name as long as there is memory", "err", err)
 	}
 	var most *diskio.Allowance
 	if cfg.MostBytes > 0 {
-		most = diskio.Allow(cfg.MostBytes - accountBytes(cfg.Dir))
-		l.within(most)
+		most = diskio.Allow(cfg.MostBytes - manifest.Bytes(cfg.Dir))
+		l.Within(most)
 	}
 	d.ledger, d.plan = l, newPlan(planConfig{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.where, Told: cfg.Told.of})
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
@@ -216,8 +217,8 @@ func NewDrain(cfg DrainConfig) *Drain {
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.goOn(earlier, len(cfg.Again) > 0)
-	d.began = l.counts().Started
+	l.GoOn(earlier, len(cfg.Again) > 0)
+	d.began = l.Counts().Started
 	d.found, d.earlier = earlier, earlier.Bytes
 	d.goOn()
 	return d
@@ -235,7 +236,7 @@ const receiptGrace = 2 * time.Second
 //
 // It returns soon after ctx ends even if a disk then hangs under a scan or a lane: nothing can end those, so they are
 // left behind, and what they held is accounted for without them.
-func (d *Drain) Run(ctx context.Context) (Summary, error) {
+func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	d.peerTook(time.Now())
@@ -271,11 +272,11 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	d.releaseAllParts()
 	d.account(ctx)
 	if d.history.severalLines() {
-		d.ledger.onceMore()
+		d.ledger.OnceMore()
 	}
 	d.withdraw(ctx)
 	d.setPhase(PhaseDrained)
-	sum, err := d.ledger.close()
+	sum, err := d.ledger.Close()
 	if ctx.Err() == nil {
 		d.shorten(ctx)
 	}
@@ -311,12 +312,12 @@ func (d *Drain) account(ctx context.Context) {
 	}
 	for dir, why := range d.looks.unreadable() { // nobody knows the names of what is there
 		if d.concernsAny([]string{dir}) {
-			d.ledger.add(Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: Lost, Reason: why})
+			d.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
 		}
 	}
 	if unread.Blocks > 0 {
 		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
-		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+		d.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
 
@@ -366,10 +367,10 @@ func (d *Drain) lose(e entry, why string) {
 		return // the next pass tries again
 	}
 	if e.Spare {
-		d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Skipped, Reason: d.origin(&e.Block) + ", which it came from, has it: " + why})
+		d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Skipped, Reason: d.origin(&e.Block) + ", which it came from, has it: " + why})
 		return
 	}
-	d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Lost, Reason: why})
+	d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Lost, Reason: why})
 }
 
 func (d *Drain) setPhase(p Phase) {
@@ -380,7 +381,7 @@ func (d *Drain) setPhase(p Phase) {
 
 // Progress tells how far the drain is.
 func (d *Drain) Progress() Progress {
-	sum := d.ledger.counts()
+	sum := d.ledger.Counts()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if took := time.Since(d.rateAt); took >= time.Second {
@@ -402,10 +403,10 @@ func (d *Drain) Progress() Progress {
 }
 
 // Entries reads the manifest of a drain that has ended: what its disk did not take too.
-func (d *Drain) Entries() iter.Seq2[Entry, error] { return d.ledger.entries() }
+func (d *Drain) Entries() iter.Seq2[manifest.Entry, error] { return d.ledger.Entries() }
 
 // Dir is where the drain keeps its account.
 func (d *Drain) Dir() string { return d.cfg.Dir }
 
 // Unwritten are the lines of the account that its disk did not take.
-func (d *Drain) Unwritten() []byte { return d.ledger.unwritten() }
+func (d *Drain) Unwritten() []byte { return d.ledger.Unwritten() }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // where returns the directories that a block lies in; nobody may change what it returns.
@@ -241,7 +242,7 @@ func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, pass
 	}
 	if all {
 		for _, id := range d.history.gone(s.Name) {
-			d.ledger.add(Entry{ID: string(id), Outcome: Skipped, Reason: itIsDeleted})
+			d.ledger.Add(manifest.Entry{ID: string(id), Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // hanging is Spark's layout on disks of which one stops answering amid a look.
@@ -60,7 +61,7 @@ func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
 		sum, entries := newTrip(t, n, b).run(within(t, time.Minute))
 		close(l.freed)
 		synctest.Wait()
-		moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+		moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
 		if len(moved) != 20 || sum.Moved.Blocks != 20 || len(b.landedBlocks()) != 20 {
 			t.Errorf("%d moved, %d in the account, %d landed, want the 20 of the disk that answers, each once", sum.Moved.Blocks, len(moved), len(b.landedBlocks()))
 		}
@@ -94,7 +95,7 @@ func TestWhatALookThatHangsHasNotMetIsMetByTheNext(t *testing.T) {
 			_, entries := tr.run(within(t, 10*time.Minute))
 			close(l.freed)
 			synctest.Wait()
-			if e := outcome(t, entries, Moved)["spark/blockmgr-0/rdd_9_9"]; e.Peer != "b" {
+			if e := outcome(t, entries, manifest.Moved)["spark/blockmgr-0/rdd_9_9"]; e.Peer != "b" {
 				t.Errorf("%d looks hung: what was written amid the drain was not moved: %v", hung, entries)
 			}
 		})

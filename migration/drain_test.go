@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -34,9 +35,9 @@ func cached(t testing.TB, count, size int) (*node, map[string][]byte) {
 }
 
 // wantThere checks that every block is moved once and reads back at the peer that the account names.
-func wantThere(t testing.TB, want map[string][]byte, entries []Entry, peers ...*node) {
+func wantThere(t testing.TB, want map[string][]byte, entries []manifest.Entry, peers ...*node) {
 	t.Helper()
-	moved := outcome(t, entries, Moved)
+	moved := outcome(t, entries, manifest.Moved)
 	for id, content := range want {
 		e, ok := moved[id]
 		if !ok {
@@ -51,9 +52,9 @@ func wantThere(t testing.TB, want map[string][]byte, entries []Entry, peers ...*
 	}
 }
 
-func wantLost(t testing.TB, want map[string][]byte, entries []Entry, reason string) {
+func wantLost(t testing.TB, want map[string][]byte, entries []manifest.Entry, reason string) {
 	t.Helper()
-	lost := outcome(t, entries, Lost)
+	lost := outcome(t, entries, manifest.Lost)
 	for id := range want {
 		if e, ok := lost[id]; !ok || !strings.Contains(e.Reason, reason) {
 			t.Errorf("%s: got %+v, want it lost because of %q", id, e, reason)
@@ -92,13 +93,13 @@ func TestMapOutputWhoseDataIsDeleted(t *testing.T) {
 			}
 			_, entries := tr.run(within(t, 20*time.Second))
 			if back {
-				if _, ok := outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
+				if _, ok := outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
 					t.Errorf("got %v, want it moved", entries)
 				}
 				return
 			}
 			want := "its data file was deleted while the node was draining: only the index is left"
-			if e := outcome(t, entries, Skipped)["spark/blockmgr-x/shuffle_1_2_0"]; e.Reason != want || len(outcome(t, entries, Lost)) > 0 {
+			if e := outcome(t, entries, manifest.Skipped)["spark/blockmgr-x/shuffle_1_2_0"]; e.Reason != want || len(outcome(t, entries, manifest.Lost)) > 0 {
 				t.Errorf("got %v, want it skipped, for %s", entries, want)
 			}
 		})
@@ -205,7 +206,7 @@ func TestBlockWhoseOwnPlaceIsFullGoesToTheVault(t *testing.T) {
 		}
 		began := time.Now()
 		_, entries := a.drain(t, within(t, time.Minute), b)
-		if _, ok := outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok || time.Since(began) > 5*time.Second {
+		if _, ok := outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok || time.Since(began) > 5*time.Second {
 			t.Fatalf("got %+v after %v, want it moved", entries, time.Since(began))
 		}
 		if got := b.content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
@@ -224,7 +225,7 @@ func TestDrainSkipsWhatIsDeletedWhileQueued(t *testing.T) {
 		_, entries := tr.run(within(t, time.Minute))
 		delete(want, "cache/-/f-0003")
 		wantThere(t, want, entries, b)
-		if e := outcome(t, entries, Skipped)["cache/-/f-0003"]; !strings.Contains(e.Reason, "deleted") {
+		if e := outcome(t, entries, manifest.Skipped)["cache/-/f-0003"]; !strings.Contains(e.Reason, "deleted") {
 			t.Errorf("got %+v, want it skipped as deleted", e)
 		}
 	})
@@ -255,7 +256,7 @@ func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
 			}
 		})
 		_, entries := tr.run(within(t, time.Minute))
-		if _, ok := outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
+		if _, ok := outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
 			t.Fatalf("got %+v, want it moved", entries)
 		}
 		if got := b.content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
@@ -308,7 +309,7 @@ func TestDrainGivesUpAFileThatKeepsChanging(t *testing.T) {
 		began := time.Now()
 		_, entries := a.drain(t, within(t, 5*time.Minute), b)
 		wantThere(t, want, entries, b)
-		if e := outcome(t, entries, Lost)["cache/-/log"]; !strings.Contains(e.Reason, "changed while") {
+		if e := outcome(t, entries, manifest.Lost)["cache/-/log"]; !strings.Contains(e.Reason, "changed while") {
 			t.Errorf("got %+v, want it lost because it changed", e)
 		}
 		if took := time.Since(began); took > 2*time.Minute {
@@ -426,7 +427,7 @@ func TestDrainSendsNothingAfterItsDeadline(t *testing.T) {
 		if sum.Moved.Blocks == 0 || sum.Lost.Blocks == 0 || sum.Total().Blocks != 100 {
 			t.Fatalf("got %+v, want part moved and the rest lost", sum)
 		}
-		for id := range outcome(t, entries, Moved) {
+		for id := range outcome(t, entries, manifest.Moved) {
 			delete(want, id)
 		}
 		wantLost(t, want, entries, "the deadline came first")
@@ -494,11 +495,11 @@ func TestDrainKilledIsResumed(t *testing.T) {
 		if err := <-copied; err != nil {
 			t.Fatal(err)
 		}
-		receipted := outcome(t, entriesOf(t, killed), Moved)
+		receipted := outcome(t, entriesOf(t, killed), manifest.Moved)
 		if len(receipted) == 0 || len(receipted) == 60 {
 			t.Fatalf("%d of 60 had receipts: the test wants some", len(receipted))
 		}
-		f, err := os.OpenFile(ledgerPath(killed, Moved), os.O_WRONLY|os.O_APPEND, 0)
+		f, err := os.OpenFile(manifest.Path(killed, manifest.Moved), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

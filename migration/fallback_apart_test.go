@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"golang.org/x/time/rate"
 )
 
@@ -86,7 +87,7 @@ func TestVaultThatHasRoomAgainComesBeforeTheFallback(t *testing.T) {
 		tr.cfg.Fallback = s.as(FallbackBlocks)
 		_, entries := tr.run(within(t, 30*time.Second))
 		there := 0
-		for id, e := range outcome(t, entries, Moved) {
+		for id, e := range outcome(t, entries, manifest.Moved) {
 			if strings.HasPrefix(id, "cache/") && e.Peer == "b" {
 				there++
 			}
@@ -159,7 +160,7 @@ func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
 		tr.cfg.Fallback.Streams = 1
 		_, entries := tr.run(within(t, 2*time.Second))
 		wantInFallback(t, tr.cfg.Fallback, want, entries)
-		if e := outcome(t, entries, Lost)["cache/-/long"]; !strings.Contains(e.Reason, "fallback:spill: too long a key") {
+		if e := outcome(t, entries, manifest.Lost)["cache/-/long"]; !strings.Contains(e.Reason, "fallback:spill: too long a key") {
 			t.Errorf("got %+v, want it lost for its name", e)
 		}
 	})

@@ -11,11 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // begins drains into a fallback and says how long it took until something was there.
-func (tr *trip) begins(t *testing.T, s *larder) (after time.Duration, entries []Entry) {
+func (tr *trip) begins(t *testing.T, s *larder) (after time.Duration, entries []manifest.Entry) {
 	t.Helper()
 	began, first := time.Now(), atomic.Int64{}
 	s.trip = func(string) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // spilt is a node that stays after all, of which a drain put ten files into a fallback.
@@ -100,7 +101,7 @@ func TestAFallbackThatIsSilentIsToldLater(t *testing.T) {
 func TestAFallbackKeepsWhatIsNotNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := spilt(t)
-		var e Entry
+		var e manifest.Entry
 		for _, e = range s.entries {
 			if e.ID == "cache/-/f-0003" {
 				break
@@ -110,7 +111,7 @@ func TestAFallbackKeepsWhatIsNotNamed(t *testing.T) {
 		for name, c := range map[string]struct {
 			node, tag string
 			want      error
-		}{"another node's": {"b", e.tag(), errNotOwned}, "another version": {"a", `"file-1-1-"`, errAnother}} {
+		}{"another node's": {"b", e.Tag(), errNotOwned}, "another version": {"a", `"file-1-1-"`, errAnother}} {
 			if err := f.forget(t.Context(), "cache/-/f-0003", c.node, c.tag); !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
@@ -118,7 +119,7 @@ func TestAFallbackKeepsWhatIsNotNamed(t *testing.T) {
 		if got := s.statusAway(t, 3, nil); got != 200 {
 			t.Errorf("a reader is told %d", got)
 		}
-		if err := f.forget(t.Context(), "cache/-/f-0003", "a", e.tag()); err != nil {
+		if err := f.forget(t.Context(), "cache/-/f-0003", "a", e.Tag()); err != nil {
 			t.Error(err)
 		}
 		if got := s.statusAway(t, 3, nil); got != 410 {

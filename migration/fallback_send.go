@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -156,7 +157,7 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
 func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 	if why := d.isOver(e.Block); why != "" {
-		d.carryOut(ruling{entry: e, outcome: Skipped, why: why})
+		d.carryOut(ruling{entry: e, outcome: manifest.Skipped, why: why})
 		return 0
 	}
 	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{})}
@@ -200,7 +201,7 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		d.carryOut(*verdict)
 		return 0
 	case errors.Is(err, errConflict):
-		d.carryOut(ruling{entry: e, outcome: Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
+		d.carryOut(ruling{entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
 		return 0
 	case ctx.Err() != nil:
 		d.plan.giveBack(e, 0, d.cutOff(time.Since(began)))

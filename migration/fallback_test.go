@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -154,9 +155,9 @@ func fromFallback(t testing.TB, f *Fallback, id string) []byte {
 	return b
 }
 
-func wantInFallback(t testing.TB, f *Fallback, want map[string][]byte, entries []Entry) {
+func wantInFallback(t testing.TB, f *Fallback, want map[string][]byte, entries []manifest.Entry) {
 	t.Helper()
-	moved := outcome(t, entries, Moved)
+	moved := outcome(t, entries, manifest.Moved)
 	for id, content := range want {
 		if e := moved[string(inventory.BlockID(id).Block())]; e.Peer != "fallback:spill" {
 			t.Errorf("%s: got %+v, want it moved to fallback:spill", id, e)
@@ -558,7 +559,7 @@ func TestFallbackSkipsAFileThatIsDeletedAndResendsOneThatChanged(t *testing.T) {
 		delete(want, "cache/-/f-0001")
 		want["cache/-/restless"] = contentOf("new", 300_000)
 		wantInFallback(t, tr.cfg.Fallback, want, entries)
-		if e := outcome(t, entries, Skipped)["cache/-/f-0001"]; !strings.Contains(e.Reason, "deleted") {
+		if e := outcome(t, entries, manifest.Skipped)["cache/-/f-0001"]; !strings.Contains(e.Reason, "deleted") {
 			t.Errorf("got %+v, want it skipped as deleted", e)
 		}
 	})

@@ -68,7 +68,7 @@ type simNode struct {
 
 	noticed, until, gone time.Time // zero: it stays
 	plan                 simPlan
-	spool                *plan
+	spool                *blockPlan
 	fan                  *fan
 	stale                []Peer
 	heard                time.Time
@@ -86,10 +86,10 @@ type simPlan interface {
 }
 
 // simPlanned is the product's.
-type simPlanned struct{ *plan }
+type simPlanned struct{ *blockPlan }
 
 func (p simPlanned) takeInTime(peer string, room, affordable int64) (entry, bool, time.Duration, error) {
-	return takeInTime(p.plan, peer, room, affordable)
+	return takeInTime(p.blockPlan, peer, room, affordable)
 }
 
 type simLane struct {

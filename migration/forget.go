@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A copy at a peer is out of date when its block changed after it had moved and went to another peer, and when its owner
@@ -94,7 +95,7 @@ func (d *Drain) withdraw(ctx context.Context) {
 }
 
 func (d *Drain) tellAll(ctx context.Context) {
-	last, err := d.ledger.severalTimes()
+	last, err := d.ledger.LastLines()
 	if err != nil {
 		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
@@ -102,7 +103,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	w.last = last
 	// What changed is told first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
-	if last.any() {
+	if last.Any() {
 		w.tellOf(ctx, w.copies(ctx, nil))
 	}
 	if d.history.struck {
@@ -144,7 +145,7 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 		}
 		ids = ids[:0]
 	}
-	for e, err := range readLedger(ledgerPath(d.cfg.Dir, Moved)) {
+	for e, err := range manifest.Read(manifest.Path(d.cfg.Dir, manifest.Moved)) {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return errors.Join(all, err)
 		}
@@ -163,7 +164,7 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 	d.recallPeers() // no coordinator need be there
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	told, err := diskio.UnlessHung(ctx, func() (bool, error) {
-		w.tellOf(ctx, w.past(ctx, nil, func(Entry) bool { return false }))
+		w.tellOf(ctx, w.past(ctx, nil, func(manifest.Entry) bool { return false }))
 		w.report()
 		return true, cmp.Or(w.err, ctx.Err())
 	})
@@ -186,7 +187,7 @@ func (d *Drain) recallPeers() {
 
 // stale is a copy that is out of date.
 type stale struct {
-	Entry
+	manifest.Entry
 	deleted bool   // at the source
 	account string // directory of the drain whose line says so, which then counts no more, and where that line ends
 	end     int64
@@ -197,20 +198,20 @@ type stale struct {
 func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		n := 0
-		for line, err := range ledgerLines(ledgerPath(w.d.cfg.Dir, Moved)) {
+		for line, err := range manifest.Lines(manifest.Path(w.d.cfg.Dir, manifest.Moved)) {
 			if err != nil {
 				w.missed(0, err)
 				return
 			}
 			e := line.Entry
-			current := w.last.counts(e.ID, n)
+			current := w.last.Counts(e.ID, n)
 			n++
 			c := stale{Entry: e, deleted: current}
 			if !current {
-				c.account, c.end = w.d.cfg.Dir, line.end
+				c.account, c.end = w.d.cfg.Dir, line.End
 			}
 			switch {
-			case e.Outcome == voided || e.tag() == "":
+			case e.Outcome == manifest.Voided || e.Tag() == "":
 				continue
 			case current != (cleared != nil), current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e):
 				continue
@@ -226,21 +227,21 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bo
 // past yields what lines say that were struck out when an earlier run ended: their peers were not there to be told, or had the same
 // version as whoever took their place. It is what has changed, or, of the stores that cleared names, what was deleted. current says of a
 // line whether that is what the block is now, as far as that is known.
-func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool, current func(Entry) bool) iter.Seq[stale] {
+func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool, current func(manifest.Entry) bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
-		for line, err := range allLines(ledgerPath(w.d.cfg.Dir, Moved)) {
+		for line, err := range manifest.AllLines(manifest.Path(w.d.cfg.Dir, manifest.Moved)) {
 			if err != nil {
 				w.missed(0, err)
 				return
 			}
 			e := line.Entry
-			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || current(e) {
+			if e.Outcome != manifest.Struck || e.Peer == "" || e.Tag() == "" || current(e) {
 				continue
 			}
 			if w.away(ctx, e.Peer) || cleared == nil && !w.d.becameAnother(e) || cleared != nil && !w.deleted(e.ID, cleared, w.d.stirred.has) {
 				continue
 			}
-			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.end, past: true}) {
+			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.End, past: true}) {
 				return
 			}
 		}
@@ -268,7 +269,7 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 		for s, most := range cleared {
 			cleared[s] = most || isHollow(s)
 		}
-		for line, err := range allLines(ledgerPath(dir, Moved)) {
+		for line, err := range manifest.AllLines(manifest.Path(dir, manifest.Moved)) {
 			if err != nil {
 				w.missed(1, err) // that many at least
 				return
@@ -277,11 +278,11 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 				return
 			}
 			e := line.Entry
-			if e.Outcome == voided || e.Peer == "" || e.tag() == "" ||
+			if e.Outcome == manifest.Voided || e.Peer == "" || e.Tag() == "" ||
 				!(is&changed != 0 && w.d.becameAnother(e)) && !w.deleted(e.ID, cleared, anywhere) {
 				continue
 			}
-			if !yield(stale{Entry: e, account: dir, end: line.end, past: e.Outcome == struck}) {
+			if !yield(stale{Entry: e, account: dir, end: line.End, past: e.Outcome == manifest.Struck}) {
 				return
 			}
 		}
@@ -290,16 +291,16 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 
 // becameAnother reports whether there is another version here than the line says was moved. A map output that comes home has one time
 // for all of its files, the newest of what they had.
-func (d *Drain) becameAnother(e Entry) bool {
+func (d *Drain) becameAnother(e manifest.Entry) bool {
 	now, err := d.findAgain(inventory.BlockID(e.ID))
-	v, known := e.version()
-	return err == nil && known && blockVersion(now) != v && now.Tag() != e.tag()
+	v, known := e.OfVersion()
+	return err == nil && known && manifest.VersionOf(now) != v && now.Tag() != e.Tag()
 }
 
 // superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still
 // to whom that one handed it on.
-func (w *withdrawal) superseded(e Entry) bool {
-	another, void := w.last.became(e)
+func (w *withdrawal) superseded(e manifest.Entry) bool {
+	another, void := w.last.Became(e)
 	if void {
 		return w.d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 	}
@@ -312,13 +313,13 @@ func (w *withdrawal) superseded(e Entry) bool {
 func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*inventory.Store]bool) {
 	count := func(of func(s *inventory.Store, id inventory.BlockID) bool) map[*inventory.Store]int {
 		n := map[*inventory.Store]int{}
-		for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		for e, err := range manifest.Read(manifest.Path(dir, manifest.Moved)) {
 			if err != nil || !w.goesOn() {
 				return nil
 			}
 			// What landed is another node's, or came back: it was no file of this store when it was moved.
 			s := w.d.stores[inventory.BlockID(e.ID).Store()]
-			if s != nil && e.Outcome != voided && of(s, inventory.BlockID(e.ID)) && !w.landed(e.ID) {
+			if s != nil && e.Outcome != manifest.Voided && of(s, inventory.BlockID(e.ID)) && !w.landed(e.ID) {
 				n[s]++
 			}
 		}

@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // withdrawal is one run of withdraw, or one look of LookBack.
 type withdrawal struct {
 	d      *Drain
 	goesOn func() bool
-	last   lastLines // of blocks with several lines
+	last   manifest.LastLines // of blocks with several lines
 
 	unlocated atomic.Bool // nobody says who has what
 
@@ -31,7 +32,7 @@ type withdrawal struct {
 }
 
 func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
-	return &withdrawal{d: d, goesOn: goesOn, last: newLastLines(), at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
+	return &withdrawal{d: d, goesOn: goesOn, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
 }
 
 func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
@@ -53,11 +54,11 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	switch f := d.cfg.Fallback; {
 	case over:
 	case f != nil && c.Peer == f.Peer():
-		err = f.forget(ctx, inventory.BlockID(c.ID), d.cfg.Node, c.tag())
+		err = f.forget(ctx, inventory.BlockID(c.ID), d.cfg.Node, c.Tag())
 	default:
 		var h Holder
 		if h, err = w.holder(ctx, c.Peer); err == nil {
-			err = d.cfg.Forget(ctx, h, inventory.BlockID(c.ID), c.tag())
+			err = d.cfg.Forget(ctx, h, inventory.BlockID(c.ID), c.Tag())
 		}
 	}
 	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten))
@@ -76,8 +77,8 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
 		if c.deleted {
-			d.ledger.void(c.Entry)
-			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: itIsDeleted})
+			d.ledger.Void(c.Entry)
+			d.ledger.Add(manifest.Entry{ID: c.ID, Bytes: c.Bytes, Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
 		d.forgotten(c)
 		w.mu.Lock()
@@ -101,12 +102,12 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 // tellHeirs has all others than its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	switch {
-	case w.d.cfg.ForgetElsewhere == nil, w.last.names(c.Entry): // what they have is up to date
+	case w.d.cfg.ForgetElsewhere == nil, w.last.Names(c.Entry): // what they have is up to date
 		return nil
 	case w.unlocated.Load():
 		return errUnlocated
 	}
-	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, inventory.BlockID(c.ID), c.tag())
+	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, inventory.BlockID(c.ID), c.Tag())
 	if errors.Is(err, errUnlocated) {
 		w.unlocated.Store(true)
 	}
@@ -118,7 +119,7 @@ func (d *Drain) forgotten(c stale) {
 	if c.account == "" {
 		return
 	}
-	if err := spend(c.account, c.Entry, c.end); err != nil {
+	if err := manifest.Spend(c.account, c.Entry, c.end); err != nil {
 		d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // asks has a node's receiver answer DELETE for a block, as the agent lets a node ask.
@@ -44,14 +45,14 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 		b.drain(t, within(t, time.Minute), c)
 		for _, n := range []*node{b, c} {
 			for _, e := range entries {
-				id, other := inventory.BlockID(e.ID), strings.Replace(e.tag(), "-", "-1", 1)
+				id, other := inventory.BlockID(e.ID), strings.Replace(e.Tag(), "-", "-1", 1)
 				for _, ask := range []struct {
 					id      inventory.BlockID
 					by, tag string
 					status  int
 				}{
-					{id, "b", e.tag(), 403}, {id, "stranger", e.tag(), 403}, {id, "a", other, 412}, {id, "a", "", 400}, {id, "a", "*", 412},
-					{id + "x", "a", e.tag(), 404}, {"../x", "a", e.tag(), 400}, {id, "a", e.tag(), 204}, {id, "a", e.tag(), 404},
+					{id, "b", e.Tag(), 403}, {id, "stranger", e.Tag(), 403}, {id, "a", other, 412}, {id, "a", "", 400}, {id, "a", "*", 412},
+					{id + "x", "a", e.Tag(), 404}, {"../x", "a", e.Tag(), 400}, {id, "a", e.Tag(), 204}, {id, "a", e.Tag(), 404},
 				} {
 					if got := n.asks(ask.id, ask.by, ask.tag); got != ask.status {
 						t.Errorf("%s asks %s to forget %s %s: got %d, want %d", ask.by, n.name, ask.id, ask.tag, got, ask.status)
@@ -114,7 +115,7 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 						t.Errorf("b still serves %s", id)
 					}
 				}
-				if got := outcome(t, entries, Skipped); sum.Moved.Blocks != 9 || sum.Skipped.Blocks != 1 || !strings.Contains(got["cache/-/f-0001"].Reason, "deleted") {
+				if got := outcome(t, entries, manifest.Skipped); sum.Moved.Blocks != 9 || sum.Skipped.Blocks != 1 || !strings.Contains(got["cache/-/f-0001"].Reason, "deleted") {
 					t.Errorf("got %+v %v, want 9 moved and what was deleted skipped", sum, got)
 				}
 				change("f-0000", "newest")
@@ -300,19 +301,19 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 				ForgetElsewhere: func(context.Context, string, inventory.BlockID, string) error { calls += "h"; return c.heirs },
 			}}
 			w := newWithdrawal(d, nil)
-			l, err := openLedger(t.TempDir(), false, false, nil)
+			l, err := manifest.Open(t.TempDir(), false, false, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range []string{"cache/-/x", "cache/-/y"} {
-				l.add(Entry{ID: id, Outcome: Moved, Peer: "b", Version: old}, Entry{ID: id, Outcome: Moved, Peer: "c", Version: c.today})
+				l.Add(manifest.Entry{ID: id, Outcome: manifest.Moved, Peer: "b", Version: old}, manifest.Entry{ID: id, Outcome: manifest.Moved, Peer: "c", Version: c.today})
 			}
-			l.onceMore()
-			if w.last, err = l.severalTimes(); err != nil {
+			l.OnceMore()
+			if w.last, err = l.LastLines(); err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range []string{"cache/-/x", "cache/-/y"} {
-				w.tell(t.Context(), stale{Entry: Entry{ID: id, Outcome: Moved, Peer: "b", Version: old}})
+				w.tell(t.Context(), stale{Entry: manifest.Entry{ID: id, Outcome: manifest.Moved, Peer: "b", Version: old}})
 			}
 			if calls != c.calls || w.told != c.told || w.left != c.left {
 				t.Errorf("got %q, %d told and %d left, want %q, %d and %d", calls, w.told, w.left, c.calls, c.told, c.left)

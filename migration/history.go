@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
@@ -23,7 +24,7 @@ type history struct {
 	repeats  bool                          // a block that was moved may have another line, or be lost
 	recalled int                           // how many blocks were moved by earlier runs
 	met      int                           // how many of them were met again
-	here     *metIDs                       // what is here, where another pass follows this one (shorten)
+	here     *manifest.MetIDs              // what is here, where another pass follows this one (shorten)
 }
 
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
@@ -36,17 +37,17 @@ func recall(dir string, about doubt) (*history, inventory.Count, error) {
 }
 
 func (s *history) readMoved(dir string) (moved inventory.Count, err error) {
-	for line, err := range allLines(ledgerPath(dir, Moved)) {
+	for line, err := range manifest.AllLines(manifest.Path(dir, manifest.Moved)) {
 		if err != nil {
 			return moved, err
 		}
 		e := line.Entry
 		id := inventory.BlockID(e.ID)
-		v, known := e.version()
+		v, known := e.OfVersion()
 		switch {
-		case e.Outcome == struck:
+		case e.Outcome == manifest.Struck:
 			s.struck = s.struck || known && e.Peer != ""
-		case e.Outcome == voided: // the line before does not count
+		case e.Outcome == manifest.Voided: // the line before does not count
 			if known {
 				s.handled.drop(id, v)
 			}
@@ -55,7 +56,7 @@ func (s *history) readMoved(dir string) (moved inventory.Count, err error) {
 		case known:
 			delete(s.broke, id) // it was moved all the same
 			s.repeats = s.repeats || s.handled.has(id)
-			s.handled.set(id, v, line.begin, s.about.asks(e.Peer) != s.about.others)
+			s.handled.set(id, v, line.Begin, s.about.asks(e.Peer) != s.about.others)
 			s.takers[e.Peer] = true
 			moved = moved.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		default:
@@ -75,7 +76,7 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp) == 0 {
 		return true, false
 	}
-	v := blockVersion(b)
+	v := manifest.VersionOf(b)
 	known := s.is(b.ID, v)
 	if known {
 		s.met++
@@ -95,7 +96,7 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 func (s *history) lapse(b inventory.Block) (line int64, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := blockVersion(b)
+	v := manifest.VersionOf(b)
 	if s.again.is(b.ID, v) || s.broke[b.ID] {
 		return -1, false
 	}
@@ -120,7 +121,7 @@ func (s *history) takenBack(id inventory.BlockID) bool {
 func (s *history) waits(b inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.again.is(b.ID, blockVersion(b))
+	return s.again.is(b.ID, manifest.VersionOf(b))
 }
 
 // landed notes what was moved.
@@ -131,13 +132,13 @@ func (s *history) landed(blocks []entry) {
 		return
 	}
 	for i := range blocks {
-		s.again.drop(blocks[i].ID, blockVersion(blocks[i].Block))
+		s.again.drop(blocks[i].ID, manifest.VersionOf(blocks[i].Block))
 		delete(s.broke, blocks[i].ID)
 	}
 }
 
 // is reports whether that is the newest version of a block that is known of.
-func (s *history) is(id inventory.BlockID, v version) bool {
+func (s *history) is(id inventory.BlockID, v manifest.Version) bool {
 	if s.renewed.has(id) {
 		return s.renewed.is(id, v)
 	}
@@ -145,8 +146,8 @@ func (s *history) is(id inventory.BlockID, v version) bool {
 }
 
 // current reports whether the newest version of a block that is known of is the one that a line names.
-func (s *history) current(e Entry) bool {
-	v, known := e.version()
+func (s *history) current(e manifest.Entry) bool {
+	v, known := e.OfVersion()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return known && s.is(inventory.BlockID(e.ID), v)
@@ -157,14 +158,14 @@ func (s *history) current(e Entry) bool {
 func (s *history) outdated(planned inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.givenUp[planned.ID] || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, blockVersion(planned))
+	return s.givenUp[planned.ID] || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, manifest.VersionOf(planned))
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.
 func (s *history) remember(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.renewed.set(b.ID, blockVersion(b))
+	s.renewed.set(b.ID, manifest.VersionOf(b))
 }
 
 // putBack notes a block that is planned once more, whether it was moved or not.
@@ -172,8 +173,8 @@ func (s *history) putBack(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.repeats = true
-	s.renewed.set(b.ID, blockVersion(b))
-	s.again.set(b.ID, blockVersion(b))
+	s.renewed.set(b.ID, manifest.VersionOf(b))
+	s.again.set(b.ID, manifest.VersionOf(b))
 }
 
 // elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run, or was
@@ -181,8 +182,8 @@ func (s *history) putBack(b inventory.Block) {
 func (s *history) elsewhere(planned, now inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := blockVersion(now)
-	return s.givenUp[now.ID] || s.is(now.ID, v) && v != blockVersion(planned)
+	v := manifest.VersionOf(now)
+	return s.givenUp[now.ID] || s.is(now.ID, v) && v != manifest.VersionOf(planned)
 }
 
 // giveUp has later scans pass a block by: it is lost, and once is enough.
@@ -234,9 +235,9 @@ func (h handled) has(id inventory.BlockID) bool {
 	return has
 }
 
-func (h handled) is(id inventory.BlockID, v version) bool {
+func (h handled) is(id inventory.BlockID, v manifest.Version) bool {
 	l, has := h.at(id)
-	return has && (l.half^v.half())&^unlikeBit == 0
+	return has && (l.half^v.Half())&^unlikeBit == 0
 }
 
 func (h handled) unlike(id inventory.BlockID) bool {
@@ -244,8 +245,8 @@ func (h handled) unlike(id inventory.BlockID) bool {
 	return l.half&unlikeBit != 0
 }
 
-func (h handled) set(id inventory.BlockID, v version, begin int64, unlike bool) {
-	l := movedLine{v.half() &^ unlikeBit, begin}
+func (h handled) set(id inventory.BlockID, v manifest.Version, begin int64, unlike bool) {
+	l := movedLine{v.Half() &^ unlikeBit, begin}
 	if unlike {
 		l.half |= unlikeBit
 	}
@@ -253,7 +254,7 @@ func (h handled) set(id inventory.BlockID, v version, begin int64, unlike bool) 
 }
 
 // drop forgets a version if it is the newest, and tells where its line begins; else -1.
-func (h handled) drop(id inventory.BlockID, v version) (begin int64) {
+func (h handled) drop(id inventory.BlockID, v manifest.Version) (begin int64) {
 	if !h.is(id, v) {
 		return -1
 	}

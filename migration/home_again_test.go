@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -38,7 +39,7 @@ func TestBlockThatChangesAfterItCameHome(t *testing.T) {
 						t.Errorf("%+v rest at a, want %d blocks", got, rested)
 					}
 					sum, entries := a.drain(t, within(t, time.Minute), newNode(t, "c"))
-					if moved := outcome(t, entries, Moved); sum.Moved.Blocks != 2 || len(moved) != 2 || len(entries) != 2 || moved["cache/-/x"].Bytes != 2*wire.ChunkBytes {
+					if moved := outcome(t, entries, manifest.Moved); sum.Moved.Blocks != 2 || len(moved) != 2 || len(entries) != 2 || moved["cache/-/x"].Bytes != 2*wire.ChunkBytes {
 						t.Errorf("moved %+v %v, want each block once", sum, entries)
 					}
 					a.receiver.dropGhosts(t.Context())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What landed here from a node that is there, stays, and has it as it was is a spare: a node that was advised to go and was not
@@ -88,7 +89,7 @@ func (d *Drain) askHomes(ctx context.Context) {
 	d.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
 	d.planRest(ctx, &h.spares)
 	if unread := h.spool.left.Plus(h.spares.spool.left); unread.Blocks > 0 {
-		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+		d.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
 
@@ -112,7 +113,7 @@ func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 // skips has what is something else by now where it was born stay: nobody is to be given it any more.
 func (d *Drain) skips(b inventory.Block) bool {
 	if b.Outdated {
-		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: "it has changed on " + d.homeOf(&b) + ", which it came from"})
+		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: "it has changed on " + d.homeOf(&b) + ", which it came from"})
 	}
 	return b.Outdated
 }
@@ -138,7 +139,7 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 		}
 	}
 	if unread := left.spool.left; unread.Blocks > 0 {
-		d.ledger.addUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
+		d.ledger.AddUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
 	}
 }
 

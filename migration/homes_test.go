@@ -17,6 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // handed is a node that took ten blocks of another, and is to leave for the others.
@@ -47,12 +48,12 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, entries := next.run(ctx)
-	for id := range outcome(t, entries, Lost) {
+	for id := range outcome(t, entries, manifest.Lost) {
 		if id != "cache/-/f-0002" {
 			t.Errorf("%s is lost", id)
 		}
 	}
-	skipped := outcome(t, entries, Skipped)
+	skipped := outcome(t, entries, manifest.Skipped)
 	if len(skipped) != 9 || !strings.HasPrefix(skipped["cache/-/f-0000"].Reason, "a, which it came from, has it: ") ||
 		skipped["cache/-/f-0001"].Reason != "it has changed on a, which it came from" {
 		t.Errorf("got %v, want nine skipped, and where they are", skipped)
@@ -79,7 +80,7 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 		return holders("d", "e"), true, nil
 	}
 	sum, entries := next.run(within(t, time.Minute))
-	skipped := outcome(t, entries, Skipped)
+	skipped := outcome(t, entries, manifest.Skipped)
 	if sum.Moved.Blocks != 9 || len(skipped) != 1 || skipped["cache/-/f-0001"].Reason != "it has changed on a, which it came from" {
 		t.Errorf("got %+v, skipped %v, want all moved but what is newer elsewhere", sum, skipped)
 	}
@@ -107,7 +108,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 			if asked != 1 {
 				t.Errorf("asked %d times, want once", asked)
 			}
-			d.ledger.close()
+			d.ledger.Close()
 			d.plan.close()
 		})
 	}
@@ -215,7 +216,7 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			sum, entries := next.run(ctx)
-			lost := outcome(t, entries, Lost)
+			lost := outcome(t, entries, manifest.Lost)
 			if sum.Lost.Blocks != 10 || !strings.HasPrefix(lost["cache/-/f-0000"].Reason, "the deadline came first: a, which it came from, had it, and leaves too") {
 				t.Errorf("got %+v, %v, want ten lost, and why", sum, lost)
 			}
@@ -281,7 +282,7 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 			return AtHome{}, nil
 		}
 		_, entries := next.run(within(t, time.Minute))
-		if moved := outcome(t, entries, Moved); moved["cache/-/late"].Peer != "c" {
+		if moved := outcome(t, entries, manifest.Moved); moved["cache/-/late"].Peer != "c" {
 			t.Errorf("got %v, want what was written meanwhile, too", slices.Sorted(maps.Keys(moved)))
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // indexed makes an index of a node's stores, in real time: the kernel's stamps know no other.
@@ -137,8 +138,8 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 			control.cfg.Dir, tr.cfg.Index = filepath.Join(a.dir, "control"), ix
 			wantSum, want := control.run(within(t, time.Minute))
 			sum, entries := tr.run(within(t, time.Minute))
-			for _, all := range [][]Entry{want, entries} {
-				slices.SortFunc(all, func(a, b Entry) int { return bytes.Compare(a.AppendLine(nil), b.AppendLine(nil)) })
+			for _, all := range [][]manifest.Entry{want, entries} {
+				slices.SortFunc(all, func(a, b manifest.Entry) int { return bytes.Compare(a.AppendLine(nil), b.AppendLine(nil)) })
 			}
 			if !slices.Equal(entries, want) || sum.Total() != wantSum.Total() {
 				t.Errorf("got %+v, want %+v", sum.Total(), wantSum.Total())
@@ -157,7 +158,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 				t.Errorf("%d bytes were sent of %+v, and %+v found: something was carried twice", sent, sum.Moved, p.Found)
 			}
 			for _, e := range entries {
-				if e.Outcome == Moved && !bytes.Equal(b.content(t, e.ID), content[e.ID]) {
+				if e.Outcome == manifest.Moved && !bytes.Equal(b.content(t, e.ID), content[e.ID]) {
 					t.Errorf("%s is not what was there", e.ID)
 				}
 			}
@@ -178,7 +179,7 @@ func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
 	tr := newTrip(t, a, b)
 	tr.cfg.Index = ix
 	sum, entries := tr.run(within(t, time.Minute))
-	if sum.Moved.Blocks != 40 || sum.Total().Blocks != 40 || len(outcome(t, entries, Moved)) != 40 {
+	if sum.Moved.Blocks != 40 || sum.Total().Blocks != 40 || len(outcome(t, entries, manifest.Moved)) != 40 {
 		t.Errorf("got %+v", sum)
 	}
 	if got := b.content(t, "cache/-/d0/f0"); !bytes.Equal(got, contentOf("longer", 5000)) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Spark finds what lands at a node that has its store, and at others nothing: those get what else would have no place, or no time.
@@ -50,7 +51,7 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 				moved, astray := 0, 0
 				for _, e := range entries {
 					switch {
-					case e.Outcome != Moved:
+					case e.Outcome != manifest.Moved:
 						t.Errorf("%s: %s, %s", e.ID, e.Outcome, e.Reason)
 					case inventory.BlockID(e.ID).Store() == "spark" && e.Peer == "c":
 						astray++

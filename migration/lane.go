@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -396,7 +397,7 @@ func (l *lane) refused(e entry, v wire.Verdict) {
 		past.unanswered = false
 		l.d.plan.giveBack(e.after(past), 0, why)
 	case wire.VerdictConflict:
-		l.d.carryOut(ruling{entry: e, outcome: Lost, why: why})
+		l.d.carryOut(ruling{entry: e, outcome: manifest.Lost, why: why})
 	default:
 		past := e.met()
 		past.attempts++

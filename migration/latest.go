@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // latest are the newest versions of blocks that are known of, by half of their hashes: 16 bytes each. A block that becomes again what it
@@ -20,16 +21,16 @@ func (l latest) has(id inventory.BlockID) bool {
 	return has
 }
 
-func (l latest) is(id inventory.BlockID, v version) bool {
-	return l.of[maphash.String(l.seed, string(id))] == v.half()
+func (l latest) is(id inventory.BlockID, v manifest.Version) bool {
+	return l.of[maphash.String(l.seed, string(id))] == v.Half()
 }
 
-func (l latest) set(id inventory.BlockID, v version) {
-	l.of[maphash.String(l.seed, string(id))] = v.half()
+func (l latest) set(id inventory.BlockID, v manifest.Version) {
+	l.of[maphash.String(l.seed, string(id))] = v.Half()
 }
 
 // drop forgets a version if it is the newest.
-func (l latest) drop(id inventory.BlockID, v version) {
+func (l latest) drop(id inventory.BlockID, v manifest.Version) {
 	if l.is(id, v) {
 		delete(l.of, maphash.String(l.seed, string(id)))
 	}

@@ -9,19 +9,20 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // AnyLeft reports whether there is something here of which the account of the drain of cfg, which is over, says nothing, neither that it
 // was moved nor one of those: what was written, changed or landed since, and, where a process starts anew, what lies on a disk that was
 // not mounted. A disk that hangs holds it up until ctx ends.
-func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...Outcome) (some bool, err error) {
+func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...manifest.Outcome) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
 }
 
 // AppsLeft are the apps of which a drain in that directory has left something behind because they were over.
 func AppsLeft(dir string) ([]string, error) {
 	apps := map[string]bool{}
-	for e, err := range readLedger(ledgerPath(dir, Skipped)) {
+	for e, err := range manifest.Read(manifest.Path(dir, manifest.Skipped)) {
 		if err != nil {
 			return nil, err
 		}
@@ -32,14 +33,14 @@ func AppsLeft(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(apps)), nil
 }
 
-func anyLeft(ctx context.Context, cfg DrainConfig, nor []Outcome) (some bool, err error) {
+func anyLeft(ctx context.Context, cfg DrainConfig, nor []manifest.Outcome) (some bool, err error) {
 	history, _, err := recall(cfg.Dir, doubt{})
 	if err != nil {
 		return false, err
 	}
 	seed, said := maphash.MakeSeed(), map[uint64]bool{}
 	for _, o := range nor {
-		for e, err := range readLedger(ledgerPath(cfg.Dir, o)) {
+		for e, err := range manifest.Read(manifest.Path(cfg.Dir, o)) {
 			if err != nil {
 				return false, err
 			}

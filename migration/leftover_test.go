@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What a drain that is over has moved or named is not left, until it is something else; what was lost is for who may try again.
@@ -14,18 +16,18 @@ func TestAnyLeft(t *testing.T) {
 			tr := newTrip(t, a, to...)
 			tr.cfg.Dir = t.TempDir()
 			tr.run(within(t, time.Second/2))
-			left := func(nor ...Outcome) bool {
+			left := func(nor ...manifest.Outcome) bool {
 				some, err := AnyLeft(t.Context(), tr.cfg, nor...)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return some
 			}
-			if left(Skipped, Lost) || left(Skipped) != (name == "lost") {
-				t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(Skipped, Lost), left(Skipped))
+			if left(manifest.Skipped, manifest.Lost) || left(manifest.Skipped) != (name == "lost") {
+				t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(manifest.Skipped, manifest.Lost), left(manifest.Skipped))
 			}
 			write(t, filepath.Join(a.dir, "cache", "late-"+name), []byte("late"))
-			if !left(Skipped, Lost) {
+			if !left(manifest.Skipped, manifest.Lost) {
 				t.Error("what was written since is not left")
 			}
 		})
@@ -39,7 +41,7 @@ func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	tr := newTrip(t, a, b)
 	tr.run(within(t, time.Minute))
 	left := func() bool {
-		some, err := AnyLeft(t.Context(), tr.cfg, Skipped, Lost)
+		some, err := AnyLeft(t.Context(), tr.cfg, manifest.Skipped, manifest.Lost)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,9 +49,9 @@ func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	}
 	var lines []byte
 	for _, name := range []string{"again", "gone"} {
-		lines = Entry{ID: "cache/-/" + name, Bytes: 100, Outcome: Skipped, Reason: itIsDeleted}.AppendLine(lines)
+		lines = manifest.Entry{ID: "cache/-/" + name, Bytes: 100, Outcome: manifest.Skipped, Reason: itIsDeleted}.AppendLine(lines)
 	}
-	write(t, ledgerPath(tr.cfg.Dir, Skipped), lines)
+	write(t, manifest.Path(tr.cfg.Dir, manifest.Skipped), lines)
 	if left() {
 		t.Error("something is left, though nothing was written")
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // stayed is a node of which a drain was withdrawn, that has moved all of ten files to b.
@@ -28,7 +29,7 @@ type stayed struct {
 	fails   error    // of whoever is told
 	told    []string // what to forget
 	log     bytes.Buffer
-	entries []Entry
+	entries []manifest.Entry
 }
 
 func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
@@ -103,7 +104,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		s.wantTold(t, s.lookBack())
 		write(t, s.file(2), []byte("newer"))
 		s.wantTold(t, s.lookBack(), 2)
-		if got := entriesOf(t, s.cfg.Dir); len(outcome(t, got, Moved)) != len(s.entries) {
+		if got := entriesOf(t, s.cfg.Dir); len(outcome(t, got, manifest.Moved)) != len(s.entries) {
 			t.Errorf("the account of the drain is another: %v", got)
 		}
 
@@ -262,7 +263,7 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 // A look that hangs keeps nobody from ending, and no second one joins it.
 func TestLookBackThatHangs(t *testing.T) {
 	s := withdrawn(t)
-	p := ledgerPath(s.cfg.Dir, Moved)
+	p := manifest.Path(s.cfg.Dir, manifest.Moved)
 	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
 	if err := errors.Join(os.Remove(p), unix.Mkfifo(p, 0o600)); err != nil {
 		t.Skipf("no pipe to hang on: %v", err)

@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"flag"
 	"io"
 	"log/slog"
 	"net"
@@ -17,10 +16,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/enginetest"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // What engines leave on disk.
 var (
@@ -179,7 +177,7 @@ func (tr *trip) fake(name string) func(net.Conn) {
 }
 
 // run drains until it ends, and returns its account.
-func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
+func (tr *trip) run(ctx context.Context) (manifest.Summary, []manifest.Entry) {
 	tr.t.Helper()
 	receiving, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -244,9 +242,9 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 	return sum, entriesOf(tr.t, tr.cfg.Dir)
 }
 
-func entriesOf(t testing.TB, dir string) (entries []Entry) {
+func entriesOf(t testing.TB, dir string) (entries []manifest.Entry) {
 	t.Helper()
-	for e, err := range Entries(dir) {
+	for e, err := range manifest.Entries(dir) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,15 +253,15 @@ func entriesOf(t testing.TB, dir string) (entries []Entry) {
 	return entries
 }
 
-func (n *node) drain(t testing.TB, ctx context.Context, peers ...*node) (Summary, []Entry) {
+func (n *node) drain(t testing.TB, ctx context.Context, peers ...*node) (manifest.Summary, []manifest.Entry) {
 	t.Helper()
 	return newTrip(t, n, peers...).run(ctx)
 }
 
 // outcome returns the ids that met an outcome, and fails the test when an id was booked twice.
-func outcome(t testing.TB, entries []Entry, o Outcome) map[string]Entry {
+func outcome(t testing.TB, entries []manifest.Entry, o manifest.Outcome) map[string]manifest.Entry {
 	t.Helper()
-	all, of := map[string]bool{}, map[string]Entry{}
+	all, of := map[string]bool{}, map[string]manifest.Entry{}
 	for _, e := range entries {
 		if all[e.ID] {
 			t.Errorf("%s is booked twice", e.ID)

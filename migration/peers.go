@@ -302,7 +302,7 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	if d.fallback == nil || p != d.fallback.state {
 		d.peerTook(time.Now())
 	}
-	n := d.ledger.moved(p.Node, blocksOf(blocks))
+	n := d.ledger.AddMoved(p.Node, blocksOf(blocks))
 	d.history.landed(blocks)
 	d.mu.Lock()
 	p.moved = p.moved.Plus(n)

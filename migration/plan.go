@@ -18,7 +18,7 @@ import (
 // memory and makes the scan wait: a full disk must not end a drain.
 //
 // What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
-type plan struct {
+type blockPlan struct {
 	cfg planConfig
 
 	mu          sync.Mutex
@@ -95,24 +95,24 @@ var (
 	errSettled = errors.New("every block is settled")
 )
 
-func newPlan(cfg planConfig) *plan {
-	return &plan{cfg: cfg, worths: newWorths(cfg.Stores, cfg.Told), changed: make(chan struct{})}
+func newPlan(cfg planConfig) *blockPlan {
+	return &blockPlan{cfg: cfg, worths: newWorths(cfg.Stores, cfg.Told), changed: make(chan struct{})}
 }
 
-func (p *plan) wake() {
+func (p *blockPlan) wake() {
 	if p.watched {
 		close(p.changed)
 		p.changed, p.watched = make(chan struct{}), false
 	}
 }
 
-func (p *plan) watch() <-chan struct{} {
+func (p *blockPlan) watch() <-chan struct{} {
 	p.watched = true
 	return p.changed
 }
 
 // add appends a block. It waits, while ctx lasts, when the spools cannot be written and memory is used up.
-func (p *plan) add(ctx context.Context, b inventory.Block) error {
+func (p *blockPlan) add(ctx context.Context, b inventory.Block) error {
 	b.Value = p.worths.said(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +141,7 @@ func (p *plan) add(ctx context.Context, b inventory.Block) error {
 }
 
 // seal says that no more blocks come.
-func (p *plan) seal() {
+func (p *blockPlan) seal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sealed = true
@@ -149,7 +149,7 @@ func (p *plan) seal() {
 }
 
 // again puts back what a peer had. It comes before all else: nobody has it now.
-func (p *plan) again(e entry) bool {
+func (p *blockPlan) again(e entry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sealed || p.closed {
@@ -161,7 +161,7 @@ func (p *plan) again(e entry) bool {
 	return true
 }
 
-func (p *plan) isSealed() bool {
+func (p *blockPlan) isSealed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sealed || p.closed
@@ -169,7 +169,7 @@ func (p *plan) isSealed() bool {
 
 // takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out
 // when those before it are on their way. What lies in crowded directories is left alone.
-func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room room, affordable int64, crowded map[string]bool) (_ []entry, wait time.Duration, err error) {
+func (p *blockPlan) takeSome(batch []entry, blocks int, bytes int64, peer string, room room, affordable int64, crowded map[string]bool) (_ []entry, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.closeGaps()
@@ -197,7 +197,7 @@ func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, roo
 
 // one hands out a block. Of those that returned it looks at none before passed, which were not to be had a moment before for
 // the same peer with no less room: thousands return at once from a peer that failed, and are not looked at for each block.
-func (p *plan) one(now time.Time, passed *int, peer string, room room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
+func (p *blockPlan) one(now time.Time, passed *int, peer string, room room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	tooBig, tooLate := false, false
 	leave := func(bytes, room int64) (why string) {
 		if bytes > room {
@@ -296,7 +296,7 @@ func (p *plan) one(now time.Time, passed *int, peer string, room room, affordabl
 }
 
 // holds reports whether a block of a store waits that is larger than that.
-func (p *plan) holds(store string, larger int64) bool {
+func (p *blockPlan) holds(store string, larger int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.order, func(s queue) bool { return s.store == store && s.left.Blocks > 0 && s.most > larger }) ||
@@ -304,7 +304,7 @@ func (p *plan) holds(store string, larger int64) bool {
 }
 
 // waiting is how many bytes wait of each store.
-func (p *plan) waiting() map[string]int64 {
+func (p *blockPlan) waiting() map[string]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := map[string]int64{}
@@ -322,7 +322,7 @@ func (p *plan) waiting() map[string]int64 {
 }
 
 // closeGaps takes out of what returned what was handed out of it.
-func (p *plan) closeGaps() {
+func (p *blockPlan) closeGaps() {
 	for p.gaps > 0 && p.returned[0].ID == "" {
 		p.returned = p.returned[1:]
 		p.gaps--
@@ -334,7 +334,7 @@ func (p *plan) closeGaps() {
 }
 
 // pops takes blocks off a spool. One that cannot be read is given up, and its blocks are counted.
-func (p *plan) pops(s *spool) iter.Seq[inventory.Block] {
+func (p *blockPlan) pops(s *spool) iter.Seq[inventory.Block] {
 	return func(yield func(inventory.Block) bool) {
 		for s.left.Blocks > 0 {
 			b, err := s.pop()
@@ -352,7 +352,7 @@ func (p *plan) pops(s *spool) iter.Seq[inventory.Block] {
 }
 
 // empty reports whether nothing is left to hand out and nothing is handed out.
-func (p *plan) empty() bool {
+func (p *blockPlan) empty() bool {
 	for _, s := range p.order {
 		if s.left.Blocks > 0 && p.barred[s.dir] == "" {
 			return false
@@ -363,7 +363,7 @@ func (p *plan) empty() bool {
 }
 
 // await tries, whenever the plan has changed or something has become due, until the try succeeds or fails.
-func (p *plan) await(ctx context.Context, try func() (ok bool, wait time.Duration, err error)) error {
+func (p *blockPlan) await(ctx context.Context, try func() (ok bool, wait time.Duration, err error)) error {
 	for {
 		p.mu.Lock()
 		changed := p.watch()
@@ -386,7 +386,7 @@ func (p *plan) await(ctx context.Context, try func() (ok bool, wait time.Duratio
 }
 
 // settle says that blocks handed out are accounted for.
-func (p *plan) settle(n int) {
+func (p *blockPlan) settle(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.outstanding -= n
@@ -394,7 +394,7 @@ func (p *plan) settle(n int) {
 }
 
 // giveBack returns a block that was handed out, to be tried again after the delay.
-func (p *plan) giveBack(e entry, delay time.Duration, why string) {
+func (p *blockPlan) giveBack(e entry, delay time.Duration, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	past := e.met()
@@ -405,7 +405,7 @@ func (p *plan) giveBack(e entry, delay time.Duration, why string) {
 }
 
 // putBack returns blocks that were handed out and not begun.
-func (p *plan) putBack(batch []entry) {
+func (p *blockPlan) putBack(batch []entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.returned = slices.Insert(p.returned, 0, batch...)
@@ -414,15 +414,15 @@ func (p *plan) putBack(batch []entry) {
 }
 
 // idle waits until the plan is empty.
-func (p *plan) idle(ctx context.Context) error { return p.until(ctx, p.empty) }
+func (p *blockPlan) idle(ctx context.Context) error { return p.until(ctx, p.empty) }
 
 // first waits until there is something to hand out, or until it is certain that nothing comes.
-func (p *plan) first(ctx context.Context) error {
+func (p *blockPlan) first(ctx context.Context) error {
 	return p.until(ctx, func() bool { return p.sealed || !p.empty() })
 }
 
 // until waits until something is so of the plan.
-func (p *plan) until(ctx context.Context, is func() bool) error {
+func (p *blockPlan) until(ctx context.Context, is func() bool) error {
 	for {
 		p.mu.Lock()
 		so, changed := is(), p.watch()
@@ -439,7 +439,7 @@ func (p *plan) until(ctx context.Context, is func() bool) error {
 }
 
 // settled reports whether the plan is empty and no more comes.
-func (p *plan) settled() bool {
+func (p *blockPlan) settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sealed && p.empty() && p.forThaw(time.Now()) == 0
@@ -447,7 +447,7 @@ func (p *plan) settled() bool {
 
 // rest empties the plan: what was never sent, in the order in which it would have been, and why its disk is not asked, if it
 // is not. unread counts what is in it and cannot be named.
-func (p *plan) rest(lost func(e entry, barred string)) (unread inventory.Count) {
+func (p *blockPlan) rest(lost func(e entry, barred string)) (unread inventory.Count) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.returned {
@@ -463,7 +463,7 @@ func (p *plan) rest(lost func(e entry, barred string)) (unread inventory.Count) 
 }
 
 // close removes the spools.
-func (p *plan) close() error {
+func (p *blockPlan) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true

@@ -107,11 +107,11 @@ func TestPlanHandsOutWhatHasAPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.seal()
-	batch, _, err := p.takeSome(nil, maxBatch, unlimited, "b", room{most: 2 << 30, vault: 2500, places: []string{"spark"}}, unlimited, nil)
+	batch, _, err := p.takeSome(nil, many, unlimited, "b", room{most: 2 << 30, vault: 2500, places: []string{"spark"}}, unlimited, nil)
 	if err != nil || len(batch) != 3 || batch[2].ID != shuffle.ID && batch[0].ID != shuffle.ID {
 		t.Fatalf("got %d blocks and %v, want two of the cache and what has its place", len(batch), err)
 	}
-	if _, _, err := p.takeSome(nil, maxBatch, unlimited, "b", room{most: 1 << 20, vault: 999, places: []string{"spark"}}, unlimited, nil); err != errNoRoom {
+	if _, _, err := p.takeSome(nil, many, unlimited, "b", room{most: 1 << 20, vault: 999, places: []string{"spark"}}, unlimited, nil); err != errNoRoom {
 		t.Errorf("got %v, want %v", err, errNoRoom)
 	}
 }

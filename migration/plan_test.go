@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -20,11 +21,16 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-const unlimited = 1 << 60
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const (
+	unlimited = 1 << 60
+	many      = 128 // blocks at once
+)
 
 // Each script in testdata/plan is a list of blocks ("id kind bytes"), then "-- order" and the order in which they leave.
 // next waits for what take hands out.
-func (p *plan) next(ctx context.Context, peer string, room int64) (e entry, err error) {
+func (p *blockPlan) next(ctx context.Context, peer string, room int64) (e entry, err error) {
 	err = p.await(ctx, func() (ok bool, wait time.Duration, err error) {
 		e, ok, wait, err = p.take(peer, room)
 		return ok, wait, err
@@ -296,7 +302,7 @@ func TestPlanWithThousandsThatReturned(t *testing.T) {
 		began := time.Now()
 		for n := first; n < first+count; n += len(batch) {
 			var err error
-			if batch, _, err = p.takeSome(batch[:0], maxBatch, unlimited, peer, roomOf(unlimited), unlimited, nil); err != nil || len(batch) == 0 {
+			if batch, _, err = p.takeSome(batch[:0], many, unlimited, peer, roomOf(unlimited), unlimited, nil); err != nil || len(batch) == 0 {
 				t.Fatalf("%d blocks after %d: %v", len(batch), n, err)
 			}
 			for i, e := range batch {
@@ -324,7 +330,8 @@ func TestPlanOfManySpoolsDoesNotMakeTheScanWait(t *testing.T) {
 	defer p.close()
 	disks := [][]string{{"/mnt/d0"}, {"/mnt/d1"}, {"/mnt/d2"}, {"/mnt/d3"}, {"/mnt/d4"}, {"/mnt/d5"}, {"/mnt/d6"}, {"/mnt/d7"}}
 	p.cfg.Where = func(b inventory.Block) []string { return disks[b.Members[0].Root] }
-	ctx := within(t, 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for i := range count {
 		b := block(i, 1<<(i/len(disks)%30))
 		b.Members[0].Root = i % len(disks)
@@ -344,12 +351,12 @@ func TestPlanOfManySpoolsDoesNotMakeTheScanWait(t *testing.T) {
 
 // take hands out the first block that is due at that peer and needs at most room bytes. ok is false when there is none now; wait is
 // then how long until one that waits is due (0: nothing waits for the clock).
-func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
+func (p *blockPlan) take(peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
 	return p.takeInTime(peer, room, math.MaxInt64)
 }
 
 // takeInTime also leaves alone what is larger than affordable: it would be there too late.
-func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
+func (p *blockPlan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.closeGaps()

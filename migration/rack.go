@@ -57,7 +57,7 @@ func (s queue) least() int64 {
 const thaw = 10 * time.Second
 
 // spool is where a block is put that lies in a directory.
-func (p *plan) spool(b inventory.Block, dir string) *spool {
+func (p *blockPlan) spool(b inventory.Block, dir string) *spool {
 	store := b.ID.Store()
 	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir && r.store == store })
 	if i < 0 {
@@ -76,20 +76,20 @@ func (p *plan) spool(b inventory.Block, dir string) *spool {
 
 // relieve makes room in memory by writing what a spool has there, though it fills no buffer: a node with many disks and blocks of
 // all sizes has hundreds of spools.
-func (p *plan) relieve() bool {
+func (p *blockPlan) relieve() bool {
 	fullest := slices.MaxFunc(p.order, func(a, b queue) int { return cmp.Compare(len(a.tail), len(b.tail)) })
 	err := fullest.write()
 	p.noteSpool(err)
 	return err == nil
 }
 
-func (p *plan) noteSpool(err error) {
+func (p *blockPlan) noteSpool(err error) {
 	if p.spoolErr == nil {
 		p.spoolErr = err
 	}
 }
 
-func (p *plan) unspooled() (n int) {
+func (p *blockPlan) unspooled() (n int) {
 	for _, s := range p.order {
 		n += len(s.tail)
 	}
@@ -97,13 +97,13 @@ func (p *plan) unspooled() (n int) {
 }
 
 // trouble says why the plan had to be kept in memory, if it had to.
-func (p *plan) trouble() error {
+func (p *blockPlan) trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.spoolErr
 }
 
-func (p *plan) dirs(b inventory.Block) []string {
+func (p *blockPlan) dirs(b inventory.Block) []string {
 	if p.cfg.Where == nil {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (p *plan) dirs(b inventory.Block) []string {
 }
 
 // bar says anew which directories do not answer.
-func (p *plan) bar(dirs map[string]string) {
+func (p *blockPlan) bar(dirs map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !maps.Equal(p.barred, dirs) {
@@ -121,10 +121,10 @@ func (p *plan) bar(dirs map[string]string) {
 }
 
 // shuts reports whether nothing is to be handed out now that lies in a directory.
-func (p *plan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
+func (p *blockPlan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
 
 // shut returns the first of a block's directories that is shut.
-func (p *plan) shut(b inventory.Block) (dir string, is bool) {
+func (p *blockPlan) shut(b inventory.Block) (dir string, is bool) {
 	if len(p.barred) == 0 && len(p.crowded) == 0 {
 		return "", false
 	}
@@ -137,7 +137,7 @@ func (p *plan) shut(b inventory.Block) (dir string, is bool) {
 }
 
 // setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
-func (p *plan) setAside(b inventory.Block) bool {
+func (p *blockPlan) setAside(b inventory.Block) bool {
 	dir, is := p.shut(b)
 	if !is {
 		return false
@@ -149,7 +149,7 @@ func (p *plan) setAside(b inventory.Block) bool {
 
 // crowd returns the directories on disks that hold up as many lanes as is their share, when lanes are shared out evenly among the
 // disks that the plan is of. waiting has the directory of each lane that is held up.
-func (p *plan) crowd(waiting []string, lanes int, disk func(dir string) string) (crowded map[string]bool) {
+func (p *blockPlan) crowd(waiting []string, lanes int, disk func(dir string) string) (crowded map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	on := map[string]string{}
@@ -174,7 +174,7 @@ func (p *plan) crowd(waiting []string, lanes int, disk func(dir string) string) 
 }
 
 // barsBlock is what to say of the first of a block's directories that does not answer.
-func (p *plan) barsBlock(b inventory.Block) string {
+func (p *blockPlan) barsBlock(b inventory.Block) string {
 	if len(p.barred) == 0 {
 		return ""
 	}
@@ -187,7 +187,7 @@ func (p *plan) barsBlock(b inventory.Block) string {
 }
 
 // forThaw is how long to wait for what lies on disks that do not answer, now that nothing else is left.
-func (p *plan) forThaw(now time.Time) time.Duration {
+func (p *blockPlan) forThaw(now time.Time) time.Duration {
 	if len(p.barred) == 0 || !p.stranded() {
 		return 0
 	}
@@ -198,7 +198,7 @@ func (p *plan) forThaw(now time.Time) time.Duration {
 }
 
 // stranded reports whether anything is left at all.
-func (p *plan) stranded() bool {
+func (p *blockPlan) stranded() bool {
 	for _, s := range p.order {
 		if s.left.Blocks > 0 {
 			return true

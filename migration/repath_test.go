@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A disk that failed is taken out of a store's directories, one that is new is put among them. What landed in the others is where it was.
@@ -67,7 +68,7 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 				t.Errorf("%d are here, told that these are gone: %v", here, n.gone)
 			}
 			sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "c"))
-			for id, e := range outcome(t, entries, Lost) {
+			for id, e := range outcome(t, entries, manifest.Lost) {
 				if slices.Contains(dirs, was[id]) || !strings.Contains(e.Reason, "paths") {
 					t.Errorf("%s in %s: got %+v", id, was[id], e)
 				}

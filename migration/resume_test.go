@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -123,7 +124,7 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 				tr := newTrip(t, a, b, other)
 				tr.cfg.Connections, tr.cfg.MaxBytesPerSecond = 1, narrow
 				_, entries := tr.run(within(t, c.time))
-				moved, holder := outcome(t, entries, Moved), b
+				moved, holder := outcome(t, entries, manifest.Moved), b
 				if len(moved) != 1 {
 					t.Fatalf("got %v", entries)
 				}
@@ -167,7 +168,7 @@ func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
 		ctx, until := within(t, 22800*time.Millisecond), time.Now().Add(22800*time.Millisecond)
 		tr.cfg.Until = func() time.Time { return until }
 		_, entries := tr.run(ctx)
-		moved := outcome(t, entries, Moved)
+		moved := outcome(t, entries, manifest.Moved)
 		if len(moved) != 1 || away.Load() == nil {
 			t.Fatalf("got %v", entries)
 		}
@@ -401,7 +402,7 @@ func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 				}
 			}}
 			_, entries := tr.run(within(t, time.Minute))
-			if e := outcome(t, entries, Moved)[id]; e.Peer != "c" {
+			if e := outcome(t, entries, manifest.Moved)[id]; e.Peer != "c" {
 				t.Fatalf("got %v after it was asked %d times", entries, asked.Load())
 			}
 			if got := c.content(t, id); !bytes.Equal(got, content) || asked.Load() == 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Large blocks cross links that break off again and again, with a word or without, that turn bits, while their files are written anew: each
@@ -104,7 +105,7 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 					})
 				}
 				sum, entries := tr.run(within(t, 5*time.Minute))
-				moved := outcome(t, entries, Moved)
+				moved := outcome(t, entries, manifest.Moved)
 				if sum.Lost.Blocks > 0 || sum.Moved.Blocks != 4 {
 					t.Errorf("got %+v: %v", sum, entries)
 				}

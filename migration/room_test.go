@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -124,7 +125,7 @@ func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
 			}
 		})
 		_, entries := tr.run(within(t, 20*time.Second))
-		if lost, moved := outcome(t, entries, Lost), outcome(t, entries, Moved); len(moved) != 50 || len(lost) != 50 {
+		if lost, moved := outcome(t, entries, manifest.Lost), outcome(t, entries, manifest.Moved); len(moved) != 50 || len(lost) != 50 {
 			t.Errorf("got %d moved, %d lost, want the 50 map outputs moved and no more", len(moved), len(lost))
 		}
 	})

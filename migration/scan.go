@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 const (
@@ -44,7 +45,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
 		}
 		if pass > 0 && found > 0 {
-			d.ledger.onceMore()
+			d.ledger.OnceMore()
 		}
 		if ctx.Err() != nil || pass > 0 && (idle && found == 0 || d.cfg.Once) {
 			return
@@ -80,7 +81,7 @@ func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 // lookLast names what was written since the look before, now that there is no time to carry it.
 func (d *Drain) lookLast(ctx context.Context, pass int) {
 	if !d.cfg.Once && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && d.scan(ctx, pass) > 0 {
-		d.ledger.onceMore()
+		d.ledger.OnceMore()
 	}
 }
 
@@ -190,13 +191,13 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 	case it.Skip != "" && it.Members[0].Root == inventory.InVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
 		if d.history.meets(it.ID) || pass == 0 {
-			d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
+			d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: it.Skip})
 		}
 	case it.Stays != "":
 		return !d.cfg.Once && d.fresh(it.Block, it.Anew) && lost(it.Stays)
 	case !d.fresh(it.Block, it.Anew):
 	case d.isOver(it.Block) != "":
-		d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: d.isOver(it.Block)})
+		d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: d.isOver(it.Block)})
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A block that no peer has room for is never settled. What is written meanwhile is carried all the same.
@@ -25,7 +26,7 @@ func TestBlockThatFitsNowhereHoldsUpNothingNew(t *testing.T) {
 			time.AfterFunc(time.Duration(5+30*i)*time.Second, func() { write(t, filepath.Join(a.dir, name), contentOf(name, 10)) })
 		}
 		sum, entries := a.drain(t, within(t, 3*time.Minute), b)
-		moved := outcome(t, entries, Moved)
+		moved := outcome(t, entries, manifest.Moved)
 		for i := range 5 {
 			if id := fmt.Sprintf("cache/-/new-%d", i); moved[id].Peer != "b" {
 				t.Errorf("%s, of %d s after the beginning, was not moved", id, 5+30*i)
@@ -53,7 +54,7 @@ func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 				}
 			})
 			sum, entries := tr.run(within(t, 45*time.Second))
-			moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+			moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
 			<-written
 			want["cache/-/new"] = nil
 			for id := range want {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -118,7 +119,7 @@ const itIsDeleted = "deleted while the node was draining"
 // ruling is what shall become of a block whose own files stood in the way: its outcome, or another attempt.
 type ruling struct {
 	entry
-	outcome Outcome // "": try again
+	outcome manifest.Outcome // "": try again
 	why     string
 	later   bool // by the drain that follows this one, or it is another entry's
 	stale   bool // what was planned is from an index
@@ -143,9 +144,9 @@ func (d *Drain) judge(e entry, err error) ruling {
 		}
 		switch {
 		case gone:
-			return ruling{entry: e, outcome: Skipped, why: itIsDeleted}
+			return ruling{entry: e, outcome: manifest.Skipped, why: itIsDeleted}
 		case errors.Is(found, inventory.ErrNoData) && past.misreads > 1: // nobody is naming it
-			return ruling{entry: e, outcome: Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
+			return ruling{entry: e, outcome: manifest.Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
 		case found == nil && d.history.elsewhere(e.Block, now):
 			d.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // it is counted as that
 			return ruling{entry: e, later: true}
@@ -158,7 +159,7 @@ func (d *Drain) judge(e entry, err error) ruling {
 		}
 	}
 	if past.misreads >= most || errors.Is(err, wire.ErrCorrupt) {
-		return ruling{entry: e, outcome: Lost, why: err.Error()}
+		return ruling{entry: e, outcome: manifest.Lost, why: err.Error()}
 	}
 	return ruling{entry: e, why: err.Error(), stale: stale}
 }
@@ -184,11 +185,11 @@ func (d *Drain) carryOut(r ruling) {
 	case r.outcome == "":
 		d.plan.giveBack(r.entry, backOff(r.met().misreads), r.why)
 		return
-	case r.outcome == Skipped:
-		d.ledger.add(Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: Skipped, Reason: r.why})
-	case r.outcome == Lost && d.cfg.Once: // the next pass tries again
+	case r.outcome == manifest.Skipped:
+		d.ledger.Add(manifest.Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: manifest.Skipped, Reason: r.why})
+	case r.outcome == manifest.Lost && d.cfg.Once: // the next pass tries again
 		d.cfg.Log.Debug("block not moved in this pass", "block", r.ID, "err", r.why)
-	case r.outcome == Lost:
+	case r.outcome == manifest.Lost:
 		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
 		d.history.giveUp(r.ID)
 		d.lose(r.entry, r.why)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Where nothing tells, it is said so.
@@ -29,7 +30,7 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	// They are whole, and stay behind: that is no reason to say that nothing was lost.
 	sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "b"))
 	id := fmt.Sprintf("/shuffle_0_%d_0", apart(1)[0])
-	for name, e := range outcome(t, entries, Lost) {
+	for name, e := range outcome(t, entries, manifest.Lost) {
 		if !strings.HasSuffix(name, id) || !strings.Contains(e.Reason, "cannot tell") {
 			t.Errorf("%s: got %+v", name, e)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -47,7 +48,7 @@ func TestDrainMovesEverything(t *testing.T) {
 	}
 	peer := map[string]*node{}
 	for _, e := range entries {
-		if e.Outcome == Moved {
+		if e.Outcome == manifest.Moved {
 			peer[e.ID] = map[string]*node{"b": b, "c": c}[e.Peer]
 		}
 	}

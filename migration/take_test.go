@@ -1,21 +1,30 @@
 package migration
 
 import (
+	"fmt"
 	"math"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // takeOne takes the first block that is due at that peer and needs at most room bytes. ok is false when there is none now; wait is
 // then how long until one that waits is due (0: nothing waits for the clock).
-func takeOne(p *plan, peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
+func takeOne(p *blockPlan, peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
 	return takeInTime(p, peer, room, math.MaxInt64)
 }
 
 // takeInTime also leaves alone what is larger than affordable: it would be there too late.
-func takeInTime(p *plan, peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
+func takeInTime(p *blockPlan, peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	batch, wait, err := p.takeSome(nil, 1, math.MaxInt64, peer, roomOf(room), affordable, nil)
 	if len(batch) == 0 {
 		return e, false, wait, err
 	}
 	return batch[0], true, 0, nil
+}
+
+// tiny is a block of a KiB, nearly.
+func tiny(i int) inventory.Block {
+	name := fmt.Sprintf("f-%04d", i)
+	return inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{{Name: name, Bytes: 1000, Path: name}}}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // heavy is a layout whose directories take long to read, or cannot be read for a while.
@@ -53,7 +54,7 @@ func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 			tr := newTrip(t, a, b)
 			tr.cfg.Peers = after(time.Second, tr.cfg.Peers)
 			sum, entries := tr.run(within(t, time.Minute))
-			lost := outcome(t, entries, Lost)
+			lost := outcome(t, entries, manifest.Lost)
 			if opens {
 				if sum.Lost.Blocks != 0 || sum.Moved.Blocks != 2 {
 					t.Errorf("got %+v, lost %v", sum, lost)
@@ -77,7 +78,7 @@ func TestWhatWasNotReadByTheDeadlineIsNamed(t *testing.T) {
 		a.stores[0].Shape = heavy{takes: time.Second}
 		sum, entries := a.drain(t, within(t, 10*time.Second), b)
 		dir := a.stores[0].Paths[0]
-		e, named := outcome(t, entries, Lost)["(what lies in "+dir+")"]
+		e, named := outcome(t, entries, manifest.Lost)["(what lies in "+dir+")"]
 		if want := "not all of it was read: the deadline came first"; !named || e.Reason != want || sum.Moved.Blocks == 0 {
 			t.Errorf("got %+v of %+v, want it named: %s", e, sum, want)
 		}
@@ -96,7 +97,7 @@ func TestWalkTellsOfDirectoriesThatItCannotRead(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
 	sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "b"))
-	if e := outcome(t, entries, Lost)["(what lies in "+closed+")"]; e.Reason == "" || sum.Lost.Blocks != 1 {
+	if e := outcome(t, entries, manifest.Lost)["(what lies in "+closed+")"]; e.Reason == "" || sum.Lost.Blocks != 1 {
 		t.Errorf("got %+v, %v", sum, entries)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -78,7 +79,7 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 				}
 			}
 			_, entries := n.drain(t, within(t, 20*time.Second), newNode(t, "c"))
-			if moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost); len(moved) != 1 || moved["cache/-/y"].ID == "" || !strings.Contains(lost["cache/-/x"].Reason, "not mounted") {
+			if moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost); len(moved) != 1 || moved["cache/-/y"].ID == "" || !strings.Contains(lost["cache/-/x"].Reason, "not mounted") {
 				t.Errorf("it leaves: got %v", entries)
 			}
 			mount()

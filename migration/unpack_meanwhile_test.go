@@ -17,6 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // hungDisks do not come back from a sync of a directory until they thaw.
@@ -237,7 +238,7 @@ func TestPlannedBlockThatBecameAFile(t *testing.T) {
 	if got, err := io.ReadAll(f); err != nil || !bytes.Equal(got, want[id]) {
 		t.Errorf("carries %d bytes, %v", len(got), err)
 	}
-	if now, err := d.find(planned); err != nil || now.Bytes() != planned.Bytes() || blockVersion(now) != blockVersion(planned) {
+	if now, err := d.find(planned); err != nil || now.Bytes() != planned.Bytes() || manifest.VersionOf(now) != manifest.VersionOf(planned) {
 		t.Errorf("found %+v, %v, want it as it was planned", now, err)
 	}
 }

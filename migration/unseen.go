@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A map output lies on several disks. While one of them does not answer it cannot be looked at, and so not be planned. It is not lost
@@ -147,13 +148,13 @@ func (d *Drain) loseUnseen() {
 			doubtful[id] = true
 		}
 		if a.late {
-			d.ledger.onceMore()
+			d.ledger.OnceMore()
 		}
 	}
-	moved := map[inventory.BlockID]Entry{}
+	moved := map[inventory.BlockID]manifest.Entry{}
 	if len(doubtful) > 0 {
 		var err error
-		if moved, err = d.ledger.newest(doubtful); err != nil {
+		if moved, err = d.ledger.Newest(doubtful); err != nil {
 			d.cfg.Log.Warn("cannot read whether what cannot be read any more was moved: it counts as lost", "blocks", len(doubtful), "err", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A map output whose data cannot be looked at, as on a damaged directory, is not one without data: it is lost, and named. One that
@@ -45,7 +46,7 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 		sum, entries := a.drain(t, within(t, time.Minute), b)
 		index, _ := inventory.SparkPlace("shuffle_1_2_0.index", len(dirs))
 		id := "spark/" + filepath.Base(managers[index]) + "/shuffle_1_2_0"
-		if e := outcome(t, entries, Lost)[id]; e.Reason == "" || sum.Lost.Blocks != 1 || sum.Moved.Blocks != 1 {
+		if e := outcome(t, entries, manifest.Lost)[id]; e.Reason == "" || sum.Lost.Blocks != 1 || sum.Moved.Blocks != 1 {
 			t.Errorf("%v: got %+v, %v", dirs, sum, entries)
 		}
 	}
@@ -100,8 +101,8 @@ func TestWhatCannotBeReadAtFirstIsCarriedLater(t *testing.T) {
 				return look == 1 && name == "f-0003" || name == "f-0004" || name == "f-0005"
 			}}
 			sum, entries := a.drain(t, within(t, time.Minute), b)
-			if sum.Moved.Blocks != 8 || sum.Lost.Blocks != 2 || outcome(t, entries, Lost)["cache/-/f-0004"].Reason != "read f-0004: input/output error" {
-				t.Errorf("got %+v, want all moved but the two that cannot be read: %v", sum, outcome(t, entries, Lost))
+			if sum.Moved.Blocks != 8 || sum.Lost.Blocks != 2 || outcome(t, entries, manifest.Lost)["cache/-/f-0004"].Reason != "read f-0004: input/output error" {
+				t.Errorf("got %+v, want all moved but the two that cannot be read: %v", sum, outcome(t, entries, manifest.Lost))
 			}
 		})
 	}
@@ -126,7 +127,7 @@ func TestWhatCannotBeReadIsLostUnlessItWasMoved(t *testing.T) {
 				}
 			})
 			sum, entries := a.drain(t, within(t, time.Minute), b)
-			moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+			moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
 			if lost["cache/-/new"].Reason != "read new: input/output error" || lost["cache/-/large"].ID == "" {
 				t.Errorf("unseen %v: lost %v", unseen, lost)
 			}
@@ -149,7 +150,7 @@ func TestMapOutputThatCannotBeReadOnceItWasMoved(t *testing.T) {
 			sleepPastChanges(t, a)
 			a.stores[0].Shape = &erring{Layout: a.stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool { return look > 1 && name == "shuffle_1_0_0" }}
 			sum, entries := a.drain(t, within(t, time.Minute), b)
-			if sum.Moved.Blocks != 1 || sum.Lost.Blocks != 1 || outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_0_0"].Peer != "b" {
+			if sum.Moved.Blocks != 1 || sum.Lost.Blocks != 1 || outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_0_0"].Peer != "b" {
 				t.Errorf("unseen %v: got %+v: %v", unseen, sum, entries)
 			}
 		})

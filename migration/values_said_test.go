@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 func opened(t testing.TB, file string) *Appraisals {
@@ -57,7 +58,7 @@ func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 		tr := newTrip(t, a, b)
 		tr.cfg.Told, tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = opened(t, file), 1<<20, 1
 		_, entries := tr.run(within(t, 5*time.Second))
-		moved := outcome(t, entries, Moved)
+		moved := outcome(t, entries, manifest.Moved)
 		for _, id := range precious {
 			if _, ok := moved[id]; !ok {
 				t.Errorf("%s is lost, which was said to be worth most", id)

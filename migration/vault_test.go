@@ -23,6 +23,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -266,7 +267,7 @@ func TestFileAlreadyInThePlaceIsNeverOverwritten(t *testing.T) {
 		c := newNode(t, "c")
 		_, entries := n.drain(t, within(t, time.Minute), c)
 		for _, name := range []string{"dir/z", "s/t", "x", "y"} {
-			if !slices.ContainsFunc(entries, func(e Entry) bool { return e.ID == "cache/-/"+name && e.Outcome == Moved }) {
+			if !slices.ContainsFunc(entries, func(e manifest.Entry) bool { return e.ID == "cache/-/"+name && e.Outcome == manifest.Moved }) {
 				t.Errorf("%s did not leave", name)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -298,7 +299,7 @@ func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 			}
 		}
 		_, entries := withFake(tr, "b", serve).run(within(t, time.Minute))
-		if moved := outcome(t, entries, Moved); len(moved) != 19 {
+		if moved := outcome(t, entries, manifest.Moved); len(moved) != 19 {
 			t.Errorf("%d moved, want 19", len(moved))
 		}
 		wantLost(t, map[string][]byte{"cache/-/f-0000": want["cache/-/f-0000"]}, entries, "sent to b")
@@ -341,7 +342,7 @@ func TestLinkDoesNotRestBetweenLargeBlocks(t *testing.T) {
 		tr.cfg.Connections = 1
 		began := time.Now()
 		_, entries := tr.run(within(t, time.Minute))
-		if moved := outcome(t, entries, Moved); len(moved) != 3 {
+		if moved := outcome(t, entries, manifest.Moved); len(moved) != 3 {
 			t.Errorf("%d moved, want 3", len(moved))
 		}
 		if took := time.Since(began); took >= peerTimeout {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -34,7 +35,7 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	if why := l.d.isOver(e.Block); why != "" {
 		if l.forget(l.last) {
 			l.giveRoom(e)
-			l.d.carryOut(ruling{entry: e, outcome: Skipped, why: why})
+			l.d.carryOut(ruling{entry: e, outcome: manifest.Skipped, why: why})
 		}
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/dev"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/pages"
 )
 
@@ -214,7 +214,7 @@ func (f *devFlags) print(w io.Writer, a dev.Account, r devResult) error {
 	byPeer, peers := map[string]row{}, []string{}
 	reasons, why := map[string]int{}, []string{}
 	for _, e := range a.Entries {
-		if e.Outcome == string(migration.Moved) {
+		if e.Outcome == string(manifest.Moved) {
 			if _, ok := byPeer[e.Peer]; !ok {
 				peers = append(peers, e.Peer)
 			}

@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"encoding/json"
@@ -34,8 +34,8 @@ func (e Entry) appendFields(b []byte) []byte {
 	return b
 }
 
-// parseLine reads any line that json.Unmarshal would.
-func parseLine(line []byte) (e Entry, err error) {
+// ParseLine reads any line that json.Unmarshal would.
+func ParseLine(line []byte) (e Entry, err error) {
 	if e, ok := parsePlain(string(line)); ok {
 		return e, nil
 	}

@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 // line of before struck out where it stands, and with one that voids it and all settled at the end.
 func BenchmarkTakeBack(b *testing.B) {
 	const blocks = 200_000
-	for name, back := range map[string]func(l *ledger, begin int64, e Entry){
-		"struck": (*ledger).takeBack,
-		"voided": func(l *ledger, _ int64, e Entry) { l.void(e) },
+	for name, back := range map[string]func(l *Ledger, begin int64, e Entry){
+		"struck": (*Ledger).TakeBack,
+		"voided": func(l *Ledger, _ int64, e Entry) { l.Void(e) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				l, err := openLedger(b.TempDir(), false, false, nil)
+				l, err := Open(b.TempDir(), false, false, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -26,21 +26,21 @@ func BenchmarkTakeBack(b *testing.B) {
 				}
 				begins := make([]int64, 0, blocks)
 				for i := range blocks {
-					l.add(moved(i, "host-b"))
+					l.Add(moved(i, "host-b"))
 				}
-				for line, err := range ledgerLines(ledgerPath(l.dir, Moved)) {
+				for line, err := range Lines(Path(l.dir, Moved)) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					begins = append(begins, line.begin)
+					begins = append(begins, line.Begin)
 				}
 				runtime.GC()
 				b.StartTimer()
 				for i, begin := range begins {
 					back(l, begin, moved(i, "host-b"))
-					l.add(moved(i, "host-c"))
+					l.Add(moved(i, "host-c"))
 				}
-				if sum, err := l.close(); err != nil || sum.Moved.Blocks != blocks {
+				if sum, err := l.Close(); err != nil || sum.Moved.Blocks != blocks {
 					b.Fatalf("got %+v, %v", sum, err)
 				}
 			}

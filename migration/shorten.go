@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A node may be advised to go, or wait for who uses it, for weeks, in which its engines make blocks and remove them: by then next to
@@ -18,12 +19,12 @@ func (d *Drain) shorten(ctx context.Context) {
 	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.missed.Load() || !d.history.mostPast() {
 		return
 	}
-	path := ledgerPath(d.cfg.Dir, Moved)
+	path := manifest.Path(d.cfg.Dir, manifest.Moved)
 	is, err := os.Stat(path)
 	if err == nil {
-		_, err = copyLines(path, []string{path}, is.ModTime(), func(e Entry) bool {
-			toTell := e.Outcome != struck || e.tag() != "" // a peer that was away may have it as it was
-			return ctx.Err() != nil || toTell && d.history.here.has(e.ID)
+		_, err = copyLines(path, []string{path}, is.ModTime(), func(e manifest.Entry) bool {
+			toTell := e.Outcome != manifest.Struck || e.Tag() != "" // a peer that was away may have it as it was
+			return ctx.Err() != nil || toTell && d.history.here.Has(e.ID)
 		})
 	}
 	if err != nil {
@@ -38,7 +39,7 @@ func (s *history) sees(id inventory.BlockID) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.here.add(string(id))
+	s.here.Add(string(id))
 }
 
 // mostPast reports whether most of what earlier passes moved is here no more.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // Advice to go may stand for weeks. What was carried ahead and removed by its engine since does not make each pass longer.
@@ -24,12 +25,12 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 		"the last drain is to have all of it":    {leastPast + 100, func(tr *trip) { tr.cfg.Once = false }, true},
 		"what came from others is not looked at": {leastPast + 100, func(tr *trip) { tr.cfg.Own = true }, true},
 		"a directory cannot be read":             {leastPast + 100, func(tr *trip) { tr.from.stores[0].Shape = heavy{closed: "d", until: time.Now().Add(time.Hour)} }, true},
-		"there is no room to write it":           {leastPast + 100, func(tr *trip) { _ = os.Mkdir(ledgerPath(tr.cfg.Dir, Moved)+".part", 0o700) }, true},
+		"there is no room to write it":           {leastPast + 100, func(tr *trip) { _ = os.Mkdir(manifest.Path(tr.cfg.Dir, manifest.Moved)+".part", 0o700) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, a, b := drained(t)
 			next := newTrip(t, a, b)
-			path := ledgerPath(next.cfg.Dir, Moved)
+			path := manifest.Path(next.cfg.Dir, manifest.Moved)
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +65,7 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 			}
 			var lines []string
 			stayed := 0 // what is here is remembered by some bits, which some of the others share
-			for line, err := range allLines(path) {
+			for line, err := range manifest.AllLines(path) {
 				if err != nil {
 					t.Fatal(err)
 				}

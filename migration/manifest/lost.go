@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"bytes"
@@ -71,7 +71,7 @@ func (w *lostLines) open(path string, goesOn bool) error {
 		return err
 	}
 	if goesOn {
-		mendLedger(path)
+		mend(path)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *lostLines) open(path string, goesOn bool) error {
 	return err
 }
 
-// add takes a line about so many bytes of blocks.
+// Add takes a line about so many bytes of blocks.
 func (w *lostLines) add(line []byte, bytes int64) {
 	if len(w.lines)+len(line) > maxUnwritten {
 		w.unnamed = w.unnamed.Plus(inventory.Count{Blocks: 1, Bytes: bytes})
@@ -118,7 +118,7 @@ func (w *lostLines) flush() error {
 	return nil
 }
 
-// close writes what is left, after it what has no name, and gives back the room that was not needed.
+// Close writes what is left, after it what has no name, and gives back the room that was not needed.
 func (w *lostLines) close() error {
 	err := w.flush()
 	if w.unnamed.Blocks > 0 {
@@ -136,11 +136,11 @@ func (w *lostLines) close() error {
 // unnamedID stands for blocks that no name is known of.
 func unnamedID(blocks int64) string { return fmt.Sprintf("(%d blocks)", blocks) }
 
-// entries reads the manifest of a drain that has ended: what its disk did not take too.
-func (l *ledger) entries() iter.Seq2[Entry, error] {
+// Entries reads the manifest of a drain that has ended: what its disk did not take too.
+func (l *Ledger) Entries() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		for line := range bytes.Lines(l.unwritten()) {
-			if e, err := parseLine(line); !yield(e, err) || err != nil {
+		for line := range bytes.Lines(l.Unwritten()) {
+			if e, err := ParseLine(line); !yield(e, err) || err != nil {
 				return
 			}
 		}
@@ -152,8 +152,8 @@ func (l *ledger) entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// unwritten are the lines that its disk did not take.
-func (l *ledger) unwritten() []byte {
+// Unwritten are the lines that its disk did not take.
+func (l *Ledger) Unwritten() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return bytes.Clone(l.lost.lines)

@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"bytes"
@@ -18,11 +18,11 @@ import (
 // receipt, and a line that follows voids the one before, so that a crash finds the two in their order. Its last line counts,
 // and none where the block was lost after all: once the drain ends there are no others.
 
-// voided is the outcome of a line that voids the one before it of the same block.
-const voided Outcome = "voided"
+// Voided is the outcome of a line that voids the one before it of the same block.
+const Voided Outcome = "voided"
 
-// void takes back that a block was moved.
-func (l *ledger) void(e Entry) {
+// Void takes back that a block was moved.
+func (l *Ledger) Void(e Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -30,15 +30,15 @@ func (l *ledger) void(e Entry) {
 	}
 	l.book(Moved, inventory.Count{Blocks: -1, Bytes: -e.Bytes})
 	l.several = true
-	e.Outcome = voided
+	e.Outcome = Voided
 	l.line = e.AppendLine(l.line[:0])
 	l.write(Moved)
 }
 
-// takeBack takes back that a block was moved, by striking out the line that begins there and says so. Where there is none, a line that
+// TakeBack takes back that a block was moved, by striking out the line that begins there and says so. Where there is none, a line that
 // voids it follows. Of what a peer had who is gone that are millions: their account grows by the lines of where they went, and needs no
 // settling.
-func (l *ledger) takeBack(begin int64, e Entry) {
+func (l *Ledger) TakeBack(begin int64, e Entry) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -50,17 +50,17 @@ func (l *ledger) takeBack(begin int64, e Entry) {
 	}
 	l.mu.Unlock()
 	if err != nil {
-		l.void(e)
+		l.Void(e)
 	}
 }
 
 // strike strikes out the line of a block that was moved. Its file, which is appended to, is opened a second time.
-func (l *ledger) strike(begin int64, id string) (err error) {
+func (l *Ledger) strike(begin int64, id string) (err error) {
 	if begin < 0 {
 		return fmt.Errorf("strike out %s: nobody knows its line", id)
 	}
 	if l.strikes == nil {
-		if l.strikes, err = os.OpenFile(ledgerPath(l.dir, Moved), os.O_RDWR, 0); err != nil {
+		if l.strikes, err = os.OpenFile(Path(l.dir, Moved), os.O_RDWR, 0); err != nil {
 			return err
 		}
 	}
@@ -68,7 +68,7 @@ func (l *ledger) strike(begin int64, id string) (err error) {
 	if err != nil {
 		return fmt.Errorf("strike out %s: %w", id, err)
 	}
-	e, err := parseLine(line)
+	e, err := ParseLine(line)
 	at := strikeOut(line, e.Outcome)
 	if err != nil || e.ID != id || e.Outcome != Moved || at < 0 {
 		return errors.Join(err, fmt.Errorf("strike out %s: its line in %s is another", id, l.strikes.Name()))
@@ -83,7 +83,7 @@ const (
 )
 
 // lineAt reads a line to where others are put together.
-func (l *ledger) lineAt(begin int64) ([]byte, error) {
+func (l *Ledger) lineAt(begin int64) ([]byte, error) {
 	for most := shortLine; ; most = longestLine {
 		l.line = slices.Grow(l.line[:0], most)[:most]
 		n, err := l.strikes.ReadAt(l.line, begin)
@@ -101,18 +101,18 @@ func outcomeWords(o Outcome) []byte { return appendQuoted([]byte(`"outcome":`), 
 
 // strikeOut strikes out a line in memory, and says where that changed it; -1: nowhere.
 func strikeOut(line []byte, was Outcome) (at int) {
-	words, now := outcomeWords(was), outcomeWords(struck)
+	words, now := outcomeWords(was), outcomeWords(Struck)
 	if at = bytes.Index(line, words); at >= 0 {
 		copy(line[at:], append(now, bytes.Repeat([]byte(" "), len(words)-len(now))...))
 	}
 	return at
 }
 
-// spend notes, in the account of a drain that is over, that a peer has no copy any more of what a line says was moved: the
+// Spend notes, in the account of a drain that is over, that a peer has no copy any more of what a line says was moved: the
 // line then names no version. It changes one byte in place, which costs no memory, comes in no reader's way, and needs no
 // room on a full disk. The file keeps its time, which tells when something moved last.
-func spend(dir string, e Entry, end int64) (err error) {
-	f, err := os.OpenFile(ledgerPath(dir, Moved), os.O_RDWR, 0)
+func Spend(dir string, e Entry, end int64) (err error) {
+	f, err := os.OpenFile(Path(dir, Moved), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -130,13 +130,13 @@ func spend(dir string, e Entry, end int64) (err error) {
 	return errors.Join(err, os.Chtimes(f.Name(), is.ModTime(), is.ModTime()))
 }
 
-// newest returns the last lines of what was moved that are about the blocks asked for.
-func (l *ledger) newest(asked map[inventory.BlockID]bool) (map[inventory.BlockID]Entry, error) {
+// Newest returns the last lines of what was moved that are about the blocks asked for.
+func (l *Ledger) Newest(asked map[inventory.BlockID]bool) (map[inventory.BlockID]Entry, error) {
 	lines := make(map[inventory.BlockID]Entry, len(asked))
-	if err := l.written(); err != nil {
+	if err := l.Written(); err != nil {
 		return nil, err
 	}
-	for e, err := range readLedger(ledgerPath(l.dir, Moved)) {
+	for e, err := range Read(Path(l.dir, Moved)) {
 		if err != nil {
 			return nil, err
 		}
@@ -147,8 +147,8 @@ func (l *ledger) newest(asked map[inventory.BlockID]bool) (map[inventory.BlockID
 	return lines, nil
 }
 
-// written has the file hold all that was moved so far.
-func (l *ledger) written() error {
+// Written has the file hold all that was moved so far.
+func (l *Ledger) Written() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f := l.files[Moved]; f != nil && !l.closed {
@@ -157,15 +157,15 @@ func (l *ledger) written() error {
 	return nil
 }
 
-// onceMore says that what is moved from now on may have been moved before.
-func (l *ledger) onceMore() {
+// OnceMore says that what is moved from now on may have been moved before.
+func (l *Ledger) OnceMore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.several = true
 }
 
-// severalTimes are the blocks not all of whose lines count, once nothing more is moved.
-func (l *ledger) severalTimes() (lastLines, error) {
+// LastLines are the blocks not all of whose lines count, once nothing more is moved.
+func (l *Ledger) LastLines() (LastLines, error) {
 	l.mu.Lock()
 	several := l.several && !l.closed
 	var err error
@@ -178,18 +178,18 @@ func (l *ledger) severalTimes() (lastLines, error) {
 	if !several || err != nil {
 		return newLastLines(), err
 	}
-	return l.lastLines(ledgerPath(l.dir, Moved))
+	return l.lastLinesIn(Path(l.dir, Moved))
 }
 
-// struck is the outcome of a line that does not count once its drain has ended. It is written over the one before, so that this needs
+// Struck is the outcome of a line that does not count once its drain has ended. It is written over the one before, so that this needs
 // no room: a block is lost where disks are full.
-const struck Outcome = "past"
+const Struck Outcome = "past"
 
 // settle strikes out the lines of what was moved that do not count, in an account that nobody writes to any more, and returns what that
 // adds to what was moved.
-func (l *ledger) settle() (once inventory.Count, err error) {
-	path := ledgerPath(l.dir, Moved)
-	last, err := l.lastLines(path)
+func (l *Ledger) settle() (once inventory.Count, err error) {
+	path := Path(l.dir, Moved)
+	last, err := l.lastLinesIn(path)
 	if err != nil || len(last.of) == 0 {
 		return once, err
 	}
@@ -200,7 +200,7 @@ func (l *ledger) settle() (once inventory.Count, err error) {
 	strikes := strikes{f: f}
 	defer func() { err = errors.Join(err, strikes.flush(), f.Sync(), f.Close()) }()
 	n := -1
-	for line, err := range ledgerLines(path) {
+	for line, err := range Lines(path) {
 		if err != nil {
 			return once, err
 		}
@@ -211,7 +211,7 @@ func (l *ledger) settle() (once inventory.Count, err error) {
 		if err := strikes.strike(line); err != nil {
 			return once, err
 		}
-		if line.Outcome == voided { // which was taken off when it was written
+		if line.Outcome == Voided { // which was taken off when it was written
 			once = once.Plus(inventory.Count{Blocks: 1, Bytes: line.Bytes})
 		} else {
 			once = once.Plus(inventory.Count{Blocks: -1, Bytes: -line.Bytes})
@@ -231,18 +231,18 @@ type strikes struct {
 // stretchBytes is longer than any line.
 const stretchBytes = 256 << 10
 
-func (s *strikes) strike(line ledgerLine) error {
-	if line.end > s.begin+int64(len(s.stretch)) {
+func (s *strikes) strike(line Line) error {
+	if line.End > s.begin+int64(len(s.stretch)) {
 		if err := s.flush(); err != nil {
 			return err
 		}
 		s.stretch = slices.Grow(s.stretch[:0], stretchBytes)[:stretchBytes]
-		n, err := s.f.ReadAt(s.stretch, line.begin)
-		if s.begin, s.stretch = line.begin, s.stretch[:n]; line.end > s.begin+int64(n) {
+		n, err := s.f.ReadAt(s.stretch, line.Begin)
+		if s.begin, s.stretch = line.Begin, s.stretch[:n]; line.End > s.begin+int64(n) {
 			return fmt.Errorf("strike out %s: %w", line.ID, err)
 		}
 	}
-	if strikeOut(s.stretch[line.begin-s.begin:line.end-s.begin], line.Outcome) < 0 {
+	if strikeOut(s.stretch[line.Begin-s.begin:line.End-s.begin], line.Outcome) < 0 {
 		return fmt.Errorf("strike out %s: its line in %s is another", line.ID, s.f.Name())
 	}
 	s.dirty = true
@@ -259,14 +259,14 @@ func (s *strikes) flush() error {
 }
 
 // named yields what was lost, and had a line: in memory, if the disk did not take it.
-func (l *ledger) named() iter.Seq2[Entry, error] {
+func (l *Ledger) named() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for line := range bytes.Lines(l.lost.lines) {
-			if e, err := parseLine(line); !yield(e, err) || err != nil {
+			if e, err := ParseLine(line); !yield(e, err) || err != nil {
 				return
 			}
 		}
-		for e, err := range readLedger(ledgerPath(l.dir, Lost)) {
+		for e, err := range Read(Path(l.dir, Lost)) {
 			if !yield(e, err) || err != nil {
 				return
 			}

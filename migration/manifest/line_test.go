@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"encoding/json"
@@ -33,11 +33,11 @@ func FuzzForeignLine(f *testing.F) {
 	f.Fuzz(sameEntry)
 }
 
-// sameEntry checks that a line says to parseLine what it says to encoding/json.
+// sameEntry checks that a line says to ParseLine what it says to encoding/json.
 func sameEntry(t *testing.T, line []byte) {
 	var want Entry
 	wantErr := json.Unmarshal(line, &want)
-	if got, err := parseLine(line); got != want || (err == nil) != (wantErr == nil) {
+	if got, err := ParseLine(line); got != want || (err == nil) != (wantErr == nil) {
 		t.Fatalf("%q: got %+v, %v, want %+v, %v", line, got, err, want, wantErr)
 	}
 }

@@ -11,16 +11,17 @@ import (
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // lostBy drains a node that nobody takes anything from, keeping its account in dir, and returns the account.
-func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (Summary, []Entry) {
+func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (manifest.Summary, []manifest.Entry) {
 	t.Helper()
 	tr := newTrip(t, a)
 	tr.cfg.Dir, tr.cfg.Ballast = filepath.Join(dir, "incidents", "inc-1"), ballast
 	d := NewDrain(tr.cfg)
 	sum, _ := d.Run(within(t, 300*time.Millisecond))
-	var entries []Entry
+	var entries []manifest.Entry
 	for e, err := range d.Entries() {
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func TestNamesThatAreNoIDsAreLostAndNamed(t *testing.T) {
 	if sum.Lost != (inventory.Count{Blocks: 4, Bytes: 16}) || sum.Skipped.Blocks != 2 || sum.Moved.Blocks != 3 {
 		t.Errorf("got %+v, want 4 lost, 2 skipped, 3 moved", sum)
 	}
-	lost := outcome(t, entries, Lost)
+	lost := outcome(t, entries, manifest.Lost)
 	for id, why := range map[string]string{`cache/-/"tab\there"`: "control character U+0009", `cache/-/"new\nline"`: "control character U+000A", `cache/-/"bad\xff"`: "not UTF-8"} {
 		if e := lost[id]; !strings.Contains(e.Reason, why) || !strings.Contains(e.Reason, "rename the file") {
 			t.Errorf("%s: got %+v, want %q", id, e, why)

@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"os"
@@ -14,29 +14,31 @@ import (
 func TestAccountIsAsOldAsWhatMovedLast(t *testing.T) {
 	dir, hourAgo := t.TempDir(), time.Now().Add(-time.Hour).Truncate(time.Second)
 	x := inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: hourAgo}}}
-	if err := amend(dir, func(l *ledger) { l.moved("b", slices.Values([]*inventory.Block{&x})) }); err != nil {
+	if err := amend(dir, func(l *Ledger) { l.AddMoved("b", slices.Values([]*inventory.Block{&x})) }); err != nil {
 		t.Fatal(err)
 	}
-	var last ledgerLine
-	for line, err := range ledgerLines(ledgerPath(dir, Moved)) {
+	var last Line
+	for line, err := range Lines(Path(dir, Moved)) {
 		if last = line; err != nil {
 			t.Fatal(err)
 		}
 	}
 	for what, do := range map[string]func() error{
-		"a peer forgot":          func() error { return spend(dir, last.Entry, last.end) },
-		"a receipt is void":      func() error { return amend(dir, func(l *ledger) { l.void(last.Entry) }) },
-		"it is taken back":       func() error { return amend(dir, func(l *ledger) { l.takeBack(last.begin, last.Entry) }) },
-		"a drain moved nothing":  func() error { return amend(dir, func(*ledger) {}) },
-		"it was moved once more": func() error { return amend(dir, func(l *ledger) { l.moved("b", slices.Values([]*inventory.Block{})) }) },
+		"a peer forgot":         func() error { return Spend(dir, last.Entry, last.End) },
+		"a receipt is void":     func() error { return amend(dir, func(l *Ledger) { l.Void(last.Entry) }) },
+		"it is taken back":      func() error { return amend(dir, func(l *Ledger) { l.TakeBack(last.Begin, last.Entry) }) },
+		"a drain moved nothing": func() error { return amend(dir, func(*Ledger) {}) },
+		"it was moved once more": func() error {
+			return amend(dir, func(l *Ledger) { l.AddMoved("b", slices.Values([]*inventory.Block{})) })
+		},
 	} {
-		if err := os.Chtimes(ledgerPath(dir, Moved), hourAgo, hourAgo); err != nil {
+		if err := os.Chtimes(Path(dir, Moved), hourAgo, hourAgo); err != nil {
 			t.Fatal(err)
 		}
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		info, err := os.Stat(ledgerPath(dir, Moved))
+		info, err := os.Stat(Path(dir, Moved))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,12 +48,12 @@ func TestAccountIsAsOldAsWhatMovedLast(t *testing.T) {
 	}
 }
 
-func amend(dir string, how func(*ledger)) error {
-	l, err := openLedger(dir, false, true, nil)
+func amend(dir string, how func(*Ledger)) error {
+	l, err := Open(dir, false, true, nil)
 	if err != nil {
 		return err
 	}
 	how(l)
-	_, err = l.close()
+	_, err = l.Close()
 	return err
 }

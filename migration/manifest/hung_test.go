@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"bufio"
@@ -27,7 +27,7 @@ func (h hungDisk) Write(p []byte) (int, error) {
 
 // A heartbeat tells how far the drain is, and so does whoever feeds systemd's watchdog: both go on while the disk of the account hangs.
 func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
-	l, err := openLedger(t.TempDir(), false, false, nil)
+	l, err := Open(t.TempDir(), false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +35,10 @@ func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	disk := hungDisk{l.files[Moved].f, sync.OnceFunc(func() { close(hangs) }), make(chan struct{})}
 	l.files[Moved].w = bufio.NewWriter(disk)
 	blocks := slices.Values([]*inventory.Block{{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}})
-	moving := diskio.Beside(func() { l.moved("node-b", blocks) })
+	moving := diskio.Beside(func() { l.AddMoved("node-b", blocks) })
 	<-hangs
 	asking := diskio.Beside(func() {
-		if got := l.counts().Moved; got != (inventory.Count{Blocks: 1, Bytes: 3}) {
+		if got := l.Counts().Moved; got != (inventory.Count{Blocks: 1, Bytes: 3}) {
 			t.Errorf("got %+v, want the block that a peer has", got)
 		}
 	})
@@ -50,7 +50,7 @@ func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	close(disk.answers)
 	<-moving
 	<-asking
-	if sum, err := l.close(); err != nil || sum.Moved != (inventory.Count{Blocks: 1, Bytes: 3}) {
+	if sum, err := l.Close(); err != nil || sum.Moved != (inventory.Count{Blocks: 1, Bytes: 3}) {
 		t.Errorf("got %+v, %v", sum, err)
 	}
 }

@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// CopyAccount has the account in a directory be the one that another has, durably, and as old as that, unless it has more bytes than most; 0:
+// Copy has the account in a directory be the one that another has, durably, and as old as that, unless it has more bytes than most; 0:
 // however many. Nobody may write to either. It ends with ctx also where a disk hangs under one of them: what is left behind then changes
 // nothing but the file that it is about to rename, if that.
-func CopyAccount(ctx context.Context, from, to string, most int64) error {
+func Copy(ctx context.Context, from, to string, most int64) error {
 	_, err := diskio.UnlessHung(ctx, func() (bool, error) { return true, copyAccount(ctx, from, to, most) })
 	if err != nil {
 		return fmt.Errorf("copy the account in %s to %s: %w", from, to, err)
@@ -26,24 +26,24 @@ func CopyAccount(ctx context.Context, from, to string, most int64) error {
 }
 
 func copyAccount(ctx context.Context, from, to string, most int64) error {
-	if bytes := accountBytes(from); most > 0 && bytes > most {
+	if bytes := Bytes(from); most > 0 && bytes > most {
 		return fmt.Errorf("it has %d bytes, more than %d: %w", bytes, most, syscall.ENOSPC)
 	}
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
 	for _, o := range []Outcome{Moved, Skipped, Lost} {
-		if err := copyFile(ctx, ledgerPath(from, o), ledgerPath(to, o)); err != nil {
+		if err := copyFile(ctx, Path(from, o), Path(to, o)); err != nil {
 			return err
 		}
 	}
 	return durable.SyncDir(to)
 }
 
-// accountBytes is what the account in a directory has, as far as that can be told.
-func accountBytes(dir string) (bytes int64) {
+// Bytes is what the account in a directory has, as far as that can be told.
+func Bytes(dir string) (bytes int64) {
 	for _, o := range []Outcome{Moved, Skipped, Lost} {
-		if is, err := os.Stat(ledgerPath(dir, o)); err == nil {
+		if is, err := os.Stat(Path(dir, o)); err == nil {
 			bytes += is.Size()
 		}
 	}

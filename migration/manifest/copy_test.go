@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"context"
@@ -17,18 +17,18 @@ import (
 // A disk that hangs under one of the two holds up nobody, and a copy that it ends late changes nothing.
 func TestAccountOnADiskThatHangs(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(ledgerPath(to, Moved), []byte("newer\n"), 0o600); err != nil {
+	if err := os.WriteFile(Path(to, Moved), []byte("newer\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(ledgerPath(from, Moved), 0o600); err != nil { // to open one that nobody writes to hangs
+	if err := unix.Mkfifo(Path(from, Moved), 0o600); err != nil { // to open one that nobody writes to hangs
 		t.Skipf("no pipe to hang on: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := CopyAccount(ctx, from, to, 0); !errors.Is(err, context.DeadlineExceeded) {
+	if err := Copy(ctx, from, to, 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	answers, err := os.OpenFile(ledgerPath(from, Moved), os.O_WRONLY, 0)
+	answers, err := os.OpenFile(Path(from, Moved), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestAccountOnADiskThatHangs(t *testing.T) {
 	if err := copyAccount(ctx, to, from, 0); !errors.Is(err, context.DeadlineExceeded) { // as the other one does, which nobody can wait for
 		t.Errorf("once it answers: got %v", err)
 	}
-	if is, err := os.ReadFile(ledgerPath(to, Moved)); err != nil || string(is) != "newer\n" {
+	if is, err := os.ReadFile(Path(to, Moved)); err != nil || string(is) != "newer\n" {
 		t.Errorf("it is %q (%v), want it as it was", is, err)
 	}
 }
@@ -50,23 +50,23 @@ func TestAccountOnADiskThatHangs(t *testing.T) {
 // that a drain's own memory has room for.
 func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 	dir := t.TempDir()
-	l, err := openLedger(dir, false, false, nil)
+	l, err := Open(dir, false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const most, blocks = 64 << 10, 2000
-	l.within(diskio.Allow(most))
+	l.Within(diskio.Allow(most))
 	for i := range blocks {
-		l.moved("b", slices.Values([]*inventory.Block{{ID: inventory.BlockID(fmt.Sprintf("cache/-/f-%d", i)), Members: []inventory.Member{{Name: "f", Bytes: 10}}}}))
-		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: "the deadline came first"})
+		l.AddMoved("b", slices.Values([]*inventory.Block{{ID: inventory.BlockID(fmt.Sprintf("cache/-/f-%d", i)), Members: []inventory.Member{{Name: "f", Bytes: 10}}}}))
+		l.Add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: "the deadline came first"})
 	}
-	sum, err := l.close()
+	sum, err := l.Close()
 	if sum.Moved.Blocks != blocks || sum.Lost.Blocks != blocks || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("got %+v, %v: want %d of each, and to hear that not all are named", sum, err, blocks)
 	}
 	var bytes int64
 	for _, o := range []Outcome{Moved, Lost} {
-		is, err := os.Stat(ledgerPath(dir, o))
+		is, err := os.Stat(Path(dir, o))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 		t.Errorf("the account has %d bytes, want at most %d", bytes, most)
 	}
 	named := 0
-	for e, err := range l.entries() {
+	for e, err := range l.Entries() {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package migration
+package manifest
 
 import (
 	"fmt"
@@ -15,17 +15,17 @@ import (
 // What is lost is named although the disk becomes full in the middle; that what was moved is not, is told.
 func TestDiskOfTheAccountBecomesFull(t *testing.T) {
 	dir := smalldisk.New(t, 16<<20)
-	l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
+	l, err := Open(filepath.Join(dir, "inc-1"), false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	smalldisk.Fill(t, dir)
 	const blocks = 10_000
 	for i := range blocks {
-		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: strings.Repeat("why ", 30)})
-		l.add(Entry{ID: fmt.Sprintf("cache/-/g-%d", i), Outcome: Moved, Peer: "b"})
+		l.Add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: strings.Repeat("why ", 30)})
+		l.Add(Entry{ID: fmt.Sprintf("cache/-/g-%d", i), Outcome: Moved, Peer: "b"})
 	}
-	if _, err := l.close(); !durable.Full(err) {
+	if _, err := l.Close(); !durable.Full(err) {
 		t.Errorf("close: got %v, want to hear of what was moved", err)
 	}
 	got := 0
@@ -48,15 +48,15 @@ func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
 	if err := os.WriteFile(dir, []byte("in the way"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
+	l, err := Open(filepath.Join(dir, "inc-1"), false, false, nil)
 	if err == nil {
 		t.Fatal("a directory was made where a file is")
 	}
 	const blocks = 20_000
 	for i := range blocks {
-		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Bytes: 3, Outcome: Lost, Reason: "the deadline came first"})
+		l.Add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Bytes: 3, Outcome: Lost, Reason: "the deadline came first"})
 	}
-	sum, err := l.close()
+	sum, err := l.Close()
 	if sum.Lost != (inventory.Count{Blocks: blocks, Bytes: 3 * blocks}) || err == nil {
 		t.Errorf("got %+v and %v, want %d lost and an error", sum, err, blocks)
 	}
@@ -64,7 +64,7 @@ func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
 		t.Errorf("%d bytes are in memory", len(l.lost.lines))
 	}
 	lines := strings.Split(strings.TrimSpace(string(l.lost.lines)), "\n")
-	e, err := parseLine([]byte(lines[len(lines)-1] + "\n"))
+	e, err := ParseLine([]byte(lines[len(lines)-1] + "\n"))
 	if want := fmt.Sprintf("(%d blocks)", blocks-len(lines)+1); err != nil || e.ID != want || !strings.Contains(e.Reason, "not a directory") {
 		t.Errorf("got %+v (%v), want %s", e, err, want)
 	}
