@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // Broken is a block that a drain of this node carried to a peer, or to another that handed it on to that peer, an heir, and that is
@@ -45,7 +46,7 @@ func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken,
 }
 
 func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
-	if d.plan.isSealed() {
+	if d.plan.Sealed() {
 		return broken, nil
 	}
 	asked := make(map[inventory.BlockID]bool, len(broken))
@@ -80,7 +81,7 @@ func (d *Drain) again(b Broken, e manifest.Entry) bool {
 	if found == nil && d.history.waits(blk) {
 		return true // asked before
 	}
-	if d.plan.isSealed() {
+	if d.plan.Sealed() {
 		return false
 	}
 	if e.Outcome == manifest.Moved {
@@ -94,7 +95,7 @@ func (d *Drain) again(b Broken, e manifest.Entry) bool {
 		return true
 	}
 	d.cfg.Log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
-	if !d.plan.again(entry{Block: blk}.after(setbacks{shun: b.Peer, shunned: time.Now().Add(shunBroken), why: b.words()})) {
+	if !d.plan.Again(plan.Entry{Block: blk}.After(plan.Setbacks{Shun: b.Peer, Shunned: time.Now().Add(shunBroken), Why: b.words()})) {
 		return false
 	}
 	d.history.putBack(blk)
@@ -121,7 +122,7 @@ func (d *Drain) carryAgain(ctx context.Context) {
 		d.cfg.Log.Error("a broken block is not carried again", "block", b.ID, "peer", b.Peer)
 	}
 	d.setPhase(PhaseSending)
-	_ = d.plan.idle(ctx)
+	_ = d.plan.Idle(ctx)
 }
 
 // GoOn begins the account of a drain for broken blocks with what the drain before came to.

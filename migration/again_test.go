@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // drained is a drain that is over, of blocks f-0 to f-3 and of one that was skipped.
@@ -143,13 +144,13 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); ok {
 			t.Errorf("%s is planned twice", e.ID)
 		}
-		d.plan.settle(1)
-		d.plan.seal()
+		d.plan.Settle(1)
+		d.plan.Seal()
 		if rest, _ := d.CarryAgain(t.Context(), ask); len(rest) != 1 {
 			t.Error("a drain that ends has taken a block")
 		}
 		d.ledger.Close()
-		d.plan.close()
+		d.plan.Close()
 	})
 }
 
@@ -267,8 +268,8 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.ledger.AddMoved(peer, blocksOf([]entry{{Block: b}}))
-			d.history.landed([]entry{{Block: b}})
+			d.ledger.AddMoved(peer, blocksOf([]plan.Entry{{Block: b}}))
+			d.history.landed([]plan.Entry{{Block: b}})
 		}
 		want := func(d *Drain, when string, blocks int64) {
 			t.Helper()
@@ -293,7 +294,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		want(next, "b was back, and is gone again", 1)
 		for _, d := range []*Drain{d, next} {
 			d.ledger.Close()
-			d.plan.close()
+			d.plan.Close()
 		}
 	})
 }

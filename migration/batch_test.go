@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // Windows are kept whatever the order in which a peer answers.
@@ -22,7 +23,7 @@ func TestWindow(t *testing.T) {
 		return all
 	}
 	for i := range 10 * leastWindow {
-		if got := w.add(entry{Block: tiny(i)}); got != uint32(i+1) {
+		if got := w.add(plan.Entry{Block: tiny(i)}); got != uint32(i+1) {
 			t.Fatalf("block %d is transfer %d", i, got)
 		}
 		if i%2 == 1 { // the first of each two is answered at once, the other later

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -184,14 +185,14 @@ func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 func TestFullPeerIsAskedOnce(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	defer d.plan.close()
+	defer d.plan.Close()
 	defer d.ledger.Close()
-	if err := d.plan.add(t.Context(), inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}); err != nil {
+	if err := d.plan.Add(t.Context(), inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}); err != nil {
 		t.Fatal(err)
 	}
 	e, _, _, _ := takeOne(d.plan, "b", 1000)
-	d.plan.giveBack(e.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
-	if _, ok, _, err := takeOne(d.plan, "c", 0); ok || err != errNoRoom {
+	d.plan.GiveBack(e.After(plan.Setbacks{Shun: "b", Unanswered: true}), 0, "no receipt")
+	if _, ok, _, err := takeOne(d.plan, "c", 0); ok || err != plan.ErrNoRoom {
 		t.Errorf("another peer without room: got %t, %v", ok, err)
 	}
 	e, ok, _, err := takeOne(d.plan, "b", 0)
@@ -200,7 +201,7 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 	}
 	l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}}
 	l.refused(e, wire.Verdict{Code: wire.VerdictFull, Reason: "full"})
-	if _, ok, _, err := takeOne(d.plan, "b", 0); ok || err != errNoRoom {
+	if _, ok, _, err := takeOne(d.plan, "b", 0); ok || err != plan.ErrNoRoom {
 		t.Errorf("after it refused: got %t, %v", ok, err)
 	}
 }

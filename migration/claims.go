@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // What earlier runs of a drain moved is not sent again: its account claims that somebody has it. What was copied ahead of a notice
@@ -105,7 +106,7 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 	if why := d.isOver(b); why != "" {
 		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: why})
 	} else if d.enter(ctx, b) != nil {
-		d.lose(entry{Block: b}, unplanned)
+		d.lose(plan.Entry{Block: b}, unplanned)
 	}
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
@@ -123,7 +124,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 	ask := func() error {
 		missing, _, err := lapsed(ctx, 0, batch)
 		for _, at := range missing {
-			if d.plan.isSealed() || err != nil {
+			if d.plan.Sealed() || err != nil {
 				break
 			}
 			again = again.Plus(d.planAnew(ctx, batch[at], begins[at]))
@@ -158,7 +159,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 	if again.Blocks > 0 {
 		d.cfg.Log.Warn("what peers took that are gone is carried again", "peers", absent, "blocks", again.Blocks, "bytes", again.Bytes)
 	}
-	return err == nil && !d.plan.isSealed(), err
+	return err == nil && !d.plan.Sealed(), err
 }
 
 // AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what

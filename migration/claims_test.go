@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // asked is who says what nobody has any more, and what it was asked.
@@ -238,14 +239,14 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
-	d.ledger.AddMoved("b", blocksOf([]entry{{Block: b}}))
+	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
 	d.over.Store(&map[string]string{"app-1": "it ended"})
 	d.planAnew(t.Context(), b, -1)
 	sum, err := d.ledger.Close()
 	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {
 		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
 	}
-	d.plan.close()
+	d.plan.Close()
 }
 
 // A drain that runs takes what is gone with a peer, for as long as it looks for blocks. What is newer by now has its own line, and that
@@ -256,20 +257,20 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 		write(t, filepath.Join(a.dir, "cache", name), []byte(name))
 	}
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	block := func(name string) entry {
+	block := func(name string) plan.Entry {
 		b, err := a.stores[0].Find(inventory.BlockID("cache/-/" + name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return entry{Block: b}
+		return plan.Entry{Block: b}
 	}
 	if takers := d.Takers(); len(takers) > 0 {
 		t.Errorf("got %v, want none that took anything", takers)
 	}
-	d.ledger.AddMoved("b", blocksOf([]entry{block("x"), block("y")}))
-	d.ledger.AddMoved("c", blocksOf([]entry{block("z")}))
+	d.ledger.AddMoved("b", blocksOf([]plan.Entry{block("x"), block("y")}))
+	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("z")}))
 	write(t, filepath.Join(a.dir, "cache", "y"), []byte("newer"))
-	d.ledger.AddMoved("c", blocksOf([]entry{block("y")}))
+	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("y")}))
 	d.ledger.OnceMore()
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []inventory.BlockID{"cache/-/x"}) {
@@ -285,9 +286,9 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); ok {
 		t.Errorf("%s is in the plan", e.ID)
 	}
-	d.plan.settle(1)
-	d.ledger.AddMoved("c", blocksOf([]entry{e}))
-	d.plan.seal()
+	d.plan.Settle(1)
+	d.ledger.AddMoved("c", blocksOf([]plan.Entry{e}))
+	d.plan.Seal()
 	if heard, _ := d.CarryLapsed(t.Context(), []string{"c"}, who.lapsed); heard {
 		t.Error("a drain that ends has taken blocks")
 	}
@@ -299,7 +300,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 			t.Errorf("%s is at %s", id, e.Peer)
 		}
 	}
-	d.plan.close()
+	d.plan.Close()
 }
 
 // What changed while it was asked about is in the plan, or was moved, as it is now: its own line counts.
@@ -311,20 +312,20 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.ledger.AddMoved("b", blocksOf([]entry{{Block: old}}))
+	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: old}}))
 	write(t, filepath.Join(a.dir, "cache", "x"), []byte("newer"))
 	now, err := a.stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.history.remember(now)
-	d.ledger.AddMoved("c", blocksOf([]entry{{Block: now}}))
+	d.ledger.AddMoved("c", blocksOf([]plan.Entry{{Block: now}}))
 	d.ledger.OnceMore()
 	d.planAnew(t.Context(), old, -1)
 	if sum, err := d.ledger.Close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
 		t.Errorf("got %+v, %v, want the newer one moved", sum, err)
 	}
-	d.plan.close()
+	d.plan.Close()
 }
 
 // A drain that is over looks for what nobody has any more and is still here: what its engine deleted meanwhile, nobody wants.
@@ -405,7 +406,7 @@ func TestClaimsAreSpooled(t *testing.T) {
 	for i := range n {
 		c.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
 	}
-	if is, err := os.Stat(c.spool.path); err != nil || is.Size() == 0 {
+	if is, err := os.Stat(c.spool.Path); err != nil || is.Size() == 0 {
 		t.Errorf("nothing is on disk: %v", err)
 	}
 	c.seal()
@@ -429,7 +430,7 @@ func TestClaimsAreSpooled(t *testing.T) {
 	for i := range n {
 		full.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
 	}
-	if full.spool.left.Blocks >= n {
+	if full.spool.Left.Blocks >= n {
 		t.Error("memory grows with the blocks where the disk takes none")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // waiter is a lane that has waited so long for a read from a directory.
@@ -51,18 +52,18 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 			}
 			tr := newTrip(t, a)
 			d := NewDrain(tr.cfg)
-			defer d.plan.close()
+			defer d.plan.Close()
 			for root, blocks := range []int{4, row.left} {
 				for i := range blocks {
 					b := tiny(10*root + i)
 					b.Members[0].Root = root
-					if err := d.plan.add(t.Context(), b); err != nil {
+					if err := d.plan.Add(t.Context(), b); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: roomOf(math.MaxInt64)}
-			take := func() []entry {
+			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: plan.RoomOf(math.MaxInt64)}
+			take := func() []plan.Entry {
 				batch, _, err := l.takeShare(4, math.MaxInt64)
 				if err != nil {
 					t.Fatal(err)
@@ -70,7 +71,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 				return batch
 			}
 			if row.waiting {
-				d.plan.putBack(take())
+				d.plan.PutBack(take())
 			}
 			d.join(l)
 			for i := range row.lanes {

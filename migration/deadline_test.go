@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -44,7 +45,7 @@ func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 		if sum.Moved.Blocks != 5 || sum.Lost.Blocks != 1 {
 			t.Errorf("got %+v, want the five that fit moved and one lost", sum)
 		}
-		wantLost(t, map[string][]byte{"cache/-/huge": nil}, entries, errNoTime.Error())
+		wantLost(t, map[string][]byte{"cache/-/huge": nil}, entries, plan.ErrNoTime.Error())
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // carrying is a node with files in a store of two disks and a block on each of two disks of its vault.
@@ -56,7 +57,7 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 		f.set(f.bad, a.more[1], true)
 		began := time.Now()
 		sum, entries := newTrip(t, a, b).run(within(t, time.Minute))
-		if took := time.Since(began); took > thaw+5*time.Second {
+		if took := time.Since(began); took > plan.Thaw+5*time.Second {
 			t.Errorf("took %v", took)
 		}
 		moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
@@ -85,7 +86,7 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f.changed = make(chan struct{})
 		f.set(f.bad, a.more[1], true)
-		time.AfterFunc(thaw/2, func() { f.set(f.bad, a.more[1], false) })
+		time.AfterFunc(plan.Thaw/2, func() { f.set(f.bad, a.more[1], false) })
 		_, entries := newTrip(t, a, b).run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
 	})

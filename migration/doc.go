@@ -1,7 +1,7 @@
-// Package migration is the only mover of bytes in Lifeboat: in which order blocks should leave (the plan), how they cross to a peer, how
-// they land there durably (the vault's segments, or the same place in the peer's store), and how they are read back. What lies in the
-// stores package inventory tells, what crosses is of package wire, the account of what became of it of package manifest, and how to work on
-// disks that may hang, of package diskio.
+// Package migration is the only mover of bytes in Lifeboat: how blocks cross to a peer, how they land there durably (the vault's segments, or
+// the same place in the peer's store), and how they are read back. What lies in the stores package inventory tells, in which order it
+// leaves package plan, what crosses is of package wire, the account of what became of it of package manifest, and how to work on disks that
+// may hang, of package diskio.
 //
 // A block is moved or it is named as lost with a reason; a receipt is sent only after what it speaks of is durable; the
 // sender's own copy is never touched. Memory does not grow with the number or the size of blocks: inventories are
@@ -13,11 +13,11 @@
 // Who may call what when: a Store and a Vault may be used from any goroutine. One Drain runs at a time. A Receiver's Run
 // runs once, and its vault outlives it.
 //
-// The packages below are a line, of which each uses only those before it: fields, diskio, inventory, wire, manifest.
+// The packages below are a line, of which each uses only those before it: fields, diskio, inventory, wire, manifest, plan.
 //
 // The files by subject, in an order to read them:
 //
-//	what leaves first:    values_said, worth, wave, plan, rack, spool
+//	what leaves first:    values_said
 //	a drain:              drain, scan, source, latest, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, inplace, lane, send, write, resume, window
 //	  reads its blocks:   segment_reader, fetch_ahead
 //	  over connections:   conn, pace, throttle, traffic, unsent

@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // Peer is another node that may take blocks.
@@ -119,7 +120,7 @@ type Drain struct {
 	disks   diskio.Disks
 	stores  map[string]*inventory.Store
 	began   time.Time
-	plan    *blockPlan
+	plan    *plan.Plan
 	ledger  *manifest.Ledger
 	limit   throttle
 	sent    atomic.Int64  // bytes of blocks written to peers, receipted or not
@@ -209,7 +210,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 		most = diskio.Allow(cfg.MostBytes - manifest.Bytes(cfg.Dir))
 		l.Within(most)
 	}
-	d.ledger, d.plan = l, newPlan(planConfig{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.where, Told: cfg.Told.of})
+	d.ledger, d.plan = l, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.where, Told: cfg.Told.of})
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	for _, s := range cfg.Stores {
 		d.fan.stores = append(d.fan.stores, s.Name)
@@ -249,7 +250,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	}
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
-		defer d.plan.seal()
+		defer d.plan.Seal()
 		asking, homing := diskio.Beside(func() { d.checkClaims(work) }), diskio.Beside(func() { d.askHomes(work) })
 		d.scanUntilQuiet(work)
 		d.claims.seal()
@@ -285,7 +286,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 		d.found = sum.Moved.Plus(sum.Lost) // a block that changed was found as often
 		d.mu.Unlock()
 	}
-	return sum, errors.Join(err, d.plan.close())
+	return sum, errors.Join(err, d.plan.Close())
 }
 
 // account names everything that is left as lost.
@@ -296,7 +297,7 @@ func (d *Drain) account(ctx context.Context) {
 		why = "the drain was stopped"
 	}
 	d.loseUnseen() // first: what of them waits in the plan is older
-	unread := d.plan.rest(func(e entry, barred string) {
+	unread := d.plan.Rest(func(e plan.Entry, barred string) {
 		if d.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
 			return
 		}
@@ -329,7 +330,7 @@ func linger(ctx context.Context, by time.Duration) (context.Context, context.Can
 }
 
 // lastWords is what most likely kept a block from leaving.
-func (d *Drain) lastWords(e entry) string {
+func (d *Drain) lastWords(e plan.Entry) string {
 	words := d.peersWords(e)
 	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
 		return words
@@ -342,8 +343,8 @@ func (d *Drain) lastWords(e entry) string {
 	return words
 }
 
-func (d *Drain) peersWords(e entry) string {
-	if why := e.met().why; why != "" {
+func (d *Drain) peersWords(e plan.Entry) string {
+	if why := e.Met().Why; why != "" {
 		return why
 	}
 	d.mu.Lock()
@@ -362,7 +363,7 @@ func (d *Drain) peersWords(e entry) string {
 	return strings.Join(troubles[:min(len(troubles), 3)], "; ")
 }
 
-func (d *Drain) lose(e entry, why string) {
+func (d *Drain) lose(e plan.Entry, why string) {
 	if d.cfg.Once {
 		return // the next pass tries again
 	}

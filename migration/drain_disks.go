@@ -85,7 +85,7 @@ func (d *Drain) look(now time.Time) {
 		barred[dir] = diskio.Silence(dir).Error()
 		l.giveUp(dir)
 	}
-	d.plan.bar(barred)
+	d.plan.Bar(barred)
 }
 
 // heldUp is how long a lane must have waited for a read to be held up by its disk. What memory has takes less, also where lanes
@@ -107,7 +107,7 @@ func (d *Drain) crowded(now time.Time) map[string]bool {
 	if len(waiting) == 0 {
 		return nil
 	}
-	return d.plan.crowd(waiting, lanes, d.disks.Disk)
+	return d.plan.Crowd(waiting, lanes, d.disks.Disk)
 }
 
 // handOut has somebody take blocks from the plan, of crowded directories only if there is nothing else.

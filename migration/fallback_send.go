@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -49,11 +50,11 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 	for ctx.Err() == nil && !(helps && crowd.full()) {
 		pause := lookAtPeers
 		if larger, any := d.leftByPeers(); any {
-			var one []entry
-			err := errNoRoom
+			var one []plan.Entry
+			err := plan.ErrNoRoom
 			if bytes := d.affordable(ctx); bytes >= 0 {
 				d.handOut(func(crowded map[string]bool) (some bool) {
-					one, _, err = d.plan.takeSome(nil, 1, 0, d.fallback.state.Node, room{most: bytes, vault: untold, larger: larger}, math.MaxInt64, crowded)
+					one, _, err = d.plan.Take(nil, 1, 0, d.fallback.state.Node, plan.Room{Most: bytes, Vault: plan.Untold, Larger: larger}, math.MaxInt64, crowded)
 					return len(one) > 0
 				})
 			}
@@ -64,13 +65,13 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 				}
 				pause = d.upload(ctx, one[0])
 			case len(one) > 0 && helps:
-				d.plan.putBack(one)
+				d.plan.PutBack(one)
 				return false
 			case len(one) > 0:
 				pause = d.upload(ctx, one[0])
-			case err == errSettled:
+			case err == plan.ErrSettled:
 				return true
-			case err == errNoRoom:
+			case err == plan.ErrNoRoom:
 				d.tooLate()
 			}
 		}
@@ -155,9 +156,9 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 }
 
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
-func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
+func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) {
 	if why := d.isOver(e.Block); why != "" {
-		d.carryOut(ruling{entry: e, outcome: manifest.Skipped, why: why})
+		d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		return 0
 	}
 	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{})}
@@ -201,21 +202,21 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		d.carryOut(*verdict)
 		return 0
 	case errors.Is(err, errConflict):
-		d.carryOut(ruling{entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
+		d.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
 		return 0
 	case ctx.Err() != nil:
-		d.plan.giveBack(e, 0, d.cutOff(time.Since(began)))
+		d.plan.GiveBack(e, 0, d.cutOff(time.Since(began)))
 		return 0
 	}
-	past, why := e.met(), describe(e.ID, d.fallback.state.Node, err).Error()
+	past, why := e.Met(), describe(e.ID, d.fallback.state.Node, err).Error()
 	if errors.Is(err, fs.ErrInvalid) { // that is no trouble of the fallback's: the block is for peers alone
-		past.shun, past.shunned = d.fallback.state.Node, time.Now().Add(never)
-		d.plan.giveBack(e.after(past), 0, why)
+		past.Shun, past.Shunned = d.fallback.state.Node, time.Now().Add(never)
+		d.plan.GiveBack(e.After(past), 0, why)
 		return 0
 	}
 	d.fallback.crowd.refused(time.Now())
-	past.attempts++
-	d.plan.giveBack(e.after(past), backOff(past.attempts), why)
+	past.Attempts++
+	d.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
 	return d.note(d.fallback.state, err)
 }
 
@@ -241,7 +242,7 @@ type upload struct {
 	gaveUp sync.Once
 
 	mu    sync.Mutex
-	e     entry
+	e     plan.Entry
 	holds bool
 }
 
@@ -265,7 +266,7 @@ func (u *upload) forget() bool {
 
 func (u *upload) returnInflight(_ context.Context, err error) {
 	if u.forget() {
-		u.d.plan.giveBack(u.e, 0, fmt.Sprintf("sent to %s: %v", u.d.fallback.state.Node, err))
+		u.d.plan.GiveBack(u.e, 0, fmt.Sprintf("sent to %s: %v", u.d.fallback.state.Node, err))
 	}
 }
 

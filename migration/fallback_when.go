@@ -3,6 +3,8 @@ package migration
 import (
 	"math"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 const (
@@ -38,15 +40,15 @@ func (d *Drain) peersTake() (taken, hoped bool) {
 
 // leftByPeers says which blocks are for the fallback now: all, while no peer takes any; else those that none of them has room for. To
 // wait with these until the others are sent would be to lose them where that takes all the time there is.
-func (d *Drain) leftByPeers() (larger moreThan, any bool) {
+func (d *Drain) leftByPeers() (larger plan.MoreThan, any bool) {
 	switch taken, hoped := d.peersTake(); {
 	case !taken && !hoped:
 		return nil, true
 	case !taken:
 		return nil, false
 	}
-	larger = moreThan{}
-	for _, store := range append([]string{anyStore}, d.fan.stores...) {
+	larger = plan.MoreThan{}
+	for _, store := range append([]string{plan.AnyStore}, d.fan.stores...) {
 		larger[store] = d.roomAtPeers(store)
 		any = any || larger[store] < math.MaxInt64
 	}
@@ -65,9 +67,9 @@ func (d *Drain) roomAtPeers(store string) int64 {
 		if since < fullSettles {
 			return math.MaxInt64
 		}
-		granted, left := l.granted.left(store), l.roomLeft()
+		granted, left := l.granted.Left(store), l.roomLeft()
 		most = max(most, granted)
-		if since >= askAgain && left.left(store) < granted && d.plan.holds(store, left.left(store)) {
+		if since >= askAgain && left.Left(store) < granted && d.plan.Holds(store, left.Left(store)) {
 			l.asksAgain.Store(true)
 		}
 	}

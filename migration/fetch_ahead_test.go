@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -138,7 +139,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.next = append(l.next, entry{Block: b})
+				l.next = append(l.next, plan.Entry{Block: b})
 			}
 			for i, f := range files {
 				if c.gone(i) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // A fleet of nodes that is being taken away, on a fluid model of its network: a stream's rate is its fair share of the
@@ -68,7 +69,7 @@ type simNode struct {
 
 	noticed, until, gone time.Time // zero: it stays
 	plan                 simPlan
-	spool                *blockPlan
+	spool                *plan.Plan
 	fan                  *fan
 	stale                []Peer
 	heard                time.Time
@@ -80,23 +81,23 @@ type simNode struct {
 type flow struct{ streams, used float64 }
 
 type simPlan interface {
-	takeInTime(peer string, room, affordable int64) (entry, bool, time.Duration, error)
-	giveBack(e entry, delay time.Duration, why string)
-	settle(n int)
+	takeInTime(peer string, room, affordable int64) (plan.Entry, bool, time.Duration, error)
+	GiveBack(e plan.Entry, delay time.Duration, why string)
+	Settle(n int)
 }
 
 // simPlanned is the product's.
-type simPlanned struct{ *blockPlan }
+type simPlanned struct{ *plan.Plan }
 
-func (p simPlanned) takeInTime(peer string, room, affordable int64) (entry, bool, time.Duration, error) {
-	return takeInTime(p.blockPlan, peer, room, affordable)
+func (p simPlanned) takeInTime(peer string, room, affordable int64) (plan.Entry, bool, time.Duration, error) {
+	return takeInTime(p.Plan, peer, room, affordable)
 }
 
 type simLane struct {
 	from, to *simNode
 	peer     *peerState
 	pace     pace
-	entry    entry
+	entry    plan.Entry
 	busy     bool
 	left     float64 // bytes of the block
 	idle     time.Time
@@ -186,7 +187,7 @@ func (f *simFleet) block(i int, value time.Duration) inventory.Block {
 	return inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{m}, Value: value}
 }
 
-func simNumber(e entry) (i int) {
+func simNumber(e plan.Entry) (i int) {
 	fmt.Sscan(e.ID.Name(), &i)
 	return i
 }
@@ -269,19 +270,19 @@ func (f *simFleet) begin(n *simNode) {
 	n.fan = newFan(n.zone, n.pool, peers)
 	n.fan.roll = f.rng.Float64
 	if f.order == "value" {
-		p := newPlan(planConfig{Dir: filepath.Join(f.dir, n.name)}) // which is not there: all of it stays in memory
+		p := plan.New(plan.Config{Dir: filepath.Join(f.dir, n.name)}) // which is not there: all of it stays in memory
 		for _, i := range n.blocks {
-			p.add(f.t.Context(), f.block(i, f.worth[i]))
+			p.Add(f.t.Context(), f.block(i, f.worth[i]))
 		}
 		for _, i := range n.held {
-			p.add(f.t.Context(), f.block(i, f.worth[i]))
+			p.Add(f.t.Context(), f.block(i, f.worth[i]))
 		}
-		p.seal()
+		p.Seal()
 		n.plan, n.spool = simPlanned{p}, p
 	} else {
 		q := &simQueue{}
 		for _, i := range append(slices.Clone(n.blocks), n.held...) {
-			q.all = append(q.all, entry{Block: f.block(i, 0)})
+			q.all = append(q.all, plan.Entry{Block: f.block(i, 0)})
 		}
 		if f.order == "random" {
 			f.rng.Shuffle(len(q.all), func(i, j int) { q.all[i], q.all[j] = q.all[j], q.all[i] })
@@ -296,9 +297,9 @@ func (f *simFleet) begin(n *simNode) {
 }
 
 // simQueue is first come, first served.
-type simQueue struct{ all []entry }
+type simQueue struct{ all []plan.Entry }
 
-func (q *simQueue) takeInTime(_ string, room, _ int64) (entry, bool, time.Duration, error) {
+func (q *simQueue) takeInTime(_ string, room, _ int64) (plan.Entry, bool, time.Duration, error) {
 	for i, e := range q.all {
 		if e.Bytes() <= room {
 			copy(q.all[1:i+1], q.all[:i]) // those that are too large keep their places
@@ -307,12 +308,14 @@ func (q *simQueue) takeInTime(_ string, room, _ int64) (entry, bool, time.Durati
 		}
 	}
 	if len(q.all) > 0 {
-		return entry{}, false, 0, errNoRoom
+		return plan.Entry{}, false, 0, plan.ErrNoRoom
 	}
-	return entry{}, false, 0, errSettled
+	return plan.Entry{}, false, 0, plan.ErrSettled
 }
-func (q *simQueue) giveBack(e entry, _ time.Duration, _ string) { q.all = slices.Insert(q.all, 0, e) }
-func (q *simQueue) settle(int)                                  {}
+func (q *simQueue) GiveBack(e plan.Entry, _ time.Duration, _ string) {
+	q.all = slices.Insert(q.all, 0, e)
+}
+func (q *simQueue) Settle(int) {}
 
 // tend is what a drain does beside its lanes.
 func (f *simFleet) tend(n *simNode) {
@@ -383,7 +386,7 @@ func (f *simFleet) end(l *simLane, failed func()) {
 	if l.busy {
 		f.wasted += float64(l.entry.Bytes()) - l.left
 		l.to.room += l.entry.Bytes()
-		l.from.plan.giveBack(l.entry, 0, "")
+		l.from.plan.GiveBack(l.entry, 0, "")
 		l.busy = false
 	}
 	if failed != nil {
@@ -451,7 +454,7 @@ func (f *simFleet) carry(l *simLane, step time.Duration) {
 	if l.busy && f.order == "value" && l.pace.hopeless(f.now.Add(step), l.from.until, int64(l.left)) {
 		f.wasted += float64(l.entry.Bytes()) - l.left
 		l.to.room += l.entry.Bytes()
-		l.from.plan.giveBack(l.entry, 0, "")
+		l.from.plan.GiveBack(l.entry, 0, "")
 		l.busy = false
 	}
 }
@@ -465,7 +468,7 @@ func (f *simFleet) next(l *simLane) bool {
 		return false
 	}
 	e, ok, _, err := l.from.plan.takeInTime(l.peer.Node, l.to.room, l.pace.affordable(f.now, l.from.until, 0, l.from.fan.typical()))
-	if err == errNoRoom {
+	if err == plan.ErrNoRoom {
 		f.end(l, func() { l.from.fan.failed(l.peer, f.now, 0) })
 		return false
 	}
@@ -489,7 +492,7 @@ func (f *simFleet) land(l *simLane) {
 	l.to.held = append(l.to.held, i)
 	l.peer.moved.Bytes += f.size[i]
 	l.peer.failures = 0
-	l.from.plan.settle(1)
+	l.from.plan.Settle(1)
 	l.busy = false
 }
 

@@ -216,7 +216,7 @@ func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	tr.run(within(t, time.Minute))
 	goOn := func() *Drain {
 		d := NewDrain(tr.cfg)
-		t.Cleanup(func() { d.plan.close() })
+		t.Cleanup(func() { d.plan.Close() })
 		d.scan(t.Context(), 0)
 		return d
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
@@ -125,7 +126,7 @@ func (s *history) waits(b inventory.Block) bool {
 }
 
 // landed notes what was moved.
-func (s *history) landed(blocks []entry) {
+func (s *history) landed(blocks []plan.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.again.of)+len(s.broke) == 0 {
@@ -168,7 +169,7 @@ func (s *history) remember(b inventory.Block) {
 	s.renewed.set(b.ID, manifest.VersionOf(b))
 }
 
-// putBack notes a block that is planned once more, whether it was moved or not.
+// PutBack notes a block that is planned once more, whether it was moved or not.
 func (s *history) putBack(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // What landed here from a node that is there, stays, and has it as it was is a spare: a node that was advised to go and was not
@@ -66,7 +67,7 @@ func (d *Drain) enter(ctx context.Context, b inventory.Block) error {
 	if home := d.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < mostSilent && d.homes.add(b) {
 		return nil
 	}
-	return d.plan.add(ctx, b)
+	return d.plan.Add(ctx, b)
 }
 
 // homeOf is the other node that a block came from, "" for one of this node's own, and one that came back.
@@ -88,7 +89,7 @@ func (d *Drain) askHomes(ctx context.Context) {
 	}
 	d.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
 	d.planRest(ctx, &h.spares)
-	if unread := h.spool.left.Plus(h.spares.spool.left); unread.Blocks > 0 {
+	if unread := h.spool.Left.Plus(h.spares.spool.Left); unread.Blocks > 0 {
 		d.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
@@ -104,8 +105,8 @@ func (d *Drain) planRest(ctx context.Context, waiting *questions) {
 // planAll plans blocks, but has spares wait: lanes that have nothing else yet would begin on those.
 func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 	for _, b := range batch {
-		if !d.skips(b) && !(b.Spare && d.homes.spares.add(b)) && d.plan.add(ctx, b) != nil {
-			d.lose(entry{Block: b}, unplanned)
+		if !d.skips(b) && !(b.Spare && d.homes.spares.add(b)) && d.plan.Add(ctx, b) != nil {
+			d.lose(plan.Entry{Block: b}, unplanned)
 		}
 	}
 }
@@ -135,10 +136,10 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 			if !b.Spare {
 				reason += ": " + d.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
 			}
-			d.lose(entry{Block: b}, reason)
+			d.lose(plan.Entry{Block: b}, reason)
 		}
 	}
-	if unread := left.spool.left; unread.Blocks > 0 {
+	if unread := left.spool.Left; unread.Blocks > 0 {
 		d.ledger.AddUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
 	}
 }

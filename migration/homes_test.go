@@ -109,7 +109,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 				t.Errorf("asked %d times, want once", asked)
 			}
 			d.ledger.Close()
-			d.plan.close()
+			d.plan.Close()
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // A block of a store with land: place becomes a file at a peer that has the store, where its engine finds it. At one that does not
@@ -36,7 +37,7 @@ func (f *fan) hurried() bool { return f.rate > 0 && f.rate < f.need }
 
 // keepInPlace judges anew what is left to peers that have its store.
 func (d *Drain) keepInPlace() {
-	waits := d.plan.waiting()
+	waits := d.plan.Waiting()
 	if len(waits) == 0 {
 		return // what is on its way may come back
 	}
@@ -74,7 +75,7 @@ func (d *Drain) keepInPlace() {
 	d.fan.inPlace = is
 	d.mu.Unlock()
 	if !maps.Equal(was.stores, is.stores) {
-		d.plan.settle(0) // has those look again that found nothing for them
+		d.plan.Settle(0) // has those look again that found nothing for them
 	}
 }
 
@@ -90,7 +91,7 @@ func (d *Drain) roomsGranted() map[*peerState]int64 {
 	d.mu.Unlock()
 	granted := map[*peerState]int64{}
 	for _, l := range lanes {
-		left := l.roomLeft().most
+		left := l.roomLeft().Most
 		if other, is := granted[l.peer]; is {
 			left = min(left, other)
 		}
@@ -100,13 +101,13 @@ func (d *Drain) roomsGranted() map[*peerState]int64 {
 }
 
 // leftInPlace is what a peer with that room is to leave to others. Nil: nothing.
-func (d *Drain) leftInPlace(r *room) (larger moreThan) {
+func (d *Drain) leftInPlace(r *plan.Room) (larger plan.MoreThan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for store := range d.fan.inPlace.stores {
-		if r.inVault(store) {
+		if r.InVault(store) {
 			if larger == nil {
-				larger = moreThan{anyStore: -1}
+				larger = plan.MoreThan{plan.AnyStore: -1}
 			}
 			larger[store] = math.MaxInt64
 		}

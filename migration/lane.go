@@ -14,6 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -33,17 +34,17 @@ type lane struct {
 	payload []byte
 
 	greeted time.Time
-	granted room        // then
-	last    uint32      // transfer number
-	partly  bool        // the newest block is not complete
-	held    bool        // all of it that there is, is in the buffer
-	now     time.Time   // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
-	fetched fetched     // since the last flush
-	batch   []entry     // what next is a part of
-	bulk    int         // how many blocks it may be
-	cold    bool        // memory did not have all of the batch
-	ahead   int         // how many of its last no disk was asked for
-	work    diskio.Work // on this node's disks
+	granted plan.Room    // then
+	last    uint32       // transfer number
+	partly  bool         // the newest block is not complete
+	held    bool         // all of it that there is, is in the buffer
+	now     time.Time    // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
+	fetched fetched      // since the last flush
+	batch   []plan.Entry // what next is a part of
+	bulk    int          // how many blocks it may be
+	cold    bool         // memory did not have all of the batch
+	ahead   int          // how many of its last no disk was asked for
+	work    diskio.Work  // on this node's disks
 
 	resumes bool           // the peer keeps what came of a block that breaks off
 	keeps   bool           // the block that is sent is large enough for it
@@ -73,10 +74,10 @@ type lane struct {
 	writing atomic.Bool
 
 	mu       sync.Mutex
-	next     []entry // of the batch that the plan handed out: not begun
+	next     []plan.Entry // of the batch that the plan handed out: not begun
 	inflight window
-	given    uint32 // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
-	room     room   // that the peer granted and that is not used up
+	given    uint32    // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
+	room     plan.Room // that the peer granted and that is not used up
 	changed  chan struct{}
 	// A peer that failed before has to answer for one block before it gets many: a window of them would be missing
 	// elsewhere until it fails again.
@@ -111,7 +112,7 @@ var (
 	errPeerStalled = fmt.Errorf("it took nothing and answered nothing for %v", peerTimeout)
 )
 
-// connectAndSend returns errSettled when every block is settled.
+// connectAndSend returns ErrSettled when every block is settled.
 func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	d.mu.Lock()
 	peer := p.Peer
@@ -168,7 +169,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		err = diskio.Silence(l.hung)
 		stop(err)
 	}
-	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != errSettled {
+	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != plan.ErrSettled {
 		err = cause // the peer went first, and that is why sending failed
 	}
 	if !diskio.IsSilent(err) && ctx.Err() == nil {
@@ -177,7 +178,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if !undo() {
 		<-silenced // or it would cut off the word that no more comes, and the peer wait for it
 	}
-	l.finish(received, diskio.IsSilent(err) || err == errSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
+	l.finish(received, diskio.IsSilent(err) || err == plan.ErrSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
 	return err
 }
@@ -314,7 +315,7 @@ func (l *lane) tell() {
 
 // receive settles blocks as their verdicts come, until the peer closes the stream.
 func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
-	moved := make([]entry, 0, wire.VerdictsPerFrame)
+	moved := make([]plan.Entry, 0, wire.VerdictsPerFrame)
 	var busy time.Time // since when the peer says nothing but that it is at work; zero: it does not
 	for {
 		f, err := frames.Next()
@@ -362,7 +363,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		l.tell()
 		l.mu.Unlock()
 		for _, r := range refused {
-			l.refused(r.entry, r.Verdict)
+			l.refused(r.Entry, r.Verdict)
 		}
 		if len(moved) > 0 {
 			l.trust()
@@ -381,28 +382,28 @@ func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
 }
 
 type answered struct {
-	entry
+	plan.Entry
 	wire.Verdict
 }
 
 // refused does what follows from a verdict that is no receipt.
-func (l *lane) refused(e entry, v wire.Verdict) {
+func (l *lane) refused(e plan.Entry, v wire.Verdict) {
 	why := describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()
 	switch v.Code {
 	case wire.VerdictFull:
 		l.mu.Lock()
-		l.room.refuses(&e.Block)
+		l.room.Refuses(&e.Block)
 		l.mu.Unlock()
-		past := e.met()
-		past.unanswered = false
-		l.d.plan.giveBack(e.after(past), 0, why)
+		past := e.Met()
+		past.Unanswered = false
+		l.d.plan.GiveBack(e.After(past), 0, why)
 	case wire.VerdictConflict:
-		l.d.carryOut(ruling{entry: e, outcome: manifest.Lost, why: why})
+		l.d.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: why})
 	default:
-		past := e.met()
-		past.attempts++
-		past.shun, past.unanswered, past.shunned = l.peer.Node, false, time.Now().Add(2*backOff(past.attempts))
-		l.d.plan.giveBack(e.after(past), backOff(past.attempts), why)
+		past := e.Met()
+		past.Attempts++
+		past.Shun, past.Unanswered, past.Shunned = l.peer.Node, false, time.Now().Add(2*backOff(past.Attempts))
+		l.d.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
 	}
 }
 
@@ -428,15 +429,15 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 	first := true
 	for _, e := range l.inflight.all() {
 		delay := time.Duration(0)
-		past := e.met()
-		past.shun, past.shunned, past.unanswered = l.peer.Node, shunned, true
+		past := e.Met()
+		past.Shun, past.Shunned, past.Unanswered = l.peer.Node, shunned, true
 		if first {
-			past.attempts++
-			delay, first = backOff(past.attempts), false
+			past.Attempts++
+			delay, first = backOff(past.Attempts), false
 		}
-		l.d.plan.giveBack(e.after(past), delay, why)
+		l.d.plan.GiveBack(e.After(past), delay, why)
 	}
 	l.inflight = window{last: l.inflight.last, settled: l.inflight.last}
-	l.d.plan.putBack(l.next)
+	l.d.plan.PutBack(l.next)
 	l.next = nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -41,7 +42,7 @@ const lookForPeers = 500 * time.Millisecond
 
 // runLanes keeps lanes to some of the peers until all blocks are settled or ctx ends.
 func (d *Drain) runLanes(ctx context.Context) {
-	if d.plan.first(ctx) != nil || d.plan.settled() {
+	if d.plan.First(ctx) != nil || d.plan.Settled() {
 		return // no peer is bothered for nothing
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -76,7 +77,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 			return
 		case <-d.vacant:
 		case <-tick.C:
-			if d.plan.settled() {
+			if d.plan.Settled() {
 				stop() // a lane whose peer is away has nobody to hear it from
 				return
 			}
@@ -123,10 +124,10 @@ func (d *Drain) stranded() (larger map[string]int64) {
 	for _, l := range lanes {
 		room := l.roomLeft()
 		for _, store := range d.fan.stores {
-			most[store] = max(most[store], room.left(store))
+			most[store] = max(most[store], room.Left(store))
 		}
 	}
-	maps.DeleteFunc(most, func(store string, bytes int64) bool { return !d.plan.holds(store, bytes) })
+	maps.DeleteFunc(most, func(store string, bytes int64) bool { return !d.plan.Holds(store, bytes) })
 	return most
 }
 
@@ -193,7 +194,7 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 	for ctx.Err() == nil {
 		err := d.connectAndSend(ctx, p)
 		switch {
-		case err == errSettled:
+		case err == plan.ErrSettled:
 			return true
 		case ctx.Err() != nil || err == errSurplus:
 			return false
@@ -298,7 +299,7 @@ func (d *Drain) failures(p *peerState) int {
 }
 
 // moved books blocks whose receipts came from a peer.
-func (d *Drain) moved(p *peerState, blocks ...entry) {
+func (d *Drain) moved(p *peerState, blocks ...plan.Entry) {
 	if d.fallback == nil || p != d.fallback.state {
 		d.peerTook(time.Now())
 	}
@@ -311,7 +312,7 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	}
 	p.trouble, p.failures, p.tried = "", 0, time.Time{}
 	d.mu.Unlock()
-	d.plan.settle(len(blocks))
+	d.plan.Settle(len(blocks))
 }
 
 // describe names a block and a peer in an error.
@@ -319,7 +320,7 @@ func describe(id inventory.BlockID, peer string, err error) error {
 	return fmt.Errorf("send block %s to %s: %w", id, peer, err)
 }
 
-func blocksOf(entries []entry) iter.Seq[*inventory.Block] {
+func blocksOf(entries []plan.Entry) iter.Seq[*inventory.Block] {
 	return func(yield func(*inventory.Block) bool) {
 		for i := range entries {
 			if !yield(&entries[i].Block) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // askedAbout is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).
@@ -15,7 +16,7 @@ const askedAbout = 1024
 // questions are blocks to ask somebody about, in a spool: memory does not grow with them. Scans add them, one goroutine asks.
 type questions struct {
 	mu     sync.Mutex // guards what follows
-	spool  spool
+	spool  plan.Spool
 	closed bool          // nobody asks any more
 	sealed bool          // none are added any more
 	ready  chan struct{} // has one when there is something to ask about, or the last was added
@@ -24,7 +25,7 @@ type questions struct {
 }
 
 func newQuestions(dir, of string) questions {
-	return questions{spool: spool{path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1), fewer: make(chan struct{})}
+	return questions{spool: plan.Spool{Path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1), fewer: make(chan struct{})}
 }
 
 // add has a block asked about. It reports false if it will not be. Where the disk takes no more, this is the last that is.
@@ -34,9 +35,9 @@ func (q *questions) add(b inventory.Block) bool {
 	if q.closed || q.sealed {
 		return false
 	}
-	q.sealed = q.spool.push(b) != nil
+	q.sealed = q.spool.Push(b) != nil
 	q.open++
-	if q.sealed || q.spool.left.Blocks >= askedAbout {
+	if q.sealed || q.spool.Left.Blocks >= askedAbout {
 		q.rouse()
 	}
 	return true
@@ -67,8 +68,8 @@ func (q *questions) rouse() {
 func (q *questions) take() (batch []inventory.Block, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.spool.left.Blocks > 0 && len(batch) < askedAbout {
-		b, err := q.spool.pop()
+	for q.spool.Left.Blocks > 0 && len(batch) < askedAbout {
+		b, err := q.spool.Pop()
 		if err != nil {
 			return batch, false
 		}
@@ -105,7 +106,7 @@ func (q *questions) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	q.less(q.open)
-	_ = q.spool.close() // of what is of no use any more
+	_ = q.spool.Close() // of what is of no use any more
 }
 
 func (q *questions) answered(n int) {

@@ -59,7 +59,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record)
 	return removed, errors.Join(append(errs, r.giveBack(ctx, made))...)
 }
 
-// giveBack frees what removed blocks took: directories that were made for them, and their space in segments.
+// GiveBack frees what removed blocks took: directories that were made for them, and their space in segments.
 func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 	for d := range made {
 		if r.hangs(d.store.Paths[d.root]) == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -17,7 +18,7 @@ import (
 // is not read again, for the checksums of what was sent are here. Should the peer not come back soon, others have the block from the
 // beginning.
 type part struct {
-	entry
+	plan.Entry
 	open []byte   // its opening
 	sums []uint32 // of the chunks that were sent
 	why  string   // it broke off
@@ -86,10 +87,10 @@ func (d *Drain) releaseParts(peer *peerState, only ...*part) {
 	})
 	d.mu.Unlock()
 	for _, p := range gone {
-		past := p.met()
-		past.attempts++
-		past.shun, past.shunned, past.unanswered = peer.Node, time.Now().Add(2*backOff(past.attempts)), true
-		d.plan.giveBack(p.after(past), 0, p.why)
+		past := p.Met()
+		past.Attempts++
+		past.Shun, past.Shunned, past.Unanswered = peer.Node, time.Now().Add(2*backOff(past.Attempts)), true
+		d.plan.GiveBack(p.After(past), 0, p.why)
 	}
 }
 
@@ -105,7 +106,7 @@ func (d *Drain) releaseAllParts() {
 
 // asItWas reports whether nothing has happened to the files of a part, not even what leaves their content alone: of what was sent only
 // checksums are left to compare with.
-func (l *lane) asItWas(e entry) bool {
+func (l *lane) asItWas(e plan.Entry) bool {
 	for i := range e.Members {
 		m, dir := e.Members[i], l.d.dirOf(e.Block, i)
 		err := l.onDisk(dir, func() error {

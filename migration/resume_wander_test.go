@@ -99,7 +99,7 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 				for range rewrites {
 					i := roll(3)
 					time.AfterFunc(time.Duration(roll(20_000))*time.Millisecond, func() {
-						if !tr.drain.plan.isSealed() { // else nobody looks any more
+						if !tr.drain.plan.Sealed() { // else nobody looks any more
 							put(i)
 						}
 					})

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -15,11 +16,11 @@ import (
 // Room is what there is room for in all, and how large one block may be: it lies on one file system.
 type Room struct{ Bytes, LargestBytes int64 }
 
-func roomIn(g wire.Grant) room {
+func roomIn(g wire.Grant) plan.Room {
 	if g.Apart == nil {
-		return roomOf(g.RoomBytes)
+		return plan.RoomOf(g.RoomBytes)
 	}
-	return room{most: g.RoomBytes, vault: g.Apart.VaultBytes, places: g.Apart.Places}
+	return plan.Room{Most: g.RoomBytes, Vault: g.Apart.VaultBytes, Places: g.Apart.Places}
 }
 
 // AskRoom asks a peer for its room as a drain of this node does that begins: what the coordinator tells may be off by a quarter, and says

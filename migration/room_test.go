@@ -37,13 +37,13 @@ func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	}
 	r := roomIn(g)
 	for store, want := range map[string]int64{"spark": 1 << 40, "cache": 300, "unknown": 300} {
-		if got := r.left(store); got != want {
+		if got := r.Left(store); got != want {
 			t.Errorf("%s: got room for %d, want %d", store, got, want)
 		}
 	}
 	g.Apart = nil // of an earlier version
-	if r := roomIn(g); r.left("cache") != 1<<40 {
-		t.Errorf("got room for %d where the vault's is not told, want what is told", r.left("cache"))
+	if r := roomIn(g); r.Left("cache") != 1<<40 {
+		t.Errorf("got room for %d where the vault's is not told, want what is told", r.Left("cache"))
 	}
 }
 

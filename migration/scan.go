@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 const (
@@ -41,7 +42,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 		began := time.Now()
 		found := d.scan(ctx, pass)
 		took := time.Since(began)
-		if err := d.plan.trouble(); err != nil && pass == 0 {
+		if err := d.plan.Trouble(); err != nil && pass == 0 {
 			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
 		}
 		if pass > 0 && found > 0 {
@@ -75,7 +76,7 @@ func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 		defer cancel()
 		ctx = short
 	}
-	return d.claims.settled(ctx) && d.homes.settled(ctx) && d.plan.idle(ctx) == nil
+	return d.claims.settled(ctx) && d.homes.settled(ctx) && d.plan.Idle(ctx) == nil
 }
 
 // lookLast names what was written since the look before, now that there is no time to carry it.
@@ -165,7 +166,7 @@ func (d *Drain) ask() {
 func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error) (found bool) {
 	lost := func(why string) bool {
 		d.meet(it.Block)
-		d.lose(entry{Block: it.Block}, why)
+		d.lose(plan.Entry{Block: it.Block}, why)
 		return true
 	}
 	if it.ID != "" {
@@ -202,7 +203,7 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 		return lost(unplanned)
 	default:
 		if d.meet(it.Block); d.enter(ctx, it.Block) != nil {
-			d.lose(entry{Block: it.Block}, unplanned)
+			d.lose(plan.Entry{Block: it.Block}, unplanned)
 		}
 		return true
 	}

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// send writes blocks until none is left (errSettled), the peer has no room, or ctx ends.
+// send writes blocks until none is left (ErrSettled), the peer has no room, or ctx ends.
 func (l *lane) send(ctx context.Context) error {
 	for found := false; ctx.Err() == nil; {
 		if err := l.wait(ctx, l.open); err != nil {
@@ -24,7 +25,7 @@ func (l *lane) send(ctx context.Context) error {
 		}
 		if l.part = l.takePart(); l.part != nil {
 			l.mu.Lock()
-			l.next = []entry{l.part.entry}
+			l.next = []plan.Entry{l.part.Entry}
 			l.batch = l.next
 			l.mu.Unlock()
 			if err := l.sendBatch(ctx); err != nil {
@@ -33,13 +34,13 @@ func (l *lane) send(ctx context.Context) error {
 			continue
 		}
 		err := l.take(ctx)
-		if err == errNoTime {
+		if err == plan.ErrNoTime {
 			if err := l.lookAgain(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		if err == errNoRoom {
+		if err == plan.ErrNoRoom {
 			if err := l.settle(ctx); err != nil {
 				return err
 			}
@@ -93,7 +94,7 @@ func (l *lane) take(ctx context.Context) error {
 		return err
 	}
 	defer l.rest()()
-	return l.d.plan.await(ctx, try)
+	return l.d.plan.Await(ctx, try)
 }
 
 // sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
@@ -117,7 +118,7 @@ func (l *lane) sendBatch(ctx context.Context) error {
 	rest := l.next
 	l.next = nil
 	l.mu.Unlock()
-	l.d.plan.putBack(rest)
+	l.d.plan.PutBack(rest)
 	l.bulk = max(sent, 1)
 	return nil
 }
@@ -149,7 +150,7 @@ func (l *lane) onTrial() bool {
 	return l.onProbation
 }
 
-func (l *lane) roomLeft() room {
+func (l *lane) roomLeft() plan.Room {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.room

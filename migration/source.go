@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -118,7 +119,7 @@ const itIsDeleted = "deleted while the node was draining"
 
 // ruling is what shall become of a block whose own files stood in the way: its outcome, or another attempt.
 type ruling struct {
-	entry
+	plan.Entry
 	outcome manifest.Outcome // "": try again
 	why     string
 	later   bool // by the drain that follows this one, or it is another entry's
@@ -126,13 +127,13 @@ type ruling struct {
 }
 
 // judge looks again at the files of a block that could not be read as planned.
-func (d *Drain) judge(e entry, err error) ruling {
+func (d *Drain) judge(e plan.Entry, err error) ruling {
 	if diskio.IsSilent(err) {
-		return ruling{entry: e, why: err.Error()} // the plan keeps it until its disk answers
+		return ruling{Entry: e, why: err.Error()} // the plan keeps it until its disk answers
 	}
-	past := e.met()
-	past.misreads++
-	e = e.after(past)
+	past := e.Met()
+	past.Misreads++
+	e = e.After(past)
 	most, stale := maxReadFailures, false
 	now, found := d.find(e.Block)
 	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
@@ -144,24 +145,24 @@ func (d *Drain) judge(e entry, err error) ruling {
 		}
 		switch {
 		case gone:
-			return ruling{entry: e, outcome: manifest.Skipped, why: itIsDeleted}
-		case errors.Is(found, inventory.ErrNoData) && past.misreads > 1: // nobody is naming it
-			return ruling{entry: e, outcome: manifest.Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
+			return ruling{Entry: e, outcome: manifest.Skipped, why: itIsDeleted}
+		case errors.Is(found, inventory.ErrNoData) && past.Misreads > 1: // nobody is naming it
+			return ruling{Entry: e, outcome: manifest.Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
 		case found == nil && d.history.elsewhere(e.Block, now):
 			d.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // it is counted as that
-			return ruling{entry: e, later: true}
+			return ruling{Entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
-			return ruling{entry: e, later: true}
+			return ruling{Entry: e, later: true}
 		case found == nil:
 			now.Value = e.Value
 			d.became(e.Block, now)
 			e.Block = now // or what is left of it: engines remove a map output's checksums first
 		}
 	}
-	if past.misreads >= most || errors.Is(err, wire.ErrCorrupt) {
-		return ruling{entry: e, outcome: manifest.Lost, why: err.Error()}
+	if past.Misreads >= most || errors.Is(err, wire.ErrCorrupt) {
+		return ruling{Entry: e, outcome: manifest.Lost, why: err.Error()}
 	}
-	return ruling{entry: e, why: err.Error(), stale: stale}
+	return ruling{Entry: e, why: err.Error(), stale: stale}
 }
 
 // find looks up a planned block anew, where it was found.
@@ -180,10 +181,10 @@ func (d *Drain) carryOut(r ruling) {
 	switch {
 	case r.later:
 	case r.outcome == "" && r.stale: // nobody is writing to it
-		d.plan.giveBack(r.entry, 0, r.why)
+		d.plan.GiveBack(r.Entry, 0, r.why)
 		return
 	case r.outcome == "":
-		d.plan.giveBack(r.entry, backOff(r.met().misreads), r.why)
+		d.plan.GiveBack(r.Entry, backOff(r.Met().Misreads), r.why)
 		return
 	case r.outcome == manifest.Skipped:
 		d.ledger.Add(manifest.Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: manifest.Skipped, Reason: r.why})
@@ -192,7 +193,7 @@ func (d *Drain) carryOut(r ruling) {
 	case r.outcome == manifest.Lost:
 		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
 		d.history.giveUp(r.ID)
-		d.lose(r.entry, r.why)
+		d.lose(r.Entry, r.why)
 	}
-	d.plan.settle(1)
+	d.plan.Settle(1)
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // traffic is what the lanes of a drain carry together. Where they share a link, or a cap on the drain, they take from each other
@@ -174,9 +175,9 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 // takeShare has the plan hand out blocks that are in time beside what all lanes have begun: those that would be at the rate
 // that the lane has now, else those that would be if it had what the others leave, since it has nothing better to try. Those on
 // disks that enough lanes wait for come last.
-func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time.Duration, err error) {
+func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
 	t, room := &l.d.traffic, l.roomLeft()
-	room.larger = l.d.leftInPlace(&room)
+	room.Larger = l.d.leftInPlace(&room)
 	t.carried(l, time.Now(), l.gone(0))
 	ahead := int64(len(l.buf)) + l.queue
 	t.taking.Lock()
@@ -192,9 +193,9 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 		bytes = diskio.Window
 	}
 	l.d.handOut(func(crowded map[string]bool) (some bool) {
-		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
-		if err == errNoTime && known && !l.slack && most > affordable {
-			batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
+		batch, wait, err = l.d.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
+		if err == plan.ErrNoTime && known && !l.slack && most > affordable {
+			batch, wait, err = l.d.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
 		}
 		return len(batch) > 0
 	})

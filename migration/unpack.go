@@ -320,7 +320,7 @@ func (u *unpacker) pass(ctx context.Context) {
 	u.r.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
 }
 
-// giveBack frees what segments have of blocks that became files.
+// GiveBack frees what segments have of blocks that became files.
 func (u *unpacker) giveBack(ctx context.Context) {
 	if err := u.r.cfg.Vault.reclaim(ctx); err != nil && ctx.Err() == nil {
 		u.r.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // A map output lies on several disks. While one of them does not answer it cannot be looked at, and so not be planned. It is not lost
@@ -163,6 +164,6 @@ func (d *Drain) loseUnseen() {
 			continue
 		}
 		d.history.giveUp(id)
-		d.lose(entry{Block: inventory.Block{ID: id, Members: []inventory.Member{{Bytes: left[id].bytes}}}}, left[id].why)
+		d.lose(plan.Entry{Block: inventory.Block{ID: id, Members: []inventory.Member{{Bytes: left[id].bytes}}}}, left[id].why)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // Appraisal is what a program says that a block is worth: how long it takes to compute it again. 0 takes back what was said.
@@ -242,7 +243,7 @@ func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(invento
 
 // Worth returns what somebody said that blocks of the stores and the vault are worth; 0 for those of which nobody did.
 func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) time.Duration {
-	return said(stores, told.of)
+	return plan.Said(stores, told.of)
 }
 
 // There reports whether a block is on this node, in a store or from others. What lies on a disk that does not answer is.

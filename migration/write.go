@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -18,24 +19,24 @@ import (
 var errWithdrawn = errors.New("refused while it was being sent")
 
 // begin counts the next block of the batch as on its way.
-func (l *lane) begin() (e entry, ok bool) {
+func (l *lane) begin() (e plan.Entry, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.next) == 0 {
-		return entry{}, false
+		return plan.Entry{}, false
 	}
 	e, l.next = l.next[0], l.next[1:]
 	l.last = l.inflight.add(e)
-	l.room.add(&e.Block, -e.Bytes())
+	l.room.Add(&e.Block, -e.Bytes())
 	return e, true
 }
 
 // sendBlock returns an error only when the lane is of no more use.
-func (l *lane) sendBlock(ctx context.Context, e entry) error {
+func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	if why := l.d.isOver(e.Block); why != "" {
 		if l.forget(l.last) {
 			l.giveRoom(e)
-			l.d.carryOut(ruling{entry: e, outcome: manifest.Skipped, why: why})
+			l.d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		}
 		return nil
 	}
@@ -55,11 +56,11 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 		}
 	case errors.Is(err, errWithdrawn):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
-	case errors.Is(err, errNoTime):
+	case errors.Is(err, plan.ErrNoTime):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
 		if l.forget(l.last) {
 			l.giveRoom(e)
-			l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errNoTime).Error())
+			l.d.plan.GiveBack(e, 0, describe(e.ID, l.peer.Node, plan.ErrNoTime).Error())
 		}
 	case err != nil:
 		return err
@@ -69,10 +70,10 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 }
 
 // giveRoom takes back the room of a block that was begun and is not at the peer.
-func (l *lane) giveRoom(e entry) {
+func (l *lane) giveRoom(e plan.Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.room.add(&e.Block, e.Bytes())
+	l.room.Add(&e.Block, e.Bytes())
 }
 
 func appendSizes(all []wire.MemberSize, members []inventory.Member) []wire.MemberSize {
@@ -82,7 +83,7 @@ func appendSizes(all []wire.MemberSize, members []inventory.Member) []wire.Membe
 	return all
 }
 
-func (l *lane) writeBlock(ctx context.Context, e entry) error {
+func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: appendSizes(l.members[:0], e.Members)}
 	payload := o.Append(l.payload[:0])
 	l.members, l.payload = o.Members, payload
@@ -128,7 +129,7 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 }
 
 // writeMember sends a member from there on.
-func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error {
+func (l *lane) writeMember(ctx context.Context, e plan.Entry, i int, at int64) error {
 	m, dir := e.Members[i], l.d.dirOf(e.Block, i)
 	var behind int64 // of the block, with this member
 	for _, m := range e.Members[i:] {
@@ -160,7 +161,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error 
 }
 
 // writeChunk reads n bytes of a block into the buffer. behind is how much of the block is not sent yet, with these.
-func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir *string, read func(p []byte) error) error {
+func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64, dir *string, read func(p []byte) error) error {
 	if err := l.space(ctx, wire.HeaderBytes+n+wire.HeaderBytes); err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir
 	sum := crc32.Checksum(payload, wire.Castagnoli)
 	wire.PutHeader(l.buf[at:at+wire.HeaderBytes], wire.FrameData, l.last, n, sum)
 	l.note(sum)
-	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
+	if e.Met().Attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
 	}
 	if err := l.mayGoOn(ctx, e.Bytes(), behind-int64(n)); err != nil {
@@ -196,7 +197,7 @@ func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
 		}
 		switch l.prospect(whole, left) {
 		case breakOff:
-			return errNoTime
+			return plan.ErrNoTime
 		case holdBack:
 			if err := l.hold(ctx); err != nil {
 				return err

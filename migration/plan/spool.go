@@ -1,4 +1,4 @@
-package migration
+package plan
 
 import (
 	"cmp"
@@ -16,11 +16,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// spool is a queue of blocks on disk: [4 bytes length][record]... The newest stay in memory until they fill a buffer.
-type spool struct {
-	path    string
+// Spool is a queue of blocks on disk: [4 bytes length][record]... The newest stay in memory until they fill a buffer.
+type Spool struct {
+	Path    string
 	room    *diskio.Allowance
-	left    inventory.Count // pushed and not popped
+	Left    inventory.Count // pushed and not popped
 	most    int64           // bytes of the largest that was pushed
 	f       *os.File
 	written int64  // bytes in the file
@@ -32,10 +32,10 @@ type spool struct {
 	members inventory.Roster
 }
 
-// push never loses the block: an error says that it stays in memory.
-func (s *spool) push(b inventory.Block) error {
-	s.left.Blocks++
-	s.left.Bytes += b.Bytes()
+// Push never loses the block: an error says that it stays in memory.
+func (s *Spool) Push(b inventory.Block) error {
+	s.Left.Blocks++
+	s.Left.Bytes += b.Bytes()
 	s.most = max(s.most, b.Bytes())
 	at := len(s.tail)
 	s.tail = appendBlock(append(s.tail, 0, 0, 0, 0), b)
@@ -47,9 +47,9 @@ func (s *spool) push(b inventory.Block) error {
 }
 
 // write puts what is in memory of the newest on disk. What fails leaves it there.
-func (s *spool) write() error {
+func (s *Spool) write() error {
 	if s.f == nil {
-		f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+		f, err := os.OpenFile(s.Path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return fmt.Errorf("spool the plan: %w", err)
 		}
@@ -67,8 +67,8 @@ func (s *spool) write() error {
 	return nil
 }
 
-// pop takes the oldest block off; there must be one.
-func (s *spool) pop() (inventory.Block, error) {
+// Pop takes the oldest block off; there must be one.
+func (s *Spool) Pop() (inventory.Block, error) {
 	for len(s.head) < 4 || len(s.head)-4 < int(binary.BigEndian.Uint32(s.head)) {
 		if err := s.refill(); err != nil {
 			return inventory.Block{}, fmt.Errorf("read the plan back: %w", err)
@@ -80,13 +80,13 @@ func (s *spool) pop() (inventory.Block, error) {
 		return inventory.Block{}, fmt.Errorf("read the plan back: %w", err)
 	}
 	s.head, s.last = s.head[n:], b
-	s.left.Blocks--
-	s.left.Bytes -= b.Bytes()
+	s.Left.Blocks--
+	s.Left.Bytes -= b.Bytes()
 	return b, nil
 }
 
 // refill reads on in the file, and once all of that was read, in what is still in memory.
-func (s *spool) refill() error {
+func (s *Spool) refill() error {
 	left := s.written - s.read
 	if left == 0 {
 		if len(s.tail) == 0 {
@@ -107,12 +107,13 @@ func (s *spool) refill() error {
 	return nil
 }
 
-func (s *spool) close() error {
+// Close removes what is on disk.
+func (s *Spool) Close() error {
 	if s.f == nil {
 		return nil
 	}
 	s.room.GiveBack(s.written)
-	return errors.Join(s.f.Close(), os.Remove(s.path))
+	return errors.Join(s.f.Close(), os.Remove(s.Path))
 }
 
 // appendBlock and parseBlock are the spool's record of a block. Where a member's name is the block's, and its path is its

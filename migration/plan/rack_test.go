@@ -1,4 +1,4 @@
-package migration
+package plan
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 		all  = dirs * dirs * dirs
 	)
 	name := func(i int) string { return fmt.Sprintf("/disk%02d", i) }
-	p := newPlan(planConfig{Dir: t.TempDir()})
-	defer p.close()
+	p := New(Config{Dir: t.TempDir()})
+	defer p.Close()
 	p.cfg.Where = func(b inventory.Block) (where []string) {
 		for _, m := range b.Members {
 			where = append(where, name(m.Root))
@@ -32,18 +32,18 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 		if where := p.cfg.Where(b); !slices.Contains(where, name(3)) && !slices.Contains(where, name(7)) {
 			within++
 		}
-		if err := p.add(t.Context(), b); err != nil {
+		if err := p.Add(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.seal()
+	p.Seal()
 	if len(p.order) != dirs {
 		t.Errorf("%d spools for %d directories", len(p.order), dirs)
 	}
 	met := map[inventory.BlockID]bool{}
 	take := func(crowded map[string]bool) (n int) {
 		for {
-			batch, _, err := p.takeSome(nil, 100, unlimited, "b", roomOf(unlimited), unlimited, crowded)
+			batch, _, err := p.Take(nil, 100, unlimited, "b", RoomOf(unlimited), unlimited, crowded)
 			for _, e := range batch {
 				if met[e.ID] {
 					t.Fatalf("%s was handed out twice", e.ID)
@@ -51,12 +51,12 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 				met[e.ID] = true
 			}
 			if n += len(batch); len(batch) == 0 || err != nil {
-				p.settle(n)
+				p.Settle(n)
 				return n
 			}
 		}
 	}
-	p.bar(map[string]string{name(3): "it hangs"})
+	p.Bar(map[string]string{name(3): "it hangs"})
 	if got := take(map[string]bool{name(7): true}); got != within {
 		t.Errorf("%d handed out beside a directory that hangs and one that is crowded, want %d", got, within)
 	}
@@ -66,24 +66,24 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	if !p.empty() {
 		t.Error("it takes what lies in the one that hangs for something to be had")
 	}
-	p.bar(nil)
-	if take(nil); len(met) != all || !p.settled() {
+	p.Bar(nil)
+	if take(nil); len(met) != all || !p.Settled() {
 		t.Errorf("%d of %d handed out in the end", len(met), all)
 	}
 }
 
 // While as many blocks as may wait in memory are waiting, one of a size that has no upper end is handed out all the same.
 func TestLargeBlockIsHandedOutWhileManyWait(t *testing.T) {
-	p := newPlan(planConfig{Dir: t.TempDir()})
-	defer p.close()
+	p := New(Config{Dir: t.TempDir()})
+	defer p.Close()
 	for i := range maxReturned {
 		p.outstanding++
-		p.giveBack(entry{Block: block(i, 1000)}, time.Hour, "busy")
+		p.GiveBack(Entry{Block: block(i, 1000)}, time.Hour, "busy")
 	}
-	if err := p.add(t.Context(), block(maxReturned, 300<<20)); err != nil {
+	if err := p.Add(t.Context(), block(maxReturned, 300<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if e, ok, _, err := p.take("b", 1<<30); !ok || e.Bytes() != 300<<20 {
+	if e, ok, _, err := p.takeOne("b", 1<<30); !ok || e.Bytes() != 300<<20 {
 		t.Errorf("got %v, %v, %v", e.ID, ok, err)
 	}
 }

@@ -1,4 +1,4 @@
-package migration
+package plan
 
 import (
 	"cmp"
@@ -18,13 +18,13 @@ import (
 type rack struct {
 	dir    string
 	store  string
-	spools [ranks][sizeClasses]*spool
+	spools [ranks][sizeClasses]*Spool
 }
 
 // queue is a spool's place in the order: by rank, then as they came.
 type queue struct {
 	*rack
-	*spool
+	*Spool
 	rank, class int
 }
 
@@ -52,12 +52,12 @@ func (s queue) least() int64 {
 	return 1 << (sizeFirst + (s.class-1)*sizeStep)
 }
 
-// thaw is how long a plan waits for disks that do not answer once nothing else is left: one period of the probes that tell
+// Thaw is how long a plan waits for disks that do not answer once nothing else is left: one period of the probes that tell
 // of them, so that what was said last is said once more.
-const thaw = 10 * time.Second
+const Thaw = 10 * time.Second
 
-// spool is where a block is put that lies in a directory.
-func (p *blockPlan) spool(b inventory.Block, dir string) *spool {
+// Spool is where a block is put that lies in a directory.
+func (p *Plan) spool(b inventory.Block, dir string) *Spool {
 	store := b.ID.Store()
 	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir && r.store == store })
 	if i < 0 {
@@ -67,7 +67,7 @@ func (p *blockPlan) spool(b inventory.Block, dir string) *spool {
 	rank, class := rank(b.Bytes(), inTurn(b, p.worths.of(b))), sizeClass(b.Bytes())
 	s := &p.racks[i].spools[rank][class]
 	if *s == nil {
-		*s = &spool{room: p.cfg.Spools, path: filepath.Join(p.cfg.Dir, fmt.Sprintf("plan-%03d-%d-%d", rank, class, i))}
+		*s = &Spool{room: p.cfg.Spools, Path: filepath.Join(p.cfg.Dir, fmt.Sprintf("plan-%03d-%d-%d", rank, class, i))}
 		at, _ := slices.BinarySearchFunc(p.order, rank, func(s queue, rank int) int { return cmp.Compare(s.rank, rank+1) })
 		p.order = slices.Insert(p.order, at, queue{p.racks[i], *s, rank, class})
 	}
@@ -76,42 +76,42 @@ func (p *blockPlan) spool(b inventory.Block, dir string) *spool {
 
 // relieve makes room in memory by writing what a spool has there, though it fills no buffer: a node with many disks and blocks of
 // all sizes has hundreds of spools.
-func (p *blockPlan) relieve() bool {
+func (p *Plan) relieve() bool {
 	fullest := slices.MaxFunc(p.order, func(a, b queue) int { return cmp.Compare(len(a.tail), len(b.tail)) })
 	err := fullest.write()
 	p.noteSpool(err)
 	return err == nil
 }
 
-func (p *blockPlan) noteSpool(err error) {
+func (p *Plan) noteSpool(err error) {
 	if p.spoolErr == nil {
 		p.spoolErr = err
 	}
 }
 
-func (p *blockPlan) unspooled() (n int) {
+func (p *Plan) unspooled() (n int) {
 	for _, s := range p.order {
 		n += len(s.tail)
 	}
 	return n
 }
 
-// trouble says why the plan had to be kept in memory, if it had to.
-func (p *blockPlan) trouble() error {
+// Trouble says why the plan had to be kept in memory, if it had to.
+func (p *Plan) Trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.spoolErr
 }
 
-func (p *blockPlan) dirs(b inventory.Block) []string {
+func (p *Plan) dirs(b inventory.Block) []string {
 	if p.cfg.Where == nil {
 		return nil
 	}
 	return p.cfg.Where(b)
 }
 
-// bar says anew which directories do not answer.
-func (p *blockPlan) bar(dirs map[string]string) {
+// Bar says anew which directories do not answer.
+func (p *Plan) Bar(dirs map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !maps.Equal(p.barred, dirs) {
@@ -121,10 +121,10 @@ func (p *blockPlan) bar(dirs map[string]string) {
 }
 
 // shuts reports whether nothing is to be handed out now that lies in a directory.
-func (p *blockPlan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
+func (p *Plan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
 
 // shut returns the first of a block's directories that is shut.
-func (p *blockPlan) shut(b inventory.Block) (dir string, is bool) {
+func (p *Plan) shut(b inventory.Block) (dir string, is bool) {
 	if len(p.barred) == 0 && len(p.crowded) == 0 {
 		return "", false
 	}
@@ -137,19 +137,19 @@ func (p *blockPlan) shut(b inventory.Block) (dir string, is bool) {
 }
 
 // setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
-func (p *blockPlan) setAside(b inventory.Block) bool {
+func (p *Plan) setAside(b inventory.Block) bool {
 	dir, is := p.shut(b)
 	if !is {
 		return false
 	}
-	p.noteSpool(p.spool(b, dir).push(b))
+	p.noteSpool(p.spool(b, dir).Push(b))
 	p.wake() // fewer may be left for who waits
 	return true
 }
 
-// crowd returns the directories on disks that hold up as many lanes as is their share, when lanes are shared out evenly among the
+// Crowd returns the directories on disks that hold up as many lanes as is their share, when lanes are shared out evenly among the
 // disks that the plan is of. waiting has the directory of each lane that is held up.
-func (p *blockPlan) crowd(waiting []string, lanes int, disk func(dir string) string) (crowded map[string]bool) {
+func (p *Plan) Crowd(waiting []string, lanes int, disk func(dir string) string) (crowded map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	on := map[string]string{}
@@ -174,7 +174,7 @@ func (p *blockPlan) crowd(waiting []string, lanes int, disk func(dir string) str
 }
 
 // barsBlock is what to say of the first of a block's directories that does not answer.
-func (p *blockPlan) barsBlock(b inventory.Block) string {
+func (p *Plan) barsBlock(b inventory.Block) string {
 	if len(p.barred) == 0 {
 		return ""
 	}
@@ -187,20 +187,20 @@ func (p *blockPlan) barsBlock(b inventory.Block) string {
 }
 
 // forThaw is how long to wait for what lies on disks that do not answer, now that nothing else is left.
-func (p *blockPlan) forThaw(now time.Time) time.Duration {
+func (p *Plan) forThaw(now time.Time) time.Duration {
 	if len(p.barred) == 0 || !p.stranded() {
 		return 0
 	}
 	if p.alone.IsZero() {
 		p.alone = now
 	}
-	return max(0, thaw-now.Sub(p.alone))
+	return max(0, Thaw-now.Sub(p.alone))
 }
 
 // stranded reports whether anything is left at all.
-func (p *blockPlan) stranded() bool {
+func (p *Plan) stranded() bool {
 	for _, s := range p.order {
-		if s.left.Blocks > 0 {
+		if s.Left.Blocks > 0 {
 			return true
 		}
 	}

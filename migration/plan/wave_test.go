@@ -1,4 +1,4 @@
-package migration
+package plan
 
 import (
 	"testing"
@@ -12,13 +12,13 @@ import (
 // been here for long is as good as the node's own.
 func TestWhatJustLandedLeavesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlan(planConfig{Dir: t.TempDir()})
+		p := New(Config{Dir: t.TempDir()})
 		add := func(name string, value time.Duration, landed time.Time) {
 			m := inventory.Member{Name: name, Bytes: 1 << 20}
 			if !landed.IsZero() {
 				m.Root, m.ChangeTime = inventory.InVault, landed.UnixNano()
 			}
-			if err := p.add(t.Context(), inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{m}, Value: value}); err != nil {
+			if err := p.Add(t.Context(), inventory.Block{ID: inventory.BlockID("cache/-/" + name), Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{m}, Value: value}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -29,7 +29,7 @@ func TestWhatJustLandedLeavesLater(t *testing.T) {
 		add("own", time.Minute, time.Time{})
 		add("own-cheap", time.Minute/againShare/4, time.Time{})
 		add("landed-before", 2*time.Minute, long)
-		p.seal()
+		p.Seal()
 		for _, want := range []string{"landed-now-precious", "landed-before", "own", "landed-now", "own-cheap"} {
 			e, err := p.next(t.Context(), "peer", 1<<40)
 			if err != nil || e.ID.Name() != want {
@@ -38,7 +38,7 @@ func TestWhatJustLandedLeavesLater(t *testing.T) {
 			if want == "landed-now" && e.Value != time.Minute {
 				t.Errorf("it would be handed on as worth %v, want %v", e.Value, time.Minute)
 			}
-			p.settle(1)
+			p.Settle(1)
 		}
 	})
 }

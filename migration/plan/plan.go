@@ -1,0 +1,255 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// plan is the ordered list of blocks to move, filled by the scan while the lanes empty it. Blocks of one rank leave in
+// the order in which they were found; a lower rank leaves first. Each rank has its spool files, so a plan of ten million
+// blocks costs the memory of some buffers. When the disk that holds the spools is full, the plan keeps what it can in
+// memory and makes the scan wait: a full disk must not end a drain.
+//
+// What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
+type Plan struct {
+	cfg Config
+
+	mu          sync.Mutex
+	worths      *worths
+	racks       []*rack
+	order       []queue           // the spools of all racks, in the order in which they are emptied
+	barred      map[string]string // directories that do not answer, and what to say of them
+	crowded     map[string]bool   // directories that enough lanes wait for, while another is handed out blocks
+	alone       time.Time         // since when nothing is left but what lies there
+	returned    []Entry           // came back from a lane, or fits no lane's room now
+	gaps        int               // in returned, where some were handed out of it a moment ago
+	outstanding int               // handed out, not yet done or returned
+	sealed      bool              // nothing will be added any more
+	closed      bool
+	spoolErr    error           // the first time that a spool could not be written
+	unread      inventory.Count // blocks in a spool that could not be read back
+	watched     bool            // somebody waits for changed
+	changed     chan struct{}   // closed when anything above changes, if somebody waits for it
+}
+
+// Config is what a plan is of, and what it may ask.
+type Config struct {
+	Dir    string             // of the spools
+	Spools *diskio.Allowance  // for them
+	Stores []*inventory.Store // whose hints count
+
+	Where func(inventory.Block) []string                // the directories that a block lies in; nil: it does not matter
+	Told  func(inventory.BlockID) (value time.Duration) // what a program said of a block, 0: nothing; nil: none was asked
+}
+
+const (
+	// maxReturned bounds what waits in memory for a peer with more room.
+	maxReturned = 1024
+	// maxUnspooled bounds what a plan keeps in memory when it cannot write its spools.
+	maxUnspooled = 4 << 20
+	spoolBuffer  = 64 << 10
+)
+
+// New returns a plan that is empty. Close it.
+func New(cfg Config) *Plan {
+	return &Plan{cfg: cfg, worths: newWorths(cfg.Stores, cfg.Told), changed: make(chan struct{})}
+}
+
+func (p *Plan) wake() {
+	if p.watched {
+		close(p.changed)
+		p.changed, p.watched = make(chan struct{}), false
+	}
+}
+
+func (p *Plan) watch() <-chan struct{} {
+	p.watched = true
+	return p.changed
+}
+
+// Add appends a block. It waits, while ctx lasts, when the spools cannot be written and memory is used up.
+func (p *Plan) Add(ctx context.Context, b inventory.Block) error {
+	b.Value = p.worths.said(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.unspooled() >= maxUnspooled && !p.closed && !p.relieve() {
+		changed := p.watch()
+		p.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if p.closed {
+		return ErrSettled
+	}
+	dir := ""
+	if dirs := p.dirs(b); len(dirs) > 0 {
+		dir = dirs[0]
+	}
+	p.noteSpool(p.spool(b, dir).Push(b))
+	p.wake()
+	return nil
+}
+
+// Seal says that no more blocks come.
+func (p *Plan) Seal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed = true
+	p.wake()
+}
+
+// Again puts back what a peer had. It comes before all else: nobody has it now. It reports false once nothing is added any more.
+func (p *Plan) Again(e Entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sealed || p.closed {
+		return false
+	}
+	e.Value = p.worths.said(e.Block)
+	p.returned = append(p.returned, e)
+	p.wake()
+	return true
+}
+
+// Sealed reports whether nothing is added any more.
+func (p *Plan) Sealed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sealed || p.closed
+}
+
+// empty reports whether nothing is left to hand out and nothing is handed out.
+func (p *Plan) empty() bool {
+	for _, s := range p.order {
+		if s.Left.Blocks > 0 && p.barred[s.dir] == "" {
+			return false
+		}
+	}
+	open := func(e Entry) bool { return p.barsBlock(e.Block) == "" }
+	return p.outstanding == 0 && !slices.ContainsFunc(p.returned, open)
+}
+
+// Await tries, whenever the plan has changed or something has become due, until the try succeeds or fails.
+func (p *Plan) Await(ctx context.Context, try func() (ok bool, wait time.Duration, err error)) error {
+	for {
+		p.mu.Lock()
+		changed := p.watch()
+		p.mu.Unlock()
+		ok, wait, err := try()
+		if ok || err != nil {
+			return err
+		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-changed:
+		case <-due:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Settle says that blocks handed out are accounted for.
+func (p *Plan) Settle(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outstanding -= n
+	p.wake()
+}
+
+// GiveBack returns a block that was handed out, to be tried again after the delay.
+func (p *Plan) GiveBack(e Entry, delay time.Duration, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	past := e.Met()
+	past.due, past.Why = time.Now().Add(delay), why
+	p.returned = append(p.returned, e.After(past))
+	p.outstanding--
+	p.wake()
+}
+
+// PutBack returns blocks that were handed out and not begun.
+func (p *Plan) PutBack(batch []Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.returned = slices.Insert(p.returned, 0, batch...)
+	p.outstanding -= len(batch)
+	p.wake()
+}
+
+// Idle waits until the plan is empty.
+func (p *Plan) Idle(ctx context.Context) error { return p.until(ctx, p.empty) }
+
+// First waits until there is something to hand out, or until it is certain that nothing comes.
+func (p *Plan) First(ctx context.Context) error {
+	return p.until(ctx, func() bool { return p.sealed || !p.empty() })
+}
+
+// until waits until something is so of the plan.
+func (p *Plan) until(ctx context.Context, is func() bool) error {
+	for {
+		p.mu.Lock()
+		so, changed := is(), p.watch()
+		p.mu.Unlock()
+		if so {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Settled reports whether the plan is empty and no more comes.
+func (p *Plan) Settled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sealed && p.empty() && p.forThaw(time.Now()) == 0
+}
+
+// Rest empties the plan: what was never sent, in the order in which it would have been, and why its disk is not asked, if it
+// is not. unread counts what is in it and cannot be named.
+func (p *Plan) Rest(lost func(e Entry, barred string)) (unread inventory.Count) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.returned {
+		lost(e, p.barsBlock(e.Block))
+	}
+	p.returned = nil
+	for _, s := range p.order {
+		for b := range p.pops(s.Spool) {
+			lost(Entry{Block: b}, p.barsBlock(b))
+		}
+	}
+	return p.unread
+}
+
+// Close removes the spools.
+func (p *Plan) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.wake()
+	var errs []error
+	for _, s := range p.order {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
