@@ -6,9 +6,6 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// deactivatesSince is the first version of a command that deactivates a node, or takes that back.
-const deactivatesSince = 5
-
 // Deactivate is an operator's cordon. What it is about is a machine, so it outlives restarts of the node and of
 // coordinators, and ends with the node: another machine of the name is not deactivated. Nothing that the node does changes
 // by it, nor where its blocks are read: schedulers see that it is not schedulable, and no drain is told of it as a peer.

@@ -77,12 +77,3 @@ func TestDeactivatedNodeIsGivenNothing(t *testing.T) {
 		}
 	})
 }
-
-// While coordinators are brought up to date, those of before can read all but this.
-func TestOldCoordinatorsReadWhatDeactivatesNobody(t *testing.T) {
-	for do, want := range map[verb]int{doDeactivate: deactivatesSince, doReactivate: deactivatesSince, doRecommission: appsSince - 1} {
-		if v := (command{Do: do, Nodes: []string{"a"}}).version(); v != want {
-			t.Errorf("%s is of version %d, want %d", do, v, want)
-		}
-	}
-}

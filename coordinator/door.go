@@ -162,18 +162,3 @@ func (m *machine) vouched(d *door, j *joining, at time.Time) error {
 	}
 	return nil
 }
-
-// through does c, whole or not at all.
-func (m *machine) through(c command) ([]event, error) {
-	after, _, events, err := m.doorAfter(c)
-	m.audit(c, events, err)
-	if err != nil {
-		return nil, err
-	}
-	for i := range events {
-		events[i].Term = c.term
-	}
-	m.Door = after
-	m.record(events)
-	return events, nil
-}

@@ -164,13 +164,13 @@ func (r *reader) gap(m *machine, h *hub) *told {
 // restored from an old snapshot.
 func strange(at api.Place, kept []event, last, term uint64) bool {
 	i, ok := slices.BinarySearchFunc(kept, at.Index, byIndex)
-	if ok && at.Term > 0 && kept[i].Term == at.Term {
+	if ok && kept[i].Term == at.Term {
 		return false // also where the log that was restored had terms above those that came then
 	}
 	if at.Index > last || term > 0 && at.Term > term {
 		return true
 	}
-	if !ok || kept[i].Term == 0 || at.Term == 0 {
+	if !ok || at.Term == 0 {
 		return false
 	}
 	return kept[i].Term > at.Term || at.Soft == 0 && kept[i].Term != at.Term

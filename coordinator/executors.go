@@ -49,7 +49,7 @@ func (f *fleet) nameExecutors(c command) command {
 	default:
 		return c
 	}
-	c.Version, c.At = c.version(), time.Now()
+	c.At = time.Now()
 	var leave []string
 	f.ledger.view(func(m *machine) { leave = m.untold(c) })
 	room, dropped := executorsAtOnce, 0

@@ -14,10 +14,6 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// forgetsSince is the first version of a command that forgets nodes because an operator names them, or gives machines an appointment in the
-// place of one that is over.
-const forgetsSince = 7
-
 // errNotAway is why a node may not be forgotten by name: whoever else is gone may come back to what is remembered of it.
 var errNotAway = errors.New("only a node that is LOST or GONE is forgotten")
 

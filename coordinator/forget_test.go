@@ -97,15 +97,6 @@ func TestWhoIsBackIsNotForgotten(t *testing.T) {
 	}
 }
 
-// While coordinators are brought up to date, those of before can read what the clock forgets.
-func TestOldCoordinatorsForgetByTheClock(t *testing.T) {
-	for named, want := range map[bool]int{true: forgetsSince, false: appsSince - 1} {
-		if v := (command{Do: doForget, Named: named, Nodes: []string{"a"}}).version(); v != want {
-			t.Errorf("named %t: version %d, want %d", named, v, want)
-		}
-	}
-}
-
 // Those are remembered that went last.
 func TestFatesAreBounded(t *testing.T) {
 	var f fates

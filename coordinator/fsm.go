@@ -185,7 +185,7 @@ func (r *manifestRef) inTime(d *decommission) bool {
 // event is one thing that happened. The index of one in the log has no gaps and is the same after a restart.
 type event struct {
 	Index uint64            `json:"index"`
-	Term  uint64            `json:"term,omitempty"` // of the leader that decided it; 0: an older lifeboat wrote it
+	Term  uint64            `json:"term,omitempty"` // of the leader that decided it
 	Soft  uint64            `json:"-"`              // its number behind index, of what is in no log
 	Time  time.Time         `json:"time"`
 	Type  string            `json:"type"`
@@ -226,17 +226,8 @@ type machine struct {
 
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 
-// commandVersion is raised when an older coordinator could not apply a command as meant.
-//
-// 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
-// clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
-// that the leader gives. 3 knew of no apps. 4 deactivated nobody. 5 knew no
-// maintenance schedule, drained nobody in Mesos's sense, knew nobody to be gone for ever, and left the host files' orders to them.
-// 6 forgot no node before its time, and gave no machine an appointment in the place of one that was over.
-const commandVersion = forgetsSince
-
-// atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
-const atOnce = 3
+// commandVersion is raised when an older coordinator could not apply a command as meant: it stops at what it cannot read.
+const commandVersion = 1
 
 // command is one entry of the log: what to do to which nodes. The leader stamps At.
 type command struct {
@@ -261,38 +252,21 @@ type command struct {
 	Force       bool         `json:"force,omitempty"`        // hosts
 	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate, forget
 
-	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`   // decommission: of single nodes, rather than the order's
-	Drain     bool                     `json:"drain,omitempty"`      // decommission: and give them nothing new, should they come back
-	Unsaid    bool                     `json:"unsaid,omitempty"`     // decommission: nobody said the order's timeout; nodes that have one keep it
-	TakesOver bool                     `json:"takes_over,omitempty"` // decommission: some of them leave by the host files until then
-	Executors map[string][]executor    `json:"executors,omitempty"`  // what ran on nodes that begin to leave, or are ended
-	After     time.Duration            `json:"after,omitempty"`      // forget: those that have been gone for longer; schedule, machines-up: who has longer stays
-	Mark      *mark                    `json:"mark,omitempty"`       // mark
-	Pass      *pass                    `json:"pass,omitempty"`       // pass
-	Apps      []string                 `json:"apps,omitempty"`       // what is said of apps; Reason says why they are over
-	Owner     string                   `json:"owner,omitempty"`      // of apps: whose certificate says so; empty: an operator, or the clock
-	Lease     time.Duration            `json:"lease,omitempty"`      // beat-app
-	Windows   []outage                 `json:"windows,omitempty"`    // schedule
-	Add       bool                     `json:"add,omitempty"`        // schedule: those that stand in it stay
-	Renews    bool                     `json:"renews,omitempty"`     // schedule: and some take the place of those that are over
-	Machines  []scheduled              `json:"machines,omitempty"`   // machines-down, machines-up
-	Named     bool                     `json:"named,omitempty"`      // forget: an operator names them, however short they have been gone
-}
-
-// version is the first that applies c as it is meant: an older coordinator stops at what it cannot read, and while all are
-// brought up to date nothing should be written that need not be.
-func (c command) version() int {
-	switch {
-	case c.Named, c.Renews:
-		return forgetsSince
-	case c.maintains(), c.Drain, c.TakesOver, c.Order != nil && c.Order.Gone:
-		return maintainsSince
-	case c.Do == doDeactivate, c.Do == doReactivate:
-		return deactivatesSince
-	case len(c.Apps) > 0:
-		return appsSince
-	}
-	return appsSince - 1
+	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
+	Drain     bool                     `json:"drain,omitempty"`     // decommission: and give them nothing new, should they come back
+	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it
+	Executors map[string][]executor    `json:"executors,omitempty"` // what ran on nodes that begin to leave, or are ended
+	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer; schedule, machines-up: who has longer stays
+	Mark      *mark                    `json:"mark,omitempty"`      // mark
+	Pass      *pass                    `json:"pass,omitempty"`      // pass
+	Apps      []string                 `json:"apps,omitempty"`      // what is said of apps; Reason says why they are over
+	Owner     string                   `json:"owner,omitempty"`     // of apps: whose certificate says so; empty: an operator, or the clock
+	Lease     time.Duration            `json:"lease,omitempty"`     // beat-app
+	Windows   []outage                 `json:"windows,omitempty"`   // schedule
+	Add       bool                     `json:"add,omitempty"`       // schedule: those that stand in it stay
+	Renews    bool                     `json:"renews,omitempty"`    // schedule: and some take the place of those that are over
+	Machines  []scheduled              `json:"machines,omitempty"`  // machines-down, machines-up
+	Named     bool                     `json:"named,omitempty"`     // forget: an operator names them, however short they have been gone
 }
 
 // maintains says whether c is about the maintenance schedule.
@@ -340,12 +314,6 @@ func (m *machine) apply(c command) ([]event, error) {
 	if m.decided(c.Asked) {
 		return nil, nil
 	}
-	if c.Pass != nil {
-		return m.through(c)
-	}
-	if len(c.Apps) > 0 {
-		return m.live(c)
-	}
 	t, err := m.try(c)
 	events := t.events
 	m.audit(c, events, err)
@@ -356,7 +324,7 @@ func (m *machine) apply(c command) ([]event, error) {
 		events[i].Term = c.term
 	}
 	m.mark(c.Mark)
-	m.Hosts, m.Schedule = t.hosts, t.schedule
+	m.Hosts, m.Schedule, m.Door, m.Lives = t.hosts, t.schedule, t.door, t.lives
 	var forgotten []node
 	for i, n := range t.nodes {
 		if n.State == "" {
@@ -369,6 +337,9 @@ func (m *machine) apply(c command) ([]event, error) {
 	}
 	m.Forgotten = m.Forgotten.with(forgotten, c.At)
 	m.record(events)
+	if len(c.Apps) > 0 && len(events) > 0 {
+		m.LivesSaid = m.LastEvent
+	}
 	if c.Manifest != nil && len(events) > 0 {
 		m.keep(c.Manifest)
 	}
@@ -380,16 +351,8 @@ func (m *machine) idle(c command) bool {
 	if c.Asked != nil {
 		return m.decided(c.Asked)
 	}
-	if c.Pass != nil {
-		_, changed, _, err := m.doorAfter(c)
-		return err == nil && !changed
-	}
-	if len(c.Apps) > 0 {
-		_, changed, _, err := m.livesAfter(c)
-		return err == nil && !changed
-	}
 	t, err := m.try(c)
-	return err == nil && len(t.events) == 0 && !m.moves(c.Mark)
+	return err == nil && len(t.events) == 0 && !t.changed && !m.moves(c.Mark)
 }
 
 // trial is what a command would do.
@@ -397,11 +360,23 @@ type trial struct {
 	nodes    []node
 	hosts    hostsState
 	schedule *schedule
+	door     door
+	lives    map[string]life
+	changed  bool // the door or the lives: that need not have an event
 	events   []event
 }
 
 // try works out what c would do. A step that has no event to tell has changed nothing, and its node stays as it was.
 func (m *machine) try(c command) (t trial, err error) {
+	t.hosts, t.schedule, t.door, t.lives = m.Hosts, m.Schedule, m.Door, m.Lives
+	switch {
+	case c.Pass != nil:
+		t.door, t.changed, t.events, err = m.doorAfter(c)
+		return t, err
+	case len(c.Apps) > 0:
+		t.lives, t.changed, t.events, err = m.livesAfter(c)
+		return t, err
+	}
 	var told []event
 	if t.schedule, told, err = m.scheduleAfter(c); err != nil {
 		return trial{}, err

@@ -51,12 +51,13 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		if age, gone := s.goneFor(peer); gone {
 			reply.GoneFor[peer] = durationpb.New(age)
 		}
-		if n, _ := s.node(peer); !n.Began.IsZero() { // else an older lifeboat let it in
+		n, known := s.node(peer)
+		if known {
 			reply.KnownFor[peer] = durationpb.New(time.Since(n.Began))
 		}
 		if !s.vouches(peer) {
 			reply.Gone = append(reply.Gone, peer)
-		} else if n, _ := s.node(peer); r.GetSince() > 0 && n.registeredAt() > r.GetSince() {
+		} else if r.GetSince() > 0 && n.registeredAt() > r.GetSince() {
 			reply.Renewed[peer] = n.ID
 		}
 	}

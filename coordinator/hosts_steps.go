@@ -90,11 +90,7 @@ func (s *step) refresh() {
 			o.Timeout = *j.timeout
 		}
 		o.By, o.Reason = byHosts, j.why
-		if s.cmd.Version < atOnce && (n.State == Lost || n.State == Shutdown) {
-			s.await(o)
-		} else {
-			s.ask(o)
-		}
+		s.ask(o)
 	}
 }
 

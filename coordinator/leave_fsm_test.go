@@ -191,21 +191,6 @@ func TestLeavingStories(t *testing.T) {
 	}
 }
 
-// What version 2 wrote means what it meant: coordinators of both versions apply the same log for a while.
-func TestOrdersOfVersion2(t *testing.T) {
-	s := newStory(t)
-	s.register("a", "i1")
-	s.register("b", "i1")
-	s.plain(doLose, "b")
-	at := s.at(5).now
-	for _, name := range []string{"a", "b"} {
-		if _, err := s.apply(command{Version: 2, At: at, Do: doDecommission, Nodes: []string{name}, Order: &order{}}); err != nil {
-			t.Fatal(err)
-		}
-		s.is(name, Decommissioning, 5)
-	}
-}
-
 // executors of a command.
 func runs(node string, names ...string) map[string][]executor {
 	var all []executor

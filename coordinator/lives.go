@@ -22,14 +22,9 @@ const (
 	doResume    verb = "resume-apps"
 )
 
-const (
-	// keptLives bounds the apps that are remembered, some 200 bytes each. Those that have been over for longest make room:
-	// what landed of theirs goes by its age.
-	keptLives = 16384
-
-	// appsSince is the first version that knows of apps.
-	appsSince = 4
-)
+// keptLives bounds the apps that are remembered, some 200 bytes each. Those that have been over for longest make room:
+// what landed of theirs goes by its age.
+const keptLives = 16384
 
 // life is what is durably known of an app that somebody spoke for. Whether it beats is soft.
 type life struct {
@@ -139,22 +134,4 @@ func makeRoom(lives map[string]life, at time.Time) (fits bool) {
 		delete(lives, app)
 	}
 	return len(lives) <= keptLives
-}
-
-// live does c, whole or not at all.
-func (m *machine) live(c command) ([]event, error) {
-	after, _, events, err := m.livesAfter(c)
-	m.audit(c, events, err)
-	if err != nil {
-		return nil, err
-	}
-	for i := range events {
-		events[i].Term = c.term
-	}
-	m.Lives = after
-	if n := len(events); n > 0 {
-		m.LivesSaid = events[n-1].Index
-	}
-	m.record(events)
-	return events, nil
 }

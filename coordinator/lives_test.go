@@ -113,13 +113,3 @@ func TestLivesAreBounded(t *testing.T) {
 		t.Errorf("%d are kept, want %d", len(s.Lives), keptLives)
 	}
 }
-
-// While coordinators are brought up to date, only what is said of apps cannot be read by those of before.
-func TestOldCoordinatorsReadWhatIsNotOfApps(t *testing.T) {
-	if v := (command{Do: doLose, Nodes: []string{"a"}}).version(); v >= appsSince {
-		t.Errorf("a command about nodes is of version %d", v)
-	}
-	if v := (command{Do: doEndApps, Apps: []string{"p"}}).version(); v != appsSince {
-		t.Errorf("a command about apps is of version %d", v)
-	}
-}

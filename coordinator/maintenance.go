@@ -30,7 +30,7 @@ type outage struct {
 	Machines []scheduled    `json:"machines"`
 	Start    int64          `json:"start"`              // Unix nanoseconds; before 1970 is as good as any past
 	Duration *time.Duration `json:"duration,omitempty"` // nil: nobody says
-	Said     time.Time      `json:"said,omitzero"`      // when it was scheduled; zero: by an older lifeboat
+	Said     time.Time      `json:"said,omitzero"`      // when it was scheduled
 }
 
 // scheduled is a machine that stands in a schedule. It need not be known here.

@@ -17,9 +17,6 @@ const (
 	evMachineUp   = "MachineUp"
 )
 
-// maintainsSince is the first version that knows of maintenance schedules.
-const maintainsSince = 6
-
 // peersUntil is how long before a machine's appointment nothing lands on it any more, beside the time in which it leaves
 // (maintenance_lead): what landed would have to be carried once more. Before that it is a peer as any, for where a whole fleet
 // has appointments one after the other there would be none.

@@ -71,26 +71,12 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	if r.LeavingOnly && (r.Drain || r.MarkGone) {
 		return nil, fault("leaving_only with drain or mark_gone: those are for nodes that stay, too")
 	}
-	c := command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason}
-	c.Unsaid, c.LeavingOnly = r.Timeout == nil, r.LeavingOnly
-	if !c.LeavingOnly && (!c.Unsaid || len(timeouts) > 0) {
-		c.TakesOver = s.someByHosts(names)
-	}
+	c := command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
+		Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
-}
-
-// someByHosts says whether one of the nodes is to leave by the host files.
-func (f *fleet) someByHosts(names []string) (some bool) {
-	f.ledger.view(func(m *machine) {
-		some = slices.ContainsFunc(names, func(name string) bool {
-			n := m.Nodes[name]
-			return n.ordered() && n.Decommission.Order.By == byHosts
-		})
-	})
-	return some
 }
 
 func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest) (*api.RecommissionReply, error) {

@@ -298,7 +298,7 @@ func (l *ledger) leads() bool { return l.raft.State() == raft.Leader }
 // do stamps c, writes it to the log and applies it. When it returns without an error the outcome survives a crash. A
 // command that would change nothing is not written.
 func (l *ledger) do(c command) ([]event, error) {
-	c.Version, c.At = c.version(), time.Now().UTC().Round(0)
+	c.Version, c.At = commandVersion, time.Now().UTC().Round(0)
 	idle := false
 	l.fsm.view(func(m *machine) { idle = m.idle(c) })
 	if idle {

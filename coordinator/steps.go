@@ -159,10 +159,7 @@ func (s *step) register() error {
 	switch n.State {
 	case Lost, Shutdown:
 		if n.ordered() { // it was away while the order stood: the order stands
-			from := Lost
-			if c.Version >= atOnce {
-				from = n.State
-			}
+			from := n.State
 			s.begin(n.Decommission.Order, n.Decommission.Notice)
 			s.tell(evReturned, "from", string(from), "decommission", n.Decommission.ID)
 			return nil
@@ -262,23 +259,21 @@ func (s *step) ask(o order) {
 		}
 		return
 	}
-	if s.cmd.Version >= atOnce {
-		switch {
-		case s.cmd.LeavingOnly && !n.leaving():
-			return
-		case !n.leaving() && o.Timeout == 0:
-			s.cut(o, Decommissioned, evDecommissioned)
-			return
-		case n.State == Lost || n.State == Shutdown:
-			s.await(o)
-			return
-		}
-		defer s.expire() // what time it has counts from its beginning, and may be over
+	switch {
+	case s.cmd.LeavingOnly && !n.leaving():
+		return
+	case !n.leaving() && o.Timeout == 0:
+		s.cut(o, Decommissioned, evDecommissioned)
+		return
+	case n.State == Lost || n.State == Shutdown:
+		s.await(o)
+		return
 	}
+	defer s.expire() // what time it has counts from its beginning, and may be over
 	o.At = s.cmd.At
 	d := n.Decommission
 	switch {
-	case n.State == Decommissioned, s.cmd.LeavingOnly && !n.leaving():
+	case n.State == Decommissioned:
 		return
 	case !n.leaving():
 		s.begin(&o, nil)
@@ -305,7 +300,7 @@ func (s *step) takesOver(standing *order) bool {
 	if c.Unsaid && !said && !c.Order.Gone {
 		return false
 	}
-	return standing.By == byMaintenance || standing.By == byHosts && c.Version >= maintainsSince
+	return standing.By == byMaintenance || standing.By == byHosts
 }
 
 // change puts o in the place of the order that stands, whose clock goes on. It returns what there is to tell of it.
