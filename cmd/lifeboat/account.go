@@ -44,21 +44,14 @@ func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
 		return nil
 	}
 	defer l.Close()
-	stream, err := operator.ListBlocks(ctx, &api.ListBlocksRequest{})
-	if err != nil {
-		return nil
-	}
-	for {
-		reply, err := stream.Recv()
-		if err != nil {
-			return ids
-		}
+	for reply := range api.Received(operator.ListBlocks(ctx, &api.ListBlocksRequest{})) { // as far as they come
 		for _, b := range reply.GetBlocks() {
 			if strings.HasPrefix(b.GetId(), api.AccountPrefix(node)) && b.GetState() == "held" {
 				ids = append(ids, b.GetId())
 			}
 		}
 	}
+	return ids
 }
 
 func (r *reach) readAccount(ctx context.Context, id string) (next func() (*api.GoodbyeRequest, error), err error) {

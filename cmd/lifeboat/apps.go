@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -58,20 +57,13 @@ What landed of an application that is over is removed from its holders within se
 }
 
 func listApps(ctx context.Context, operator api.OperatorClient) (apps []*api.App, err error) {
-	stream, err := operator.ListApps(ctx, &api.ListAppsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	for {
-		reply, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return apps, nil
-		}
+	for reply, err := range api.Received(operator.ListApps(ctx, &api.ListAppsRequest{})) {
 		if err != nil {
 			return nil, err
 		}
 		apps = append(apps, reply.GetApps()...)
 	}
+	return apps, nil
 }
 
 func hasApp(apps []*api.App, name string) bool {
@@ -153,7 +145,7 @@ With --undo they are not over any more: what is still there is carried and kept 
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Apps = args
-			return ask(cmd.Context(), &to, "apps end", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "apps end", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				var unheard []string // they may be over before they have begun, or mistyped
 				if known, err := listApps(ctx, operator); err == nil && !r.Undo {
 					unheard = slices.DeleteFunc(slices.Clone(args), func(app string) bool { return hasApp(known, app) })
@@ -196,7 +188,7 @@ said later. The first word decides whose certificate speaks for it from then on.
 			if cmd.Flags().Changed("lease") {
 				r.Lease = durationpb.New(lease)
 			}
-			return ask(cmd.Context(), &to, "apps beat", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "apps beat", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				_, err := operator.BeatApp(ctx, &r)
 				return err
 			})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -70,16 +69,8 @@ func (a *audit) run(ctx context.Context) error {
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	stream, err := operator.ListAudit(ctx, &api.ListAuditRequest{After: a.after, Node: a.node})
-	if err != nil {
-		return l.rpcError("audit", err)
-	}
 	var records []*api.AuditRecord
-	for {
-		reply, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for reply, err := range api.Received(operator.ListAudit(ctx, &api.ListAuditRequest{After: a.after, Node: a.node})) {
 		if err != nil {
 			return l.rpcError("audit", err)
 		}

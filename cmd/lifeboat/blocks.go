@@ -3,9 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -39,35 +39,25 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 			if local && node != "" {
 				return usagef("blocks: --node needs the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR")
 			}
-			stream, l, err := to.blocks(cmd.Context(), &api.ListBlocksRequest{Node: node})
-			if err != nil {
+			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store, others: map[string]bool{}}
+			for b, err := range to.blocks(cmd.Context(), &api.ListBlocksRequest{Node: node}) {
+				if err == nil {
+					err = p.add(b)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if p.store != "" && p.blocks == 0 {
+				if err := to.hasStore(cmd.Context(), p.store, p.others); err != nil {
+					return err
+				}
+			}
+			if err := p.end(); err != nil {
 				return err
 			}
-			defer l.Close()
-			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store, others: map[string]bool{}}
-			for {
-				reply, err := stream.Recv()
-				switch {
-				case errors.Is(err, io.EOF):
-					if p.store != "" && p.blocks == 0 {
-						if err := to.hasStore(cmd.Context(), p.store, p.others); err != nil {
-							return err
-						}
-					}
-					if err := p.end(); err != nil {
-						return err
-					}
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s\n", count(p.blocks, "block"), size(p.bytes))
-					return nil
-				case err != nil:
-					return l.rpcError("list blocks", err)
-				}
-				for _, b := range reply.GetBlocks() {
-					if err := p.add(b); err != nil {
-						return err
-					}
-				}
-			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s\n", count(p.blocks, "block"), size(p.bytes))
+			return nil
 		},
 	}
 	to.coordinatorFlags(cmd)
@@ -81,27 +71,39 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 }
 
 // blocks asks the coordinator, or without one the agent of this machine, for a list of blocks.
-func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) (stream grpc.ServerStreamingClient[api.ListBlocksReply], l *link, err error) {
-	local, err := r.local()
-	if err != nil {
-		return nil, nil, err
-	}
-	if local {
-		var agent api.LocalClient
-		if agent, l, err = r.agent(); err == nil {
-			stream, err = agent.ListBlocks(ctx, req)
+func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) iter.Seq2[*api.BlockInfo, error] {
+	return func(yield func(*api.BlockInfo, error) bool) {
+		local, err := r.local()
+		var l *link
+		var stream grpc.ServerStreamingClient[api.ListBlocksReply]
+		if err == nil && local {
+			var agent api.LocalClient
+			if agent, l, err = r.agent(); err == nil {
+				stream, err = agent.ListBlocks(ctx, req)
+			}
+		} else if err == nil {
+			var operator api.OperatorClient
+			if operator, l, err = r.operator(); err == nil {
+				stream, err = operator.ListBlocks(ctx, req)
+			}
 		}
-	} else {
-		var operator api.OperatorClient
-		if operator, l, err = r.operator(); err == nil {
-			stream, err = operator.ListBlocks(ctx, req)
+		if l == nil {
+			yield(nil, err)
+			return
 		}
-	}
-	if err != nil && l != nil {
 		defer l.Close()
-		err = l.rpcError("list blocks", err)
+		for reply, err := range api.Received(stream, err) {
+			if err != nil {
+				yield(nil, l.rpcError("list blocks", err))
+				return
+			}
+			for _, b := range reply.GetBlocks() {
+				if !yield(b, nil) {
+					return
+				}
+			}
+		}
 	}
-	return stream, l, err
 }
 
 // hasStore is an error where nobody has a store of that name. There are those that somebody has, and those that there are blocks of.
@@ -158,31 +160,22 @@ func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) 
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	stream, l, err := r.blocks(ctx, &api.ListBlocksRequest{})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer l.Close()
-	found, directive := map[string]bool{}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace
-	for seen := 0; seen < looked; {
-		reply, err := stream.Recv()
-		if err != nil {
+	found, directive, seen := map[string]bool{}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace, 0
+	for b, err := range r.blocks(ctx, &api.ListBlocksRequest{}) {
+		if seen++; err != nil || seen > looked {
 			break // what came until then is offered
 		}
-		for _, b := range reply.GetBlocks() {
-			seen++
-			rest, is := strings.CutPrefix(plain(b.GetId()), prefix)
-			if !is || prefix == "" && strings.HasPrefix(rest, api.AccountStore+"/") {
-				continue
-			}
-			part, _, more := strings.Cut(rest, "/")
-			if more {
-				part += "/"
-			} else {
-				directive &^= cobra.ShellCompDirectiveNoSpace
-			}
-			found[prefix+part] = true
+		rest, is := strings.CutPrefix(plain(b.GetId()), prefix)
+		if !is || prefix == "" && strings.HasPrefix(rest, api.AccountStore+"/") {
+			continue
 		}
+		part, _, more := strings.Cut(rest, "/")
+		if more {
+			part += "/"
+		} else {
+			directive &^= cobra.ShellCompDirectiveNoSpace
+		}
+		found[prefix+part] = true
 	}
 	return slices.Sorted(maps.Keys(found)), directive
 }

@@ -31,19 +31,14 @@ Without it they go by themselves once they were here for receive.keep.`,
 			if app == "" && from == "" {
 				return usagef("blocks rm: whose? give --app APP or --from NODE")
 			}
-			agent, l, err := to.agent()
-			if err != nil {
+			return ask(cmd.Context(), to.agent, "remove blocks", removeTimeout, func(ctx context.Context, agent api.LocalClient) error {
+				reply, err := agent.RemoveBlocks(ctx, &api.RemoveBlocksRequest{App: app, From: from})
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s, %s\n", count(reply.GetBlocks(), "block"), size(reply.GetBytes()))
 				return err
-			}
-			defer l.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), removeTimeout)
-			defer cancel()
-			reply, err := agent.RemoveBlocks(ctx, &api.RemoveBlocksRequest{App: app, From: from})
-			if err != nil {
-				return l.rpcError("remove blocks", err)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s, %s\n", count(reply.GetBlocks(), "block"), size(reply.GetBytes()))
-			return err
+			})
 		},
 	}
 	to.socketFlags(cmd)

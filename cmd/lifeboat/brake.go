@@ -67,7 +67,7 @@ that is heard before is not. Nodes that fall silent later meet the brake anew.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var reply *api.ReleaseBrakeReply
-			err := ask(cmd.Context(), &to, "brake release", askTimeout, func(ctx context.Context, operator api.OperatorClient) (err error) {
+			err := ask(cmd.Context(), to.operator, "brake release", askTimeout, func(ctx context.Context, operator api.OperatorClient) (err error) {
 				reply, err = operator.ReleaseBrake(ctx, &api.ReleaseBrakeRequest{Reason: reason})
 				return err
 			})

@@ -35,14 +35,9 @@ func cordonCommand(verb string, undo bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               verb + " NODE...",
 		ValidArgsFunction: to.completeNodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("%s: name the nodes", verb)
-			}
-			return nil
-		},
+		Args:              someNamed(verb, "nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), &to, verb+" "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, verb+" "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.Deactivate(ctx, &api.DeactivateRequest{Nodes: args, Reason: reason, Undo: undo})
 				if err != nil {
 					return err

@@ -35,15 +35,7 @@ With --self the agent of this machine hears it on its socket, and needs no coord
   lifeboat decommission host-a=2h host-b host-c=none --timeout 10m
   lifeboat decommission host-a --timeout none`,
 		ValidArgsFunction: d.to.completeNodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case d.self && len(args) > 0:
-				return usagef("decommission: --self means this machine: name no nodes beside it")
-			case !d.self && len(args) == 0:
-				return usagef("decommission: name the nodes, or say --self")
-			}
-			return nil
-		},
+		Args:              nodesOrSelf("decommission", &d.self),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.cmd = cmd
 			if d.self {
@@ -63,6 +55,18 @@ With --self the agent of this machine hears it on its socket, and needs no coord
 	return cmd
 }
 
+func nodesOrSelf(verb string, self *bool) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case *self && len(args) > 0:
+			return usagef("%s: --self means this machine: name no nodes beside it", verb)
+		case !*self && len(args) == 0:
+			return usagef("%s: name the nodes, or say --self", verb)
+		}
+		return nil
+	}
+}
+
 func drainCommand() *cobra.Command {
 	d := decommission{drain: true}
 	cmd := &cobra.Command{
@@ -77,12 +81,7 @@ name. That cannot be taken back.`,
   lifeboat reactivate host-a
   lifeboat drain host-b --mark-gone --wait`,
 		ValidArgsFunction: d.to.completeNodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("drain: name the nodes")
-			}
-			return nil
-		},
+		Args:              someNamed("drain", "nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.cmd = cmd
 			return d.send(cmd.Context(), args)
@@ -277,20 +276,12 @@ func recommissionCommand() *cobra.Command {
 		Example: `  lifeboat recommission host-a host-b
   lifeboat recommission --self`,
 		ValidArgsFunction: to.completeNodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case self && len(args) > 0:
-				return usagef("recommission: --self means this machine: name no nodes beside it")
-			case !self && len(args) == 0:
-				return usagef("recommission: name the nodes, or say --self")
-			}
-			return nil
-		},
+		Args:              nodesOrSelf("recommission", &self),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if self {
 				return cancelSelf(cmd, &to, out, reason)
 			}
-			return ask(cmd.Context(), &to, "recommission "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "recommission "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args, Reason: reason})
 				if err != nil {
 					return err
@@ -328,16 +319,13 @@ to withdraw, and 1 when something else still makes the machine leave, such as th
 }
 
 func cancelSelf(cmd *cobra.Command, to *reach, out format, reason string) error {
-	agent, l, err := to.agent()
+	var reply *api.CancelReply
+	err := ask(cmd.Context(), to.agent, "cancel", askTimeout, func(ctx context.Context, agent api.LocalClient) (err error) {
+		reply, err = agent.Cancel(ctx, &api.CancelRequest{Reason: reason})
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-	defer cancel()
-	reply, err := agent.Cancel(ctx, &api.CancelRequest{Reason: reason})
-	if err != nil {
-		return l.rpcError("cancel", err)
 	}
 	if out == formatJSON {
 		err = writeJSON(cmd.OutOrStdout(), struct {

@@ -222,19 +222,12 @@ func doubtsOf(ctx context.Context, s workloads.Settings) doubtful {
 	return d
 }
 
-func askAgent(ctx context.Context, to *reach) (*api.AgentStatus, error) {
-	client, l, err := to.agent()
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
-	defer cancel()
-	s, err := client.GetStatus(ctx, &api.GetAgentStatusRequest{})
-	if err != nil {
-		return nil, l.rpcError("doctor", err)
-	}
-	return s, nil
+func askAgent(ctx context.Context, to *reach) (s *api.AgentStatus, err error) {
+	err = ask(ctx, to.agent, "doctor", doctorPatience, func(ctx context.Context, agent api.LocalClient) (err error) {
+		s, err = agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+		return err
+	})
+	return s, err
 }
 
 func (x *examination) askCloud(ctx context.Context) {

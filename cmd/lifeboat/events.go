@@ -161,16 +161,11 @@ func (f *follower) read(ctx context.Context, follow bool, answered func(), take 
 	stream, err := f.operator.Events(ctx, &api.EventsRequest{
 		After: f.after.Index, AfterTerm: f.after.Term, AfterSoft: f.after.Soft, Types: f.types, Node: f.node, Follow: follow,
 	})
-	if err != nil {
-		return f.link.away("events", err)
+	if err == nil {
+		answered() // a stream is only made on a connection that has shaken hands
 	}
-	answered() // a stream is only made on a connection that has shaken hands
-	for {
-		e, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
+	for e, err := range api.Received(stream, err) {
+		if err != nil {
 			return f.link.away("events", err)
 		}
 		f.after = api.PlaceOf(e)
@@ -183,6 +178,7 @@ func (f *follower) read(ctx context.Context, follow bool, answered func(), take 
 			return err
 		}
 	}
+	return nil
 }
 
 func (f *follower) print(e *api.Event) error {

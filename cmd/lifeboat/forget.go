@@ -27,14 +27,9 @@ deactivate, are forgotten with it. One that is GONE stays out. For a machine tha
 		Example: `  lifeboat forget host-a --reason "terminated"
   lifeboat forget host-a host-b -o json`,
 		ValidArgsFunction: to.completeNodes,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("forget: name the nodes")
-			}
-			return nil
-		},
+		Args:              someNamed("forget", "nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), &to, "forget "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "forget "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.Forget(ctx, &api.ForgetRequest{Nodes: args, Reason: reason})
 				if err != nil {
 					return err

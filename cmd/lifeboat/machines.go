@@ -95,13 +95,8 @@ func withoutNode(m *api.Maintenance, some []*api.Machine) (names []string) {
 func machinesCommand(verb string, up bool) *cobra.Command {
 	v := &machines{up: up}
 	cmd := &cobra.Command{
-		Use: verb + " MACHINE...",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("maintenance %s: name the machines", verb)
-			}
-			return nil
-		},
+		Use:  verb + " MACHINE...",
+		Args: someNamed("maintenance "+verb, "machines"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v.cmd = cmd
 			return v.run(cmd.Context(), args)

@@ -96,7 +96,7 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 					return err
 				}
 			}
-			return ask(cmd.Context(), &to, "maintenance schedule", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "maintenance schedule", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				if start != nil {
 					m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
 					if err != nil {

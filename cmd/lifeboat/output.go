@@ -40,6 +40,16 @@ func (f *format) flag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// someNamed wants at least one argument, and says of what.
+func someNamed(verb, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s: name the %s", verb, what)
+		}
+		return nil
+	}
+}
+
 // writeJSON prints one document.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -152,7 +151,7 @@ nobody. What is left must be an odd number: to replace one that is dead, use add
 }
 
 func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) error {
-	return ask(cmd.Context(), to, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+	return ask(cmd.Context(), to.operator, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
 		reply, err := operator.ChangeMembers(ctx, r)
 		if err != nil {
 			return err
@@ -184,7 +183,7 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
   lifeboat raft transfer --to c2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), &to, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom, Reason: reason})
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", dash(reply.GetLeader()))
@@ -211,21 +210,14 @@ standard output. The entries of manifests are files of their own, in manifests b
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var all []byte
-			err := ask(cmd.Context(), &to, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
-				stream, err := operator.SaveSnapshot(ctx, &api.SaveSnapshotRequest{})
-				if err != nil {
-					return err
-				}
-				for {
-					part, err := stream.Recv()
-					if errors.Is(err, io.EOF) {
-						return nil
-					}
+			err := ask(cmd.Context(), to.operator, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+				for part, err := range api.Received(operator.SaveSnapshot(ctx, &api.SaveSnapshotRequest{})) {
 					if err != nil {
 						return err
 					}
 					all = append(all, part.GetData()...)
 				}
+				return nil
 			})
 			switch {
 			case err != nil:

@@ -176,16 +176,16 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	return api.NewOperatorClient(l.conn), l, nil
 }
 
-// ask puts one question to the coordinator that leads, and says what was asked if it is not answered.
-func ask(ctx context.Context, to *reach, what string, patience time.Duration, question func(context.Context, api.OperatorClient) error) error {
-	operator, l, err := to.operator()
+// ask puts one question to the coordinator that leads, or to the agent of this machine, and says what was asked if it is not answered.
+func ask[C any](ctx context.Context, to func() (C, *link, error), what string, patience time.Duration, question func(context.Context, C) error) error {
+	client, l, err := to()
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = question(ctx, operator)
+	err = question(ctx, client)
 	if _, answered := status.FromError(err); err != nil && answered {
 		return l.rpcError(what, err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -89,16 +88,8 @@ var mapOutput = regexp.MustCompile(`^([^/]+)/([^/]+)/shuffle_(\d+)_\d+_\d+$`)
 
 // sumShuffles adds blocks up as they come: a fleet may hold millions.
 func sumShuffles(ctx context.Context, operator api.OperatorClient, app string) ([]shuffleJSON, error) {
-	stream, err := operator.ListBlocks(ctx, &api.ListBlocksRequest{})
-	if err != nil {
-		return nil, err
-	}
 	sums := map[shuffleKey]*shuffleSum{}
-	for {
-		reply, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return shufflesOf(sums), nil
-		}
+	for reply, err := range api.Received(operator.ListBlocks(ctx, &api.ListBlocksRequest{})) {
 		if err != nil {
 			return nil, err
 		}
@@ -118,6 +109,7 @@ func sumShuffles(ctx context.Context, operator api.OperatorClient, app string) (
 			sums[key].add(b)
 		}
 	}
+	return shufflesOf(sums), nil
 }
 
 type shuffleKey struct {

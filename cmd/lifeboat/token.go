@@ -43,7 +43,7 @@ fleet's CA as well, so it is told to no other fleet.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Life = durationpb.New(life)
-			return ask(cmd.Context(), &to, "token create", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "token create", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.CreateToken(ctx, &r)
 				if err != nil {
 					return err
@@ -98,7 +98,7 @@ func tokenListCommand() *cobra.Command {
 		Example: `  lifeboat token list`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), &to, "token list", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "token list", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.ListTokens(ctx, &api.ListTokensRequest{})
 				if err != nil {
 					return err
@@ -141,7 +141,7 @@ func tokenRevokeCommand() *cobra.Command {
 		Example: `  lifeboat token revoke 0123456789ab --reason "was mailed to the wrong list"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), &to, "token revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), to.operator, "token revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				_, err := operator.RevokeToken(ctx, &api.RevokeTokenRequest{Id: args[0], Reason: reason})
 				return err
 			})

@@ -268,7 +268,7 @@ func TestTableGivesWay(t *testing.T) {
 func TestOwnTroubleIsNotTheCoordinators(t *testing.T) {
 	f := newFleet(t, true)
 	to := &reach{coordinator: f.coordinator, devInsecure: true}
-	err := ask(t.Context(), to, "forget host-a", askTimeout, func(context.Context, api.OperatorClient) error { return syscall.ENOSPC })
+	err := ask(t.Context(), to.operator, "forget host-a", askTimeout, func(context.Context, api.OperatorClient) error { return syscall.ENOSPC })
 	if err != syscall.ENOSPC {
 		t.Errorf("got %v", err)
 	}
