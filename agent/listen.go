@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lifeboat/lifeboat/accepted"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
@@ -64,7 +65,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
 	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
 	socket := a.socketServer()
-	readers := newHandedListener(a.at.peer.Addr())
+	readers := accepted.At(a.at.peer.Addr())
 
 	g, ctx := errgroup.WithContext(ctx)
 	serve := func(s *http.Server, l net.Listener) {
@@ -97,7 +98,7 @@ func (a *Agent) serve(ctx context.Context) error {
 func (a *Agent) quiet() *stdlog.Logger { return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug) }
 
 // acceptPeers tells streams of blocks from readers by what the TLS handshake agreed on.
-func (a *Agent) acceptPeers(ctx context.Context, readers *handedListener) error {
+func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) error {
 	defer readers.Close()
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -122,7 +123,7 @@ func (a *Agent) acceptPeers(ctx context.Context, readers *handedListener) error 
 	}
 }
 
-func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *handedListener) {
+func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *accepted.Listener) {
 	hello, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := conn.HandshakeContext(hello)
 	cancel()
@@ -133,7 +134,7 @@ func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *hand
 	}
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != wire.Protocol {
-		readers.hand(conn)
+		readers.Hand(conn)
 		return
 	}
 	who, err := certs.PeerName(state)
@@ -243,39 +244,3 @@ func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (n
 	}
 	return conn, nil
 }
-
-// handedListener gives an HTTP server connections that somebody else accepted.
-type handedListener struct {
-	addr   net.Addr
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newHandedListener(addr net.Addr) *handedListener {
-	return &handedListener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *handedListener) hand(c net.Conn) {
-	select {
-	case l.conns <- c:
-	case <-l.closed:
-		c.Close()
-	}
-}
-
-func (l *handedListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *handedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *handedListener) Addr() net.Addr { return l.addr }

@@ -15,7 +15,7 @@ const maxCandidates = 128
 // nameCandidates says who could have a block, from where the question says, and who may look into a fallback.
 func (f *fleet) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string) {
 	reply.Candidates, reply.Next = f.candidates(r.GetId(), from, r.GetAfter())
-	reply.Fallbacks = f.doors()
+	reply.Fallbacks = f.fallbacks()
 }
 
 // candidates are the nodes that have a store of the block's name, and those that have yet to say what landed there: after

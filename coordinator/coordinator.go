@@ -14,7 +14,7 @@
 //	  agreed on:          raft, raftstore, raftlog, hang, streams; peers, colleagues, addresses, members, share
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
-//	  where blocks are:   blocks, shelves, lapsed, doors; held
+//	  where blocks are:   blocks, shelves, lapsed, fallbacks; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
 //	agents call:          auth, lobby, refusals, membership, join, reports, broken, goodbye, manifests, wire
@@ -205,6 +205,20 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	}
 	g.Go(func() error { return f.tellManager(ctx) })
 	return outlast(ctx, g.Wait)
+}
+
+// every does something once in each span of time until ctx ends.
+func every(ctx context.Context, span time.Duration, do func()) error {
+	tick := time.NewTicker(span)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			do()
+		}
+	}
 }
 
 func listen(given net.Listener, what, address string) (net.Listener, error) {

@@ -76,16 +76,7 @@ func (a *audience) count() int {
 
 // watch cuts off who is stuck, until ctx ends.
 func (a *audience) watch(ctx context.Context) error {
-	tick := time.NewTicker(writePatience / 2)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			a.cutStuck(a.turn.Add(1))
-		}
-	}
+	return every(ctx, writePatience/2, func() { a.cutStuck(a.turn.Add(1)) })
 }
 
 func (a *audience) cutStuck(turn int64) {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// doorsEach is how many nodes are named for a fallback: one may have died a moment ago.
-	doorsEach = 2
-	// maxDoors bounds them all. A fleet has one fallback, or one in each region.
-	maxDoors = 16
+	// eachFallback is how many nodes are named for a fallback: one may have died a moment ago.
+	eachFallback = 2
+	// maxFallbacks bounds them all. A fleet has one fallback, or one in each region.
+	maxFallbacks = 16
 )
 
-// doors are nodes that reach a fallback, a few for each: what no node holds may lie there, and only its records know.
+// fallbacks are nodes that reach a fallback, a few for each: what no node holds may lie there, and only its records know.
 // Those that stay come first.
-func (f *fleet) doors() (doors []*api.Holder) {
+func (f *fleet) fallbacks() (doors []*api.Holder) {
 	var reach []node
 	f.ledger.view(func(m *machine) {
 		for name, n := range m.Nodes {
@@ -30,7 +30,7 @@ func (f *fleet) doors() (doors []*api.Holder) {
 	for _, staying := range []bool{true, false} {
 		for _, n := range reach {
 			name := f.leases.read(n.Name).status.GetFallback()
-			if (n.State == Active) != staying || named[name] == doorsEach || len(doors) == maxDoors {
+			if (n.State == Active) != staying || named[name] == eachFallback || len(doors) == maxFallbacks {
 				continue
 			}
 			named[name]++

@@ -124,20 +124,13 @@ type errHangs struct{ error }
 
 // watchDisk keeps a coordinator whose disk hangs from holding the lead, until ctx ends.
 func (f *fleet) watchDisk(ctx context.Context) error {
-	tick := time.NewTicker(hangPace)
-	defer tick.Stop()
 	hung := false
 	var base context.Context // of the time as the leader that was broken off
 	var number uint64
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, hangPace, func() {
 		err := f.ledger.store.hangs()
 		if hung == (err != nil) {
-			continue
+			return
 		}
 		if hung = err != nil; hung {
 			f.log.Error("the disk of data_dir hangs, and this coordinator decides nothing until it answers: look at it, or replace it", "err", err)
@@ -145,7 +138,7 @@ func (f *fleet) watchDisk(ctx context.Context) error {
 			f.log.Info("the disk of data_dir answers again")
 		}
 		if f.ledger.alone() {
-			continue
+			return
 		}
 		f.ledger.streams.silence(hung)
 		if hung {
@@ -153,25 +146,15 @@ func (f *fleet) watchDisk(ctx context.Context) error {
 		} else if base != nil && f.ledger.leads() && f.ledger.term() == number {
 			f.ledger.office.enter(base, number) // it answered before raft had noticed anything
 		}
-	}
+	})
 }
 
 // silence ends every connection and lets none be made, or does so no more.
 func (s *streams) silence(silent bool) {
 	s.mu.Lock()
-	if s.open == nil {
-		s.mu.Unlock()
-		return
-	}
 	s.silent = silent
-	open := s.open
-	if silent {
-		s.open = map[*stream]bool{}
-	}
 	s.mu.Unlock()
 	if silent {
-		for k := range open {
-			k.Conn.Close()
-		}
+		s.hangUp(map[*stream]bool{})
 	}
 }

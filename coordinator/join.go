@@ -9,11 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/accepted"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
@@ -35,43 +34,12 @@ type Verifier func(d *api.Document, key []byte) (attest.Machine, error)
 type porch struct {
 	*fleet
 	verify Verifier // nil: documents open nothing
-
-	waiting chan net.Conn
-	closed  chan struct{}
-	close   sync.Once
+	*accepted.Listener
 }
 
 func newPorch(f *fleet, verify Verifier) *porch {
-	return &porch{fleet: f, verify: verify, waiting: make(chan net.Conn), closed: make(chan struct{})}
+	return &porch{fleet: f, verify: verify, Listener: accepted.At(textAddr(api.JoinProtocol))}
 }
-
-// take is given a connection that came in.
-func (p *porch) take(conn net.Conn) {
-	select {
-	case p.waiting <- struct{ net.Conn }{conn}: // net/http would not speak to a *tls.Conn of a protocol that it does not know
-	case <-p.closed:
-		conn.Close()
-	}
-}
-
-// Accept implements net.Listener.
-func (p *porch) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.waiting:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (p *porch) Close() error {
-	p.close.Do(func() { close(p.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (p *porch) Addr() net.Addr { return raftAddress(api.JoinProtocol) }
 
 // serve answers until ctx ends.
 func (p *porch) serve(ctx context.Context) error {
@@ -83,7 +51,7 @@ func (p *porch) serve(ctx context.Context) error {
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	if err := s.Serve(p); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(p.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

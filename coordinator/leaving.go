@@ -19,18 +19,11 @@ const (
 
 // logLeaving says in the log, while nodes leave, how many do and what those wait for that leave longest, until ctx ends.
 func (f *fleet) logLeaving(ctx context.Context) error {
-	tick := time.NewTicker(leavingEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, leavingEvery, func() {
 		if term, _ := f.ledger.inOffice(); term != nil { // who follows heard no heartbeats
 			f.logLeavingOnce(ctx, time.Now())
 		}
-	}
+	})
 }
 
 func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {

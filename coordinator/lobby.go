@@ -74,6 +74,12 @@ func (l *lobby) next() {
 	l.free++
 }
 
+// textAddr is an address of TCP as it was told.
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }
+
 // greeted is a connection whose first bytes have come: only then is there something to do for it.
 type greeted struct {
 	net.Conn

@@ -113,9 +113,3 @@ func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req pr
 		refuseHTTP(w, code, messageOf(err))
 	}
 }
-
-// textAddr is where a request came from, as net/http tells it.
-type textAddr string
-
-func (textAddr) Network() string  { return "tcp" }
-func (a textAddr) String() string { return string(a) }

@@ -20,6 +20,7 @@ import (
 // fails it says the same several times a second. That the line to another coordinator broke, as it does whenever one is restarted, is no
 // error: who stays away is told of by attendance.
 type raftLog struct {
+	hclog.Logger // says nothing
 	*raftSpeech
 	name string
 	args []any
@@ -37,7 +38,7 @@ type raftSpeech struct {
 const repeatPause = time.Minute
 
 func newRaftLog(l *slog.Logger) *raftLog {
-	return &raftLog{raftSpeech: &raftSpeech{log: l, said: map[string]time.Time{}}, name: "raft"}
+	return &raftLog{Logger: hclog.NewNullLogger(), raftSpeech: &raftSpeech{log: l, said: map[string]time.Time{}}, name: "raft"}
 }
 
 func (l *raftLog) least() slog.Level {
@@ -102,20 +103,10 @@ func (l *raftLog) Log(level hclog.Level, msg string, args ...any) {
 	}
 }
 
-func (l *raftLog) Trace(string, ...any)           {}
-func (l *raftLog) Debug(string, ...any)           {}
-func (l *raftLog) Info(string, ...any)            {}
 func (l *raftLog) Warn(msg string, args ...any)   { l.put(slog.LevelWarn, msg, args) }
 func (l *raftLog) Error(msg string, args ...any)  { l.put(gravity(msg, args), msg, args) }
-func (l *raftLog) IsTrace() bool                  { return false }
-func (l *raftLog) IsDebug() bool                  { return false }
-func (l *raftLog) IsInfo() bool                   { return false }
 func (l *raftLog) IsWarn() bool                   { return l.least() <= slog.LevelWarn }
 func (l *raftLog) IsError() bool                  { return true }
-func (l *raftLog) ImpliedArgs() []any             { return l.args }
-func (l *raftLog) Name() string                   { return l.name }
-func (l *raftLog) SetLevel(hclog.Level)           {}
-func (l *raftLog) GetLevel() hclog.Level          { return hclog.Warn }
 func (l *raftLog) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
 
 func (l *raftLog) With(args ...any) hclog.Logger {

@@ -15,20 +15,13 @@ const (
 
 // reap ends what the clock ends, until ctx ends.
 func (f *fleet) reap(ctx context.Context) error {
-	tick := time.NewTicker(reapPace)
-	defer tick.Stop()
 	defer f.bursts.tell(true)
 	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, reapPace, func() {
 		f.bursts.tell(false)
 		if _, err := f.ledger.lead(); err != nil {
 			last = time.Now()
-			continue
+			return
 		}
 		now := time.Now()
 		f.reapOnce(now, now.Sub(last))
@@ -38,7 +31,7 @@ func (f *fleet) reap(ctx context.Context) error {
 			f.roster.change()
 			f.heedMaintenance(nil, true, nil)
 		}
-	}
+	})
 }
 
 // reapOnce is given the time since it was last done. A process or machine that stood still meanwhile has heard nobody,

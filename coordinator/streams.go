@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/lifeboat/lifeboat/accepted"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 )
@@ -24,30 +25,22 @@ const raftProtocol = "lifeboat-raft/1"
 type streams struct {
 	identity *certs.Identity
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	own      raftAddress
 	nameAt   func(address string) string // who should be there; "": not known
 
-	waiting chan net.Conn
-	closed  chan struct{}
+	*accepted.Listener
 
 	mu     sync.Mutex // guards what follows
 	open   map[*stream]bool
 	silent bool // this coordinator's disk hangs: nobody is to take it for a leader that lives
 }
 
-// raftAddress is how raft names this coordinator to the others.
-type raftAddress string
-
-func (a raftAddress) Network() string { return "tcp" }
-func (a raftAddress) String() string  { return string(a) }
-
 func newStreams(id *certs.Identity, own string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *streams {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
 	return &streams{
-		identity: id, dial: dial, own: raftAddress(own), nameAt: func(string) string { return "" },
-		waiting: make(chan net.Conn), closed: make(chan struct{}), open: map[*stream]bool{},
+		identity: id, dial: dial, nameAt: func(string) string { return "" },
+		Listener: accepted.At(textAddr(own)), open: map[*stream]bool{},
 	}
 }
 
@@ -58,7 +51,7 @@ func (s *streams) Dial(address raft.ServerAddress, patience time.Duration) (net.
 	defer cancel()
 	go func() {
 		select {
-		case <-s.closed:
+		case <-s.Closed():
 			cancel()
 		case <-ctx.Done():
 		}
@@ -79,13 +72,8 @@ func (s *streams) Dial(address raft.ServerAddress, patience time.Duration) (net.
 
 // take is given a connection that came in.
 func (s *streams) take(conn net.Conn) {
-	kept, err := s.keep(conn)
-	if err != nil {
-		return
-	}
-	select {
-	case s.waiting <- kept:
-	case <-s.closed:
+	if kept, err := s.keep(conn); err == nil {
+		s.Hand(kept)
 	}
 }
 
@@ -106,34 +94,25 @@ func (s *streams) keep(conn net.Conn) (net.Conn, error) {
 
 var errSilent = errors.New("the disk of data_dir hangs: this coordinator says nothing to the others")
 
-// Accept implements net.Listener.
-func (s *streams) Accept() (net.Conn, error) {
-	select {
-	case conn := <-s.waiting:
-		return conn, nil
-	case <-s.closed:
-		return nil, net.ErrClosed
-	}
-}
-
 // Close implements net.Listener, and ends every connection.
 func (s *streams) Close() error {
+	s.hangUp(nil)
+	return s.Listener.Close()
+}
+
+// hangUp ends every connection; those that come then are kept in next, or refused where that is nil. It does not hold up others: TLS says
+// goodbye to whoever may not listen.
+func (s *streams) hangUp(next map[*stream]bool) {
 	s.mu.Lock()
 	open := s.open
-	s.open = nil
-	s.mu.Unlock()
-	if open == nil {
-		return nil
+	if open != nil {
+		s.open = next
 	}
-	close(s.closed)
+	s.mu.Unlock()
 	for k := range open {
 		k.Conn.Close()
 	}
-	return nil
 }
-
-// Addr implements net.Listener.
-func (s *streams) Addr() net.Addr { return s.own }
 
 type stream struct {
 	net.Conn
@@ -177,7 +156,7 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 		if err := conn.SetDeadline(time.Time{}); err != nil { // the handshake's
 			return nil, nil, errors.Join(err, conn.Close())
 		}
-		d.porch.take(conn)
+		d.porch.Hand(struct{ net.Conn }{conn}) // net/http would not speak to a *tls.Conn of a protocol that it does not know
 		return nil, nil, credentials.ErrConnDispatched
 	}
 	if !ok || said.State.NegotiatedProtocol != raftProtocol {

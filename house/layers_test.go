@@ -9,7 +9,7 @@ import (
 // layers are the rows of the project, lowest first. A package may import those of lower rows and, within its row, only
 // what lies below itself: siblings never know each other, the row above introduces them.
 var layers = [][]string{
-	{"api", "certs", "config", "durable", "localsock", "pages", "pipenet", "systemd"},
+	{"accepted", "api", "certs", "config", "durable", "figures", "localsock", "pages", "pipenet", "systemd"},
 	{"attest", "client", "disks", "enrol", "fallback", "heartbeat", "migration", "preemption", "workloads"},
 	{"agent", "coordinator", "sidecar"},
 	{"dev"},
