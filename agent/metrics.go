@@ -4,103 +4,93 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/figures"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// metrics serves the agent's figures. They are read off the same status that the heartbeat carries, when asked.
+// metrics serves the agent's figures.
 func (a *Agent) metrics() http.Handler {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a}, diskFigures{a}, a.counts,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lifeboat_build_info", Help: "1, with the version of this daemon.", ConstLabels: prometheus.Labels{"version": a.deps.Version}}, func() float64 { return 1 }))
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(a.counts.registry, promhttp.HandlerOpts{})
 }
 
-type figures struct{ agent *Agent }
-
-var (
-	noticeDesc    = prometheus.NewDesc("lifeboat_notice", "1 while the node is under notice, by kind and source.", []string{"kind", "source", "stance"}, nil)
-	deadlineDesc  = prometheus.NewDesc("lifeboat_deadline_remaining_seconds", "Time until the machine goes; absent where no deadline is known.", nil, nil)
-	drainDesc     = prometheus.NewDesc("lifeboat_drain_blocks", "Blocks of the last drain, by what became of them.", []string{"outcome"}, nil)
-	drainByteDesc = prometheus.NewDesc("lifeboat_drain_bytes", "Bytes of the last drain, by what became of them.", []string{"outcome"}, nil)
-	rateDesc      = prometheus.NewDesc("lifeboat_drain_bytes_per_second", "Rate of the running drain over the last seconds.", nil, nil)
-	heldDesc      = prometheus.NewDesc("lifeboat_held_blocks", "Blocks that landed here from other nodes.", nil, nil)
-	heldByteDesc  = prometheus.NewDesc("lifeboat_held_bytes", "Bytes that landed here from other nodes.", nil, nil)
-	packedDesc    = prometheus.NewDesc("lifeboat_unpacking_blocks", "Blocks from other nodes that rest in segments and are to become files of their store.", nil, nil)
-	packedBytes   = prometheus.NewDesc("lifeboat_unpacking_bytes", "Bytes of the blocks that are to become files.", nil, nil)
-	occupiedDesc  = prometheus.NewDesc("lifeboat_unpacking_occupied_blocks", "Blocks that cannot become files because another file has the name.", nil, nil)
-	scrubbedDesc  = prometheus.NewDesc("lifeboat_scrubbed_bytes_total", "Bytes from other nodes that were read back off the disks after they had landed.", nil, nil)
-	brokenDesc    = prometheus.NewDesc("lifeboat_broken_blocks_total", "Blocks from other nodes that were found not to be whole any more, and removed.", nil, nil)
-	indexDesc     = prometheus.NewDesc("lifeboat_index_blocks", "Blocks of stores of plain files that a drain would not have to look for, as the node knows what is there.", nil, nil)
-	indexByteDesc = prometheus.NewDesc("lifeboat_index_bytes", "Bytes of those blocks.", nil, nil)
-	indexAgeDesc  = prometheus.NewDesc("lifeboat_index_age_seconds", "Time since the index of the stores was last found to be true; absent without one.", nil, nil)
-	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
-	vaultRoomDesc = prometheus.NewDesc("lifeboat_vault_room_bytes", "Of that, what it would take of stores whose blocks do not land in their place here.", nil, nil)
-	fallbackDesc  = prometheus.NewDesc("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last check, 0 when it would not; absent without one.", nil, nil)
-	unwrittenDesc = prometheus.NewDesc("lifeboat_data_dir_waits_seconds", "How long the disk of data_dir has been at what is to be written there; 0 while it answers.", nil, nil)
-	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
-	certFromDesc  = prometheus.NewDesc("lifeboat_certificate_begins_seconds", "When this daemon's certificate began, in seconds since 1970.", nil, nil)
-	certDesc      = prometheus.NewDesc("lifeboat_certificate_expires_seconds", "When this daemon's certificate ends, in seconds since 1970.", nil, nil)
-	pollDesc      = prometheus.NewDesc("lifeboat_last_good_poll_age_seconds", "Time since a source of notices last got a definite answer.", []string{"source", "path"}, nil)
-)
-
-func (f figures) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(f, ch) }
-
-func (f figures) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	s := f.agent.status()
-	if n := s.Notice; n != nil {
-		gauge(noticeDesc, 1, n.Kind, n.Source, n.Stance)
-		if n.Remaining != nil {
-			gauge(deadlineDesc, n.Remaining.AsDuration().Seconds())
-		}
-	}
+// figures are read off the same status that the heartbeat carries, when asked.
+func (a *Agent) figures(to figures.To) {
+	s := a.status()
+	preemption.Figures(to, s.Notice, a.notices.Health())
 	if d := s.Drain; d != nil {
-		gauge(drainDesc, float64(d.BlocksTotal), "found")
-		gauge(drainDesc, float64(d.BlocksMoved), "moved")
-		gauge(drainDesc, float64(d.BlocksLost), "lost")
-		gauge(drainDesc, float64(d.BlocksSkipped), "skipped")
-		gauge(drainByteDesc, float64(d.BytesTotal), "found")
-		gauge(drainByteDesc, float64(d.BytesMoved), "moved")
-		gauge(rateDesc, float64(d.BytesPerSecond))
-		if p, _, ok := f.agent.drains.progress(); ok {
-			gauge(drainByteDesc, float64(p.Lost.Bytes), "lost")
-		} else if p, _ := f.agent.incidents.Open(); p.Work.Drained != nil { // before a restart
-			gauge(drainByteDesc, float64(p.Work.Drained.Lost.Bytes), "lost")
+		blocks := func(n int64, outcome string) {
+			to.Gauge("lifeboat_drain_blocks", "Blocks of the last drain, by what became of them.", float64(n), "outcome", outcome)
+		}
+		bytes := func(n int64, outcome string) {
+			to.Gauge("lifeboat_drain_bytes", "Bytes of the last drain, by what became of them.", float64(n), "outcome", outcome)
+		}
+		blocks(d.BlocksTotal, "found")
+		blocks(d.BlocksMoved, "moved")
+		blocks(d.BlocksLost, "lost")
+		blocks(d.BlocksSkipped, "skipped")
+		bytes(d.BytesTotal, "found")
+		bytes(d.BytesMoved, "moved")
+		to.Gauge("lifeboat_drain_bytes_per_second", "Rate of the running drain over the last seconds.", float64(d.BytesPerSecond))
+		if p, _, ok := a.drains.progress(); ok {
+			bytes(p.Lost.Bytes, "lost")
+		} else if p, _ := a.incidents.Open(); p.Work.Drained != nil { // before a restart
+			bytes(p.Work.Drained.Lost.Bytes, "lost")
 		}
 	}
-	if is := f.agent.fallbackIs.Load(); is != nil {
-		gauge(fallbackDesc, map[bool]float64{true: 1}[is.trouble == ""])
+	if is := a.fallbackIs.Load(); is != nil {
+		to.Gauge("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last check, 0 when it would not; absent without one.", figures.Bool(is.trouble == ""))
 	}
-	gauge(certFromDesc, float64(f.agent.deps.Identity.Begins().Unix()))
-	gauge(certDesc, float64(f.agent.deps.Identity.Expires().Unix()))
-	gauge(unwrittenDesc, f.agent.unwritten().Seconds())
-	gauge(heldDesc, float64(s.HeldBlocks))
-	gauge(heldByteDesc, float64(s.HeldBytes))
-	gauge(roomDesc, float64(s.RoomBytes))
-	gauge(vaultRoomDesc, float64(s.GetVaultRoomBytes()))
-	index := f.agent.index.State()
-	gauge(indexDesc, float64(index.Holds.Blocks))
-	gauge(indexByteDesc, float64(index.Holds.Bytes))
+	to.Certificate(a.deps.Identity)
+	to.Gauge("lifeboat_data_dir_waits_seconds", "How long the disk of data_dir has been at what is to be written there; 0 while it answers.", a.unwritten().Seconds())
+	to.Gauge("lifeboat_held_blocks", "Blocks that landed here from other nodes.", float64(s.HeldBlocks))
+	to.Gauge("lifeboat_held_bytes", "Bytes that landed here from other nodes.", float64(s.HeldBytes))
+	to.Gauge("lifeboat_room_bytes", "What this node would take from a leaving peer now.", float64(s.RoomBytes))
+	to.Gauge("lifeboat_vault_room_bytes", "Of that, what it would take of stores whose blocks do not land in their place here.", float64(s.GetVaultRoomBytes()))
+	index := a.index.State()
+	to.Gauge("lifeboat_index_blocks", "Blocks of stores of plain files that a drain would not have to look for, as the node knows what is there.", float64(index.Holds.Blocks))
+	to.Gauge("lifeboat_index_bytes", "Bytes of those blocks.", float64(index.Holds.Bytes))
 	if !index.AsOf.IsZero() {
-		gauge(indexAgeDesc, time.Since(index.AsOf).Seconds())
+		to.Gauge("lifeboat_index_age_seconds", "Time since the index of the stores was last found to be true; absent without one.", time.Since(index.AsOf).Seconds())
 	}
-	waits := f.agent.receiver.Unpacking()
-	gauge(packedDesc, float64(waits.Waiting.Blocks))
-	gauge(packedBytes, float64(waits.Waiting.Bytes))
-	gauge(occupiedDesc, float64(waits.Occupied.Blocks))
-	scrubbed, broken := f.agent.receiver.Scrubbed()
-	ch <- prometheus.MustNewConstMetric(scrubbedDesc, prometheus.CounterValue, float64(scrubbed))
-	ch <- prometheus.MustNewConstMetric(brokenDesc, prometheus.CounterValue, float64(broken))
-	if _, at, _ := f.agent.beat.Health(); !at.IsZero() {
-		gauge(beatDesc, time.Since(at).Seconds())
+	waits := a.receiver.Unpacking()
+	to.Gauge("lifeboat_unpacking_blocks", "Blocks from other nodes that rest in segments and are to become files of their store.", float64(waits.Waiting.Blocks))
+	to.Gauge("lifeboat_unpacking_bytes", "Bytes of the blocks that are to become files.", float64(waits.Waiting.Bytes))
+	to.Gauge("lifeboat_unpacking_occupied_blocks", "Blocks that cannot become files because another file has the name.", float64(waits.Occupied.Blocks))
+	scrubbed, broken := a.receiver.Scrubbed()
+	to.Counter("lifeboat_scrubbed_bytes_total", "Bytes from other nodes that were read back off the disks after they had landed.", float64(scrubbed))
+	to.Counter("lifeboat_broken_blocks_total", "Blocks from other nodes that were found not to be whole any more, and removed.", float64(broken))
+	if _, at, _ := a.beat.Health(); !at.IsZero() {
+		to.Gauge("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", time.Since(at).Seconds())
 	}
-	for _, h := range f.agent.notices.Health() {
-		if !h.LastGood.IsZero() {
-			gauge(pollDesc, time.Since(h.LastGood).Seconds(), h.Source, h.Path)
+	a.diskFigures(to)
+}
+
+// diskFigures are the disks in numbers. A node has few, and their paths are those of its configuration.
+func (a *Agent) diskFigures(to figures.To) {
+	for _, d := range a.diskStates() {
+		gauge := func(name, help string, v int64) { to.Gauge("lifeboat_disk_"+name, help, float64(v), "path", d.Path) }
+		for h := disks.Unknown; h <= disks.Missing; h++ {
+			to.Gauge("lifeboat_disk_health", "1 for the state that the disk is in, 0 for the others.", figures.Bool(h.String() == d.Health), "path", d.Path, "state", h.String())
+		}
+		if d.Slots != nil { // its size is known
+			gauge("total_bytes", "Size of the file system; absent until known.", d.TotalBytes)
+			gauge("free_bytes", "What the file system says is free, within quotas; absent until known.", d.FreeBytes)
+		}
+		gauge("usable_bytes", "What may still be promised to leaving peers; 0 on a disk that takes no blocks.", d.UsableBytes)
+		gauge("reserved_bytes", "Room set aside on the device for blocks under way.", d.ReservedBytes)
+		gauge("errors", "Errors within ten minutes, as far as they matter.", d.Errors)
+		if d.InodesFree != nil {
+			gauge("inodes_free", "Free inodes; absent where none are counted.", *d.InodesFree)
+		}
+		if d.FlushBytesPerSecond != nil {
+			gauge("flush_bytes_per_second", "How fast the device makes blocks durable; absent when unknown.", *d.FlushBytesPerSecond)
+		}
+		if d.FetchBytesPerSecond != nil {
+			gauge("fetch_bytes_per_second", "How fast the device gives blocks back; absent when unknown.", *d.FetchBytesPerSecond)
 		}
 	}
+	to.Gauge("lifeboat_disk_probes_stuck", "Probes that do not come back: threads that a disk holds.", float64(a.disks.Stuck()))
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -37,7 +36,7 @@ func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
 func TestNoticeIsCountedWhenItIsFirstSeen(t *testing.T) {
 	now := time.Now()
 	n := preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate, SeenAt: now, Deadline: now.Add(2 * time.Minute)}
-	i, c := preemption.Open(n), newCounters()
+	i, c := preemption.Open(n), newCounters("v1")
 	c.joined(preemption.Incident{}, i, n)
 	was := i
 	n.SeenAt, n.Deadline = now.Add(100*time.Second), now.Add(110*time.Second)
@@ -45,10 +44,8 @@ func TestNoticeIsCountedWhenItIsFirstSeen(t *testing.T) {
 		t.Fatal("the notice says nothing new")
 	}
 	c.joined(was, i, n)
-	r := prometheus.NewRegistry()
-	r.MustRegister(c)
 	page := httptest.NewRecorder()
-	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{`lifeboat_notice_lead_seconds_count{kind="terminate"} 1`, `lifeboat_notice_lead_seconds_sum{kind="terminate"} 120`, `lifeboat_detect_to_emit_seconds_count{source="ec2"} 1`} {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("/metrics does not tell %s", want)

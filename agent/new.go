@@ -15,6 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/figures"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -38,7 +39,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
 	cfg.Node.Name = got.Name
-	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual(), doubted: make(chan string, mostDoubted), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
+	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(deps.Version), manual: preemption.NewManual(), doubted: make(chan string, mostDoubted), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
+	a.counts.registry.MustRegister(figures.Now(a.figures))
 	a.limits.Store(limitsOf(cfg))
 	a.place.Store(&place{cfg.Node.Zone, cfg.Node.Pool})
 	a.drains.free(a.started) // until when an earlier process waited, or was there at all, is not known
@@ -113,7 +115,7 @@ func (a *Agent) openStores() (err error) {
 		a.log.Error("what was to be evacuated is forgotten", "err", err)
 	}
 	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced, Ballast: a.ballast.journal, Disk: a.disk,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
 	})
 	return err
 }
@@ -125,7 +127,7 @@ const cloudTimeout = 2 * time.Second
 func (a *Agent) openNotices(ctx context.Context) (err error) {
 	a.directives = &directives{next: func(ctx context.Context) (*api.Directive, error) { return a.beat.NextDirective(ctx) }}
 	sources := []preemption.Source{a.manual, a.directives}
-	if a.cloud, err = a.cfg.Cloud.Open(a.log, a.deps.Dial, a.counts.polled); err != nil {
+	if a.cloud, err = a.cfg.Cloud.Open(a.log, a.deps.Dial, a.counts.Polled); err != nil {
 		return err
 	}
 	if a.cloud != nil {

@@ -96,7 +96,7 @@ func TestClockOfOneIsNotMeasuredByAnothersSilence(t *testing.T) {
 			return at.Dial(ctx, network, address)
 		}}
 		defer f.colleagues.Close()
-		for _, m := range f.membersTo(t.Context(), "test") {
+		for _, m := range f.membersTo(t.Context()) {
 			if m.Name == "c2" && (!m.Reached || m.Skew.AsDuration().Abs() > positionPatience/10) {
 				t.Errorf("got reached %t, skew %s, want none: all clocks are one here", m.Reached, m.Skew.AsDuration())
 			}

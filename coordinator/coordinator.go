@@ -22,7 +22,7 @@
 //	people call:          operator, deactivate, drain, forget, asking, audit; http, page
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
 //	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks, webhooks_metrics
-//	the daemon:           config, coordinator, pulse, metrics, liveness_metrics
+//	the daemon:           config, coordinator, pulse, metrics
 package coordinator
 
 import (
@@ -34,7 +34,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -140,11 +139,11 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if own, ok := c.cfg.own(); ok {
 		st = newStreams(c.deps.Identity, own.Address, c.deps.Dial)
 	}
-	f, err := openFleet(c.cfg, st, c.deps.Log)
+	f, err := openFleet(c.cfg, st, c.deps)
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	f.web, f.authority, f.identity = c.deps.Web, c.authority, c.deps.Identity
+	f.authority = c.authority
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
 		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {
@@ -259,15 +258,14 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	)
 	api.RegisterMembershipServer(s, &membership{fleet: f})
 	if !f.ledger.alone() {
-		api.RegisterCoordinationServer(s, &coordination{fleet: f, version: c.deps.Version})
+		api.RegisterCoordinationServer(s, &coordination{fleet: f})
 	}
-	api.RegisterOperatorServer(s, &operator{fleet: f, version: c.deps.Version, closing: ctx})
+	api.RegisterOperatorServer(s, &operator{fleet: f, closing: ctx})
 	return s
 }
 
 // pageServer answers readers.
 func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
-	f.metrics.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lifeboat_build_info", Help: "1, with the version of this daemon.", ConstLabels: prometheus.Labels{"version": c.deps.Version}}, func() float64 { return 1 }))
 	return &http.Server{
 		Handler:           (&web{fleet: f, closing: ctx}).handler(),
 		TLSConfig:         c.deps.Identity.Server([]string{"h2", "http/1.1"}),

@@ -37,6 +37,7 @@ const (
 type fleet struct {
 	cfg        Config
 	log        *slog.Logger
+	version    string // of this build
 	ledger     *ledger
 	leases     *leases
 	roster     *roster
@@ -70,7 +71,8 @@ type fleet struct {
 }
 
 // openFleet reads what is under data_dir. It answers for nothing before takeOver.
-func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
+func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
+	log := deps.Log
 	if err := makeDir(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
@@ -84,7 +86,7 @@ func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	}
 	now := time.Now()
 	f := &fleet{
-		cfg: cfg, log: log, ledger: l, manifests: kept, started: now,
+		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, manifests: kept, started: now,
 		leases: newLeases(nil, now), roster: newRoster(), apps: newApps(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}

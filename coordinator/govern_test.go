@@ -30,7 +30,7 @@ func TestTakeOverWaitsForTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
-		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), Deps{Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ import (
 const changePatience = 30 * time.Second
 
 // membersTo is every coordinator as people are told; nil where there is one alone.
-func (f *fleet) membersTo(ctx context.Context, version string) (members []*api.Member) {
+func (f *fleet) membersTo(ctx context.Context) (members []*api.Member) {
 	if f.ledger.alone() {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (f *fleet) membersTo(ctx context.Context, version string) (members []*api.M
 		at := said[m.Name]
 		switch {
 		case s.ID == f.ledger.own:
-			m.Reached, m.Version, m.Leaving = true, version, f.unfit() != ""
+			m.Reached, m.Version, m.Leaving = true, f.version, f.unfit() != ""
 		case at.Position != nil:
 			m.Reached, m.Version = true, at.Version
 			m.Lag = applied - min(applied, at.Applied)
@@ -138,7 +138,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 			s.log.Warn("a coordinator was added", "name", string(m.ID), "address", string(m.Address))
 		}
 	}
-	return &api.ChangeMembersReply{Members: s.membersTo(ctx, s.version)}, nil
+	return &api.ChangeMembersReply{Members: s.membersTo(ctx)}, nil
 }
 
 // leaveTo hands the lead to one that is to stay, which is then asked for the change.

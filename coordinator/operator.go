@@ -18,7 +18,6 @@ import (
 type operator struct {
 	api.UnimplementedOperatorServer
 	*fleet
-	version string
 	closing context.Context // ends when the server stops: following streams end with it
 }
 
@@ -268,7 +267,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 	}
 	if !s.ledger.alone() {
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()
-		reply.Members = s.membersTo(ctx, s.version)
+		reply.Members = s.membersTo(ctx)
 	}
 	reply.Subscribers = int64(s.audience.count())
 	c := s.count()

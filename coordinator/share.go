@@ -300,7 +300,6 @@ func (m *manifests) pruneStray(refs []*manifestRef) {
 type coordination struct {
 	api.UnimplementedCoordinationServer
 	*fleet
-	version string
 }
 
 func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionRequest) (*api.Position, error) {

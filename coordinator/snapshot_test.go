@@ -89,7 +89,7 @@ func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 	if err := os.Remove(cfg.DataDir + "/snapshots"); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	f, err := openFleet(cfg, nil, Deps{Log: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		f.Close()
 	}
@@ -99,7 +99,7 @@ func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 	if _, err := Restore(cfg, bytes.NewReader(whole), Restorer{}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("restored again: %v", err)
 	}
-	f, err = openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	f, err = openFleet(cfg, nil, Deps{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

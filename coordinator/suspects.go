@@ -112,7 +112,7 @@ func (f *fleet) hears(name string, st *api.Status) {
 	if trusted {
 		f.bursts.heard.saw(f.log, name)
 		f.tellSoft(evTrusted, name, nil)
-		f.metrics.silence.recovered.Inc()
+		f.metrics.recovered.Inc()
 		f.roster.change()
 	}
 	if is != nil {

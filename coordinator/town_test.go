@@ -70,7 +70,7 @@ func inTown(t *testing.T, tell func(*town)) {
 // opened is a coordinator's own part alone, which leads and has not taken over yet: nobody calls it.
 func opened(t testing.TB, cfg Config) *fleet {
 	t.Helper()
-	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	f, err := openFleet(cfg, nil, Deps{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
 package coordinator
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // hooksMetrics are webhooks in numbers, by the names that the settings give them.
 type hooksMetrics struct {
@@ -14,16 +17,16 @@ type hookMetrics struct {
 	last, behind prometheus.Gauge
 }
 
-func newHooksMetrics() hooksMetrics {
+func newHooksMetrics(r promauto.Factory) hooksMetrics {
 	labels := []string{"webhook"}
 	return hooksMetrics{
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: r.NewCounterVec(prometheus.CounterOpts{
 			Name: "lifeboat_webhook_failures_total", Help: "Tries to post events to a webhook that it did not take.",
 		}, labels),
-		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		last: r.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lifeboat_webhook_last_success_seconds", Help: "When a webhook last took events from this process, in seconds since 1970; 0: never.",
 		}, labels),
-		behind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		behind: r.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lifeboat_webhook_behind_events", Help: "Events that a webhook which fails has yet to be told of; 0: it does not fail, or this coordinator does not lead.",
 		}, labels),
 	}

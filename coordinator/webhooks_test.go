@@ -22,6 +22,8 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/workloads"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // mailbox is who is posted to.
@@ -201,7 +203,7 @@ func TestWebhookMeetsAGap(t *testing.T) {
 		s.happen(9, 2*keptEvents)
 		s.machine.mark(&mark{Hook: "x", Place: api.Place{Term: 9, Index: 3}})
 		p := &poster{
-			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", metrics: newHooksMetrics().of("x"), want: filter{types: []string{evDecommissioning}},
+			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", metrics: newHooksMetrics(promauto.With(prometheus.NewRegistry())).of("x"), want: filter{types: []string{evDecommissioning}},
 			hook: workloads.Webhook{URL: "http://scheduler.test/events", Client: v.web},
 		}
 		ctx, cancel := context.WithCancel(v.Context())
@@ -223,7 +225,7 @@ func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Default()
 		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
-		f, err := openFleet(cfg, newStreams(certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"}), cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+		f, err := openFleet(cfg, newStreams(certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"}), cfg.Peers[0].Address, nowhere), Deps{Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

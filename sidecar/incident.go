@@ -48,7 +48,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 		s.unrelease(n)
 	}
 	if !was {
-		s.counts.incidents.WithLabelValues(string(p.Incident.Kind())).Inc()
+		s.counts.Incidents.WithLabelValues(string(p.Incident.Kind())).Inc()
 	}
 }
 

@@ -87,7 +87,7 @@ func (s *Sidecar) end(p page, gone bool) {
 	if err := s.incidents.Close(why); err != nil {
 		s.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
-	s.counts.ends.WithLabelValues(word).Inc()
+	s.counts.Ends.WithLabelValues(word).Inc()
 	s.log.Info("the machine stays", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "why", why)
 	for _, n := range p.Incident.InForce() {
 		if until := n.Outlived(); !until.IsZero() && !time.Now().Before(until) {

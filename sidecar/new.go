@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/lifeboat/lifeboat/figures"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -26,7 +27,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Sidecar, err error) {
 	if deps.Dial == nil {
 		deps.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
-	s := &Sidecar{cfg: cfg, deps: deps, log: deps.Log, started: time.Now(), manual: preemption.NewManual(), counts: newCounters()}
+	s := &Sidecar{cfg: cfg, deps: deps, log: deps.Log, started: time.Now(), manual: preemption.NewManual(), counts: newCounters(deps.Version)}
+	s.counts.registry.MustRegister(figures.Now(s.figures))
 	s.policy.Store(&cfg.Policy)
 	defer func() {
 		if err != nil {
@@ -34,7 +36,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Sidecar, err error) {
 		}
 	}()
 	if s.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: cfg.DataDir, Log: s.log, Policy: func() preemption.Policy { return *s.policy.Load() }, Clock: deps.Clock, Synced: s.counts.synced,
+		Dir: cfg.DataDir, Log: s.log, Policy: func() preemption.Policy { return *s.policy.Load() }, Clock: deps.Clock, Synced: s.counts.Synced,
 	}); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
@@ -53,7 +55,7 @@ func (s *Sidecar) openNotices() (err error) {
 	if s.deps.Logind != nil {
 		sources = append(sources, s.deps.Logind)
 	}
-	if s.cloud, err = s.cfg.Cloud.Open(s.log, s.deps.Dial, s.counts.polled); err != nil {
+	if s.cloud, err = s.cfg.Cloud.Open(s.log, s.deps.Dial, s.counts.Polled); err != nil {
 		return err
 	}
 	if s.cloud != nil {

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -481,22 +479,6 @@ func TestHibernationLeavesNoTime(t *testing.T) {
 			t.Errorf("told for %s, want %s", h.deadline.Sub(h.at), leastTelling)
 		}
 	})
-}
-
-// A question that waits for news says nothing of how fast the service answers.
-func TestHangingQuestionsAreNotTimed(t *testing.T) {
-	c := newCounters()
-	c.polled(preemption.Poll{Source: "gce", Path: "preempted", Result: "ok"})
-	c.polled(preemption.Poll{Source: "gce", Path: "preempted", Result: "ok", Took: time.Millisecond})
-	r := prometheus.NewRegistry()
-	r.MustRegister(c.pollTook)
-	got, err := r.Gather()
-	if err != nil || len(got) != 1 {
-		t.Fatal(got, err)
-	}
-	if n := got[0].GetMetric()[0].GetHistogram().GetSampleCount(); n != 1 {
-		t.Errorf("%d answers were timed, want the 1 that was not waited for", n)
-	}
 }
 
 // One that tries again by itself, as webhooks and agents are told, says what stands in the way long before its time is up.
