@@ -63,20 +63,10 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 
 // isTold waits for a while until the coordinator knows of the drain that ended then.
 func (a *Agent) isTold(ctx context.Context, ended time.Time, patience time.Duration) bool {
-	over := time.After(patience)
-	for {
-		changed := a.incidents.Changes()
-		if p, _ := a.incidents.Open(); p.Work.Told || !p.Work.stands(ended) {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-over:
-			return false
-		case <-ctx.Done():
-			return true
-		}
-	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	told := a.until(waiting, func(p page, _ bool) bool { return p.Work.Told || !p.Work.stands(ended) })
+	return told || ctx.Err() != nil
 }
 
 // carryAccount writes the account and sends it, before limit if there is one.

@@ -218,15 +218,5 @@ func (a *Agent) passes(ctx context.Context, ended time.Time) bool {
 
 // untilUndone waits until the drain that ended then counts for nothing: there is another, which carries all.
 func (a *Agent) untilUndone(ctx context.Context, ended time.Time) {
-	for {
-		changed := a.incidents.Changes()
-		if p, _ := a.incidents.Open(); !p.Work.stands(ended) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
+	a.until(ctx, func(p page, _ bool) bool { return !p.Work.stands(ended) })
 }

@@ -56,18 +56,9 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 // untilNews waits until the drain that is over counts for nothing, for it was a rehearsal's (see undoRehearsed), or until somebody
 // may be told of it who was not: a machine that is empty already is shut down, or has its end announced.
 func (a *Agent) untilNews(ctx context.Context, released map[string]bool) {
-	for {
-		changed := a.incidents.Changes()
-		p, open := a.incidents.Open()
-		if open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !a.saidSince(p).IsZero()) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
+	a.until(ctx, func(p page, open bool) bool {
+		return open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !a.saidSince(p).IsZero())
+	})
 }
 
 // tell keeps the coordinator told: that the node leaves, and, once it is empty, what became of its blocks; and again, should

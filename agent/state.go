@@ -51,6 +51,21 @@ func (a *Agent) incident() preemption.Incident {
 	return p.Incident
 }
 
+// until waits until the open incident is as wanted; false: ctx ended before.
+func (a *Agent) until(ctx context.Context, is func(p page, open bool) bool) bool {
+	for {
+		changed := a.incidents.Changes()
+		if is(a.incidents.Open()) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // leaving says whether the open incident asks for a drain now.
 func (a *Agent) leaving() bool {
 	stance, _ := a.incidents.Stance()
@@ -221,22 +236,22 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 	if !cancelled {
 		return false, a.leavesFor(a.incident())
 	}
-	for changed := a.incidents.Changes(); ; changed = a.incidents.Changes() {
-		p, open := a.incidents.Open()
+	heeded := a.until(ctx, func(p page, open bool) bool {
 		if !open {
-			return true, ""
+			return true
 		}
 		i := p.Incident
 		ours := a.hasNotice(i, preemption.SourceManual) || a.hasNotice(i, preemption.SourceSignal) || a.hasNotice(i, preemption.SourceRehearsal)
-		if !ours && !i.Withdrawn() {
-			return true, a.leavesFor(i)
+		if ours || i.Withdrawn() {
+			return false
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return true, ctx.Err().Error()
-		}
+		still = a.leavesFor(i)
+		return true
+	})
+	if !heeded {
+		return true, ctx.Err().Error()
 	}
+	return true, still
 }
 
 // leavesFor names the notice for which the node leaves, be it later, as for an appointment; empty: it was advised at most.

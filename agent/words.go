@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/preemption"
@@ -11,8 +10,6 @@ import (
 )
 
 const (
-	// sameLead is how far a deadline may move without being told: clouds write whole seconds.
-	sameLead = time.Second
 	// withdrawPatience is for how long a workload is told that the machine stays: whoever does not hear it in that time has
 	// noticed otherwise.
 	withdrawPatience = 10 * time.Minute
@@ -68,25 +65,14 @@ func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
 		return word, false
 	}
 	a.note(w, func(d *attended) {
-		d.Word, d.Lead, d.Arrived, d.GivenUp, d.Trouble = word, lead(i), false, false, ""
+		d.Word, d.Lead, d.Arrived, d.GivenUp, d.Trouble = word, i.Lead(), false, false, ""
 	})
 	return word, true
 }
 
-// lead is how long before the deadline the incident was first noticed. A clock that is set moves both alike.
-func lead(i preemption.Incident) *time.Duration {
-	d := i.Deadline()
-	if d.IsZero() {
-		return nil
-	}
-	return new(d.Sub(i.NoticedAt()))
-}
-
 // outdated tells whether what a workload was told is no longer so.
 func outdated(d attended, i preemption.Incident) bool {
-	now := lead(i)
-	moved := (d.Lead == nil) != (now == nil) || now != nil && (*d.Lead-*now).Abs() > sameLead
-	return moved || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != i.Rehearsed()
+	return i.Moved(d.Lead) || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != i.Rehearsed()
 }
 
 func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Word {
@@ -102,11 +88,6 @@ func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Wor
 	return w
 }
 
-var (
-	errMoved      = errors.New("the deadline moved")
-	errSuperseded = errors.New("it no longer holds")
-)
-
 // tellOne says a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way:
 // who runs next goes on with it. The drain waits for none of this.
 func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
@@ -114,13 +95,13 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 	a.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, left(word.Deadline), "what", w.Teller.String())
 	for pause := firstAgain; ; pause = min(2*pause, mostAgain) {
 		err := a.attempt(ctx, w, word, began)
-		for errors.Is(err, errMoved) && ctx.Err() == nil {
+		for errors.Is(err, workloads.ErrMoved) && ctx.Err() == nil {
 			err = a.attempt(ctx, w, word, began)
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
-		case errors.Is(err, errSuperseded):
+		case errors.Is(err, workloads.ErrSuperseded):
 			a.log.Info("a workload is no longer told", "workload", w.Name, "phase", word.Phase)
 			a.note(w, func(d *attended) { d.GivenUp = true })
 			return
@@ -157,43 +138,10 @@ func (a *Agent) hindered(w *watched, word workloads.Word, err error) {
 	a.note(w, func(d *attended) { d.Trouble = err.Error() })
 }
 
-// attempt says a word once. The error is errMoved when the time for it became another: what goes on by itself, a program,
-// is found again by the next attempt. It is errSuperseded when the word stopped to hold.
+// attempt says a word once.
 func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, began time.Time) error {
-	changed := a.incidents.Changes() // before looking: what changes from here on is seen
-	until, holds := a.tellUntil(word, began)
-	if !holds {
-		return errSuperseded
-	}
-	bounded, release := context.WithDeadline(ctx, until)
-	defer release()
-	telling, stop := context.WithCancelCause(bounded)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for {
-			select {
-			case <-changed:
-			case <-telling.Done():
-				return
-			}
-			changed = a.incidents.Changes()
-			switch now, holds := a.tellUntil(word, began); {
-			case !holds:
-				stop(errSuperseded)
-			case now.Sub(until).Abs() > sameLead:
-				stop(errMoved)
-			}
-		}
-	})
-	hear := func(err error) { a.hindered(w, word, err) }
-	err := w.Teller.Tell(workloads.HearTrouble(telling, &watching, hear), word)
-	why := context.Cause(telling)
-	stop(nil)
-	watching.Wait()
-	if err != nil && (errors.Is(why, errMoved) || errors.Is(why, errSuperseded)) {
-		return why
-	}
-	return err
+	until := func() (time.Time, bool) { return a.tellUntil(word, began) }
+	return workloads.Attempt(ctx, w.Teller, word, a.incidents.Changes, until, func(err error) { a.hindered(w, word, err) })
 }
 
 // tellUntil is when telling a word must end; false when it no longer holds.

@@ -84,6 +84,22 @@ func (i *Incident) Source() string { return i.gravest().Source }
 // Reason is what the gravest notice gave as its reason.
 func (i *Incident) Reason() string { return i.gravest().Reason }
 
+// Lead is how long before the deadline it was first noticed; nil: no deadline is known. A clock that is set moves both alike, so that
+// the same deadline has the same lead in every journal.
+func (i *Incident) Lead() *time.Duration {
+	d := i.Deadline()
+	if d.IsZero() {
+		return nil
+	}
+	return new(d.Sub(i.NoticedAt()))
+}
+
+// Moved tells whether the deadline is another than when its lead was that one.
+func (i *Incident) Moved(lead *time.Duration) bool {
+	now := i.Lead()
+	return (lead == nil) != (now == nil) || now != nil && (*lead-*now).Abs() > slack
+}
+
 // NoticedAt is when the first of the notices was seen.
 func (i *Incident) NoticedAt() time.Time {
 	var first time.Time

@@ -233,7 +233,7 @@ func TestWithdrawnWhileTheSidecarWasDead(t *testing.T) {
 		m.told("slow", slow, noticed)
 		m.pass(3 * time.Second)
 		h := m.told("slow", slow, noticed, withdrawn)
-		if !errors.Is(h[0].ended, errSuperseded) {
+		if !errors.Is(h[0].ended, workloads.ErrSuperseded) {
 			t.Errorf("the first word ended with %v, want it called off", h[0].ended)
 		}
 	})
@@ -437,7 +437,7 @@ func TestDeadlineMoves(t *testing.T) {
 		sooner := time.Now().Add(2 * time.Minute)
 		m.manual.Say(preemption.Notice{Deadline: sooner})
 		h := m.told("hook", hook, noticed, noticed)
-		if !errors.Is(h[0].ended, errMoved) || !h[1].deadline.Equal(sooner.Add(-5*time.Second)) {
+		if !errors.Is(h[0].ended, workloads.ErrMoved) || !h[1].deadline.Equal(sooner.Add(-5*time.Second)) {
 			t.Errorf("the first ended with %v and the second is told until %s, want it to move to %s", h[0].ended, h[1].deadline, sooner.Add(-5*time.Second))
 		}
 		close(arrive)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/preemption"
@@ -60,7 +59,7 @@ func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool)
 		return w, changes, false
 	}
 	was, known := p.Work.Told[a.name]
-	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: lead(p.Incident), Round: was.Round, Rehearsal: p.Incident.Rehearsed()}
+	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: p.Incident.Lead(), Round: was.Round, Rehearsal: p.Incident.Rehearsed()}
 	switch {
 	case was.State == stateRunning && was.Phase == phase && !a.pretended(was.Rehearsal, p.Incident):
 		t = was // what is news since is told after it
@@ -99,11 +98,6 @@ func about(w workloads.Word, i preemption.Incident) bool {
 	return name == i.ID
 }
 
-var (
-	errMoved      = errors.New("the deadline moved")
-	errSuperseded = errors.New("it no longer holds")
-)
-
 // tell says a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way:
 // who runs next goes on with it.
 func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
@@ -111,12 +105,12 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, left(w.Deadline), "what", a.String())
 	var err error
 	for {
-		if err = s.attempt(ctx, a, w, began); errors.Is(err, errMoved) && ctx.Err() == nil {
+		if err = s.attempt(ctx, a, w, began); errors.Is(err, workloads.ErrMoved) && ctx.Err() == nil {
 			continue
 		}
 		next := time.Now().Add(againEach)
 		until, _ := s.until(a, w, began)
-		if err == nil || !a.again || errors.Is(err, errSuperseded) || next.After(until) || next.After(began.Add(againFor)) {
+		if err == nil || !a.again || errors.Is(err, workloads.ErrSuperseded) || next.After(until) || next.After(began.Add(againFor)) {
 			break
 		}
 		if s.troubled(a, w, err); !wait(ctx, nil, next) {
@@ -128,7 +122,7 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	}
 	took := time.Since(began)
 	switch {
-	case errors.Is(err, errSuperseded):
+	case errors.Is(err, workloads.ErrSuperseded):
 		s.log.Info("no longer told", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took)
 		s.counts.told(a.name, w.Phase, "superseded")
 		return // what holds instead is due now
@@ -171,39 +165,10 @@ func (s *Sidecar) ended(a *action, w workloads.Word, took time.Duration, err err
 	s.note(a, t)
 }
 
-// attempt says a word once, for as long as the incident leaves time. The error is errMoved when that became another time
-// meanwhile: what goes on by itself, a program, is found again by the next attempt. It is errSuperseded when the word
-// stopped to hold.
+// attempt says a word once, for as long as the incident leaves time.
 func (s *Sidecar) attempt(ctx context.Context, a *action, w workloads.Word, began time.Time) error {
-	changed := s.incidents.Changes() // before looking: what changes from here on is seen
-	until, holds := s.until(a, w, began)
-	if !holds {
-		return errSuperseded
-	}
-	bounded, release := context.WithDeadline(ctx, until)
-	defer release()
-	telling, stop := context.WithCancelCause(bounded)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for wait(telling, changed, time.Time{}) {
-			changed = s.incidents.Changes()
-			switch now, holds := s.until(a, w, began); {
-			case !holds:
-				stop(errSuperseded)
-			case !now.Equal(until):
-				stop(errMoved)
-			}
-		}
-	})
-	hear := func(err error) { s.troubled(a, w, err) }
-	err := a.Tell(workloads.HearTrouble(telling, &watching, hear), w)
-	why := context.Cause(telling)
-	stop(nil)
-	watching.Wait()
-	if err != nil && (errors.Is(why, errMoved) || errors.Is(why, errSuperseded)) {
-		return why
-	}
-	return err
+	until := func() (time.Time, bool) { return s.until(a, w, began) }
+	return workloads.Attempt(ctx, a, w, s.incidents.Changes, until, func(err error) { s.troubled(a, w, err) })
 }
 
 // until is when telling a word must end; false when it no longer holds. What is told of a machine that goes is told by

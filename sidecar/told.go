@@ -33,24 +33,9 @@ type told struct {
 	Took      time.Duration `json:"took,omitempty"`
 }
 
-// lead is how long before the deadline the incident was first noticed. A clock that is set moves both alike, so that the
-// same deadline has the same lead in every journal.
-func lead(i preemption.Incident) *time.Duration {
-	d := i.Deadline()
-	if d.IsZero() {
-		return nil
-	}
-	return new(d.Sub(i.NoticedAt()))
-}
-
-// slack is how far a deadline may move without being told: clouds write whole seconds.
-const slack = time.Second
-
 // outdated tells whether what was told is no longer so.
 func (t told) outdated(i preemption.Incident, stance preemption.Stance) bool {
-	now := lead(i)
-	moved := (t.Lead == nil) != (now == nil) || now != nil && (*t.Lead-*now).Abs() > slack
-	return moved || t.Kind != i.Kind() || t.Stance != stance
+	return i.Moved(t.Lead) || t.Kind != i.Kind() || t.Stance != stance
 }
 
 // holds tells whether the action believes that the machine goes.

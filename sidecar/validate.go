@@ -25,7 +25,7 @@ func (a *Action) validate(report config.Report, key string) {
 		oneOf(report, key+".phases", p, tellable...)
 	}
 	if a.Timeout != 0 {
-		config.CheckBetween(report, key+".timeout", a.Timeout, slack, maxTimeout)
+		config.CheckBetween(report, key+".timeout", a.Timeout, workloads.Slack, maxTimeout)
 	}
 	switch ways := a.ways(); len(ways) {
 	case 0:

@@ -10,12 +10,6 @@ import (
 // troubled is the key under which a context has whom to tell what stands in the way.
 type troubled struct{}
 
-// WithTrouble has an Action that tries again by itself say each time what stood in the way: until its time is up nobody would know that
-// it is not told. What is given must return at once.
-func WithTrouble(ctx context.Context, say func(error)) context.Context {
-	return context.WithValue(ctx, troubled{}, say)
-}
-
 // Trouble says why an Action has not told yet what it will try to tell again, to who began it and wants to know.
 func Trouble(ctx context.Context, err error) {
 	if say, ok := ctx.Value(troubled{}).(func(error)); ok && ctx.Err() == nil {
@@ -23,9 +17,10 @@ func Trouble(ctx context.Context, err error) {
 	}
 }
 
-// HearTrouble is WithTrouble for who may take long to note it: a disk that hangs keeps a word from being noted, not from being told. What
+// hearTrouble has an Action that tries again by itself say each time what stood in the way: until its time is up nobody would know that
+// it is not told. Whoever hears it may take long to note it: a disk that hangs keeps a word from being noted, not from being told. What
 // comes last is heard, until ctx ends, by a goroutine of hearing's.
-func HearTrouble(ctx context.Context, hearing *sync.WaitGroup, hear func(error)) context.Context {
+func hearTrouble(ctx context.Context, hearing *sync.WaitGroup, hear func(error)) context.Context {
 	trouble := make(chan error, 1)
 	hearing.Go(func() {
 		for {
@@ -37,7 +32,7 @@ func HearTrouble(ctx context.Context, hearing *sync.WaitGroup, hear func(error))
 			}
 		}
 	})
-	return WithTrouble(ctx, newest(trouble))
+	return context.WithValue(ctx, troubled{}, newest(trouble))
 }
 
 // newest passes on what comes last, and what came before and was not taken is forgotten: who says it never waits for who takes it.
