@@ -66,7 +66,7 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, t.Cert, err, filepath.Join(a.cfg.DataDir, "tls"))
 			}
 			cert, ca, err = a.beat.Renew(ctx, request)
-			if code := status.Code(err); code == codes.FailedPrecondition || code == codes.Unimplemented {
+			if status.Code(err) == codes.FailedPrecondition {
 				err = fmt.Errorf("%w: %w", enrol.ErrNotOffered, err)
 			}
 			return cert, ca, err

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
@@ -22,11 +19,7 @@ func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []inven
 	for i, b := range blocks {
 		carried[i] = &api.HeldBlock{Id: string(b.ID), Bytes: b.Bytes()}
 	}
-	h, err := a.beat.CheckHeld(ctx, age, carried)
-	if status.Code(err) == codes.Unimplemented {
-		return heartbeat.Held{}, nil // by an older coordinator
-	}
-	return h, err
+	return a.beat.CheckHeld(ctx, age, carried)
 }
 
 // whoElse asks who has blocks that this node has, and where they are read.
@@ -38,9 +31,6 @@ func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holder
 		asked[i] = &api.HeldBlock{Id: string(id)}
 	}
 	h, err := a.beat.WhoElse(ctx, absentFor, asked)
-	if status.Code(err) == codes.Unimplemented {
-		return nil, true, nil // by an older coordinator
-	}
 	if err != nil {
 		return nil, false, err
 	}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -52,7 +51,7 @@ func (m machine) with(was machine) machine {
 
 func machineFile(dir string) string { return filepath.Join(dir, "machine") }
 
-// readMachine reads whose data directory it is. A file from before there was JSON in it has one mark.
+// readMachine reads whose data directory it is.
 func readMachine(dir string) (was machine, err error) {
 	b, err := os.ReadFile(machineFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,17 +60,8 @@ func readMachine(dir string) (was machine, err error) {
 	if err != nil {
 		return machine{}, fmt.Errorf("read which machine data_dir is of: %w", err)
 	}
-	if bytes.HasPrefix(b, []byte("{")) {
-		if err := json.Unmarshal(b, &was); err != nil {
-			return machine{}, fmt.Errorf("read which machine data_dir is of: %s: %w: remove it", machineFile(dir), err)
-		}
-		return was, nil
-	}
-	switch kind, mark, _ := strings.Cut(strings.TrimSpace(string(b)), " "); kind {
-	case "product":
-		was.Product = mark
-	case "machine-id":
-		was.ID = mark
+	if err := json.Unmarshal(b, &was); err != nil {
+		return machine{}, fmt.Errorf("read which machine data_dir is of: %s: %w: remove it", machineFile(dir), err)
 	}
 	return was, nil
 }

@@ -30,8 +30,6 @@ func TestMoveIn(t *testing.T) {
 		"product was not readable":       {`{"machine_id":"a"}`, `{"product":"b"}`, false, `{"product":"b","machine_id":"a"}`},
 		"machine that cannot be told":    {`{"product":"a"}`, `{}`, false, `{"product":"a"}`},
 		"image of one that could not be": {"", `{}`, false, ""},
-		"an older agent's":               {"product a", `{"product":"a"}`, false, "product a"},
-		"a clone of an older agent's":    {"machine-id a", `{"machine_id":"b"}`, true, `{"machine_id":"b"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

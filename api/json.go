@@ -238,9 +238,6 @@ func NodeToJSON(n *Node) NodeJSON {
 
 // Clock is what the clock of the coordinator showed that told of the node: that of this machine may be wrong.
 func (n *Node) Clock() time.Time {
-	if n.GetNow() == nil { // it is of an earlier version
-		return time.Now()
-	}
 	return n.GetNow().AsTime()
 }
 

@@ -130,7 +130,7 @@ type CheckHeldReply struct {
 	// For how long those of the peers have been gone that are: 0 for one that may go any moment. Those that stay are left out; one of
 	// which nothing is known may have gone when the log began.
 	GoneFor map[string]*durationpb.Duration `protobuf:"bytes,9,rep,name=gone_for,json=goneFor,proto3" json:"gone_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Which log the index is of: one that began anew, or was restored, counts its events from others. 0: the coordinator is an older one.
+	// Which log the index is of: one that began anew, or was restored, counts its events from others.
 	Log uint64 `protobuf:"varint,10,opt,name=log,proto3" json:"log,omitempty"`
 	// For how long the log has known the peers that it knows as the machines that they are. What landed before from one may be another's,
 	// which had its name, and is gone since then or longer.
@@ -1704,10 +1704,9 @@ type HeartbeatReply struct {
 	// Blocks that this node carried to a peer where they have been found broken, and that nobody else has. While it leaves it
 	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named, and of more tells lapses.
 	Again       []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
-	Runs        bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"`                // this coordinator reads runs; an older one is told of each block by itself
 	Unaccounted bool           `protobuf:"varint,10,opt,name=unaccounted,proto3" json:"unaccounted,omitempty"` // this coordinator has not, or has lost, the account that the status calls given: say goodbye again
 	// Another number than in an earlier reply: apps have ended since, or the end of one was taken back. CheckApps says which.
-	// 0: none ever, or the coordinator is an older one.
+	// 0: none ever.
 	AppsChanged uint64 `protobuf:"varint,11,opt,name=apps_changed,json=appsChanged,proto3" json:"apps_changed,omitempty"`
 	// Another number than in an earlier reply: some of what this node carried nobody holds any more, though whoever took it is there and
 	// its app is not over; or the end of an app was taken back. CheckHeld says what. 0: none.
@@ -1800,13 +1799,6 @@ func (x *HeartbeatReply) GetAgain() []*BrokenBlock {
 		return x.Again
 	}
 	return nil
-}
-
-func (x *HeartbeatReply) GetRuns() bool {
-	if x != nil {
-		return x.Runs
-	}
-	return false
 }
 
 func (x *HeartbeatReply) GetUnaccounted() bool {
@@ -2780,7 +2772,6 @@ func (x *GoodbyeRequest) GetRuns() []*ManifestRun {
 
 type GoodbyeReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       int64                  `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"` // that were read: a coordinator that does not know runs reads none of theirs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2813,13 +2804,6 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
 	return file_lifeboat_proto_rawDescGZIP(), []int{35}
-}
-
-func (x *GoodbyeReply) GetEntries() int64 {
-	if x != nil {
-		return x.Entries
-	}
-	return 0
 }
 
 type ManifestSummary struct {
@@ -9365,7 +9349,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xba\x03\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xac\x03\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -9374,12 +9358,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05peers\x18\x05 \x03(\v2\x11.lifeboat.v1.PeerR\x05peers\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12,\n" +
 	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12.\n" +
-	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\x12\x12\n" +
-	"\x04runs\x18\t \x01(\bR\x04runs\x12 \n" +
+	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\x12 \n" +
 	"\vunaccounted\x18\n" +
 	" \x01(\bR\vunaccounted\x12!\n" +
 	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\x12\x16\n" +
-	"\x06lapses\x18\f \x01(\x04R\x06lapses\"E\n" +
+	"\x06lapses\x18\f \x01(\x04R\x06lapsesJ\x04\b\t\x10\n" +
+	"\"E\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +
@@ -9447,9 +9431,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x0eGoodbyeRequest\x126\n" +
 	"\asummary\x18\x01 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\asummary\x124\n" +
 	"\aentries\x18\x02 \x03(\v2\x1a.lifeboat.v1.ManifestEntryR\aentries\x12,\n" +
-	"\x04runs\x18\x03 \x03(\v2\x18.lifeboat.v1.ManifestRunR\x04runs\"(\n" +
-	"\fGoodbyeReply\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x03R\aentries\"\xc4\x04\n" +
+	"\x04runs\x18\x03 \x03(\v2\x18.lifeboat.v1.ManifestRunR\x04runs\"\x14\n" +
+	"\fGoodbyeReplyJ\x04\b\x01\x10\x02\"\xc4\x04\n" +
 	"\x0fManifestSummary\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +

@@ -70,7 +70,7 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 	if err := s.end(name, summary, w); err != nil {
 		return err
 	}
-	return stream.SendAndClose(&api.GoodbyeReply{Entries: w.total})
+	return stream.SendAndClose(&api.GoodbyeReply{})
 }
 
 // entriesOf yields what a message says, each entry until the next.

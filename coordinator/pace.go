@@ -82,7 +82,7 @@ func (f *fleet) paceTo(n node) *api.Pace {
 
 // reply is what every answer to a beat of n says.
 func (f *fleet) reply(n node, r *api.HeartbeatReply) *api.HeartbeatReply {
-	r.Pace, r.Term, r.Now, r.Runs = f.paceTo(n), f.reign(), timestamppb.Now(), true
+	r.Pace, r.Term, r.Now = f.paceTo(n), f.reign(), timestamppb.Now()
 	return r
 }
 

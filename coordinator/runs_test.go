@@ -75,9 +75,7 @@ func TestRunsAreLocated(t *testing.T) {
 	inTown(t, func(v *town) {
 		b := v.agent("b")
 		b.register()
-		if r := b.beat(); !r.Runs {
-			v.Errorf("got %v, want that runs are read", r)
-		}
+		b.beat()
 		run := api.NewBlockRun("spark/app/x", 1)
 		if !run.Add("spark/app/dir/y", 2) || run.Add("spark/app2/z", 3) || run.Add("spark/app", 3) {
 			v.Fatal("a run takes the blocks of its scope and no others")

@@ -30,7 +30,7 @@ func (c *Client) CheckApps(ctx context.Context, apps []string) (over map[string]
 }
 
 // AppsChanged is closed when the coordinator next says that apps have ended, or that an end was taken back: in the answer to
-// a beat. One that began anew says so, too, and an older one never does.
+// a beat. One that began anew says so, too.
 func (c *Client) AppsChanged() <-chan struct{} { return c.ends.next() }
 
 // Lapsed is closed when the coordinator next says that nobody holds any more some of what this node carried.

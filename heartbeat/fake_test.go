@@ -146,9 +146,7 @@ type coordinator struct {
 
 	refused string // a reason that it does not take
 
-	old    bool // it knows no runs
-	single int  // blocks and entries that were told by themselves
-	runs   int
+	runs int // that told of blocks
 
 	onBeat    func(context.Context) error                      // called without the lock; its error replaces the reply
 	onReport  func(context.Context) error                      // called before a report is read
@@ -180,7 +178,7 @@ func (c *coordinator) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*
 			reply.Peers = c.peers
 		}
 	}
-	reply.Term, reply.Now, reply.Runs = c.term, timestamppb.New(time.Now().Add(-c.behind)), !c.old
+	reply.Term, reply.Now = c.term, timestamppb.New(time.Now().Add(-c.behind))
 	onBeat := c.onBeat
 	c.mu.Unlock()
 	if onBeat != nil {
@@ -216,14 +214,9 @@ func (c *coordinator) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportB
 		if r.Full {
 			c.full++
 		}
-		c.single, c.runs = c.single+len(r.Landed), c.runs+len(r.Runs)
-		for _, b := range r.Landed {
-			c.held[b.Id] = b.Bytes
-		}
-		if !c.old {
-			for _, run := range r.Runs {
-				maps.Insert(c.held, run.Blocks.IDs())
-			}
+		c.runs += len(r.Runs)
+		for _, run := range r.Runs {
+			maps.Insert(c.held, run.Blocks.IDs())
 		}
 		for _, id := range r.Gone {
 			c.gone = append(c.gone, id+": "+r.Why)
@@ -239,12 +232,8 @@ func (c *coordinator) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReque
 		if err == io.EOF {
 			c.mu.Lock()
 			c.whole++
-			reply := &api.GoodbyeReply{Entries: int64(len(c.entries))}
-			if c.old {
-				reply.Entries = 0
-			}
 			c.mu.Unlock()
-			return stream.SendAndClose(reply)
+			return stream.SendAndClose(&api.GoodbyeReply{})
 		}
 		if err != nil {
 			return err
@@ -253,15 +242,10 @@ func (c *coordinator) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReque
 		if r.Summary != nil {
 			c.summary, c.entries = r.Summary, nil
 		}
-		c.single, c.runs = c.single+len(r.Entries), c.runs+len(r.Runs)
-		for _, e := range r.Entries {
-			c.entries = append(c.entries, e.Id)
-		}
-		if !c.old {
-			for _, run := range r.Runs {
-				for id := range run.Blocks.IDs() {
-					c.entries = append(c.entries, id)
-				}
+		c.runs += len(r.Runs)
+		for _, run := range r.Runs {
+			for id := range run.Blocks.IDs() {
+				c.entries = append(c.entries, id)
 			}
 		}
 		onGoodbye := c.onGoodbye

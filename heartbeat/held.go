@@ -28,7 +28,7 @@ type Peers struct {
 	Renewed   map[string]string // the ids of those that are, as other machines than before
 	Addresses map[string]string // where those are read that are there
 	Index     uint64            // of the last event
-	Log       uint64            // that it is of; 0: an older coordinator does not say
+	Log       uint64            // that it is of
 	// GoneFor is for how long those have been gone that are: 0 for those that may go any moment.
 	GoneFor map[string]time.Duration
 	// KnownFor is for how long those have been known that are as the machines that they are: others may have had their names before.

@@ -20,13 +20,9 @@ import (
 type librarian struct {
 	coordinator
 	asked []int
-	old   bool
 }
 
 func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.CheckHeldReply, error) {
-	if l.old {
-		return l.coordinator.CheckHeld(context.Background(), r)
-	}
 	if len(r.Peers) > 0 {
 		l.asked = append(l.asked, len(r.Peers))
 		return &api.CheckHeldReply{Gone: r.Peers[:1], Renewed: map[string]string{r.Peers[len(r.Peers)-1]: fmt.Sprint("node-", r.Since)}, Index: 9}, nil
@@ -92,10 +88,6 @@ func TestCheckHeldIsAskedInParts(t *testing.T) {
 		l.asked = nil
 		if is, err := c.CheckPeers(t.Context(), 0, nil); err != nil || len(is.Gone) > 0 || is.Index != 9 {
 			t.Errorf("of nobody: got %v, %v", is, err)
-		}
-		l.old = true
-		if _, err := c.CheckHeld(t.Context(), time.Minute, blocks); status.Code(err) != codes.Unimplemented {
-			t.Errorf("an older coordinator: got %v, want that it does not know the question", err)
 		}
 	})
 }

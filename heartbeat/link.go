@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -45,8 +44,7 @@ type link struct {
 	api.MembershipClient
 	address string
 	conn    *grpc.ClientConn
-	users   int         // guarded by links.mu
-	runs    atomic.Bool // who answered the last beat reads runs
+	users   int // guarded by links.mu
 }
 
 // links holds the connection in use. One that failed a beat is replaced by a new one to the next address, but stays open

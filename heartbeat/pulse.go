@@ -172,7 +172,6 @@ func (p *pulse) beat(ctx context.Context, k *link) error {
 		return fmt.Errorf("beat: %w", err)
 	}
 	p.skew.measure(sent, time.Now(), reply.GetNow())
-	k.runs.Store(reply.GetRuns())
 	return p.take(reply)
 }
 

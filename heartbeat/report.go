@@ -112,9 +112,9 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		return timed(func() error { return stream.Send(r) })
 	}
 	if full {
-		err = c.sendFull(send, k.runs.Load())
+		err = c.sendFull(send)
 	} else {
-		err = sendWords(words, send, k.runs.Load())
+		err = sendWords(words, send)
 	}
 	if err == nil || err == io.EOF {
 		err = timed(func() error { _, err := stream.CloseAndRecv(); return err })
@@ -127,17 +127,17 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 	return nil
 }
 
-func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error, asRuns bool) error {
+func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error) error {
 	if err := send(&api.ReportBlocksRequest{Full: true}); err != nil || c.cfg.Held == nil {
 		return err
 	}
 	var landed heldRuns
-	return inBatches("list what is held", c.cfg.Held(), landed.add, func() error { return send(landed.take(asRuns)) })
+	return inBatches("list what is held", c.cfg.Held(), landed.add, func() error { return send(landed.take()) })
 }
 
 // sendWords sends words in their order. A message tells first what landed and then what is gone, so it holds only one of
 // them: a block may have come, gone and come again. What is gone for another reason has a message of its own.
-func sendWords(words []word, send func(*api.ReportBlocksRequest) error, asRuns bool) error {
+func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
 	for len(words) > 0 {
 		gone := words[0].held == nil
 		n := slices.IndexFunc(words, func(w word) bool { return (w.held == nil) != gone || w.why != words[0].why })
@@ -148,7 +148,7 @@ func sendWords(words []word, send func(*api.ReportBlocksRequest) error, asRuns b
 		if gone {
 			tell = sendGone
 		}
-		if err := tell(words[:n], send, asRuns); err != nil {
+		if err := tell(words[:n], send); err != nil {
 			return err
 		}
 		words = words[n:]
@@ -156,20 +156,20 @@ func sendWords(words []word, send func(*api.ReportBlocksRequest) error, asRuns b
 	return nil
 }
 
-func sendLanded(words []word, send func(*api.ReportBlocksRequest) error, asRuns bool) error {
+func sendLanded(words []word, send func(*api.ReportBlocksRequest) error) error {
 	var landed heldRuns
 	for i, w := range words {
 		if !landed.add(w.held) && i+1 < len(words) {
 			continue
 		}
-		if err := send(landed.take(asRuns)); err != nil {
+		if err := send(landed.take()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func sendGone(words []word, send func(*api.ReportBlocksRequest) error, _ bool) error {
+func sendGone(words []word, send func(*api.ReportBlocksRequest) error) error {
 	r, size := &api.ReportBlocksRequest{Why: words[0].why}, batch{}
 	for i, w := range words {
 		r.Gone = append(r.Gone, w.id)
@@ -185,44 +185,26 @@ func sendGone(words []word, send func(*api.ReportBlocksRequest) error, _ bool) e
 }
 
 // Goodbye ends a decommission: the summary goes first, then the entries of the manifest, read as they are sent, each until
-// the next, and a second time for a coordinator that turns out to be older. It keeps nothing of a manifest that did not
-// arrive whole.
+// the next. It keeps nothing of a manifest that did not arrive whole.
 func (c *Client) Goodbye(ctx context.Context, summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a manifest that cannot be read to its end must not look like a whole one
 	summary = c.own(summary)
 	return c.call(ctx, "say goodbye", func(m *link) error {
-		asRuns := m.runs.Load()
-		sent, read, err := sayGoodbye(ctx, m, summary, entries, asRuns)
-		if err == nil && asRuns && read != sent { // an older one has taken the place of who answered the last beat
-			m.runs.Store(false)
-			_, _, err = sayGoodbye(ctx, m, summary, entries, false)
+		stream, err := m.Goodbye(ctx)
+		if err != nil {
+			return err
 		}
+		if err = stream.Send(&api.GoodbyeRequest{Summary: summary}); err == nil {
+			var batch manifestRuns
+			err = inBatches("read the manifest", entries, batch.add, func() error { return stream.Send(batch.take()) })
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		_, err = stream.CloseAndRecv()
 		return err
 	})
-}
-
-// sayGoodbye says how many entries were sent, and how many were read.
-func sayGoodbye(
-	ctx context.Context, m *link, summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error], asRuns bool,
-) (sent, read int64, err error) {
-	stream, err := m.Goodbye(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err = stream.Send(&api.GoodbyeRequest{Summary: summary}); err == nil {
-		var batch manifestRuns
-		add := func(e *api.ManifestEntry) (full bool) {
-			sent++
-			return batch.add(e)
-		}
-		err = inBatches("read the manifest", entries, add, func() error { return stream.Send(batch.take(asRuns)) })
-	}
-	if err != nil && err != io.EOF {
-		return sent, 0, err
-	}
-	reply, err := stream.CloseAndRecv()
-	return sent, reply.GetEntries(), err
 }
 
 // own is the summary with this node's name in it.

@@ -14,8 +14,7 @@ const (
 	batchBytes = 28 << 10
 )
 
-// Blocks travel as runs, of which a coordinator makes less work than of thousands of small messages. One that does not say
-// in its replies that it reads them, because it is older, is told of each block by itself.
+// Blocks travel as runs, of which a coordinator makes less work than of thousands of small messages.
 
 // batch counts what a message holds.
 type batch struct{ items, bytes int }
@@ -42,19 +41,10 @@ func (h *heldRuns) add(b *api.HeldBlock) (full bool) {
 }
 
 // take empties it into a message.
-func (h *heldRuns) take(asRuns bool) *api.ReportBlocksRequest {
+func (h *heldRuns) take() *api.ReportBlocksRequest {
 	runs := h.runs
 	*h = heldRuns{}
-	if asRuns {
-		return &api.ReportBlocksRequest{Runs: runs}
-	}
-	r := &api.ReportBlocksRequest{}
-	for _, run := range runs {
-		for id, bytes := range run.Blocks.IDs() {
-			r.Landed = append(r.Landed, &api.HeldBlock{Id: id, Bytes: bytes, From: run.From})
-		}
-	}
-	return r
+	return &api.ReportBlocksRequest{Runs: runs}
 }
 
 // manifestRuns gathers entries of a manifest.
@@ -78,20 +68,10 @@ func follows(r *api.ManifestRun, e *api.ManifestEntry) bool {
 }
 
 // take empties it into a message.
-func (m *manifestRuns) take(asRuns bool) *api.GoodbyeRequest {
+func (m *manifestRuns) take() *api.GoodbyeRequest {
 	runs := m.runs
 	*m = manifestRuns{}
-	if asRuns {
-		return &api.GoodbyeRequest{Runs: runs}
-	}
-	r := &api.GoodbyeRequest{}
-	for _, run := range runs {
-		for id, bytes := range run.Blocks.IDs() {
-			e := &api.ManifestEntry{Id: id, Bytes: bytes, Outcome: run.Outcome, Peer: run.Peer, Reason: run.Reason}
-			r.Entries = append(r.Entries, e)
-		}
-	}
-	return r
+	return &api.GoodbyeRequest{Runs: runs}
 }
 
 // inBatches hands each item to add, and sends what was gathered when that says that a message is full, and at the end: the

@@ -173,19 +173,11 @@ const endsSoon = 7 * 24 * time.Hour
 // overdue says whether the certificate should have been renewed: that begins between half and six tenths of its life (enrol), and
 // such a life may be as short as an hour.
 func overdue(s *api.AgentStatus, now time.Time) bool {
-	from := time.Time{} // an older agent does not say
-	if at := s.GetCertificateBegins(); at != nil {
-		from = at.AsTime()
-	}
-	return due(from, s.GetCertificateEnds().AsTime(), now)
+	return due(s.GetCertificateBegins().AsTime(), s.GetCertificateEnds().AsTime(), now)
 }
 
 func due(from, until, now time.Time) bool {
-	soon := endsSoon
-	if !from.IsZero() {
-		soon = min(soon, until.Sub(from)/3)
-	}
-	return until.Sub(now) < soon
+	return until.Sub(now) < min(endsSoon, until.Sub(from)/3)
 }
 
 func (x *examination) diagnoseFleet(add adder) {

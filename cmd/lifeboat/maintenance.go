@@ -254,9 +254,6 @@ func machineName(m *api.Machine) string {
 // clockOf is what the clock of the coordinator showed that told, by which it has windows begin and end: that of this machine may be
 // wrong.
 func clockOf(m *api.Maintenance) time.Time {
-	if m.GetNow() == nil { // it is of an earlier version
-		return time.Now()
-	}
 	return m.GetNow().AsTime()
 }
 
