@@ -101,6 +101,7 @@ type Agent struct {
 	ballast     ballast
 	counts      *counters
 	at          listeners
+	guests      guests
 	page        http.Handler   // on the loopback address
 	aside       sync.WaitGroup // calls that only the end waits for
 }

@@ -62,7 +62,7 @@ func (a *Agent) listen() (err error) {
 // serve answers on all three until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
-	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
+	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ConnState: a.guests.note, ErrorLog: a.quiet()}
 	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
 	socket := a.socketServer()
 	readers := accepted.At(a.at.peer.Addr())
@@ -133,10 +133,17 @@ func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *acce
 		return
 	}
 	state := conn.ConnectionState()
+	a.guests.enter(conn)
+	if err := a.deps.Identity.Trusts(state); err != nil { // since the handshake
+		a.guests.leave(conn)
+		conn.Close()
+		return
+	}
 	if state.NegotiatedProtocol != wire.Protocol {
 		readers.Hand(conn)
 		return
 	}
+	defer a.guests.leave(conn)
 	who, err := certs.PeerName(state)
 	if err != nil || who.Role != certs.RoleNode {
 		a.log.Warn("only nodes may send blocks", "peer", who, "err", err)

@@ -1620,9 +1620,10 @@ type HeartbeatRequest struct {
 	PeersVersion uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"` // of the peer list that the agent has
 	// Rises with everything that an agent says of itself. A call that a cut link held back arrives behind newer ones: what
 	// is older than what was heard says nothing. 0: not numbered.
-	Sequence      uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sequence       uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	RevokedVersion uint64 `protobuf:"varint,6,opt,name=revoked_version,json=revokedVersion,proto3" json:"revoked_version,omitempty"` // of the list of revoked certificates that the agent has
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
@@ -1690,6 +1691,13 @@ func (x *HeartbeatRequest) GetSequence() uint64 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetRevokedVersion() uint64 {
+	if x != nil {
+		return x.RevokedVersion
+	}
+	return 0
+}
+
 type HeartbeatReply struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Register     bool                   `protobuf:"varint,1,opt,name=register,proto3" json:"register,omitempty"` // the coordinator does not know this node: register, then report all blocks
@@ -1710,9 +1718,11 @@ type HeartbeatReply struct {
 	AppsChanged uint64 `protobuf:"varint,11,opt,name=apps_changed,json=appsChanged,proto3" json:"apps_changed,omitempty"`
 	// Another number than in an earlier reply: some of what this node carried nobody holds any more, though whoever took it is there and
 	// its app is not over; or the end of an app was taken back. CheckHeld says what. 0: none.
-	Lapses        uint64 `protobuf:"varint,12,opt,name=lapses,proto3" json:"lapses,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Lapses         uint64     `protobuf:"varint,12,opt,name=lapses,proto3" json:"lapses,omitempty"`
+	RevokedVersion uint64     `protobuf:"varint,13,opt,name=revoked_version,json=revokedVersion,proto3" json:"revoked_version,omitempty"` // 0: none were ever revoked, or the coordinator is an older one
+	Revoked        []*Revoked `protobuf:"bytes,14,rep,name=revoked,proto3" json:"revoked,omitempty"`                                      // all of them; empty when revoked_version is what the agent has
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HeartbeatReply) Reset() {
@@ -1820,6 +1830,20 @@ func (x *HeartbeatReply) GetLapses() uint64 {
 		return x.Lapses
 	}
 	return 0
+}
+
+func (x *HeartbeatReply) GetRevokedVersion() uint64 {
+	if x != nil {
+		return x.RevokedVersion
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetRevoked() []*Revoked {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
 }
 
 // BrokenBlock is a block that is no longer whole at a peer that had it.
@@ -7170,6 +7194,251 @@ func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
 	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
+type RevokeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Undo          bool                   `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeRequest) Reset() {
+	*x = RevokeRequest{}
+	mi := &file_lifeboat_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRequest) ProtoMessage() {}
+
+func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *RevokeRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+func (x *RevokeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RevokeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeReply) Reset() {
+	*x = RevokeReply{}
+	mi := &file_lifeboat_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeReply) ProtoMessage() {}
+
+func (x *RevokeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeReply.ProtoReflect.Descriptor instead.
+func (*RevokeReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+}
+
+type ListRevokedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRevokedRequest) Reset() {
+	*x = ListRevokedRequest{}
+	mi := &file_lifeboat_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRevokedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRevokedRequest) ProtoMessage() {}
+
+func (x *ListRevokedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRevokedRequest.ProtoReflect.Descriptor instead.
+func (*ListRevokedRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+}
+
+type ListRevokedReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revoked       []*Revoked             `protobuf:"bytes,1,rep,name=revoked,proto3" json:"revoked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRevokedReply) Reset() {
+	*x = ListRevokedReply{}
+	mi := &file_lifeboat_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRevokedReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRevokedReply) ProtoMessage() {}
+
+func (x *ListRevokedReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRevokedReply.ProtoReflect.Descriptor instead.
+func (*ListRevokedReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *ListRevokedReply) GetRevoked() []*Revoked {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+// Revoked are the certificates of a name that were made before a time.
+type Revoked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revoked) Reset() {
+	*x = Revoked{}
+	mi := &file_lifeboat_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revoked) ProtoMessage() {}
+
+func (x *Revoked) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
+func (*Revoked) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *Revoked) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Revoked) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Revoked) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 type SaveSnapshotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -7178,7 +7447,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7190,7 +7459,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7203,7 +7472,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{108}
 }
 
 type SaveSnapshotReply struct {
@@ -7215,7 +7484,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7227,7 +7496,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7240,7 +7509,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -7258,7 +7527,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7270,7 +7539,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7283,7 +7552,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{110}
 }
 
 type Position struct {
@@ -7300,7 +7569,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7312,7 +7581,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7325,7 +7594,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+	return file_lifeboat_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -7380,7 +7649,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7392,7 +7661,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7405,7 +7674,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{107}
+	return file_lifeboat_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -7430,7 +7699,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7442,7 +7711,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7455,7 +7724,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{108}
+	return file_lifeboat_proto_rawDescGZIP(), []int{113}
 }
 
 type FetchManifestRequest struct {
@@ -7467,7 +7736,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7479,7 +7748,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7492,7 +7761,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{109}
+	return file_lifeboat_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -7512,7 +7781,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7524,7 +7793,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7537,7 +7806,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{110}
+	return file_lifeboat_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -7564,7 +7833,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7576,7 +7845,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7589,7 +7858,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{111}
+	return file_lifeboat_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *BlockValue) GetId() string {
@@ -7614,7 +7883,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7626,7 +7895,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7639,7 +7908,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{112}
+	return file_lifeboat_proto_rawDescGZIP(), []int{117}
 }
 
 type RemoveBlocksRequest struct {
@@ -7652,7 +7921,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7664,7 +7933,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7677,7 +7946,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{113}
+	return file_lifeboat_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -7704,7 +7973,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7716,7 +7985,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7729,7 +7998,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{114}
+	return file_lifeboat_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -7756,7 +8025,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7768,7 +8037,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7781,7 +8050,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{115}
+	return file_lifeboat_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -7807,7 +8076,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7819,7 +8088,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7832,7 +8101,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{116}
+	return file_lifeboat_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -7852,7 +8121,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7864,7 +8133,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7877,7 +8146,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{117}
+	return file_lifeboat_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -7904,7 +8173,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7916,7 +8185,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7929,7 +8198,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{118}
+	return file_lifeboat_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -7954,7 +8223,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[119]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7966,7 +8235,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[119]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7979,7 +8248,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{119}
+	return file_lifeboat_proto_rawDescGZIP(), []int{124}
 }
 
 type AgentStatus struct {
@@ -8015,7 +8284,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[120]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8027,7 +8296,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[120]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8040,7 +8309,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{120}
+	return file_lifeboat_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -8233,7 +8502,7 @@ type Fallback struct {
 
 func (x *Fallback) Reset() {
 	*x = Fallback{}
-	mi := &file_lifeboat_proto_msgTypes[121]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8245,7 +8514,7 @@ func (x *Fallback) String() string {
 func (*Fallback) ProtoMessage() {}
 
 func (x *Fallback) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[121]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8258,7 +8527,7 @@ func (x *Fallback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
 func (*Fallback) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{121}
+	return file_lifeboat_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *Fallback) GetName() string {
@@ -8316,7 +8585,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[122]
+	mi := &file_lifeboat_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8328,7 +8597,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[122]
+	mi := &file_lifeboat_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8341,7 +8610,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{122}
+	return file_lifeboat_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -8385,7 +8654,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[123]
+	mi := &file_lifeboat_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8397,7 +8666,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[123]
+	mi := &file_lifeboat_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8410,7 +8679,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{123}
+	return file_lifeboat_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -8448,7 +8717,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[124]
+	mi := &file_lifeboat_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8460,7 +8729,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[124]
+	mi := &file_lifeboat_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8473,7 +8742,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{124}
+	return file_lifeboat_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -8524,7 +8793,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[125]
+	mi := &file_lifeboat_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8536,7 +8805,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[125]
+	mi := &file_lifeboat_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8549,7 +8818,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{125}
+	return file_lifeboat_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -8597,7 +8866,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[126]
+	mi := &file_lifeboat_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8609,7 +8878,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[126]
+	mi := &file_lifeboat_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8622,7 +8891,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{126}
+	return file_lifeboat_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -8695,7 +8964,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[127]
+	mi := &file_lifeboat_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8707,7 +8976,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[127]
+	mi := &file_lifeboat_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8720,7 +8989,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{127}
+	return file_lifeboat_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *ActionState) GetName() string {
@@ -8770,7 +9039,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[128]
+	mi := &file_lifeboat_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8782,7 +9051,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[128]
+	mi := &file_lifeboat_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8795,7 +9064,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{128}
+	return file_lifeboat_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -8865,7 +9134,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[129]
+	mi := &file_lifeboat_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8877,7 +9146,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[129]
+	mi := &file_lifeboat_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8890,7 +9159,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{129}
+	return file_lifeboat_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -9084,7 +9353,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[130]
+	mi := &file_lifeboat_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9096,7 +9365,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[130]
+	mi := &file_lifeboat_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9109,7 +9378,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{130}
+	return file_lifeboat_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -9129,7 +9398,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[131]
+	mi := &file_lifeboat_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9141,7 +9410,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[131]
+	mi := &file_lifeboat_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9154,7 +9423,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{131}
+	return file_lifeboat_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -9343,13 +9612,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06layout\x18\x03 \x01(\tR\x06layout\x12\x12\n" +
-	"\x04land\x18\x04 \x01(\tR\x04land\"\xb6\x01\n" +
+	"\x04land\x18\x04 \x01(\tR\x04land\"\xdf\x01\n" +
 	"\x10HeartbeatRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xac\x03\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12'\n" +
+	"\x0frevoked_version\x18\x06 \x01(\x04R\x0erevokedVersion\"\x85\x04\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -9362,7 +9632,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vunaccounted\x18\n" +
 	" \x01(\bR\vunaccounted\x12!\n" +
 	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\x12\x16\n" +
-	"\x06lapses\x18\f \x01(\x04R\x06lapsesJ\x04\b\t\x10\n" +
+	"\x06lapses\x18\f \x01(\x04R\x06lapses\x12'\n" +
+	"\x0frevoked_version\x18\r \x01(\x04R\x0erevokedVersion\x12.\n" +
+	"\arevoked\x18\x0e \x03(\v2\x14.lifeboat.v1.RevokedR\arevokedJ\x04\b\t\x10\n" +
 	"\"E\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -9778,7 +10050,20 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x12RevokeTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x12\n" +
-	"\x10RevokeTokenReply\"\x15\n" +
+	"\x10RevokeTokenReply\"c\n" +
+	"\rRevokeRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04undo\x18\x03 \x01(\bR\x04undo\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\r\n" +
+	"\vRevokeReply\"\x14\n" +
+	"\x12ListRevokedRequest\"B\n" +
+	"\x10ListRevokedReply\x12.\n" +
+	"\arevoked\x18\x01 \x03(\v2\x14.lifeboat.v1.RevokedR\arevoked\"]\n" +
+	"\aRevoked\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x15\n" +
 	"\x13SaveSnapshotRequest\"'\n" +
 	"\x11SaveSnapshotReply\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
@@ -9953,7 +10238,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
 	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply\x12G\n" +
 	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply\x12G\n" +
-	"\tCheckHeld\x12\x1d.lifeboat.v1.CheckHeldRequest\x1a\x1b.lifeboat.v1.CheckHeldReply2\xd1\x0f\n" +
+	"\tCheckHeld\x12\x1d.lifeboat.v1.CheckHeldRequest\x1a\x1b.lifeboat.v1.CheckHeldReply2\xe0\x10\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
@@ -9982,7 +10267,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vCreateToken\x12\x1f.lifeboat.v1.CreateTokenRequest\x1a\x1d.lifeboat.v1.CreateTokenReply\x12J\n" +
 	"\n" +
 	"ListTokens\x12\x1e.lifeboat.v1.ListTokensRequest\x1a\x1c.lifeboat.v1.ListTokensReply\x12M\n" +
-	"\vRevokeToken\x12\x1f.lifeboat.v1.RevokeTokenRequest\x1a\x1d.lifeboat.v1.RevokeTokenReply\x12R\n" +
+	"\vRevokeToken\x12\x1f.lifeboat.v1.RevokeTokenRequest\x1a\x1d.lifeboat.v1.RevokeTokenReply\x12>\n" +
+	"\x06Revoke\x12\x1a.lifeboat.v1.RevokeRequest\x1a\x18.lifeboat.v1.RevokeReply\x12M\n" +
+	"\vListRevoked\x12\x1f.lifeboat.v1.ListRevokedRequest\x1a\x1d.lifeboat.v1.ListRevokedReply\x12R\n" +
 	"\fSaveSnapshot\x12 .lifeboat.v1.SaveSnapshotRequest\x1a\x1e.lifeboat.v1.SaveSnapshotReply0\x012\xf3\x01\n" +
 	"\fCoordination\x12E\n" +
 	"\vGetPosition\x12\x1f.lifeboat.v1.GetPositionRequest\x1a\x15.lifeboat.v1.Position\x12K\n" +
@@ -10012,7 +10299,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 140)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 145)
 var file_lifeboat_proto_goTypes = []any{
 	(*CheckHeldRequest)(nil),            // 0: lifeboat.v1.CheckHeldRequest
 	(*CheckHeldReply)(nil),              // 1: lifeboat.v1.CheckHeldReply
@@ -10117,296 +10404,308 @@ var file_lifeboat_proto_goTypes = []any{
 	(*ListTokensReply)(nil),             // 100: lifeboat.v1.ListTokensReply
 	(*RevokeTokenRequest)(nil),          // 101: lifeboat.v1.RevokeTokenRequest
 	(*RevokeTokenReply)(nil),            // 102: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 103: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 104: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 105: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 106: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 107: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 108: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 109: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 110: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 111: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 112: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 113: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 114: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 115: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 116: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 117: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 118: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 119: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 120: lifeboat.v1.AgentStatus
-	(*Fallback)(nil),                    // 121: lifeboat.v1.Fallback
-	(*Index)(nil),                       // 122: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 123: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 124: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 125: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 126: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 127: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 128: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 129: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 130: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 131: lifeboat.v1.CancelReply
-	nil,                                 // 132: lifeboat.v1.CheckHeldReply.RenewedEntry
-	nil,                                 // 133: lifeboat.v1.CheckHeldReply.AddressesEntry
-	nil,                                 // 134: lifeboat.v1.CheckHeldReply.GoneForEntry
-	nil,                                 // 135: lifeboat.v1.CheckHeldReply.KnownForEntry
-	nil,                                 // 136: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 137: lifeboat.v1.Event.DataEntry
-	nil,                                 // 138: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 139: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 140: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 141: google.protobuf.Timestamp
+	(*RevokeRequest)(nil),               // 103: lifeboat.v1.RevokeRequest
+	(*RevokeReply)(nil),                 // 104: lifeboat.v1.RevokeReply
+	(*ListRevokedRequest)(nil),          // 105: lifeboat.v1.ListRevokedRequest
+	(*ListRevokedReply)(nil),            // 106: lifeboat.v1.ListRevokedReply
+	(*Revoked)(nil),                     // 107: lifeboat.v1.Revoked
+	(*SaveSnapshotRequest)(nil),         // 108: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 109: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 110: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 111: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 112: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 113: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 114: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 115: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 116: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 117: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 118: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 119: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 120: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 121: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 122: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 123: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 124: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 125: lifeboat.v1.AgentStatus
+	(*Fallback)(nil),                    // 126: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 127: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 128: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 129: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 130: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 131: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 132: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 133: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 134: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 135: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 136: lifeboat.v1.CancelReply
+	nil,                                 // 137: lifeboat.v1.CheckHeldReply.RenewedEntry
+	nil,                                 // 138: lifeboat.v1.CheckHeldReply.AddressesEntry
+	nil,                                 // 139: lifeboat.v1.CheckHeldReply.GoneForEntry
+	nil,                                 // 140: lifeboat.v1.CheckHeldReply.KnownForEntry
+	nil,                                 // 141: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 142: lifeboat.v1.Event.DataEntry
+	nil,                                 // 143: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 144: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 145: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 146: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	140, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
+	145, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
 	32,  // 1: lifeboat.v1.CheckHeldRequest.blocks:type_name -> lifeboat.v1.BlockRun
-	132, // 2: lifeboat.v1.CheckHeldReply.renewed:type_name -> lifeboat.v1.CheckHeldReply.RenewedEntry
-	133, // 3: lifeboat.v1.CheckHeldReply.addresses:type_name -> lifeboat.v1.CheckHeldReply.AddressesEntry
-	134, // 4: lifeboat.v1.CheckHeldReply.gone_for:type_name -> lifeboat.v1.CheckHeldReply.GoneForEntry
-	135, // 5: lifeboat.v1.CheckHeldReply.known_for:type_name -> lifeboat.v1.CheckHeldReply.KnownForEntry
+	137, // 2: lifeboat.v1.CheckHeldReply.renewed:type_name -> lifeboat.v1.CheckHeldReply.RenewedEntry
+	138, // 3: lifeboat.v1.CheckHeldReply.addresses:type_name -> lifeboat.v1.CheckHeldReply.AddressesEntry
+	139, // 4: lifeboat.v1.CheckHeldReply.gone_for:type_name -> lifeboat.v1.CheckHeldReply.GoneForEntry
+	140, // 5: lifeboat.v1.CheckHeldReply.known_for:type_name -> lifeboat.v1.CheckHeldReply.KnownForEntry
 	4,   // 6: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
 	10,  // 7: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	9,   // 8: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	140, // 9: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	140, // 10: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	140, // 11: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	140, // 12: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	145, // 9: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	145, // 10: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	145, // 11: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	145, // 12: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	13,  // 13: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	14,  // 14: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	16,  // 15: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	17,  // 16: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	11,  // 17: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	140, // 18: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	140, // 19: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	145, // 18: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	145, // 19: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	12,  // 20: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	140, // 21: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	145, // 21: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	15,  // 22: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	140, // 23: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	145, // 23: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	10,  // 24: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	9,   // 25: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	21,  // 26: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	22,  // 27: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	141, // 28: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	146, // 28: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
 	20,  // 29: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	140, // 30: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	13,  // 31: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	31,  // 32: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	31,  // 33: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
-	33,  // 34: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
-	32,  // 35: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
-	36,  // 36: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	38,  // 37: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	39,  // 38: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	141, // 39: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	141, // 40: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	141, // 41: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	141, // 42: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	37,  // 43: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	37,  // 44: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	37,  // 45: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	37,  // 46: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	32,  // 47: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
-	42,  // 48: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	42,  // 49: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	42,  // 50: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
-	45,  // 51: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	140, // 52: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	140, // 53: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	140, // 54: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	140, // 55: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
-	45,  // 56: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
-	53,  // 57: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	141, // 58: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	140, // 59: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	140, // 60: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	10,  // 61: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	36,  // 62: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	140, // 63: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	141, // 64: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
-	140, // 65: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
-	141, // 66: lifeboat.v1.Node.now:type_name -> google.protobuf.Timestamp
-	54,  // 67: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
-	55,  // 68: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	54,  // 69: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
-	140, // 70: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
-	55,  // 71: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	60,  // 72: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
-	141, // 73: lifeboat.v1.Maintenance.now:type_name -> google.protobuf.Timestamp
-	54,  // 74: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
-	61,  // 75: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
-	141, // 76: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
-	140, // 77: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	136, // 78: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	53,  // 79: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 80: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 81: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	70,  // 82: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
-	140, // 83: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	74,  // 84: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	73,  // 85: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	140, // 86: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	53,  // 87: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	141, // 88: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	77,  // 89: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	140, // 90: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	141, // 91: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	137, // 92: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	141, // 93: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	138, // 94: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	74,  // 95: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	89,  // 96: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	83,  // 97: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	140, // 98: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	88,  // 99: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	141, // 100: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	139, // 101: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	140, // 102: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	92,  // 103: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	89,  // 104: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	140, // 105: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	98,  // 106: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	140, // 107: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	141, // 108: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	98,  // 109: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	141, // 110: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	111, // 111: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	140, // 112: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	124, // 113: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	140, // 114: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	140, // 115: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	141, // 116: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	10,  // 117: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	140, // 118: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	22,  // 119: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	36,  // 120: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	125, // 121: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	126, // 122: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	140, // 123: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	127, // 124: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	124, // 125: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	141, // 126: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	123, // 127: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	122, // 128: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	121, // 129: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	141, // 130: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
-	140, // 131: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	140, // 132: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	140, // 133: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	140, // 134: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 135: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	140, // 136: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	140, // 137: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	140, // 138: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	140, // 139: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	140, // 140: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	140, // 141: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	140, // 142: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	140, // 143: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
-	140, // 144: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
-	140, // 145: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 146: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 147: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 148: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 149: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 150: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 151: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 152: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 153: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 154: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 155: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 156: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 157: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 158: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 159: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 160: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 161: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	68,  // 162: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
-	56,  // 163: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 164: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 165: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	84,  // 166: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	86,  // 167: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	71,  // 168: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	75,  // 169: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 170: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	78,  // 171: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	79,  // 172: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	81,  // 173: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 174: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 175: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 176: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	91,  // 177: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	94,  // 178: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	96,  // 179: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	99,  // 180: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	101, // 181: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	103, // 182: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	105, // 183: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	107, // 184: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	109, // 185: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	117, // 186: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	119, // 187: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	130, // 188: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	75,  // 189: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	78,  // 190: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	128, // 191: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	115, // 192: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	113, // 193: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	110, // 194: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 195: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 196: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 197: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 198: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 199: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 200: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 201: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 202: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 203: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 204: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 205: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 206: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 207: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 208: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 209: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 210: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	69,  // 211: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
-	59,  // 212: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 213: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 214: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	85,  // 215: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	87,  // 216: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	72,  // 217: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	76,  // 218: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 219: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 220: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	80,  // 221: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	82,  // 222: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 223: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 224: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 225: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	93,  // 226: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	95,  // 227: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	97,  // 228: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	100, // 229: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	102, // 230: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	104, // 231: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	106, // 232: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	108, // 233: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	107, // 234: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	118, // 235: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	120, // 236: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	131, // 237: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	76,  // 238: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 239: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	129, // 240: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	116, // 241: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	114, // 242: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	112, // 243: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	195, // [195:244] is the sub-list for method output_type
-	146, // [146:195] is the sub-list for method input_type
-	146, // [146:146] is the sub-list for extension type_name
-	146, // [146:146] is the sub-list for extension extendee
-	0,   // [0:146] is the sub-list for field type_name
+	107, // 30: lifeboat.v1.HeartbeatReply.revoked:type_name -> lifeboat.v1.Revoked
+	145, // 31: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	13,  // 32: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	31,  // 33: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	31,  // 34: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
+	33,  // 35: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
+	32,  // 36: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
+	36,  // 37: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	38,  // 38: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	39,  // 39: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
+	146, // 40: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	146, // 41: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	146, // 42: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	146, // 43: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	37,  // 44: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	37,  // 45: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	37,  // 46: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	37,  // 47: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	32,  // 48: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
+	42,  // 49: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	42,  // 50: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	42,  // 51: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	45,  // 52: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
+	145, // 53: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	145, // 54: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	145, // 55: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	145, // 56: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	45,  // 57: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
+	53,  // 58: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	146, // 59: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	145, // 60: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	145, // 61: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	10,  // 62: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	36,  // 63: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	145, // 64: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	146, // 65: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
+	145, // 66: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
+	146, // 67: lifeboat.v1.Node.now:type_name -> google.protobuf.Timestamp
+	54,  // 68: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
+	55,  // 69: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	54,  // 70: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
+	145, // 71: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	55,  // 72: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	60,  // 73: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
+	146, // 74: lifeboat.v1.Maintenance.now:type_name -> google.protobuf.Timestamp
+	54,  // 75: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
+	61,  // 76: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
+	146, // 77: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	145, // 78: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	141, // 79: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	53,  // 80: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 81: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 82: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	70,  // 83: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
+	145, // 84: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	74,  // 85: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	73,  // 86: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	145, // 87: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	53,  // 88: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	146, // 89: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	77,  // 90: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	145, // 91: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	146, // 92: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	142, // 93: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	146, // 94: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	143, // 95: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	74,  // 96: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	89,  // 97: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	83,  // 98: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	145, // 99: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	88,  // 100: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	146, // 101: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	144, // 102: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	145, // 103: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	92,  // 104: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	89,  // 105: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	145, // 106: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	98,  // 107: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	145, // 108: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	146, // 109: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	98,  // 110: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	107, // 111: lifeboat.v1.ListRevokedReply.revoked:type_name -> lifeboat.v1.Revoked
+	146, // 112: lifeboat.v1.Revoked.at:type_name -> google.protobuf.Timestamp
+	146, // 113: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	116, // 114: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	145, // 115: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	129, // 116: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	145, // 117: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	145, // 118: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	146, // 119: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 120: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	145, // 121: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 122: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 123: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	130, // 124: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	131, // 125: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	145, // 126: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	132, // 127: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	129, // 128: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	146, // 129: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	128, // 130: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	127, // 131: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	126, // 132: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	146, // 133: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
+	145, // 134: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	145, // 135: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	145, // 136: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	145, // 137: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 138: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	145, // 139: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	145, // 140: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	145, // 141: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	145, // 142: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	145, // 143: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	145, // 144: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	145, // 145: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	145, // 146: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	145, // 147: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
+	145, // 148: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 149: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 150: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 151: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 152: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 153: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 154: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 155: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 156: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 157: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 158: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 159: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 160: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 161: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 162: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 163: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 164: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	68,  // 165: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
+	56,  // 166: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 167: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 168: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	84,  // 169: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	86,  // 170: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	71,  // 171: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	75,  // 172: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 173: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	78,  // 174: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	79,  // 175: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	81,  // 176: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 177: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 178: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 179: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	91,  // 180: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	94,  // 181: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	96,  // 182: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	99,  // 183: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	101, // 184: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	103, // 185: lifeboat.v1.Operator.Revoke:input_type -> lifeboat.v1.RevokeRequest
+	105, // 186: lifeboat.v1.Operator.ListRevoked:input_type -> lifeboat.v1.ListRevokedRequest
+	108, // 187: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	110, // 188: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	112, // 189: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	114, // 190: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	122, // 191: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	124, // 192: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	135, // 193: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	75,  // 194: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	78,  // 195: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	133, // 196: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	120, // 197: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	118, // 198: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	115, // 199: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 200: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 201: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 202: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 203: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 204: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 205: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 206: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 207: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 208: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 209: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 210: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 211: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 212: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 213: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 214: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 215: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	69,  // 216: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
+	59,  // 217: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 218: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 219: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	85,  // 220: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	87,  // 221: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	72,  // 222: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	76,  // 223: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 224: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 225: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	80,  // 226: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	82,  // 227: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 228: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 229: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 230: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	93,  // 231: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	95,  // 232: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	97,  // 233: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	100, // 234: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	102, // 235: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	104, // 236: lifeboat.v1.Operator.Revoke:output_type -> lifeboat.v1.RevokeReply
+	106, // 237: lifeboat.v1.Operator.ListRevoked:output_type -> lifeboat.v1.ListRevokedReply
+	109, // 238: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	111, // 239: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	113, // 240: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	112, // 241: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	123, // 242: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	125, // 243: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	136, // 244: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	76,  // 245: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 246: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	134, // 247: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	121, // 248: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	119, // 249: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	117, // 250: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	200, // [200:251] is the sub-list for method output_type
+	149, // [149:200] is the sub-list for method input_type
+	149, // [149:149] is the sub-list for extension type_name
+	149, // [149:149] is the sub-list for extension extendee
+	0,   // [0:149] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -10418,15 +10717,15 @@ func file_lifeboat_proto_init() {
 	file_lifeboat_proto_msgTypes[16].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[22].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[55].OneofWrappers = []any{}
-	file_lifeboat_proto_msgTypes[121].OneofWrappers = []any{}
-	file_lifeboat_proto_msgTypes[129].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[126].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[134].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   140,
+			NumMessages:   145,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

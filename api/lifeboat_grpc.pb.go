@@ -551,6 +551,8 @@ const (
 	Operator_CreateToken_FullMethodName         = "/lifeboat.v1.Operator/CreateToken"
 	Operator_ListTokens_FullMethodName          = "/lifeboat.v1.Operator/ListTokens"
 	Operator_RevokeToken_FullMethodName         = "/lifeboat.v1.Operator/RevokeToken"
+	Operator_Revoke_FullMethodName              = "/lifeboat.v1.Operator/Revoke"
+	Operator_ListRevoked_FullMethodName         = "/lifeboat.v1.Operator/ListRevoked"
 	Operator_SaveSnapshot_FullMethodName        = "/lifeboat.v1.Operator/SaveSnapshot"
 )
 
@@ -602,6 +604,9 @@ type OperatorClient interface {
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenReply, error)
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensReply, error)
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenReply, error)
+	// Revoke has the certificates refused, by coordinators and agents, that a node, an operator or an app has now.
+	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeReply, error)
+	ListRevoked(ctx context.Context, in *ListRevokedRequest, opts ...grpc.CallOption) (*ListRevokedReply, error)
 	// SaveSnapshot sends all that the coordinators know durably, as `lifeboat raft restore` reads it.
 	SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error)
 }
@@ -909,6 +914,26 @@ func (c *operatorClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest
 	return out, nil
 }
 
+func (c *operatorClient) Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeReply)
+	err := c.cc.Invoke(ctx, Operator_Revoke_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) ListRevoked(ctx context.Context, in *ListRevokedRequest, opts ...grpc.CallOption) (*ListRevokedReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRevokedReply)
+	err := c.cc.Invoke(ctx, Operator_ListRevoked_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operatorClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[5], Operator_SaveSnapshot_FullMethodName, cOpts...)
@@ -976,6 +1001,9 @@ type OperatorServer interface {
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensReply, error)
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
+	// Revoke has the certificates refused, by coordinators and agents, that a node, an operator or an app has now.
+	Revoke(context.Context, *RevokeRequest) (*RevokeReply, error)
+	ListRevoked(context.Context, *ListRevokedRequest) (*ListRevokedReply, error)
 	// SaveSnapshot sends all that the coordinators know durably, as `lifeboat raft restore` reads it.
 	SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotReply]) error
 	mustEmbedUnimplementedOperatorServer()
@@ -1062,6 +1090,12 @@ func (UnimplementedOperatorServer) ListTokens(context.Context, *ListTokensReques
 }
 func (UnimplementedOperatorServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
+}
+func (UnimplementedOperatorServer) Revoke(context.Context, *RevokeRequest) (*RevokeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
+}
+func (UnimplementedOperatorServer) ListRevoked(context.Context, *ListRevokedRequest) (*ListRevokedReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRevoked not implemented")
 }
 func (UnimplementedOperatorServer) SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotReply]) error {
 	return status.Error(codes.Unimplemented, "method SaveSnapshot not implemented")
@@ -1502,6 +1536,42 @@ func _Operator_RevokeToken_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operator_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).Revoke(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_Revoke_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).Revoke(ctx, req.(*RevokeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_ListRevoked_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRevokedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).ListRevoked(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_ListRevoked_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).ListRevoked(ctx, req.(*ListRevokedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operator_SaveSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(SaveSnapshotRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1599,6 +1669,14 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RevokeToken",
 			Handler:    _Operator_RevokeToken_Handler,
+		},
+		{
+			MethodName: "Revoke",
+			Handler:    _Operator_Revoke_Handler,
+		},
+		{
+			MethodName: "ListRevoked",
+			Handler:    _Operator_ListRevoked_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -21,6 +21,8 @@ type Identity struct {
 	name  Name
 	files files // empty: it came from none
 	held  atomic.Pointer[held]
+
+	revoked atomic.Pointer[func(Name) time.Time]
 }
 
 // files are where an identity was read.

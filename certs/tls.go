@@ -33,6 +33,9 @@ func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 		if err := verifyChain(cs.PeerCertificates, i.held.Load().roots, x509.ExtKeyUsageClientAuth); err != nil {
 			return fmt.Errorf("%w: peer claims to be %q", err, peer)
 		}
+		if err := i.Trusts(cs); err != nil {
+			return err
+		}
 		if len(allow) > 0 && !slices.Contains(allow, peer.Role) {
 			return fmt.Errorf("peer presented %q, want a certificate of role %s", peer, oneOf(allow))
 		}
@@ -55,7 +58,12 @@ func (i *Identity) Client(protos []string, want Name) *tls.Config {
 	c := i.base(protos)
 	// Turns off the check of the host name, and with it the library's own walk of the chain, which verify does instead.
 	c.InsecureSkipVerify = true
-	c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyServer(cs, i.held.Load().roots, want) }
+	c.VerifyConnection = func(cs tls.ConnectionState) error {
+		if err := verifyServer(cs, i.held.Load().roots, want); err != nil {
+			return err
+		}
+		return i.Trusts(cs)
+	}
 	return c
 }
 

@@ -2,6 +2,8 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -108,6 +110,37 @@ func TestHandshakeNames(t *testing.T) {
 
 	out = handshake(a.Client(nil, Name{Role: RoleNode}), b.Server(nil, RoleCoordinator, RoleOperator))
 	wantErr(t, out.serverErr, `peer presented "node host-a", want a certificate of role coordinator or operator`)
+}
+
+// What was made for a name before it was revoked is refused, whichever side shows it, and so is what is open already; what is made
+// afterwards is not.
+func TestRevokedCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := newCADir(t)
+		stolen, b := issueFor(t, dir, Name{RoleNode, "host-a"}), issueFor(t, dir, Name{RoleNode, "host-b"})
+		time.Sleep(time.Second) // certificates tell no less
+		at := time.Now()
+		b.Distrust(func(n Name) time.Time {
+			if n == stolen.Name() {
+				return at
+			}
+			return time.Time{}
+		})
+		time.Sleep(time.Second)
+		renewed := issueFor(t, dir, stolen.Name())
+
+		out := handshake(stolen.Client(nil, b.Name()), b.Server(nil, RoleNode))
+		wantErr(t, out.serverErr, "certificate was revoked")
+		out = handshake(b.Client(nil, stolen.Name()), stolen.Server(nil, RoleNode))
+		wantErr(t, out.clientErr, "certificate was revoked")
+		if err := b.Trusts(tls.ConnectionState{PeerCertificates: []*x509.Certificate{stolen.Leaf()}}); !errors.Is(err, ErrRevoked) {
+			t.Errorf("a connection that is open: got %v, want %v", err, ErrRevoked)
+		}
+		out = handshake(renewed.Client(nil, b.Name()), b.Server(nil, RoleNode))
+		if out.clientErr != nil || out.serverErr != nil {
+			t.Errorf("made afterwards: got client error %v, server error %v, want none", out.clientErr, out.serverErr)
+		}
+	})
 }
 
 func TestHandshakeOtherCA(t *testing.T) {

@@ -102,6 +102,12 @@ func asks(method string, req any) (a asking, changes bool) {
 		return a, true
 	case *api.RevokeTokenRequest:
 		return detailed(asking{Asked: "token revoke", Reason: r.Reason}, "token", shortened(r.Id)), true
+	case *api.RevokeRequest:
+		a = asking{Asked: "revoke", Reason: r.Reason}
+		if r.Undo {
+			a.Asked = "revoke --undo"
+		}
+		return detailed(a, "certificates", shortened(r.Role+" "+r.Name)), true
 	case *api.EndAppsRequest:
 		a = asking{Asked: "apps end", Reason: r.Reason}
 		if r.Undo {

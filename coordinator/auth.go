@@ -42,6 +42,8 @@ func mayCall(method string) []certs.Role {
 		api.Operator_CreateToken_FullMethodName,
 		api.Operator_ListTokens_FullMethodName,
 		api.Operator_RevokeToken_FullMethodName,
+		api.Operator_Revoke_FullMethodName,
+		api.Operator_ListRevoked_FullMethodName,
 		api.Operator_ListAudit_FullMethodName,
 		api.Operator_EndApps_FullMethodName:
 		return []certs.Role{certs.RoleOperator}
@@ -83,10 +85,14 @@ func caller(ctx context.Context) (certs.Name, error) {
 	return name, nil
 }
 
-func authorise(ctx context.Context, method string) error {
+func (f *fleet) authorise(ctx context.Context, method string) error {
 	name, err := caller(ctx)
 	if err != nil {
 		return err
+	}
+	p, _ := peer.FromContext(ctx)
+	if err := f.identity.Trusts(p.AuthInfo.(credentials.TLSInfo).State); err != nil { // caller has looked
+		return status.Errorf(codes.Unauthenticated, "%v", err)
 	}
 	roles := mayCall(method)
 	if slices.Contains(roles, name.Role) {

@@ -10,7 +10,7 @@
 //
 // The files by subject, in an order to read them:
 //
-//	what is decided:      fsm, steps, waits, excluded; door, tokens, hosts_steps, events_mark; restore
+//	what is decided:      fsm, steps, waits, excluded; door, tokens, revoked, hosts_steps, events_mark; restore
 //	  agreed on:          raft, raftstore, raftlog, hang, streams; peers, colleagues, addresses, members, share
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
@@ -143,7 +143,8 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	f.authority = c.authority
+	f.authority, f.identity = c.authority, c.deps.Identity
+	f.identity.Distrust(f.revokedAt)
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
 		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {

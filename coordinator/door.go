@@ -14,6 +14,9 @@ import (
 type door struct {
 	Tokens map[string]joinToken `json:"tokens,omitempty"` // by id
 	Given  map[string]given     `json:"given,omitempty"`  // certificates of machines that joined, by role and name
+
+	Revoked   map[string]time.Time `json:"revoked,omitempty"`   // when, by role and name: what was made before then is refused
+	RevokedAt time.Time            `json:"revoked_at,omitzero"` // when that last changed
 }
 
 // joinToken lets machines join.
@@ -42,6 +45,8 @@ type pass struct {
 	Life   time.Duration `json:"life,omitempty"`
 	Revoke string        `json:"revoke,omitempty"` // the id of a token
 	Join   *joining      `json:"join,omitempty"`
+	Certs  *certs.Name   `json:"certs,omitempty"` // whose are revoked
+	Undo   bool          `json:"undo,omitempty"`  // certs: they are good again
 }
 
 // joining is a machine that has shown why it may join.
@@ -72,7 +77,8 @@ var (
 
 // doorAfter is what c makes of the door. No event and no change: it was so already.
 func (m *machine) doorAfter(c command) (after door, changed bool, events []event, err error) {
-	after = door{Tokens: maps.Clone(m.Door.Tokens), Given: maps.Clone(m.Door.Given)}
+	after = m.Door
+	after.Tokens, after.Given, after.Revoked = maps.Clone(m.Door.Tokens), maps.Clone(m.Door.Given), maps.Clone(m.Door.Revoked)
 	if after.Tokens == nil {
 		after.Tokens, after.Given = map[string]joinToken{}, map[string]given{}
 	}
@@ -91,6 +97,10 @@ func (m *machine) doorAfter(c command) (after door, changed bool, events []event
 			return m.Door, false, nil, errNoToken
 		}
 		delete(after.Tokens, p.Revoke)
+	case p.Certs != nil:
+		if err := after.revoke(*p.Certs, p.Undo, c.At); err != nil {
+			return m.Door, false, nil, err
+		}
 	case p.Join != nil:
 		s := step{cmd: c, name: p.Join.Name.Name, last: m.LastEvent}
 		if changed, err = m.join(&after, &s); err != nil || !changed {
@@ -114,6 +124,9 @@ func (m *machine) join(d *door, s *step) (changed bool, err error) {
 	j := s.cmd.Pass.Join
 	was, has := d.Given[j.Name.String()]
 	if has && was.Key == j.Key {
+		if at := d.Revoked[j.Name.String()]; was.At.Before(at) {
+			return false, fmt.Errorf("%w at %s, and this key is the one that it was for: make the machine anew, with a key of its own", certs.ErrRevoked, stamp(at))
+		}
 		return false, nil
 	}
 	by := j.As

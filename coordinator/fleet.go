@@ -329,6 +329,10 @@ func asStatus(err error) error {
 		return status.Errorf(codes.FailedPrecondition, "%v: the machine comes back as another one, with an empty data_dir (lifeboat generalize)", err)
 	case errors.Is(err, errDown):
 		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat maintenance up ends that", err)
+	case errors.Is(err, errNotRevoked):
+		return status.Error(codes.NotFound, err.Error())
+	case errors.Is(err, errManyRevoked):
+		return status.Error(codes.FailedPrecondition, err.Error())
 	case errors.Is(err, errNotScheduled):
 		return status.Errorf(codes.NotFound, "%v: lifeboat maintenance show has all that are", err)
 	case errors.Is(err, errSchedule), errors.Is(err, errNotDraining), errors.Is(err, errNotDown):

@@ -28,7 +28,7 @@ func anybodys(method string) bool {
 }
 
 func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := authorise(ctx, info.FullMethod); err != nil {
+	if err := g.authorise(ctx, info.FullMethod); err != nil {
 		return nil, g.denied(ctx, info.FullMethod, err)
 	}
 	if !anybodys(info.FullMethod) {
@@ -53,7 +53,7 @@ func (f *fleet) lead(ctx context.Context) (term context.Context, err error) {
 // stream ends with the time as the leader in which it began: what follows is for the next one to say.
 func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
-	if err := authorise(ctx, info.FullMethod); err != nil {
+	if err := g.authorise(ctx, info.FullMethod); err != nil {
 		return g.denied(ctx, info.FullMethod, err)
 	}
 	if anybodys(info.FullMethod) {

@@ -57,6 +57,10 @@ func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 			refuseHTTP(w, http.StatusForbidden, fmt.Sprintf("%s may not read this: show a certificate of a node, an operator or an app", name))
 			return
 		}
+		if err := s.identity.Trusts(*r.TLS); err != nil {
+			refuseHTTP(w, http.StatusUnauthorized, err.Error())
+			return
+		}
 		if _, err := s.lead(r.Context()); err != nil {
 			s.turnAway(w, r)
 			return

@@ -48,6 +48,8 @@ type Config struct {
 
 	// Status is asked before every beat and must not block; what it returns is changed here. Nil: no status is sent.
 	Status func() *api.Status
+	// Revoked is told whose certificates are refused that were made before some time, whenever that changes. Nil: nobody is.
+	Revoked func([]*api.Revoked)
 	// Held yields every block that landed here from others, each until the next; it is read by every full report. Nil: none.
 	Held func() iter.Seq2[*api.HeldBlock, error]
 

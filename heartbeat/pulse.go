@@ -39,6 +39,7 @@ type pulse struct {
 	*Client
 	interval     time.Duration
 	peersVersion uint64 // of the peers in hand, as numbered by the coordinator in use; 0: send them all
+	revoked      uint64 // the version of the list of revoked certificates that was heard
 	registered   bool
 	place        place         // as the last registration had it
 	fresh        bool          // registered since the last answered beat
@@ -163,7 +164,7 @@ func (p *pulse) beat(ctx context.Context, k *link) error {
 		Incarnation:  p.cfg.Incarnation,
 		Sequence:     p.sequence.next(), // before the status: what comes between makes it newer, never older
 		Status:       p.status(),
-		PeersVersion: p.peersVersion,
+		PeersVersion: p.peersVersion, RevokedVersion: p.revoked,
 	})
 	if err != nil {
 		return fmt.Errorf("beat: %w", err)
@@ -193,6 +194,11 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 	if v := reply.GetPeersVersion(); v != 0 && (v != p.peersVersion || len(reply.GetPeers()) > 0) {
 		p.peersVersion = v
 		p.peers.hear(reply.GetPeers())
+	}
+	if v := reply.GetRevokedVersion(); v != 0 && v != p.revoked {
+		if p.revoked = v; p.cfg.Revoked != nil {
+			p.cfg.Revoked(reply.GetRevoked())
+		}
 	}
 	p.wishes.hear(reply.GetDirective())
 	p.again.hear(reply.GetAgain())

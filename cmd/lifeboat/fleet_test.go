@@ -330,6 +330,15 @@ func (f *fleet) Forget(_ context.Context, req *api.ForgetRequest) (*api.ForgetRe
 	return reply, f.asked(req)
 }
 
+func (f *fleet) Revoke(_ context.Context, req *api.RevokeRequest) (*api.RevokeReply, error) {
+	return &api.RevokeReply{}, f.asked(req)
+}
+
+func (f *fleet) ListRevoked(context.Context, *api.ListRevokedRequest) (*api.ListRevokedReply, error) {
+	reply := &api.ListRevokedReply{}
+	return reply, f.read("revoked.json", reply)
+}
+
 func (f *fleet) maintenance(req proto.Message) (*api.Maintenance, error) {
 	m := &api.Maintenance{}
 	return m, errors.Join(f.read("maintenance.json", m), f.asked(req))

@@ -9,7 +9,7 @@
 //
 //	where it begins:       main, root, exit, version, man
 //	the daemons:           agent, coordinator, sidecar, dev; daemon, memory, service
-//	whom a verb asks:      reach, tls, token
+//	whom a verb asks:      reach, tls, token, revoke
 //	how it is shown:       output, human, width, screen, watch
 //	a node leaves:         decommission, deactivate, forget, refresh, simulate; leaving, wait, machines, maintenance, value, apps
 //	what became of it:     nodes, nodes_room, status, status_fallback, status_json, brake, space, account, manifest, audit, events, web

@@ -79,6 +79,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		initCommand(),
 		joinCommand(),
 		tokenCommand(),
+		revokeCommand(),
 		tlsCommand(),
 		configCommand(),
 		raftCommand(),

@@ -1,0 +1,27 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// A node is shut out amid a drain: its peers take nothing more of it, not even over the streams that are open.
+func TestWhoseCertificateIsRevokedCarriesNothingMore(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		half(t, c, 0)
+		if _, err := c.Operator(0).Revoke(t.Context(), &api.RevokeRequest{Role: "node", Name: c.Name(0), Reason: "stolen"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Sleep(3 * time.Second) // a beat of each
+		before, _ := c.Moved(0)
+		c.Sleep(30 * time.Second)
+		if after, _ := c.Moved(0); after != before || after == fillBlocks {
+			t.Errorf("%d of %d blocks were moved, and %d half a minute later: want it stopped before its end", before, fillBlocks, after)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func revokeCommand() *cobra.Command {
+	var to reach
+	var out format
+	r := &api.RevokeRequest{}
+	cmd := &cobra.Command{
+		Use:   "revoke [{node | operator | app} NAME]",
+		Short: "Shut out whoever has the key of a node, an operator or an app, or list those who are",
+		Long: `Has the certificates refused that were made for a name until now: a machine was stolen, or a person is not to change anything any more.
+The coordinators refuse them at once, and renew none of them; the agents from their next heartbeat on, and end what such a one had
+open. Whoever gets a certificate of that name afterwards, with a key of its own, is welcome.
+
+A node that is shut out is LOST once its lease is over. It may hold a join token, too: lifeboat token list, and token revoke. What it
+has carried to others, or said of blocks, stays as it is. Without NAME it lists what is revoked.`,
+		Example: `  lifeboat revoke node host-a --reason "stolen"
+  lifeboat revoke operator alice
+  lifeboat revoke
+  lifeboat revoke node host-a --undo`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 && len(args) != 2 {
+				return usagef("revoke: say whose, as node host-a, operator alice or app etl; nothing lists those that are revoked")
+			}
+			if len(args) == 0 && r.Undo {
+				return usagef("revoke --undo: say whose")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return listRevoked(cmd, &to, out)
+			}
+			r.Role, r.Name = args[0], args[1]
+			return ask(cmd.Context(), to.operator, "revoke "+r.Role+" "+r.Name, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				_, err := operator.Revoke(ctx, r)
+				return err
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().BoolVar(&r.Undo, "undo", false, "have them accepted again")
+	reasonFlag(cmd, &r.Reason)
+	return cmd
+}
+
+func listRevoked(cmd *cobra.Command, to *reach, out format) error {
+	return ask(cmd.Context(), to.operator, "revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+		reply, err := operator.ListRevoked(ctx, &api.ListRevokedRequest{})
+		if err != nil {
+			return err
+		}
+		if out == formatJSON {
+			type revokedJSON struct {
+				Role string    `json:"role"`
+				Name string    `json:"name"`
+				At   time.Time `json:"at"`
+			}
+			all := []revokedJSON{}
+			for _, r := range reply.GetRevoked() {
+				all = append(all, revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()})
+			}
+			return writeJSON(cmd.OutOrStdout(), all)
+		}
+		t := table{wordy: true}
+		t.row("ROLE", "NAME", "MADE BEFORE")
+		for _, r := range reply.GetRevoked() {
+			t.row(r.GetRole(), r.GetName(), r.GetAt().AsTime().UTC().Format(time.RFC3339))
+		}
+		return t.print(cmd.OutOrStdout())
+	})
+}

@@ -1,0 +1,97 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// A certificate is good until it ends, whoever has its key by then. An operator takes it back: what was made for a name until then is
+// refused by the coordinators at once, and by the agents, which learn it with the answers to their beats. The list is in the log.
+
+// mostRevoked bounds the list, which every agent is told.
+const mostRevoked = 1000
+
+var (
+	errNotRevoked  = errors.New("no certificate of that name was revoked: lifeboat revoke lists those that were")
+	errManyRevoked = fmt.Errorf("the certificates of %d names are revoked: bring a new CA, or take back those of which all have ended", mostRevoked)
+)
+
+// revoke takes back what was made for a name until now, or takes that back.
+func (d *door) revoke(of certs.Name, undo bool, at time.Time) error {
+	_, known := d.Revoked[of.String()]
+	switch {
+	case undo && !known:
+		return errNotRevoked
+	case undo:
+		delete(d.Revoked, of.String())
+	case !known && len(d.Revoked) >= mostRevoked:
+		return errManyRevoked
+	default:
+		if d.Revoked == nil {
+			d.Revoked = map[string]time.Time{}
+		}
+		d.Revoked[of.String()] = at
+	}
+	d.RevokedAt = at
+	return nil
+}
+
+// revokedAt is until when what was made for a name is refused; zero: nothing is.
+func (f *fleet) revokedAt(n certs.Name) (at time.Time) {
+	f.ledger.view(func(m *machine) { at = m.Door.Revoked[n.String()] })
+	return at
+}
+
+// revoked is the list, and its version; 0: there never was one. Who has that version is not told it again.
+func (f *fleet) revoked(has uint64) (version uint64, all []*api.Revoked) {
+	f.ledger.view(func(m *machine) {
+		if m.Door.RevokedAt.IsZero() {
+			return
+		}
+		if version = uint64(m.Door.RevokedAt.UnixNano()); version == has {
+			return
+		}
+		for of, at := range m.Door.Revoked {
+			role, name, _ := strings.Cut(of, " ")
+			all = append(all, &api.Revoked{Role: role, Name: name, At: timestamppb.New(at)})
+		}
+	})
+	slices.SortFunc(all, func(a, b *api.Revoked) int { return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Name, b.Name)) })
+	return version, all
+}
+
+// Revoke is for a key that somebody else has, and for people who are not to change anything any more.
+func (s *operator) Revoke(ctx context.Context, r *api.RevokeRequest) (*api.RevokeReply, error) {
+	n := certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}
+	if err := n.Check(); err != nil {
+		return nil, fault("revoke: %v", err)
+	}
+	if n.Role == certs.RoleCoordinator {
+		return nil, fault("revoke: the certificate of %s: whoever has it may have the log, and the key of the CA: remove it (lifeboat raft remove) and bring a new CA", n)
+	}
+	if me, err := caller(ctx); err != nil || me == n && !r.Undo {
+		return nil, fault("revoke: the certificate of %s is the one that asks: let another operator do it", n)
+	}
+	if err := checkText("reason", r.GetReason()); err != nil {
+		return nil, err
+	}
+	if err := s.pass(ctx, &pass{Certs: &n, Undo: r.GetUndo()}); err != nil {
+		return nil, err
+	}
+	return &api.RevokeReply{}, nil
+}
+
+func (s *operator) ListRevoked(context.Context, *api.ListRevokedRequest) (*api.ListRevokedReply, error) {
+	_, all := s.revoked(0)
+	return &api.ListRevokedReply{Revoked: all}, nil
+}

@@ -1,0 +1,89 @@
+package coordinator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// A node whose certificate is revoked may do nothing any more, over a restart: not over the connection that it has, nor over another;
+// its certificate is not renewed, and it does not join again with its key. Whoever gets its name joins with another key, and the
+// others are told, once.
+func TestRevoke(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		token := v.token(&api.CreateTokenRequest{})
+		stolen, fresh, other := v.TempDir(), v.TempDir(), v.TempDir()
+		for dir, name := range map[string]string{stolen: "host-a", other: "host-b"} {
+			if err := v.joins(dir, name, token); err != nil {
+				v.Fatal(err)
+			}
+		}
+		a, b := v.as(stolen, "host-a"), v.as(other, "host-b")
+		a.register()
+		b.register()
+		beat := func() *api.HeartbeatReply {
+			r, err := b.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "host-b", Incarnation: b.incarnation, Status: b.status, RevokedVersion: 7})
+			if err != nil {
+				v.Fatal(err)
+			}
+			return r
+		}
+		if r := beat(); r.RevokedVersion != 0 || len(r.Revoked) > 0 {
+			v.Errorf("before: got %v", r)
+		}
+		time.Sleep(5 * time.Second)
+		revoke := func(r *api.RevokeRequest) error {
+			_, err := v.operator().Revoke(v.Context(), r)
+			return err
+		}
+		if err := revoke(&api.RevokeRequest{Role: "node", Name: "host-a", Reason: "stolen"}); err != nil {
+			v.Fatal(err)
+		}
+		refused := func(when string) {
+			v.Helper()
+			_, err := a.Renew(v.Context(), &api.RenewRequest{})
+			if status.Code(err) != codes.Unauthenticated {
+				v.Errorf("%s: got error %v, want Unauthenticated", when, err)
+			}
+		}
+		refused("over the connection that it has")
+		r := beat()
+		if len(r.Revoked) != 1 || r.Revoked[0].Role != "node" || r.Revoked[0].Name != "host-a" || !r.Revoked[0].At.AsTime().Equal(time.Now()) {
+			v.Errorf("got %v, want host-a of now", r.Revoked)
+		}
+		if again, err := b.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "host-b", Incarnation: b.incarnation, Status: b.status, RevokedVersion: r.RevokedVersion}); err != nil || len(again.Revoked) > 0 || again.RevokedVersion != r.RevokedVersion {
+			v.Errorf("told again: got %v, %v", again, err)
+		}
+		time.Sleep(v.cfg.Lease + time.Minute)
+		wantRefusal(v.T, v.joins(stolen, "host-a", token), "revoked")
+		v.restart()
+		if err := v.joins(fresh, "host-a", token); err != nil {
+			v.Fatalf("another machine of that name: %v", err)
+		}
+		v.as(fresh, "host-a").register()
+		soon, cancel := context.WithTimeout(v.Context(), time.Minute)
+		defer cancel()
+		if _, err := v.as(stolen, "host-a").Heartbeat(soon, &api.HeartbeatRequest{Node: "host-a"}); err == nil {
+			v.Error("after a restart, over another connection: it was heard")
+		}
+		for _, c := range []struct {
+			r    *api.RevokeRequest
+			want codes.Code
+		}{
+			{&api.RevokeRequest{Role: "node", Name: "host-a", Undo: true}, codes.OK},
+			{&api.RevokeRequest{Role: "node", Name: "host-a", Undo: true}, codes.NotFound},
+			{&api.RevokeRequest{Role: "operator", Name: "eve"}, codes.InvalidArgument},
+			{&api.RevokeRequest{Role: "coordinator", Name: "c"}, codes.InvalidArgument},
+			{&api.RevokeRequest{Role: "node"}, codes.InvalidArgument},
+		} {
+			if err := revoke(c.r); status.Code(err) != c.want {
+				v.Errorf("%v: got error %v, want %s", c.r, err, c.want)
+			}
+		}
+	})
+}
