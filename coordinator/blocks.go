@@ -15,6 +15,9 @@ import (
 // of a small coordinator with one node's words.
 const maxHeldBlocks = 4 << 20
 
+// maxHeldNames is how long their names may be in all: 128 bytes each, where one may have 4096.
+const maxHeldNames = maxHeldBlocks * 128
+
 // blocks is where landed blocks rest. The holders report it and report it anew to a new process; nothing of it is
 // written down. What a node holds stands in the rows of its shelf, and one index of hashes over all rows answers where a
 // block is. Neither has pointers in it: a fleet's millions of blocks cost the garbage collector next to nothing.

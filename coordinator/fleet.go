@@ -44,6 +44,7 @@ type fleet struct {
 	apps       *apps
 	beats      appBeats
 	blocks     *blocks
+	asides     asides
 	manifests  *manifests
 	metrics    *metrics
 	hosts      *hostFiles

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"unique"
 
 	"google.golang.org/grpc"
@@ -39,13 +40,14 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			}
 			incarnation, sequence = r.Incarnation, r.Sequence
 			if r.Full {
-				full = newBlocks()
+				full = s.asides.begin(name)
+				defer s.asides.end(name, full)
 			}
 		}
 		if err := cmp.Or(checkReport(r), s.registered(name, incarnation)); err != nil {
 			return err // another machine may have come under the name meanwhile
 		}
-		if !s.leases.reports(name, sequence) {
+		if !s.leases.reports(name, sequence) || full != nil && !s.asides.is(name, full) {
 			return errReportOvertaken
 		}
 		s.breaks(name, r.Broken)
@@ -65,12 +67,47 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		if err := s.registered(name, incarnation); err != nil {
 			return err
 		}
-		if !s.leases.reports(name, sequence) {
+		if !s.leases.reports(name, sequence) || !s.asides.is(name, full) {
 			return errReportOvertaken
 		}
 		s.moves.add(name, s.blocks.replace(name, machine, full))
 	}
 	return stream.SendAndClose(&api.ReportBlocksReply{})
+}
+
+// asides are the full reports that are being heard, one of each node: the memory that they take is bounded as that of what it holds is.
+type asides struct {
+	mu sync.Mutex // guards what follows
+	of map[string]*blocks
+}
+
+// begin has a node tell all anew. What it said in another full report that has not ended counts for nothing.
+func (a *asides) begin(node string) *blocks {
+	full := newBlocks()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if was := a.of[node]; was != nil {
+		was.clear()
+	}
+	if a.of == nil {
+		a.of = map[string]*blocks{}
+	}
+	a.of[node] = full
+	return full
+}
+
+func (a *asides) is(node string, full *blocks) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[node] == full
+}
+
+func (a *asides) end(node string, full *blocks) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of[node] == full {
+		delete(a.of, node)
+	}
 }
 
 // reporter is the node behind a stream, as its first message says, and the id of its machine.

@@ -236,4 +236,26 @@ func TestBlocksOfOneNodeAreBounded(t *testing.T) {
 	}
 }
 
+// A node may not fill the memory with names that are as long as names may be, whatever comes and goes.
+func TestNamesOfOneNodeAreBounded(t *testing.T) {
+	b := newBlocks()
+	long := strings.Repeat("x", 1000)
+	say := func(n int, gone bool) word {
+		return word{key: keyOf(fmt.Sprintf("s/a/%d-%s", n, long)), what: landed{from: handleOf(0)}, gone: gone}
+	}
+	for n := range 10 * sheetRows {
+		if _, err := b.hear("a", []word{say(n, false), say(n, true)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := b.shelves[b.numbers["a"]]
+	if most := 2 * sheetRows * len(say(0, false).key.id()); s.size > most {
+		t.Errorf("%d bytes of names are counted, at most %d are there", s.size, most)
+	}
+	s.size += maxHeldNames
+	if _, err := b.hear("a", []word{say(0, false)}); err == nil || !strings.Contains(err.Error(), "more than 536870912 bytes") {
+		t.Errorf("got %v, want that there are too many", err)
+	}
+}
+
 func handleOf(n int64) unique.Handle[string] { return unique.Make(fmt.Sprint("from-", n)) }

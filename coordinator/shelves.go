@@ -22,6 +22,7 @@ type shelf struct {
 	unused []uint32 // the numbers of those
 	open   uint32   // the sheet that is being filled
 	count  int
+	size   int // of the names and scopes on the sheets
 }
 
 type sheet struct {
@@ -29,6 +30,7 @@ type sheet struct {
 	rows  []row
 	text  []byte // their names
 	gone  int
+	size  int
 }
 
 type kind struct{ scope, from unique.Handle[string] }
@@ -95,10 +97,12 @@ func (p *sheet) is(i int, k blockKey) bool {
 
 // add writes a row on the open sheet, which has room.
 func (s *shelf) add(k blockKey, what landed, next place) place {
-	p, of := s.sheets[s.open], kind{k.scope, what.from}
+	p, of, size := s.sheets[s.open], kind{k.scope, what.from}, len(k.name)
 	if last := len(p.kinds) - 1; last < 0 || p.kinds[last] != of {
 		p.kinds = append(p.kinds, of)
+		size += len(k.scope.Value())
 	}
+	p.size, s.size = p.size+size, s.size+size
 	p.text = append(p.text, k.name...)
 	p.rows = append(p.rows, row{bytes: what.bytes, next: next, end: uint32(len(p.text)), kind: uint16(len(p.kinds) - 1)})
 	s.count++
@@ -166,6 +170,9 @@ func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) 
 		_, err := b.put(s, k, what)
 		return false, err
 	}
+	if s.size >= maxHeldNames {
+		return false, fmt.Errorf("node %s reports landed blocks whose names take more than %d bytes: the rest is found by asking it", s.node, maxHeldNames)
+	}
 	if s.count >= maxHeldBlocks {
 		return false, fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", s.node, maxHeldBlocks)
 	}
@@ -210,6 +217,7 @@ func (b *blocks) tidy(s *shelf, n uint32) {
 		s.count--
 		b.point(b.hash(k), place{s.number, n*sheetRows + uint32(i)}, s.add(k, landed{r.bytes, p.kinds[r.kind].from}, r.next))
 	}
+	s.size -= p.size
 	s.sheets[n] = nil
 	s.unused = append(s.unused, n)
 }

@@ -1,0 +1,57 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// A node has one full report under way: what it said in another that hangs is given up at once, and no more is taken there. One node could
+// fill the memory with any number of them.
+func TestOneFullReportOfANodeAtATime(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		stream, err := a.ReportBlocks(a.Context())
+		if err != nil {
+			v.Fatal(err)
+		}
+		say := func(id string) {
+			if err := stream.Send(&api.ReportBlocksRequest{Node: "a", Incarnation: a.incarnation, Full: true, Landed: []*api.HeldBlock{{Id: id, Bytes: 7}}}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		say("s/-/hangs")
+		time.Sleep(time.Second)
+		a.report(true, "s/-/x")
+		say("s/-/late")
+		if _, err := stream.CloseAndRecv(); status.Code(err) != codes.Aborted {
+			v.Errorf("got error %v, want Aborted", err)
+		}
+		v.located("s/-/x", "held", "a")
+	})
+}
+
+func TestReportThatHangsTakesNoMemory(t *testing.T) {
+	var under asides
+	hangs := under.begin("a")
+	if _, err := hangs.hear("a", []word{{key: keyOf("s/-/x"), what: landed{from: handleOf(0)}}}); err != nil || hangs.located() != 1 {
+		t.Fatalf("got %d blocks, %v", hangs.located(), err)
+	}
+	under.begin("b")
+	if !under.is("a", hangs) {
+		t.Error("another node's report ended it")
+	}
+	next := under.begin("a")
+	if hangs.located() != 0 || under.is("a", hangs) || !under.is("a", next) {
+		t.Errorf("%d blocks of it are kept; is it under way: %t; the next one: %t", hangs.located(), under.is("a", hangs), under.is("a", next))
+	}
+	under.end("a", hangs)
+	if !under.is("a", next) {
+		t.Error("the end of the one that hung ended the next")
+	}
+}
