@@ -17,23 +17,45 @@ import (
 // operator revokes one, which ends the connections that it opened.
 type guests struct {
 	mu      sync.Mutex // guards what follows
-	here    map[net.Conn]*migration.Conn
+	here    map[net.Conn]guest
+	count   map[certs.Name]int
 	revoked map[certs.Name]time.Time
 }
 
-func (g *guests) enter(conn *migration.Conn) {
+type guest struct {
+	conn *migration.Conn
+	who  certs.Name
+}
+
+// mostOfOne is how many connections one name may have here: the executors of an app share one, and each connection takes 0.1 MB.
+const mostOfOne = 1024
+
+// enter says whether there is room for one more of that name.
+func (g *guests) enter(conn *migration.Conn, who certs.Name) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.here == nil {
-		g.here = map[net.Conn]*migration.Conn{}
+	if g.count[who] == mostOfOne {
+		return false
 	}
-	g.here[conn] = conn
+	if g.here == nil {
+		g.here, g.count = map[net.Conn]guest{}, map[certs.Name]int{}
+	}
+	g.here[conn] = guest{conn, who}
+	g.count[who]++
+	return true
 }
 
 func (g *guests) leave(conn net.Conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	is, known := g.here[conn]
+	if !known {
+		return
+	}
 	delete(g.here, conn)
+	if g.count[is.who]--; g.count[is.who] == 0 {
+		delete(g.count, is.who)
+	}
 }
 
 // note is for an HTTP server, which closes the connections that it was handed.
@@ -61,7 +83,12 @@ func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*mig
 	g.revoked = list
 	here := slices.Collect(maps.Values(g.here))
 	g.mu.Unlock()
-	return slices.DeleteFunc(here, func(conn *migration.Conn) bool { return id.Trusts(conn.ConnectionState()) == nil })
+	for _, is := range here {
+		if id.Trusts(is.conn.ConnectionState()) != nil {
+			theirs = append(theirs, is.conn)
+		}
+	}
+	return theirs
 }
 
 // distrust ends what those had open whose certificates were revoked. It does not block.

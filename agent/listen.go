@@ -133,8 +133,15 @@ func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *acce
 		return
 	}
 	state := conn.ConnectionState()
-	a.guests.enter(conn)
-	if err := a.deps.Identity.Trusts(state); err != nil { // since the handshake
+	who, err := certs.PeerName(state)
+	if err == nil && !a.guests.enter(conn, who) {
+		err = fmt.Errorf("%d of its connections are open, no more are taken", mostOfOne)
+	}
+	if err == nil {
+		err = a.deps.Identity.Trusts(state) // it may have been revoked since the handshake
+	}
+	if err != nil {
+		a.log.Debug("a peer was turned away", "peer", who, "err", err)
 		a.guests.leave(conn)
 		conn.Close()
 		return
@@ -144,9 +151,8 @@ func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *acce
 		return
 	}
 	defer a.guests.leave(conn)
-	who, err := certs.PeerName(state)
-	if err != nil || who.Role != certs.RoleNode {
-		a.log.Warn("only nodes may send blocks", "peer", who, "err", err)
+	if who.Role != certs.RoleNode {
+		a.log.Warn("only nodes may send blocks", "peer", who)
 		conn.Close()
 		return
 	}

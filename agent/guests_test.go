@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// One name may not have all the memory and file descriptors that there are for others.
+func TestConnectionsOfOneNameAreBounded(t *testing.T) {
+	var g guests
+	app, other := certs.Name{Role: certs.RoleApp, Name: "etl"}, certs.Name{Role: certs.RoleNode, Name: "etl"}
+	first := &migration.Conn{}
+	if !g.enter(first, app) {
+		t.Fatal("the first is turned away")
+	}
+	for range mostOfOne - 1 {
+		g.enter(&migration.Conn{}, app)
+	}
+	if g.enter(&migration.Conn{}, app) {
+		t.Errorf("connection %d of one name is taken", mostOfOne+1)
+	}
+	if !g.enter(&migration.Conn{}, other) {
+		t.Error("another name is turned away")
+	}
+	g.leave(first)
+	g.leave(first)
+	if !g.enter(first, app) || g.enter(&migration.Conn{}, app) {
+		t.Error("one left: want room for one")
+	}
+}
