@@ -114,7 +114,7 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 			return err
 		case err != nil && !streak:
 			streak = true
-			fmt.Fprintf(f.stderr, "lifeboat: %s (this goes on by itself when one answers)\n", err)
+			fmt.Fprintf(f.stderr, "lifeboat: %s (this goes on by itself when one answers)\n", plain(err.Error()))
 		}
 		if !sleep(ctx, watchPace) {
 			return nil

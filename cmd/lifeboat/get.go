@@ -184,7 +184,7 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 		}
 		if !said {
 			said = true
-			fmt.Fprintf(g.stderr, "%s: %v: asking again for %s\n", plain(id), err, span(inFlight))
+			fmt.Fprintln(g.stderr, plain(fmt.Sprintf("%s: %v: asking again for %s", id, err, span(inFlight))))
 		}
 		if !sleep(ctx, flight.Retry) {
 			return err

@@ -30,17 +30,28 @@ const joinPatience = 2 * time.Minute
 func joinCommand() *cobra.Command {
 	j := joiner{}
 	cmd := &cobra.Command{
-		Use:   "join ADDRESS TOKEN",
+		Use:   "join ADDRESS {TOKEN | -}",
 		Short: "Make this machine a node of a fleet",
 		Long: `Gets this machine a certificate from the coordinator at ADDRESS, writes ` + settingsOf("agent") + ` unless there is one, and starts
 the agent where systemd runs it. The machine's key is made here and does not leave it; the token is told to the fleet that
-made it and to nobody else. Joining again does no harm: it gets the same node a new certificate.`,
+made it and to nobody else. Joining again does no harm: it gets the same node a new certificate.
+
+Whoever has an account on this machine can read TOKEN while this runs, as any argument: with - it is read from stdin.`,
 		Example: `  lifeboat join 10.0.0.1 lifeboat1.0123456789ab.SECRET.PIN
-  lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a --no-start`,
+  lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a --no-start
+  lifeboat join 10.0.0.1 - < token`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			j.coordinator, j.out, j.errs = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
-			token, err := certs.ParseToken(args[1])
+			said := args[1]
+			if said == "-" {
+				b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), 1<<10))
+				if err != nil {
+					return fmt.Errorf("read the token from stdin: %w", err)
+				}
+				said = string(b)
+			}
+			token, err := certs.ParseToken(said)
 			if err != nil {
 				return usagef("%w", err)
 			}
@@ -95,7 +106,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		Trouble: func(err error) {
 			if why := err.Error(); !said[why] {
 				said[why] = true
-				fmt.Fprintf(j.errs, "not yet, trying for %s more: %s\n", span(time.Until(until)), why)
+				fmt.Fprintf(j.errs, "not yet, trying for %s more: %s\n", span(time.Until(until)), plain(why))
 			}
 		},
 	})

@@ -109,3 +109,17 @@ func TestJoinOfACopy(t *testing.T) {
 		t.Errorf("it still has the other's certificate (%v)", err)
 	}
 }
+
+// A token on the command line is read by whoever looks at the processes of the machine.
+func TestJoinReadsTheTokenFromStdin(t *testing.T) {
+	const good = "lifeboat1.0123456789ab.D_ke-Vzbrk5RSfOOlCrwInbEHSUu7xOQ.tRKqBamUjT0oB5C3mfnRoXIrH5Qp497LKvpkttLSJx8\n"
+	for said, want := range map[string]string{good: "--name a b: ", good[:40]: "join token: ", "": "join token: "} {
+		cmd := joinCommand()
+		cmd.SetIn(strings.NewReader(said))
+		cmd.SetArgs([]string{"127.0.0.1:1", "-", "--name", "a b"})
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got error %v, want one that begins with %q", said, err, want)
+		}
+	}
+}

@@ -158,7 +158,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintf(stderr, "lifeboat: %s\n", strings.TrimSpace(err.Error()))
+	for i, line := range strings.Split(strings.TrimSpace(err.Error()), "\n") { // it may be in the words of a machine that was stolen
+		if i == 0 {
+			line = "lifeboat: " + line
+		}
+		fmt.Fprintln(stderr, plain(line))
+	}
 	code := exitCode(err, started || out.err != nil)
 	if code == exitUsage {
 		fmt.Fprintf(stderr, "see: %s --help\n", cmd.CommandPath())
