@@ -338,10 +338,7 @@ func FuzzAzureEvents(f *testing.F) {
 		b := a.paths[0]
 		for range 2 {
 			for _, body := range [][]byte{first, second} {
-				news, err := b.hear(body, true, nil, now)
-				if err != nil && len(news) > 0 {
-					t.Errorf("%q: heard %+v in spite of %v", body, news, err)
-				}
+				news, _ := b.hear(body, true, nil, now) // what can be read of a list that is not whole counts
 				for _, n := range news {
 					bad := n.Kind.severity() < 0 || !b.owns(n.ID) || n.Source != SourceAzure || n.SeenAt.IsZero() || len(n.Reason) > 4*300
 					if bad || n.Kind.stance() == StanceDrain && n.Deadline.IsZero() {
