@@ -23,10 +23,6 @@ var errConflict = errors.New("another block of this id is here")
 // errSuperseded says that a newer version of a block is here than the one that another node hands on.
 var errSuperseded = errors.New("a newer version is here")
 
-// errHandedOn says that what came from the node that it was born on stays, whatever another node says that it has become: who has a
-// node's key could replace every block of the others. A peer that has none of the block takes it.
-var errHandedOn = errors.New("what is here came from the node that it was born on itself, and only that one replaces it")
-
 // contradicts returns errConflict when what is on record under a block's id is of another origin and has other content. A
 // newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
 func contradicts(v []byte, r *record) error {
@@ -53,8 +49,6 @@ func (r *record) against(other *record) error {
 		return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
 	case other.From != other.Origin && other.ModTime < r.ModTime: // the origin itself knows what it has
 		return errSuperseded
-	case other.From != other.Origin && r.From == r.Origin:
-		return errHandedOn
 	}
 	return nil
 }

@@ -103,36 +103,6 @@ func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 	}
 }
 
-// What came from its origin stays, whatever another node says that it has become: that goes to a peer that has none of it.
-func TestWhatIsHandedOnReplacesNothingFromTheOrigin(t *testing.T) {
-	for _, store := range []string{"vault", "place"} {
-		t.Run(store, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, b, c, d := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c"), newNode(t, "d")
-				if store == "place" {
-					c = newNode(t, "c", with(placeStore, "cache"))
-				}
-				write(t, filepath.Join(a.dir, "cache/x"), []byte("first"))
-				a.drain(t, within(t, time.Minute), c)
-				write(t, filepath.Join(a.dir, "cache/x"), []byte("another"))
-				later := time.Now().Add(time.Hour)
-				if err := os.Chtimes(filepath.Join(a.dir, "cache/x"), later, later); err != nil {
-					t.Fatal(err)
-				}
-				a.drain(t, within(t, time.Minute), b)
-				if sum, entries := b.drain(t, within(t, time.Minute), c, d); sum.Moved.Blocks != 1 {
-					t.Errorf("got %+v %v, want it moved", sum, entries)
-				}
-				for n, want := range map[*node]string{c: "first", d: "another"} {
-					if got := n.content(t, "cache/-/x"); string(got) != want {
-						t.Errorf("%s serves %q, want %q", n.name, got, want)
-					}
-				}
-			})
-		})
-	}
-}
-
 // A block that came over another node is still its origin's: a newer version straight from there replaces it.
 func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
