@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,4 +78,55 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 			t.Errorf("the fallback has %.20q, want what there is", got)
 		}
 	})
+}
+
+// Spark's own copies of map outputs have no checksums. Whichever of the two is in the fallback first stands for the other, and what has other
+// bytes for neither.
+func TestFallbackTakesMapOutputWithoutChecksumsForTheSame(t *testing.T) {
+	for _, first := range []string{"a", "b"} {
+		for _, layout := range []string{FallbackBlocks, FallbackSpark} {
+			t.Run(first+" first, "+layout, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newLarder()
+					want := map[string][]byte{}
+					leave := []*node{newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))}
+					for _, n := range leave {
+						managers := []string{filepath.Join(n.dir, "d0/application_1_1/blockmgr-x")}
+						for no := range 2 {
+							for name, content := range writeMapOutput(t, managers, 1, no, 100, 50) {
+								if want["spark/application_1_1/"+name] = content; n.name == "b" && strings.Contains(name, ".checksum.") {
+									if err := os.Remove(spot(managers, name)); err != nil {
+										t.Fatal(err)
+									}
+								}
+							}
+						}
+						if n.name == "b" {
+							write(t, spot(managers, "shuffle_1_1_0.data"), contentOf("other", 150))
+						}
+					}
+					if first == "b" {
+						slices.Reverse(leave)
+					}
+					var last []Entry
+					for _, n := range leave {
+						tr := newTrip(t, n)
+						tr.cfg.Fallback = s.as(layout)
+						_, last = tr.run(within(t, time.Minute))
+					}
+					for _, e := range last {
+						if want := map[string]Outcome{"spark/application_1_1/shuffle_1_0_0": Moved, "spark/application_1_1/shuffle_1_1_0": Lost}[e.ID]; e.Outcome != want {
+							t.Errorf("%s: got %s (%s), want %s", e.ID, e.Outcome, e.Reason, want)
+						}
+					}
+					for _, name := range []string{"shuffle_1_0_0.data", "shuffle_1_0_0.index"} {
+						id := "spark/application_1_1/" + name
+						if got := fromFallback(t, s.as(layout), id); !bytes.Equal(got, want[id]) {
+							t.Errorf("%s: the fallback has %d bytes of it that are other ones than %d", id, len(got), len(want[id]))
+						}
+					}
+				})
+			})
+		}
+	}
 }

@@ -52,6 +52,14 @@ func (r fallbackRecord) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
+func (r fallbackRecord) sizes() []wire.MemberSize {
+	sizes := make([]wire.MemberSize, len(r.Members))
+	for i, m := range r.Members {
+		sizes[i] = wire.MemberSize{Name: m.Name, Bytes: m.Bytes}
+	}
+	return sizes
+}
+
 func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("its record is not readable: %w: %w", err, wire.ErrCorrupt)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -288,7 +289,7 @@ func (u *upload) save(ctx context.Context) error {
 	fresh := missing(err)
 	switch {
 	case err == nil:
-		same, since, err := u.same(ctx, there)
+		same, since, err := u.same(ctx, there, ours.Origin)
 		if same && err == nil {
 			since, err = f.recordSince(ctx, there, since)
 		}
@@ -323,24 +324,25 @@ func (u *upload) save(ctx context.Context) error {
 	return err
 }
 
-// same reports whether what is there is what is here, whole, and since when its files are.
-func (u *upload) same(ctx context.Context, there fallbackRecord) (same bool, since time.Time, err error) {
-	if len(there.Members) != len(u.e.Members) {
+// same reports whether what is there is what is here, whole, and since when its files are. From another origin it may be Spark's own copy
+// of a map output, or what that is a copy of: then those files are compared that both have.
+func (u *upload) same(ctx context.Context, there fallbackRecord, origin string) (same bool, since time.Time, err error) {
+	theirs, ours := there.sizes(), appendSizes(nil, u.e.Members)
+	if !slices.Equal(theirs, ours) && (there.Origin == origin || !sameOutput(string(u.e.ID), theirs, ours)) {
 		return false, since, nil
 	}
-	for i, m := range u.e.Members {
-		if there.Members[i].Name != m.Name || there.Members[i].Bytes != m.Bytes {
-			return false, since, nil
+	for i, m := range ours {
+		at := slices.Index(theirs, m)
+		if at < 0 {
+			continue
 		}
-	}
-	for i := range u.e.Members {
 		c := u.content(i, nil)
 		err := c.drain(ctx)
 		c.Close()
 		if err != nil {
 			return false, since, err
 		}
-		if !bytes.Equal(there.Members[i].Chunks, c.sums) {
+		if !bytes.Equal(there.Members[at].Chunks, c.sums) {
 			return false, since, nil
 		}
 	}
