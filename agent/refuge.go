@@ -51,8 +51,12 @@ const (
 	homeFor = goodbyeTimeout
 )
 
-// atHome is the name of a file that says so.
-const atHome = "home"
+const (
+	// atHome is the name of a file that says so.
+	atHome = "home"
+	// inPart is the name of one that says that the account was begun without all of what is at home.
+	inPart = "part"
+)
 
 // newRefuge is beside a socket, which is the agent's own.
 func newRefuge(socket string) *refuge {
@@ -274,6 +278,9 @@ func (a *Agent) takeRefuge(incident string, whole bool) bool {
 	if err != nil && whole {
 		return false
 	}
+	if err != nil {
+		err = errors.Join(err, os.WriteFile(filepath.Join(to, inPart), nil, 0o600))
+	}
 	a.log.Error("the disk of data_dir hangs: the account of the drain is kept in memory until it answers", "incident", incident, "dir", to, "err", err)
 	a.refuge.add(incident)
 	return true
@@ -319,7 +326,7 @@ func (a *Agent) bringHome(ctx context.Context) error {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			err = manifest.Copy(ctx, from, a.incidents.Dir(incident), 0)
+			err = bringAccount(ctx, from, a.incidents.Dir(incident))
 		}()
 		select {
 		case <-ended:
@@ -342,6 +349,13 @@ func (a *Agent) bringHome(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+func bringAccount(ctx context.Context, from, home string) error {
+	if _, err := os.Lstat(filepath.Join(from, inPart)); err == nil {
+		return manifest.Join(ctx, from, home)
+	}
+	return manifest.Copy(ctx, from, home, 0)
 }
 
 // openRefuge finds what a process left there that was killed.

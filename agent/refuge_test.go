@@ -197,6 +197,35 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	}
 }
 
+// What could not be read of an account is part of it when the other comes home, also where the process was killed meanwhile.
+func TestAccountThatCouldNotBeReadIsKept(t *testing.T) {
+	dir := t.TempDir()
+	line := func(id string) string {
+		return `{"id":"cache/-/` + id + `","bytes":10,"outcome":"moved","peer":"b","version":"@1"}` + "\n"
+	}
+	a, _ := inRefuge(t, dir, disks.IOHang)
+	home := a.incidents.Dir("inc-1")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(home, movedName), 0o600); err != nil { // to open one that nobody writes to hangs
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	_, err := a.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (manifest.Summary, error) {
+		writes(t, dir, movedName, line("two"))
+		return manifest.Summary{}, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(home, movedName)); err != nil {
+		t.Fatal(err)
+	}
+	writes(t, home, movedName, line("one"))
+	inRefuge(t, dir, disks.Healthy)
+	says(t, home, movedName, line("one")+line("two"))
+}
+
 // Where there is no other place a drain waits for the disk: one that ended for it would be over, and say of nothing that it was moved or lost.
 func TestDrainWithoutARefuge(t *testing.T) {
 	dir := t.TempDir()

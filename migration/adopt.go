@@ -1,8 +1,6 @@
 package migration
 
 import (
-	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,45 +39,13 @@ func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 		return adopted, fmt.Errorf("adopt an account: %w", err)
 	}
 	slices.SortFunc(from, func(a, b string) int { return moved[a].Compare(moved[b]) }) // of several lines about a block the last one counts
-	adopted, err = copyLines(to, from, moved[from[len(from)-1]], func(e manifest.Entry) bool {
+	adopted, err = manifest.CopyLines(to, linesOf(from), moved[from[len(from)-1]], func(e manifest.Entry) bool {
 		return e.Outcome == manifest.Moved && e.Tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
 	})
 	if err != nil {
 		return inventory.Count{}, fmt.Errorf("adopt an account: %w", err)
 	}
 	return adopted, nil
-}
-
-// copyLines has an account begin with the lines of others that are kept, and returns what these say was moved. It is as old as what it
-// says: who asks how long ago something moved is told by its time.
-func copyLines(to string, from []string, moved time.Time, keep func(manifest.Entry) bool) (kept inventory.Count, err error) {
-	part := to + ".part"
-	f, err := os.Create(part)
-	if err != nil {
-		return kept, err
-	}
-	w, text := bufio.NewWriterSize(f, 64<<10), []byte(nil)
-	for line, fault := range linesOf(from) {
-		if err = fault; err != nil {
-			break
-		}
-		if !keep(line.Entry) {
-			continue
-		}
-		text = line.AppendLine(text[:0])
-		if _, err = w.Write(text); err != nil {
-			break
-		}
-		kept = kept.Plus(inventory.Count{Blocks: 1, Bytes: line.Bytes})
-	}
-	err = cmp.Or(err, w.Flush(), f.Close(), os.Chtimes(part, moved, moved)) // a writer that failed says so again
-	if err == nil {
-		err = os.Rename(part, to)
-	}
-	if err != nil {
-		return inventory.Count{}, errors.Join(err, os.Remove(part))
-	}
-	return kept, nil
 }
 
 // linesOf yields the lines of some files, one file after the other, to the first fault.

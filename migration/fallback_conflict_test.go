@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
@@ -108,14 +110,14 @@ func TestFallbackTakesMapOutputWithoutChecksumsForTheSame(t *testing.T) {
 					if first == "b" {
 						slices.Reverse(leave)
 					}
-					var last []Entry
+					var last []manifest.Entry
 					for _, n := range leave {
 						tr := newTrip(t, n)
 						tr.cfg.Fallback = s.as(layout)
 						_, last = tr.run(within(t, time.Minute))
 					}
 					for _, e := range last {
-						if want := map[string]Outcome{"spark/application_1_1/shuffle_1_0_0": Moved, "spark/application_1_1/shuffle_1_1_0": Lost}[e.ID]; e.Outcome != want {
+						if want := map[string]manifest.Outcome{"spark/application_1_1/shuffle_1_0_0": manifest.Moved, "spark/application_1_1/shuffle_1_1_0": manifest.Lost}[e.ID]; e.Outcome != want {
 							t.Errorf("%s: got %s (%s), want %s", e.ID, e.Outcome, e.Reason, want)
 						}
 					}

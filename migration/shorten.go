@@ -22,7 +22,7 @@ func (d *Drain) shorten(ctx context.Context) {
 	path := manifest.Path(d.cfg.Dir, manifest.Moved)
 	is, err := os.Stat(path)
 	if err == nil {
-		_, err = copyLines(path, []string{path}, is.ModTime(), func(e manifest.Entry) bool {
+		_, err = manifest.CopyLines(path, manifest.AllLines(path), is.ModTime(), func(e manifest.Entry) bool {
 			toTell := e.Outcome != manifest.Struck || e.Tag() != "" // a peer that was away may have it as it was
 			return ctx.Err() != nil || toTell && d.history.here.Has(e.ID)
 		})

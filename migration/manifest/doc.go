@@ -4,5 +4,5 @@
 //
 // It knows nothing of peers, connections and disks but that its own may be full, or hang. What it cannot write is still counted.
 //
-// A manifest's lines: entry, line, version; written: ledger, lost, strike; read: read, last_lines, met_ids; carried elsewhere: copy.
+// A manifest's lines: entry, line, version; written: ledger, lost, strike; read: read, last_lines, met_ids; carried elsewhere: copy, join.
 package manifest
