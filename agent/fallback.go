@@ -191,6 +191,15 @@ func (a *Agent) apiFallback() *api.Fallback {
 	return f
 }
 
+// fallbackTold is what the coordinator is told of the fallback's room; nil: it is not known.
+func (a *Agent) fallbackTold() *int64 {
+	f := a.apiFallback()
+	if f.GetTrouble() != "" {
+		return new(int64)
+	}
+	return f.RoomBytes
+}
+
 // sweeper is a storage that does not itself remove what is old.
 type sweeper interface {
 	Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error)

@@ -38,6 +38,9 @@ func TestFallbackIsCheckedAheadOfNeed(t *testing.T) {
 	for range 2 {
 		a.checkFallback(t.Context())
 	}
+	if told := a.fallbackTold(); told == nil || *told != 0 {
+		t.Errorf("the room of a directory that is missing is told as %v, want 0", told)
+	}
 	if n := strings.Count(said.String(), "is it mounted?"); n != 1 || a.fallbackIs.Load().trouble == "" {
 		t.Errorf("said %d times that the directory is missing, want once: %s", n, said)
 	}
@@ -45,6 +48,9 @@ func TestFallbackIsCheckedAheadOfNeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.checkFallback(t.Context())
+	if told := a.fallbackTold(); told == nil || *told == 0 {
+		t.Errorf("its room is told as %v", told)
+	}
 	if a.fallbackIs.Load().trouble != "" || !strings.Contains(said.String(), "well again") {
 		t.Errorf("after it was mounted: %s", said)
 	}

@@ -44,7 +44,7 @@ func (a *Agent) status() *api.Status {
 		s.LargestRoomBytes, s.LargestVaultRoomBytes = all.LargestBytes, vault.LargestBytes
 	}
 	if a.fallback != nil {
-		s.Fallback = a.fallback.Name
+		s.Fallback, s.FallbackRoomBytes = a.fallback.Name, a.fallbackTold()
 	}
 	held := a.vault.Count()
 	s.HeldBlocks, s.HeldBytes = held.Blocks, held.Bytes

@@ -762,10 +762,12 @@ type Status struct {
 	LargestRoomBytes      int64 `protobuf:"varint,14,opt,name=largest_room_bytes,json=largestRoomBytes,proto3" json:"largest_room_bytes,omitempty"`
 	LargestVaultRoomBytes int64 `protobuf:"varint,15,opt,name=largest_vault_room_bytes,json=largestVaultRoomBytes,proto3" json:"largest_vault_room_bytes,omitempty"`
 	// What the node's stores of plain files have, by its index: 0 where there is none.
-	StoredBlocks  int64 `protobuf:"varint,16,opt,name=stored_blocks,json=storedBlocks,proto3" json:"stored_blocks,omitempty"`
-	StoredBytes   int64 `protobuf:"varint,17,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	StoredBlocks int64 `protobuf:"varint,16,opt,name=stored_blocks,json=storedBlocks,proto3" json:"stored_blocks,omitempty"`
+	StoredBytes  int64 `protobuf:"varint,17,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	// What the fallback had room for when it was last tried; 0 too where it takes nothing. Absent: it does not tell, as a bucket, or was not tried.
+	FallbackRoomBytes *int64 `protobuf:"varint,18,opt,name=fallback_room_bytes,json=fallbackRoomBytes,proto3,oneof" json:"fallback_room_bytes,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -913,6 +915,13 @@ func (x *Status) GetStoredBlocks() int64 {
 func (x *Status) GetStoredBytes() int64 {
 	if x != nil {
 		return x.StoredBytes
+	}
+	return 0
+}
+
+func (x *Status) GetFallbackRoomBytes() int64 {
+	if x != nil && x.FallbackRoomBytes != nil {
+		return *x.FallbackRoomBytes
 	}
 	return 0
 }
@@ -9510,7 +9519,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xe2\x05\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xaf\x06\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -9533,8 +9542,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x12largest_room_bytes\x18\x0e \x01(\x03R\x10largestRoomBytes\x127\n" +
 	"\x18largest_vault_room_bytes\x18\x0f \x01(\x03R\x15largestVaultRoomBytes\x12#\n" +
 	"\rstored_blocks\x18\x10 \x01(\x03R\fstoredBlocks\x12!\n" +
-	"\fstored_bytes\x18\x11 \x01(\x03R\vstoredBytesB\x13\n" +
-	"\x11_vault_room_bytes\"\x94\x02\n" +
+	"\fstored_bytes\x18\x11 \x01(\x03R\vstoredBytes\x123\n" +
+	"\x13fallback_room_bytes\x18\x12 \x01(\x03H\x01R\x11fallbackRoomBytes\x88\x01\x01B\x13\n" +
+	"\x11_vault_room_bytesB\x16\n" +
+	"\x14_fallback_room_bytes\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +

@@ -181,7 +181,7 @@ func checkStatus(s *api.Status) error {
 		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
 		checkSizes("broken_blocks, vault_room_bytes", s.BrokenBlocks, s.GetVaultRoomBytes()),
 		checkSizes("largest_room_bytes, largest_vault_room_bytes", s.LargestRoomBytes, s.LargestVaultRoomBytes),
-		checkSizes("stored_blocks, stored_bytes", s.StoredBlocks, s.StoredBytes),
+		checkSizes("stored_blocks, stored_bytes, fallback_room_bytes", s.StoredBlocks, s.StoredBytes, s.GetFallbackRoomBytes()),
 	); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -22,6 +24,19 @@ type together struct {
 	OthersVault int64  `json:"others_vault"` // of that, for what can only go to their vaults
 	ShortBytes  int64  `json:"short_bytes"`  // of what they have, what would find no room there; at least
 	Fallback    bool   `json:"fallback"`     // each of them has one for that
+	// What those have room for, one of a name being the same for all; null: there is none, or one does not tell, as a bucket.
+	FallbackRoom *int64 `json:"fallback_room"`
+}
+
+// lostBytes are those that would find no room in the fallback either; at least.
+func (g together) lostBytes() int64 {
+	switch {
+	case !g.Fallback:
+		return g.ShortBytes
+	case g.FallbackRoom == nil:
+		return 0
+	}
+	return max(0, g.ShortBytes-*g.FallbackRoom)
 }
 
 // holdsNow is whether a node still has to carry away what it has.
@@ -34,6 +49,7 @@ func roomTogether(nodes []*api.Node) []together {
 	groups := map[[2]string]*together{}
 	files := map[[2]string]int64{} // of plain files
 	stores := map[[2]string][]string{}
+	spills := map[[2]string]map[string]int64{} // the room of fallbacks by their names, as the node told that found the least
 	in := func(n *api.Node) [][2]string {
 		all := [][2]string{{n.GetZone(), ""}}
 		if n.GetPool() != "" {
@@ -58,6 +74,14 @@ func roomTogether(nodes []*api.Node) []together {
 			g.Nodes++
 			g.HaveBytes += has
 			g.Fallback = g.Fallback && st.GetFallback() != ""
+			if spills[key] == nil {
+				spills[key] = map[string]int64{}
+			}
+			room := spillRoom(st)
+			if least, told := spills[key][st.GetFallback()]; told {
+				room = min(room, least)
+			}
+			spills[key][st.GetFallback()] = room
 			files[key] += here
 			stores[key] = append(stores[key], filesStores(st)...)
 		}
@@ -72,6 +96,12 @@ func roomTogether(nodes []*api.Node) []together {
 			g.OthersRoom, g.OthersVault, placed = g.OthersRoom+peer.RoomBytes, g.OthersVault+peer.RoomFor(), placed+peer.RoomFor(stores[key]...)
 		}
 		g.ShortBytes = max(0, g.HaveBytes-g.OthersRoom, files[key]-placed)
+		if rooms := slices.Collect(maps.Values(spills[key])); g.Fallback && !slices.Contains(rooms, math.MaxInt64) {
+			g.FallbackRoom = new(int64)
+			for _, room := range rooms {
+				*g.FallbackRoom += min(room, 1<<56) // a share may say that it has no end
+			}
+		}
 	}
 	all := make([]together, 0, len(groups))
 	for _, g := range groups {
@@ -79,6 +109,14 @@ func roomTogether(nodes []*api.Node) []together {
 	}
 	slices.SortFunc(all, func(a, b together) int { return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Pool, b.Pool)) })
 	return all
+}
+
+// spillRoom is the room of a node's fallback, which has no end where it does not tell.
+func spillRoom(st *api.Status) int64 {
+	if st.FallbackRoomBytes == nil {
+		return math.MaxInt64
+	}
+	return st.GetFallbackRoomBytes()
 }
 
 // peerOf is the room that a node tells of.
@@ -99,13 +137,12 @@ func printRoom(w io.Writer, out format, all []together) error {
 	var t table
 	t.row("IF THIS GOES AT ONCE", "NODES", "HAVE AT LEAST", "ROOM OF OTHERS", "")
 	for _, g := range all {
-		short := ""
-		switch {
-		case g.ShortBytes == 0:
-		case g.Fallback:
-			short = size(g.ShortBytes) + " for the fallback"
-		default:
-			short = size(g.ShortBytes) + " WOULD BE LOST"
+		short, lost := "", g.lostBytes()
+		if spilt := g.ShortBytes - lost; spilt > 0 {
+			short = size(spilt) + " for the fallback"
+		}
+		if lost > 0 {
+			short = strings.TrimPrefix(short+", "+size(lost)+" WOULD BE LOST", ", ")
 		}
 		t.row(g.String(), fmt.Sprint(g.Nodes), size(g.HaveBytes), roomWords(g.OthersRoom, &g.OthersVault), short)
 	}
@@ -116,14 +153,14 @@ func printRoom(w io.Writer, out format, all []together) error {
 func lostTogether(all []together) error {
 	var lost []string
 	for _, g := range all {
-		if g.ShortBytes > 0 && !g.Fallback {
+		if g.lostBytes() > 0 {
 			lost = append(lost, g.String())
 		}
 	}
 	if len(lost) == 0 {
 		return nil
 	}
-	return incompletef("nodes --room: %s could not go at once without a loss: have %s, or a fallback", strings.Join(lost, ", "), moreRoom)
+	return incompletef("nodes --room: %s could not go at once without a loss: have %s, or a fallback with room", strings.Join(lost, ", "), moreRoom)
 }
 
 func (g together) String() string {

@@ -49,7 +49,23 @@ pool spot of b        1      1.0 GiB        23.0 GiB
 	if said, lost := print(nodes); !strings.Contains(said, "5.0 GiB for the fallback") || lost != "" {
 		t.Errorf("with a fallback got\n%s%s", said, lost)
 	}
-	nodes[2].Status.VaultRoomBytes = new(int64(gib)) // of a store that is not its own
+	for _, n := range nodes[:3] { // a directory, and they do not ask at the same time
+		n.Status.FallbackRoomBytes = new(int64(2 * gib))
+	}
+	nodes[1].Status.FallbackRoomBytes = new(int64(gib))
+	if said, lost := print(nodes); !strings.Contains(said, "1.0 GiB for the fallback, 4.0 GiB WOULD BE LOST") || !strings.Contains(lost, "pool spot of a could not go at once") {
+		t.Errorf("with a directory of 1 GiB got\n%s%s", said, lost)
+	}
+	nodes[2].Status.Fallback = "another"
+	if said, _ := print(nodes); !strings.Contains(said, "3.0 GiB for the fallback, 5.0 GiB WOULD BE LOST") {
+		t.Errorf("with two directories got\n%s", said)
+	}
+	nodes[2].Status.FallbackRoomBytes = nil
+	if said, _ := print(nodes); !strings.Contains(said, "8.0 GiB for the fallback\n") {
+		t.Errorf("with a directory and a bucket got\n%s", said)
+	}
+	nodes[1].Status.FallbackRoomBytes = new(int64(0)) // it takes nothing
+	nodes[2].Status.VaultRoomBytes = new(int64(gib))  // of a store that is not its own
 	nodes[0].Status.Fallback = ""
 	if said, _ := print(nodes); !strings.Contains(said, "3.0 GiB (vault: 1.0 GiB)    7.0 GiB WOULD BE LOST") {
 		t.Errorf("with a small vault got\n%s", said)
