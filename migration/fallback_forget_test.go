@@ -16,9 +16,11 @@ import (
 )
 
 // spilt is a node that stays after all, of which a drain put ten files into a fallback.
-func spilt(t *testing.T) (s *stayed, store *larder) {
+func spilt(t *testing.T) (s *stayed, store *larder) { return spiltOf(t, 10) }
+
+func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
 	t.Helper()
-	a, _ := cached(t, 10, 100)
+	a, _ := cached(t, files, 100)
 	store = newLarder()
 	s = &stayed{a: a}
 	s.trip = newTrip(t, a)
@@ -74,6 +76,30 @@ func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 		was.look(t.Context())
 		if got := s.statusAway(t, 3, nil); got != 200 {
 			t.Errorf("what was put there again, after another look: a reader is told %d", got)
+		}
+	})
+}
+
+// A storage takes each record 30 ms after it was asked: many are told of at once, in the few seconds that a drain has for it, too.
+func TestAFallbackForgetsManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const files = 1200
+		s, store := spiltOf(t, files)
+		var others []int
+		for n := range files / 3 {
+			others = append(others, 3*n)
+		}
+		s.remove(t, others...)
+		store.latency = 30 * time.Millisecond
+		puts := len(store.putNames())
+		store.most = 0
+		began := time.Now()
+		s.lookBack().look(t.Context())
+		if n, took := len(store.putNames())-puts, time.Since(began); n != files/3 || took > 2*time.Second {
+			t.Errorf("%d were forgotten in %v, %d at once, want %d in less than two seconds: one by one is twelve", n, took, store.most, files/3)
+		}
+		if store.most > forgetPuts {
+			t.Errorf("%d at once, want %d at most", store.most, forgetPuts)
 		}
 	})
 }

@@ -30,6 +30,8 @@ const (
 	lastForgetting = time.Second
 	// forgetLanes is how many are told of at once: as many as there are connections kept to a holder.
 	forgetLanes = 4
+	// forgetPuts is how many records are put into a fallback at once: each takes a bucket's latency twice, and little else.
+	forgetPuts = 64
 	// mostStirred bounds the directories that are remembered; of more, all that was moved is looked at.
 	mostStirred = 1 << 16
 )

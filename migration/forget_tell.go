@@ -8,6 +8,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,6 +23,7 @@ type withdrawal struct {
 	last   manifest.LastLines // of blocks with several lines
 
 	unlocated atomic.Bool // nobody says who has what
+	spending  sync.Mutex  // guards the lines of accounts
 
 	mu         sync.Mutex
 	at         map[string]string // where peers are that are none of this run
@@ -36,12 +38,27 @@ func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
 }
 
 func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
-	var lanes errgroup.Group
-	lanes.SetLimit(forgetLanes)
+	w.tellBy(ctx, forgetLanes, copies)
+}
+
+// tellBy has so many copies at peers be told of at once, and returns how long whoever has copies was waited for.
+func (w *withdrawal) tellBy(ctx context.Context, atPeers int, copies iter.Seq[stale]) (waited time.Duration) {
+	var peers, fallback errgroup.Group
+	peers.SetLimit(atPeers)
+	fallback.SetLimit(forgetPuts)
+	waits := func(began time.Time) { waited += time.Since(began) }
 	for c := range copies {
+		lanes := &peers
+		if f := w.d.cfg.Fallback; f != nil && c.Peer == f.Peer() {
+			lanes = &fallback
+		}
+		began := time.Now()
 		lanes.Go(func() error { w.tell(ctx, c); return nil })
+		waits(began)
 	}
-	_ = lanes.Wait()
+	defer waits(time.Now())
+	_, _ = peers.Wait(), fallback.Wait()
+	return waited
 }
 
 // tell has a peer forget a copy.
@@ -80,13 +97,13 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 			d.ledger.Void(c.Entry)
 			d.ledger.Add(manifest.Entry{ID: c.ID, Bytes: c.Bytes, Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
-		d.forgotten(c)
+		w.forgotten(c)
 		w.mu.Lock()
 		w.told++
 		delete(w.said, c.Peer)
 		w.mu.Unlock()
 	case errors.Is(err, errNotForgotten):
-		d.forgotten(c)
+		w.forgotten(c)
 		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
 	default: // it is of an earlier version, or does not answer
 		w.mu.Lock()
@@ -115,12 +132,14 @@ func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 }
 
 // forgotten notes that a peer need not be told of a copy again.
-func (d *Drain) forgotten(c stale) {
+func (w *withdrawal) forgotten(c stale) {
 	if c.account == "" {
 		return
 	}
+	w.spending.Lock() // who notes something gives the account its time back
+	defer w.spending.Unlock()
 	if err := manifest.Spend(c.account, c.Entry, c.end); err != nil {
-		d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
+		w.d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
 	}
 }
 

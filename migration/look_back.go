@@ -66,13 +66,15 @@ func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.D
 	w := newWithdrawal(l.drain, rest)
 	w.said = l.said
 	for _, dir := range l.accounts() {
-		for c := range w.earlier(dir, changed|deleted) {
-			if l.hindered() {
-				return waited
+		waited += w.tellBy(ctx, 1, func(yield func(stale) bool) {
+			for c := range w.earlier(dir, changed|deleted) {
+				if l.hindered() || !yield(c) {
+					return
+				}
 			}
-			began := time.Now()
-			w.tell(ctx, c)
-			waited += time.Since(began)
+		})
+		if l.hindered() {
+			return waited
 		}
 	}
 	if rest() {
