@@ -24,7 +24,7 @@ type part struct {
 	why  string   // it broke off
 }
 
-// resumePatience is how long a part waits for a lane to its peer at the most.
+// resumePatience is how long a part waits for a lane to its peer at the most, where others may take it.
 const resumePatience = 5 * time.Second
 
 // keepPart keeps what is known of the block that the lane broke off in.
@@ -42,7 +42,31 @@ func (l *lane) keepPart(err error) {
 	l.d.mu.Lock()
 	l.peer.parts = append(l.peer.parts, p)
 	l.d.mu.Unlock()
-	time.AfterFunc(l.patience(p), func() { l.d.releaseParts(l.peer, p) })
+	l.awaitPeer(p)
+}
+
+// awaitPeer has others have the part once its patience is over, if there are any, or the drain has no deadline. A peer that stood still has what came for keptFor once it
+// goes on.
+func (l *lane) awaitPeer(p *part) {
+	time.AfterFunc(max(lookAtPeers, l.patience(p)), func() {
+		if until := l.d.until(context.Background()); time.Now().Before(until) && l.d.waitsAlone(l.peer, p) {
+			l.awaitPeer(p)
+			return
+		}
+		l.d.releaseParts(l.peer, p)
+	})
+}
+
+// waitsAlone reports whether a part waits, and nobody but its peer may take it.
+func (d *Drain) waitsAlone(peer *peerState, p *part) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, other := range d.peers {
+		if other != peer && other.failures == 0 && !other.gone {
+			return false
+		}
+	}
+	return d.fallback == nil && slices.Contains(peer.parts, p)
 }
 
 // patience is how long a part waits for its peer: near the deadline no longer than leaves another the time for all of it, where there is any.

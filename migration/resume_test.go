@@ -180,6 +180,45 @@ func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
 	})
 }
 
+// A peer stands still for long near the end of a large block. There is no time to send it anew to anybody, and when the peer goes on it is
+// sent what is missing.
+func TestLargeBlockWaitsForItsPeerWhereNobodyElseHasTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, id, content := large(t, inventory.LayoutFiles)
+		b := newNode(t, "b")
+		b.plain = true
+		var came atomic.Int64
+		var still atomic.Pointer[time.Time] // until then
+		b.mangle = func(conn net.Conn) net.Conn {
+			waits := func() {
+				if until := still.Load(); until != nil {
+					time.Sleep(time.Until(*until))
+				}
+			}
+			return &hooked{Conn: conn, onRead: func(p []byte) {
+				if came.Add(int64(len(p))) > largeBytes*9/10 {
+					still.CompareAndSwap(nil, new(time.Now().Add(18*time.Second)))
+				}
+				waits()
+			}}
+		}
+		tr := newTrip(t, a, b)
+		tr.cfg.Connections, tr.cfg.MaxBytesPerSecond = 1, narrow
+		ctx, until := within(t, 34*time.Second), time.Now().Add(34*time.Second)
+		tr.cfg.Until = func() time.Time { return until }
+		_, entries := tr.run(ctx)
+		if moved := outcome(t, entries, manifest.Moved); len(moved) != 1 {
+			t.Fatalf("got %v", entries)
+		}
+		if got := b.content(t, id); !bytes.Equal(got, content) {
+			t.Error("it reads otherwise")
+		}
+		if all := came.Load(); all > largeBytes*11/10 {
+			t.Errorf("%d bytes crossed the link for a block of %d", all, largeBytes)
+		}
+	})
+}
+
 // resuming is a stream of a sender that goes on with what broke off.
 func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender {
 	t.Helper()
