@@ -148,7 +148,11 @@ func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.B
 		r.forgetUnsound(id)
 	case err != nil:
 	case r.answers(rec) == nil && r.ghost(rec):
-		_ = r.lay(rec) // else the look for ghosts tells why not
+		made := madeDirs{}
+		_, _ = r.removeBatch([]record{rec}, func(gone []record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else the look for ghosts tells why not
+		for d := range made {
+			d.clear()
+		}
 	case r.check(rec, work) == nil && r.cfg.Landed != nil:
 		r.cfg.Landed([]Held{rec.held()})
 	}
