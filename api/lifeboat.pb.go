@@ -134,7 +134,10 @@ type CheckHeldReply struct {
 	Log uint64 `protobuf:"varint,10,opt,name=log,proto3" json:"log,omitempty"`
 	// For how long the log has known the peers that it knows as the machines that they are. What landed before from one may be another's,
 	// which had its name, and is gone since then or longer.
-	KnownFor      map[string]*durationpb.Duration `protobuf:"bytes,11,rep,name=known_for,json=knownFor,proto3" json:"known_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	KnownFor map[string]*durationpb.Duration `protobuf:"bytes,11,rep,name=known_for,json=knownFor,proto3" json:"known_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of what was asked for elsewhere: one who has each block, preferably one that stays, by its place in holders from 1; 0: nobody is known
+	// to. Empty: the coordinator is an older one.
+	At            []uint32 `protobuf:"varint,12,rep,packed,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,6 +245,13 @@ func (x *CheckHeldReply) GetLog() uint64 {
 func (x *CheckHeldReply) GetKnownFor() map[string]*durationpb.Duration {
 	if x != nil {
 		return x.KnownFor
+	}
+	return nil
+}
+
+func (x *CheckHeldReply) GetAt() []uint32 {
+	if x != nil {
+		return x.At
 	}
 	return nil
 }
@@ -9460,7 +9470,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
 	"\x05peers\x18\x04 \x03(\tR\x05peers\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x1c\n" +
-	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xee\x05\n" +
+	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xfe\x05\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
@@ -9473,7 +9483,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\bgone_for\x18\t \x03(\v2(.lifeboat.v1.CheckHeldReply.GoneForEntryR\agoneFor\x12\x10\n" +
 	"\x03log\x18\n" +
 	" \x01(\x04R\x03log\x12F\n" +
-	"\tknown_for\x18\v \x03(\v2).lifeboat.v1.CheckHeldReply.KnownForEntryR\bknownFor\x1a:\n" +
+	"\tknown_for\x18\v \x03(\v2).lifeboat.v1.CheckHeldReply.KnownForEntryR\bknownFor\x12\x0e\n" +
+	"\x02at\x18\f \x03(\rR\x02at\x1a:\n" +
 	"\fRenewedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -97,6 +97,12 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 				if len(others) == 0 && !told {
 					reply.Unsure++
 				}
+				stays := slices.IndexFunc(others, func(node string) bool { return !leaves(node) })
+				at := 0
+				if len(others) > 0 {
+					at = slices.Index(reply.Holders, others[max(stays, 0)]) + 1
+				}
+				reply.At = append(reply.At, uint32(at))
 			}
 		}
 		return reply

@@ -71,6 +71,13 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		for _, at := range []*agent{a, b} {
 			r, err = at.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: at.name, Age: durationpb.New(time.Hour), Elsewhere: true, Blocks: []*api.BlockRun{api.NewBlockRun(all[x], 8), api.NewBlockRun(all[y], 8)}})
 			want := map[*agent][]string{a: {"b", "c"}, b: {"c"}}[at]
+			var each []string
+			for _, at := range r.GetAt() {
+				each = append(each, append([]string{"nobody"}, r.Holders...)[at])
+			}
+			if one := map[*agent][]string{a: {"b", "b"}, b: {"nobody", "c"}}[at]; !slices.Equal(each, one) {
+				v.Errorf("who else has each: got %v, want %v", each, one)
+			}
 			if slices.Sort(r.GetHolders()); err != nil || !slices.Equal(r.GetHolders(), want) || len(r.GetMissing())+int(r.GetUnsure()) > 0 {
 				v.Errorf("who else has it: got %v, %v, want %v", r, err, want)
 			}
@@ -115,6 +122,25 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		v.restart()
 		live(2*time.Second, a, b, c)
 		want(time.Hour, "", 4)
+	})
+}
+
+// Whoever asks where blocks are is sent to one that stays.
+func TestWhoStaysIsNamedFirst(t *testing.T) {
+	inTown(t, func(v *town) {
+		for _, name := range []string{"a", "b", "c"} {
+			n := v.agent(name)
+			n.register()
+			n.report(false, "spark/app/x")
+			if name == "b" {
+				n.notice("inc-1", time.Minute)
+				n.announce()
+			}
+		}
+		r, err := v.agent("a").CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Elsewhere: true, Blocks: runsIn("spark/app/x")})
+		if err != nil || !slices.Equal(r.Holders, []string{"b", "c"}) || !slices.Equal(r.At, []uint32{2}) {
+			t.Errorf("got %v, %v, want c, which stays", r, err)
+		}
 	})
 }
 

@@ -17,6 +17,7 @@ type Held struct {
 	Why     string   // the first of them is, as far as that is known
 	Unsure  int      // how many of the others it cannot tell of yet
 	Holders []string // who has those of which it can, in order: one name for each block is enough
+	At      []string // of WhoElse: one of them for each block, "" where nobody is known to have it; nil: an older coordinator does not say
 }
 
 // mostTakers is how many one question may be about (api/lifeboat.proto).
@@ -90,6 +91,13 @@ func (c *Client) checkHeld(ctx context.Context, age time.Duration, blocks []*api
 				}
 			}
 			held.Holders = append(held.Holders, reply.GetHolders()...)
+			for _, at := range reply.GetAt() {
+				node := ""
+				if at > 0 && int(at) <= len(reply.Holders) {
+					node = reply.Holders[at-1]
+				}
+				held.At = append(held.At, node)
+			}
 			if held.Unsure += int(reply.GetUnsure()); held.Why == "" {
 				held.Why = reply.GetWhy()
 			}
@@ -99,6 +107,9 @@ func (c *Client) checkHeld(ctx context.Context, age time.Duration, blocks []*api
 			return Held{}, err
 		}
 		asked = n
+	}
+	if len(held.At) != len(blocks) {
+		held.At = nil
 	}
 	slices.Sort(held.Holders)
 	held.Holders = slices.Compact(held.Holders)

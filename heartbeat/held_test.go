@@ -31,8 +31,15 @@ func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.
 		return &api.CheckHeldReply{Index: 9}, nil
 	}
 	reply, place := &api.CheckHeldReply{Missing: []uint32{1 << 31}}, uint32(0) // a place that is not one
+	if r.Elsewhere {
+		// The parts by different ones, but for what ends in 7.
+		reply.Holders = []string{fmt.Sprint("part-", len(l.asked))}
+	}
 	for _, run := range r.Blocks {
 		for id := range run.IDs() {
+			if r.Elsewhere {
+				reply.At = append(reply.At, map[bool]uint32{true: 0, false: 1}[strings.HasSuffix(id, "7")])
+			}
 			switch {
 			case strings.HasSuffix(id, "7"):
 				reply.Missing, reply.Why = append(reply.Missing, place), fmt.Sprint("first of question ", len(l.asked))
@@ -71,6 +78,11 @@ func TestCheckHeldIsAskedInParts(t *testing.T) {
 		}
 		if len(l.asked) < 3 || l.asked[0] > batchItems {
 			t.Errorf("asked in parts of %v", l.asked)
+		}
+		parts := len(l.asked)
+		held, err = c.WhoElse(t.Context(), time.Minute, blocks)
+		if err != nil || len(held.At) != len(blocks) || held.At[7] != "" || held.At[8] != fmt.Sprint("part-", parts) || held.At[2499] != fmt.Sprint("part-", len(l.asked)-1) {
+			t.Errorf("who has each: got %d of %d, %v", len(held.At), len(blocks), err)
 		}
 		if held, err := c.CheckHeld(t.Context(), time.Minute, nil); err != nil || len(held.Missing) > 0 {
 			t.Errorf("asked about nothing: got %v, %v", held, err)
