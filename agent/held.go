@@ -43,6 +43,25 @@ func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holder
 	return holders, h.Unsure == 0, err
 }
 
+// whoHas asks who has each of some files, and where those are read.
+func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []migration.Holder, err error) {
+	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	defer cancel()
+	asked := make([]*api.HeldBlock, len(ids))
+	for i, id := range ids {
+		asked[i] = &api.HeldBlock{Id: string(id.Block())} // as which it landed
+	}
+	h, err := a.beat.WhoElse(ctx, 0, asked)
+	if err != nil {
+		return nil, err
+	}
+	there, err := a.beat.CheckPeers(ctx, 0, h.Holders)
+	for _, node := range h.At {
+		at = append(at, migration.Holder{Node: node, Address: there.Addresses[node]})
+	}
+	return at, err
+}
+
 // homeOf asks what became of a node that blocks were born on, and, if it is there and may go any moment, what it has of them.
 func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Version) (migration.Home, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	a.reader = &migration.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, LocateMore: a.locateMore, Dial: a.dialHolder}}
+	a.reader = &migration.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder}}
 	if a.page, err = a.pageHandler(); err != nil {
 		return nil, err
 	}

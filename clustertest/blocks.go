@@ -103,13 +103,19 @@ func (c *Cluster) Dir(i int) string { return c.nodes[i].dir }
 // the test fails.
 func (c *Cluster) Read(i int, id string) (status int, body []byte) {
 	c.t.Helper()
+	return c.Ask(i, http.MethodGet, id, "")
+}
+
+// Ask asks a node's agent about a block on its socket, or without an id about those that the question names.
+func (c *Cluster) Ask(i int, method, id, question string) (status int, body []byte) {
+	c.t.Helper()
 	desk := c.network.attach(c.Name(i)) // on that machine
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return desk.Dial(ctx, "unix", c.nodes[i].socket())
 	}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/blocks/"+id, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent/blocks/"+id, strings.NewReader(question))
 	if err != nil {
 		c.t.Fatal(err)
 	}

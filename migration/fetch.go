@@ -61,6 +61,8 @@ type Fetcher struct {
 	Locate func(ctx context.Context, id inventory.BlockID, past bool) (Location, error)
 	// LocateMore names those of the candidates that come behind one (Location.Next), and behind whom there are more yet.
 	LocateMore func(ctx context.Context, id inventory.BlockID, after string) (some []Holder, next string, err error)
+	// WhoHas asks the coordinator who has each of some blocks; a holder without an address: nobody is known to. Nil: it is not asked.
+	WhoHas func(ctx context.Context, ids []inventory.BlockID) ([]Holder, error)
 	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
 	Dial func(ctx context.Context, h Holder) (net.Conn, error)
 

@@ -28,6 +28,8 @@ import (
 //	404        never known        410  known to be lost: recompute; Lifeboat-Why says why, where it is known
 //	503        a node that may have it cannot be asked now; Retry-After says when to try again
 //
+// POST /blocks/ asks where many are (where.go).
+//
 // Who may read is decided before a request comes here.
 type Reader struct {
 	Node   string // that it is of
@@ -101,6 +103,10 @@ func (e *membersError) add(id inventory.BlockID, bytes int64) {
 func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 	w := newPatient(answer)
 	defer w.end()
+	if req.Method == http.MethodPost && req.URL.Path == "/blocks/" {
+		rd.serveWhere(w, req)
+		return
+	}
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "blocks are read with GET or HEAD", http.StatusMethodNotAllowed)

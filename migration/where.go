@@ -1,0 +1,159 @@
+package migration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// POST /blocks/ asks where files are whose ids are its body, one a line: one question for a thousand map outputs, of which each would cost a
+// question to the coordinator and one to its holder. It is answered with a line of JSON for each that is known to be held:
+//
+//	{"id":"spark/app-1/shuffle_0_7_0.index","node":"host-b","landed":"place"}
+//
+// Of the others nothing is said: GET or HEAD /blocks/{id} looks for one of them everywhere. Another agent is told what is here.
+
+// maxWhereQuestion is askedAbout of the longest ids, with a line's end.
+const maxWhereQuestion = askedAbout * (inventory.MaxIDBytes + 2)
+
+// Where is a file's whereabouts.
+type Where struct {
+	ID     inventory.BlockID `json:"id"`
+	Node   string            `json:"node"`
+	Landed string            `json:"landed,omitempty"` // vault or place, as Lifeboat-Landed has it; "": it is where it was born
+}
+
+func (rd *Reader) serveWhere(w http.ResponseWriter, req *http.Request) {
+	ids, err := askedWhere(http.MaxBytesReader(w, req.Body, maxWhereQuestion))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var answer bytes.Buffer // of what was asked, which is bounded
+	to := json.NewEncoder(&answer)
+	var elsewhere []inventory.BlockID
+	for _, id := range ids {
+		if landed, here := rd.landed(id); here {
+			_ = to.Encode(Where{id, rd.Node, landed})
+		} else {
+			elsewhere = append(elsewhere, id)
+		}
+	}
+	if req.Header.Get(hopHeader) == "" && rd.Fetch != nil && rd.Fetch.WhoHas != nil && len(elsewhere) > 0 {
+		found, err := rd.Fetch.where(req.Context(), elsewhere)
+		if err != nil {
+			rd.Log.Debug("not all were asked who have some blocks", "blocks", len(elsewhere), "err", err)
+		}
+		for _, is := range found {
+			_ = to.Encode(is)
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Length", fmt.Sprint(answer.Len()))
+	_, _ = answer.WriteTo(w) // whoever asked may be gone
+}
+
+func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		id, err := inventory.ParseBlockID(lines.Text())
+		if err == nil && len(ids) == askedAbout {
+			err = fmt.Errorf("more than %d ids: ask for some of them at a time", askedAbout)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, lines.Err()
+}
+
+// landed says whether a file is here, and if it landed, where it rests: who asks about a thousand reads none of them, so what is in a
+// segment is not opened.
+func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
+	for _, base := range id.OnRecord() {
+		if r, err := rd.Vault.catalog.get(base); err == nil && r.Segment != 0 && !outdoes(inventory.StoreOf(rd.Stores, id), r, rd.Node) {
+			for _, m := range r.Members {
+				here = here || m.Name == id.Name()
+			}
+			return "vault", here
+		}
+	}
+	c, err := rd.open(id)
+	if err != nil || verifyStart(c) != nil {
+		return "", false
+	}
+	defer c.Close()
+	return c.landed, true
+}
+
+// where asks those who are known to have files, each once. It tells what it heard also where not all of them answered.
+func (f *Fetcher) where(ctx context.Context, ids []inventory.BlockID) (found []Where, err error) {
+	at, err := f.WhoHas(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	of := map[Holder][]inventory.BlockID{}
+	var holders []Holder
+	for i, h := range at {
+		if h.Address == "" {
+			continue
+		}
+		if of[h] == nil {
+			holders = append(holders, h)
+		}
+		of[h] = append(of[h], ids[i])
+	}
+	answers, faults := make([][]Where, len(holders)), make([]error, len(holders))
+	AskMany(ctx, len(holders), ProbePatience, func(ctx context.Context, i int) {
+		answers[i], faults[i] = f.whereAt(ctx, holders[i], of[holders[i]])
+	})
+	for _, some := range answers {
+		found = append(found, some...)
+	}
+	return found, errors.Join(faults...)
+}
+
+// whereAt asks one node which files it has.
+func (f *Fetcher) whereAt(ctx context.Context, h Holder, ids []inventory.BlockID) (has []Where, err error) {
+	asked := map[inventory.BlockID]bool{}
+	var body strings.Builder
+	for _, id := range ids {
+		asked[id] = true
+		body.WriteString(string(id) + "\n")
+	}
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+"/blocks/", strings.NewReader(body.String()))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(hopHeader, hopLast)
+	resp, err := f.http().Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s which of %d blocks it has: %w", h.Node, len(ids), err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
+		return nil, fmt.Errorf("ask %s which of %d blocks it has: %s: %s", h.Node, len(ids), resp.Status, strings.TrimSpace(string(why)))
+	}
+	for said := json.NewDecoder(io.LimitReader(resp.Body, maxWhereQuestion)); ; {
+		var is Where
+		if err := said.Decode(&is); errors.Is(err, io.EOF) {
+			return has, nil
+		} else if err != nil {
+			return has, fmt.Errorf("ask %s which of %d blocks it has: %w", h.Node, len(ids), err)
+		}
+		if asked[is.ID] { // once
+			delete(asked, is.ID)
+			has = append(has, Where{is.ID, h.Node, is.Landed})
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package migration
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// whereIs asks where files are.
+func whereIs(t *testing.T, rd *Reader, header http.Header, body io.Reader) (status int, all []Where) {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/blocks/", body)
+	req.Header = header
+	w := httptest.NewRecorder()
+	rd.ServeHTTP(w, req)
+	for lines := bufio.NewScanner(w.Body); w.Code == http.StatusOK && lines.Scan(); {
+		var is Where
+		if err := json.Unmarshal(lines.Bytes(), &is); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		all = append(all, is)
+	}
+	return w.Code, all
+}
+
+// One question tells where many files are, of those that somebody is known to have and has.
+func TestWhereManyFilesAre(t *testing.T) {
+	a, inPlace, inVault := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c")
+	for m := range 3 {
+		writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, m, 1000)
+	}
+	a.drain(t, within(t, 20*time.Second), inPlace)
+	inPlace.drain(t, within(t, 20*time.Second), inVault)
+	own := newNode(t, "own", with(sparkStore, "d0"))
+	writeMapOutput(t, []string{filepath.Join(own.dir, "d0/blockmgr-x")}, 1, 9, 1000)
+	id := func(m int) inventory.BlockID {
+		return inventory.BlockID(fmt.Sprintf("spark/blockmgr-x/shuffle_1_%d_0.index", m))
+	}
+	old := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "blocks are read with GET or HEAD", http.StatusMethodNotAllowed)
+	})
+	liar := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, m := range []int{5, 1, 5} {
+			_ = json.NewEncoder(w).Encode(Where{id(m), "nobody", "place"})
+		}
+	})
+	f := &fleet{nodes: map[string]http.Handler{"b": inPlace.reader(), "c": inVault.reader(), "old": old, "liar": liar}}
+	at := map[inventory.BlockID]string{id(0): "b", id(1): "c", id(2): "b", id(3): "gone", id(4): "old", id(5): "liar", id(7): "b"}
+	asked := 0
+	var away error
+	fetch := &Fetcher{Dial: f.dial, WhoHas: func(_ context.Context, ids []inventory.BlockID) ([]Holder, error) {
+		asked++
+		who := make([]Holder, len(ids))
+		for i, id := range ids {
+			if n := at[id]; n != "" {
+				who[i] = holders(n)[0]
+			}
+		}
+		return who, away
+	}}
+	defer fetch.Close()
+	rd := own.reader()
+	rd.Fetch = fetch
+	var all strings.Builder
+	for m := range 10 {
+		fmt.Fprintln(&all, id(m))
+	}
+	want := []Where{{id(0), "b", "place"}, {id(1), "c", "vault"}, {id(2), "b", "place"}, {id(5), "liar", "place"}, {id(9), "own", ""}}
+	for _, c := range []struct {
+		name   string
+		header http.Header
+		away   error
+		want   []Where
+	}{
+		{"of a reader", http.Header{}, nil, want},
+		{"of another agent", http.Header{hopHeader: {hopLast}}, nil, want[4:]},
+		{"while no coordinator answers", http.Header{}, errors.New("no leader"), want[4:]},
+	} {
+		away = c.away
+		status, got := whereIs(t, rd, c.header, strings.NewReader(all.String()))
+		slices.SortFunc(got, func(a, b Where) int { return strings.Compare(string(a.ID), string(b.ID)) })
+		if status != http.StatusOK || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %d, %v, want %v", c.name, status, got, c.want)
+		}
+	}
+	if asked != 2 || len(f.whom()) > len(f.nodes)+1 {
+		t.Errorf("the coordinator was asked %d times, and %v, want each once", asked, f.whom())
+	}
+	line := string(id(0)) + "\n"
+	for name, c := range map[string]struct {
+		body   io.Reader
+		status int
+	}{
+		"nothing":    {strings.NewReader(""), http.StatusOK},
+		"no id":      {strings.NewReader("../etc/passwd\n"), http.StatusBadRequest},
+		"as many":    {strings.NewReader(strings.Repeat(line, askedAbout)), http.StatusOK},
+		"too many":   {strings.NewReader(strings.Repeat(line, askedAbout+1)), http.StatusBadRequest},
+		"one no end": {strings.NewReader(strings.Repeat("x", maxWhereQuestion+1)), http.StatusBadRequest},
+	} {
+		if status, got := whereIs(t, rd, http.Header{hopHeader: {hopLast}}, c.body); status != c.status || len(got) > 0 {
+			t.Errorf("%s: got %d, %v, want %d", name, status, got, c.status)
+		}
+	}
+}
