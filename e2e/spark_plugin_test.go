@@ -40,6 +40,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket, "spark.lifeboat.dirs=" + strings.Join(b.spark(), ","),
 				"spark.shuffle.service.port=" + port, "spark.app.id=" + application, // which an executor of a cluster's knows, and one in the driver not yet
 			}
+			var service *shuffleService
 			name := application
 			switch where {
 			case "nowhere":
@@ -73,10 +74,17 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 					}
 					return nil
 				})
-				f.until(shuffleService(t, jars, port))
+				service = startShuffleService(t, jars, port)
+				f.until(service.listens)
 			}
 			s.says("found", "lose")
 			s.says("right after 0 map tasks", "again")
+			if where == "peer" { // a NodeManager that begins anew, and has kept nothing
+				service.stop()
+				service = startShuffleService(t, jars, port)
+				f.until(service.knowsLifeboat)
+				s.says("right after 0 map tasks", "again")
+			}
 		})
 	}
 }
@@ -221,16 +229,47 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 	}
 }
 
-// shuffleService runs Spark's external shuffle service until the test ends.
-func shuffleService(t *testing.T, jars, port string) (listens func() error) {
+// shuffleService is Spark's external shuffle service, which ends with the test.
+type shuffleService struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	port string
+	log  string
+}
+
+func startShuffleService(t *testing.T, jars, port string) *shuffleService {
 	t.Helper()
-	java := javaOf(t, jars)
-	launch(t, jvm(append(java, "-Dspark.shuffle.service.port="+port, "org.apache.spark.deploy.ExternalShuffleService")))
-	return func() error {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			conn.Close()
-		}
-		return err
+	log, err := os.CreateTemp(t.TempDir(), "service")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer log.Close()
+	cmd := jvm(append(javaOf(t, jars), "-Dspark.shuffle.service.port="+port, "org.apache.spark.deploy.ExternalShuffleService"))
+	cmd.Stderr = log
+	launch(t, cmd)
+	return &shuffleService{t, cmd, port, log.Name()}
+}
+
+func (s *shuffleService) listens() error {
+	conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+// knowsLifeboat says whether it was told where Lifeboat's files are.
+func (s *shuffleService) knowsLifeboat() error {
+	said, err := os.ReadFile(s.log)
+	if err == nil && !strings.Contains(string(said), "[appId="+application+",execId=lifeboat-localhost] with ExecutorShuffleInfo[") {
+		err = fmt.Errorf("it has heard of no executor of Lifeboat's: %s", said)
+	}
+	return err
+}
+
+func (s *shuffleService) stop() {
+	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		s.t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
 }

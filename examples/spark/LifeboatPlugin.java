@@ -31,12 +31,15 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -89,17 +92,22 @@ public final class LifeboatPlugin implements SparkPlugin {
 
     /** The executor that a peer's shuffle service knows what Lifeboat put there by, with its host: Spark drops all of an executor's outputs if one is not found. */
     private static final String EXECUTOR = "lifeboat-";
-    /** An agent that starts, or a block in flight, is asked about again after a second, then two, four and eight, and no longer than any cloud's notice lasts. */
+    /**
+     * An agent that starts, or a block in flight, is asked about again after a second, then two, four and eight, and no longer than any cloud's notice lasts. What
+     * is on a host that leaves is asked about each two seconds for as long: it may go with the next.
+     */
     private static final int PATIENCE = 120; // seconds
     /** Spark tries a stage again 200 ms after a fetch failed (DAGScheduler.RESUBMIT_TIMEOUT): by then it must know where the outputs are. */
     private static final int LOOK = 50;
     private static final int ASKING = 16; // at a time
     private static final int LEAVES = 15; // minutes that a host is looked after that is to leave
     private static final int CACHED = 64; // cached partitions asked about at a time: for as long as they are entered, readers may look for an executor that is none
-    private static final int BATCH = 1000; // questions, until what came of them is told to Spark
-    /** Of what has not been carried yet every node is asked that could have it: a few of a shuffle's outputs are, and more once those have landed. */
+    private static final int BATCH = 1000; // outputs in one question, and until what came of it is told to Spark
+    /** Of what nobody is known to have yet every node is asked that could have it: of a few of a shuffle's outputs, and of more once those have landed. */
     private static final int FEW = 8;
     private static final int TOLD = 5; // seconds until an executor knows that outputs have moved
+    private static final int TELL = 20; // seconds, after which shuffle services are told again of what is there
+    private static final Pattern PLACE = Pattern.compile("\"id\":\"[^\"]*/([^\"/]+)\",\"node\":\"([^\"]*)\"(?:,\"landed\":\"([a-z]*)\")?");
 
     private static final Logger log = LoggerFactory.getLogger(LifeboatPlugin.class);
 
@@ -138,7 +146,8 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final ScheduledExecutorService thread = daemon("lifeboat");
         private final ExecutorService asking = Executors.newFixedThreadPool(ASKING, work -> daemon(work, "lifeboat-ask"));
         private final ThreadLocal<SocketChannel> agent = new ThreadLocal<>(); // a connection to it
-        private final Set<String> registered = new HashSet<>(); // hosts
+        private final Map<String, Integer> registered = new ConcurrentHashMap<>(); // hosts whose shuffle services were told, and their ports
+        private final ScheduledExecutorService telling = daemon("lifeboat-tell");
         private final Map<Integer, Shuffle> asked = new HashMap<>();
         private final Map<String, Long> leaving = new ConcurrentHashMap<>(); // hosts, and until when outputs are looked for that have left them
         private Cached cached; // null: nobody serves cached partitions of executors that are gone
@@ -163,6 +172,7 @@ public final class LifeboatPlugin implements SparkPlugin {
                 spark.addSparkListener(cached);
             }
             thread.scheduleWithFixedDelay(this::look, LOOK, LOOK, TimeUnit.MILLISECONDS);
+            telling.scheduleWithFixedDelay(this::tellAgain, TELL, TELL, TimeUnit.SECONDS);
             return Map.of();
         }
 
@@ -176,6 +186,7 @@ public final class LifeboatPlugin implements SparkPlugin {
         @Override public void shutdown() {
             thread.shutdownNow();
             asking.shutdownNow();
+            telling.shutdownNow();
             if (life != null) life.end();
         }
 
@@ -203,59 +214,88 @@ public final class LifeboatPlugin implements SparkPlugin {
         /** Looks for the outputs of one shuffle's maps that were lost, or whose host is about to go: who is told before it does fails no fetch. */
         private void find(MapOutputTrackerMaster tracker, int shuffle, MapStatus[] now, MapStatus[] lost) throws InterruptedException {
             Shuffle known = asked.computeIfAbsent(shuffle, id -> new Shuffle());
-            Map<Long, Future<BlockManagerId>> answers = new LinkedHashMap<>();
-            Set<String> away = new HashSet<>(); // hosts whose shuffle services do not answer: one wait for each is enough
-            int few = known.next - System.nanoTime() > 0 ? 0 : known.few, early = 0, wait = 0;
-            for (int i = 0; i < now.length && answers.size() < BATCH; i++) {
+            Map<Long, Asked> due = new LinkedHashMap<>();
+            int wait = 0;
+            for (int n = 0, from = known.from; n < now.length; n++) {
+                int i = (from + n) % now.length;
                 MapStatus output = now[i] != null ? now[i] : lost[i];
                 if (output == null || output == now[i] && !leaving.containsKey(output.location().host())) continue;
                 boolean isLost = output != now[i];
                 if (!isLost) wait++;
-                if (!isLost && early == few) continue;
-                long map = output.mapId();
                 BlockManagerId was = output.location();
-                Asked about = known.outputs.compute(map, (id, before) -> before != null && before.was.equals(was) && before.lost == isLost ? before : new Asked(was, isLost));
-                if (!about.due()) continue;
-                answers.put(map, asking.submit(() -> where("shuffle_" + shuffle + "_" + map + "_0.index", was)));
-                if (!isLost) early++;
+                Asked about = known.outputs.compute(output.mapId(), (id, before) -> before != null && before.was.equals(was) && before.lost == isLost ? before : new Asked(was, isLost));
+                if (!about.due() || due.size() + known.asking.size() >= BATCH) continue;
+                due.put(output.mapId(), about);
+                known.from = i + 1; // all have their turn
+            }
+            Map<String, String[]> held = due.isEmpty() ? null : held(shuffle, due.keySet());
+            int few = known.open > 0 || known.next - System.nanoTime() > 0 ? 0 : known.few;
+            for (Map.Entry<Long, Asked> of : due.entrySet()) {
+                Asked about = of.getValue();
+                String file = file(shuffle, of.getKey());
+                String[] at = held == null ? null : held.get(file);
+                if (at == null && !about.lost && known.open >= few) {
+                    if (held != null) about.later();
+                    continue;
+                }
+                about.ask(() -> at != null ? at(at[0], at[1], about.was) : where(file, about.was));
+                if (at == null && !about.lost) {
+                    about.early = true;
+                    known.open++;
+                    known.some++;
+                }
+                if (at == null) asking.execute(about.answer);
+                else about.answer.run();
+                known.asking.put(of.getKey(), about);
             }
             boolean moved = wait < known.wait; // Spark itself may have moved some: it tells no executor
             int in = 0;
             Throwable why = null;
-            for (Map.Entry<Long, Future<BlockManagerId>> answer : answers.entrySet()) {
-                long map = answer.getKey();
-                Asked about = known.outputs.get(map);
+            Set<String> away = new HashSet<>(); // hosts whose shuffle services do not answer: one wait for each is enough
+            long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LOOK);
+            for (Map.Entry<Long, Asked> of : List.copyOf(known.asking.entrySet())) {
+                long map = of.getKey();
+                Asked about = of.getValue();
                 try {
-                    BlockManagerId where = answer.getValue().get();
+                    BlockManagerId where = about.answer.get(about.lost ? until - System.nanoTime() : 0, TimeUnit.NANOSECONDS);
                     if (where != null && where.executorId().startsWith(EXECUTOR)) serves(where.host(), where.port(), away);
-                    if (where != null) tracker.updateMapOutput(shuffle, map, where);
+                    if (where != null && known.outputs.get(map) == about) tracker.updateMapOutput(shuffle, map, where);
                     moved |= where != null;
-                    about.settled();
                     if (!about.lost) in++;
+                    if (about.early) known.landed++;
                 } catch (InterruptedException e) {
                     throw e;
+                } catch (TimeoutException e) {
+                    continue;
                 } catch (Exception e) { // of any kind: what Spark's client throws when nobody listens is not declared
                     about.later();
                     if (!(e.getCause() instanceof NotYet)) why = e;
                 }
+                known.asking.remove(map, about);
+                if (about.early && --known.open == 0) known.pace();
+                about.early = false;
             }
             if (why != null && !unheard) log.warn("Lifeboat was not asked where map outputs are, or a shuffle service does not serve them there: it is tried again, and their maps may run meanwhile", why);
-            if (!answers.isEmpty()) unheard = why != null;
+            if (!due.isEmpty()) unheard = why != null;
             known.wait = wait - in;
-            if (early > 0) known.pace(2 * in >= early);
             if (moved) tracker.incrementEpoch(); // executors ask anew
         }
 
+        private static String file(int shuffle, long map) { return "shuffle_" + shuffle + "_" + map + "_0.index"; }
+
         /** What was asked about a shuffle's map outputs. */
         private static final class Shuffle {
-            final Map<Long, Asked> outputs = new HashMap<>();
+            final Map<Long, Asked> outputs = new HashMap<>(), asking = new LinkedHashMap<>();
+            int from; // the next in turn
             int wait; // outputs of hosts that leave, which have not moved yet
-            int few = FEW; // of them are asked about at once
+            int few = FEW, some, open, landed; // of them are asked about one by one at once; were, are not answered yet, have landed
             long next = System.nanoTime(); // when they are
 
-            void pace(boolean landed) {
-                few = landed ? Math.min(2 * few, BATCH) : FEW;
-                if (!landed) next = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
+            void pace() {
+                boolean most = 2 * landed >= some;
+                few = most ? Math.min(2 * few, BATCH) : FEW;
+                if (!most) next = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
+                some = landed = 0;
             }
         }
 
@@ -313,18 +353,44 @@ public final class LifeboatPlugin implements SparkPlugin {
         private static final class Asked {
             final BlockManagerId was;
             final boolean lost; // else it may be read there still
-            final long end;
+            final long end, hurry; // until when it is asked about, and often
+            FutureTask<BlockManagerId> answer;
+            boolean early; // it is one of a few
             long next = System.nanoTime(), pause = TimeUnit.SECONDS.toNanos(1);
 
             Asked(BlockManagerId was, boolean lost) {
                 this.was = was;
                 this.lost = lost;
-                end = System.nanoTime() + (lost ? TimeUnit.SECONDS.toNanos(PATIENCE) : TimeUnit.MINUTES.toNanos(LEAVES));
+                end = next + (lost ? TimeUnit.SECONDS.toNanos(PATIENCE) : TimeUnit.MINUTES.toNanos(LEAVES));
+                hurry = lost ? next : next + TimeUnit.SECONDS.toNanos(PATIENCE);
+            }
+
+            void ask(Callable<BlockManagerId> question) {
+                answer = new FutureTask<>(question);
+                settled();
             }
 
             boolean due() { return next - System.nanoTime() <= 0 && end - next > 0; }
             void settled() { next = end; }
-            void later() { next = System.nanoTime() + pause; pause = Math.min(2 * pause, TimeUnit.SECONDS.toNanos(8)); }
+            void later() {
+                next = System.nanoTime() + pause;
+                pause = Math.min(2 * pause, TimeUnit.SECONDS.toNanos(hurry - next > 0 ? 2 : 8));
+            }
+        }
+
+        /** Which of some outputs' files somebody is known to have: the node, and how it landed there. Null: the agent, or an older one, does not say. */
+        private Map<String, String[]> held(int shuffle, Set<Long> maps) {
+            StringBuilder ids = new StringBuilder();
+            for (long map : maps) ids.append(setting("spark.lifeboat.store", "spark")).append('/').append(app()).append('/').append(file(shuffle, map)).append('\n');
+            try {
+                String answer = ask("POST /blocks/ HTTP/1.1\r\nHost: agent\r\nContent-Length: " + ids.length() + "\r\n\r\n" + ids);
+                if (!answer.startsWith("200", 9)) return null;
+                Map<String, String[]> held = new HashMap<>();
+                for (Matcher at = PLACE.matcher(answer); at.find(); ) held.put(at.group(1), new String[] {at.group(2), at.group(3) == null ? "" : at.group(3)});
+                return held;
+            } catch (IOException e) { // each is asked about, too
+                return null;
+            }
         }
 
         /** Where readers are to look for a file; null: it is nowhere, and must be computed anew. */
@@ -337,7 +403,11 @@ public final class LifeboatPlugin implements SparkPlugin {
                 return setting("spark.storage.decommission.fallbackStorage.path", "").isEmpty() || !app().equals(setting("spark.app.id", "")) ? null : FallbackStorage.FALLBACK_BLOCK_MANAGER_ID();
             }
             if (node.isEmpty()) node = setting("spark.driver.host", ""); // the agent that was asked has it itself
-            String landed = header(answer, "Lifeboat-Landed");
+            return at(node, header(answer, "Lifeboat-Landed"), was);
+        }
+
+        /** Where readers are to look for a file that a node has. */
+        private static BlockManagerId at(String node, String landed, BlockManagerId was) throws NotYet {
             if (landed.isEmpty()) throw new NotYet("it is still where it was born: it may be carried away yet");
             if (landed.equals("vault")) throw new NotYet(node + " has not made it a file yet");
             if (was.executorId().equals(EXECUTOR + node)) throw new NotYet("it was not found at " + node + ", where it is: it may be carried on yet");
@@ -347,42 +417,60 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         /** Sees to it that the shuffle service of a node knows where Lifeboat puts the files of this application. */
         private void serves(String host, int port, Set<String> away) throws IOException, InterruptedException {
-            if (registered.contains(host)) return;
+            if (registered.containsKey(host)) return;
             if (!away.add(host)) throw new IOException("the shuffle service of " + host + " did not answer a moment ago");
-            String app = setting("spark.app.id", "");
+            tell(host, port);
+            registered.put(host, port);
+        }
+
+        /** A shuffle service that began anew may know of nobody, as that of a NodeManager without recovery. */
+        private void tellAgain() {
+            registered.forEach((host, port) -> {
+                try {
+                    tell(host, port);
+                } catch (Throwable e) { // of any kind: it is told again
+                }
+            });
+        }
+
+        private void tell(String host, int port) throws IOException, InterruptedException {
             boolean authenticated = SparkEnv.get().securityManager().isAuthenticationEnabled();
-            TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of()));
+            TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of("spark.shuffle.io.connectionCreationTimeout", "5s")));
             try (ExternalBlockStoreClient client = new ExternalBlockStoreClient(conf, SparkEnv.get().securityManager(), authenticated, 5000)) {
-                client.init(app);
+                client.init(setting("spark.app.id", ""));
                 client.registerWithShuffleServer(host, port, EXECUTOR + host, new ExecutorShuffleInfo(landed(), 64, "org.apache.spark.shuffle.sort.SortShuffleManager"));
             }
-            registered.add(host);
         }
 
         private static String socket() { return setting("spark.lifeboat.socket", "/run/lifeboat/agent.sock"); }
 
         /** The agent's answer to HEAD: the status line and the headers. */
-        private String head(String path) throws IOException {
+        private String head(String path) throws IOException { return ask("HEAD " + path + " HTTP/1.1\r\nHost: agent\r\n\r\n"); }
+
+        private String ask(String request) throws IOException {
             SocketChannel kept = agent.get();
             agent.remove();
             if (kept != null) {
                 try {
-                    return head(kept, path);
+                    return ask(kept, request);
                 } catch (IOException e) { // it was closed meanwhile
                 }
             }
-            return head(SocketChannel.open(UnixDomainSocketAddress.of(socket())), path);
+            return ask(SocketChannel.open(UnixDomainSocketAddress.of(socket())), request);
         }
 
-        private String head(SocketChannel to, String path) throws IOException {
+        private String ask(SocketChannel to, String request) throws IOException {
             try {
-                to.write(StandardCharsets.US_ASCII.encode("HEAD " + path + " HTTP/1.1\r\nHost: agent\r\n\r\n"));
-                ByteBuffer answer = ByteBuffer.allocate(16 << 10);
-                while (to.read(answer) > 0) {
-                    String said = StandardCharsets.US_ASCII.decode(answer.duplicate().flip()).toString();
-                    if (!said.endsWith("\r\n\r\n")) continue;
+                for (ByteBuffer all = StandardCharsets.US_ASCII.encode(request); all.hasRemaining(); ) to.write(all);
+                ByteBuffer part = ByteBuffer.allocate(16 << 10);
+                StringBuilder said = new StringBuilder();
+                for (int whole = -1; to.read(part.clear()) > 0; ) {
+                    said.append(StandardCharsets.US_ASCII.decode(part.flip()));
+                    int head = said.indexOf("\r\n\r\n") + 4;
+                    if (whole < 0 && head >= 4) whole = request.startsWith("HEAD") ? head : head + Integer.parseInt(header(said.substring(0, head), "Content-Length"));
+                    if (said.length() != whole) continue;
                     agent.set(to);
-                    return said;
+                    return said.toString();
                 }
                 throw new IOException("the agent broke off amid an answer");
             } catch (Throwable e) {
