@@ -27,7 +27,7 @@ type guest struct {
 	who  certs.Name
 }
 
-// mostOfOne is how many connections one name may have here: the executors of an app share one, and each connection takes 0.1 MB.
+// mostOfOne is how many connections one name may have here: the executors of an app share one, and 1,024 connections take some 0.1 to 0.4 GB.
 const mostOfOne = 1024
 
 // enter says whether there is room for one more of that name.
