@@ -119,6 +119,9 @@ func TestDryRunAsksTheFallback(t *testing.T) {
 		if r.Fallback == "" || r.FallbackRoomBytes == nil || r.LostBytes != 0 || len(r.Unreached) != 0 {
 			t.Errorf("got %v, want room in the fallback", r)
 		}
+		if told := c.Nodes()[0].GetStatus(); told.GetFallback() == "" || told.GetFallbackRoomBytes() == 0 {
+			t.Errorf("the coordinator was told %v, want the room in the fallback", told)
+		}
 		if err := os.RemoveAll(share); err != nil {
 			t.Fatal(err)
 		}
