@@ -198,7 +198,7 @@ func (c *taker) Write(p []byte) (int, error) {
 	for at := 0; at < len(p); at += wire.HeaderBytes + int(binary.BigEndian.Uint32(p[at+4:])) {
 		switch wire.FrameType(p[at]) {
 		case wire.FrameHello:
-			c.answers <- wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 50}.Append(nil))
+			c.answers <- wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 50, VaultBytes: 1 << 50}.Append(nil))
 		case wire.FrameClose:
 			receipts = append(receipts, wire.Verdict{Transfer: binary.BigEndian.Uint32(p[at+8:])})
 		}

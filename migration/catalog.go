@@ -298,9 +298,7 @@ func (c *catalog) all() iter.Seq2[record, error] {
 
 func appendRecord(b []byte, r record) []byte {
 	at := len(b)
-	said := r.Opening
-	said.Value = 0 // comes last: earlier records have none
-	b = said.Append(b)
+	b = r.Opening.Append(b)
 	b = append(fields.AppendString(b, r.From), r.Sum[:]...)
 	b = binary.AppendVarint(b, r.Landed.UnixNano())
 	b = binary.AppendUvarint(b, uint64(r.Segment))
@@ -309,9 +307,6 @@ func appendRecord(b []byte, r record) []byte {
 	for _, p := range r.Placed {
 		b = fields.AppendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
 		b = fields.AppendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
-	}
-	if r.Value != 0 {
-		b = binary.AppendVarint(b, r.Value)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], wire.Castagnoli))
 }
@@ -336,7 +331,7 @@ func parseRecord(v []byte) (r record, err error) {
 	if len(body) <= shortRecord {
 		d = fields.DecodeText(body)
 	}
-	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint()
+	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime, r.Value = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint(), d.Varint()
 	for range min(d.Uvarint(), wire.MaxMembers) {
 		r.Members = append(r.Members, wire.MemberSize{Name: d.Text(), Bytes: d.Varint()})
 	}
@@ -349,9 +344,6 @@ func parseRecord(v []byte) (r record, err error) {
 	r.Offset, r.OpenLen, r.Length = d.Varint(), d.Varint(), d.Varint()
 	for range min(d.Uvarint(), wire.MaxMembers) {
 		r.Placed = append(r.Placed, placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
-	}
-	if d.More() {
-		r.Value = d.Varint()
 	}
 	return r, d.End("record")
 }

@@ -26,7 +26,7 @@ type fallbackRecord struct {
 	Modified time.Time         `json:"modified"`
 	Sum      string            `json:"sum"` // as everywhere in the fleet, hexadecimal
 	Members  []fallbackMember  `json:"members"`
-	// Forgotten says that what lies there is out of date: its node has had it forgotten. Earlier versions take that for a broken record.
+	// Forgotten says that what lies there is out of date: its node has had it forgotten.
 	Forgotten bool `json:"forgotten,omitempty"`
 }
 

@@ -105,7 +105,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	case errors.Is(err, errNotForgotten):
 		w.forgotten(c)
 		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
-	default: // it is of an earlier version, or does not answer
+	default: // it does not answer, or cannot
 		w.mu.Lock()
 		if w.news(c.Peer) {
 			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)

@@ -175,7 +175,7 @@ func TestPeersKeepWhatAnEngineCleansUp(t *testing.T) {
 	}
 }
 
-// A peer that forgets nothing, because it is of an earlier version or hangs, keeps nobody from ending.
+// A peer that forgets nothing, because it cannot or hangs, keeps nobody from ending.
 func TestPeerThatForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 10, 5000)

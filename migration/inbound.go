@@ -96,7 +96,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	in.alone, in.last, in.offered = h.Alone, h.Advised, h.Resumes
+	in.alone, in.last = h.Alone, h.Advised
 	advised, no := false, &wire.Refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}
 	if h.Node == in.node {
 		advised, no = in.r.enter(h)
@@ -107,10 +107,6 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	}
 	g := in.r.grant(h.Alone)
 	g.Shared, g.Advised = in.r.budget.shared(in.node), advised
-	g.Resumes = h.Resumes
-	if !h.Apart {
-		g.Apart, g.Quota = nil, false
-	}
 	if _, err := w.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, g.Append(nil))); err != nil {
 		in.r.leave(in.node)
 		return false, err
@@ -178,12 +174,9 @@ func (in *inbound) begin(f wire.Frame) error {
 		return err
 	}
 	again := f.Type == wire.FrameAgain
-	if again && !in.offered {
-		return fmt.Errorf("frame of type %d from a sender that did not say that it goes on", f.Type)
-	}
 	in.open.Store(true)
 	in.transfer, in.opening, in.landing = f.Transfer, o, nil
-	large := in.offered && o.Bytes() > resumeLeast
+	large := o.Bytes() > resumeLeast
 	switch {
 	case again && in.resume(f):
 		return nil

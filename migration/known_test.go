@@ -182,7 +182,7 @@ func TestPeerAtWorkHoldsItsBlocksForHalfOfTheTime(t *testing.T) {
 					defer conn.Close()
 					fr := wire.NewReader(conn, wire.ChunkBytes)
 					fr.Next()
-					conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40}.Append(nil)))
+					conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40, VaultBytes: 1 << 40}.Append(nil)))
 					go io.Copy(io.Discard, conn)
 					for err := error(nil); err == nil && time.Since(began) < c.works; time.Sleep(diskio.LookAfter) {
 						_, err = conn.Write(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, nil)))

@@ -95,8 +95,7 @@ const (
 	maxBatch = 128
 	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries
 	// between two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still
-	// for a tenth of a drain (docs/design/measured.md). Receivers of earlier versions take so many without a receipt, and no
-	// more.
+	// for a tenth of a drain (docs/design/measured.md).
 	maxInflightBytes  = 64 << 20
 	maxInflightBlocks = 8192
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
@@ -251,12 +250,12 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *wire.Reader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true, Resumes: true}
+	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised()}
 	g, err := greet(l.conn, frames, l.peer.Node, hi)
 	if err != nil {
 		return err
 	}
-	l.room, l.granted, l.resumes = roomIn(g), roomIn(g), g.Resumes
+	l.room, l.granted = roomIn(g), roomIn(g)
 	if !l.d.granted(l.peer, g) {
 		return errSurplus
 	}

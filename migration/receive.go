@@ -182,19 +182,20 @@ func (r *Receiver) grant(alone bool) wire.Grant {
 }
 
 func (r *Receiver) rooms(alone bool) (g wire.Grant, all, vault Room) {
-	rests, places, is := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places(), &wire.VaultRoom{}
+	rests, places := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places()
 	within := func(is Room) Room {
 		return Room{r.budget.left(rests, is.Bytes, alone), r.budget.left(rests, is.LargestBytes, alone)}
 	}
 	vault = within(r.roomIn(r.open(places)))
 	for _, s := range r.cfg.Stores {
 		if s.Land == inventory.LandPlace && r.sound(s) == nil {
-			places, is.Places = append(places, s.Paths...), append(is.Places, s.Name)
+			places, g.Places = append(places, s.Paths...), append(g.Places, s.Name)
 		}
 	}
 	disks := r.roomIn(r.open(places))
-	all, is.VaultBytes = within(disks), vault.Bytes
-	return wire.Grant{RoomBytes: all.Bytes, Apart: is, Quota: all.Bytes < disks.Bytes}, all, vault
+	all = within(disks)
+	g.RoomBytes, g.VaultBytes, g.Quota = all.Bytes, vault.Bytes, all.Bytes < disks.Bytes
+	return g, all, vault
 }
 
 // roomIn is the room in these directories. Those of one file system share it, and those of which it is not known may.

@@ -84,10 +84,6 @@ func (l *lane) patience(p *part) time.Duration {
 
 // takePart returns a block to go on with at the peer; nil: there is none.
 func (l *lane) takePart() *part {
-	if !l.resumes {
-		l.d.releaseParts(l.peer)
-		return nil
-	}
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
 	if len(l.peer.parts) == 0 {

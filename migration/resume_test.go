@@ -225,9 +225,9 @@ func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender 
 	ours, theirs := net.Pipe()
 	s := &sender{t, ours, wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts]), make(chan error, 1)}
 	go func() { s.over <- n.receiver.Serve(ctx, theirs, from) }()
-	s.send(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from, Resumes: true}.Append(nil)))
+	s.send(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil)))
 	f, err := s.in.Next()
-	if g, broken := wire.ParseGrant(f.Payload); err != nil || broken != nil || f.Type != wire.FrameGrant || !g.Resumes {
+	if g, broken := wire.ParseGrant(f.Payload); err != nil || broken != nil || f.Type != wire.FrameGrant {
 		t.Fatalf("no grant: %v, %+v, %v", f.Type, g, err)
 	}
 	return s
@@ -391,18 +391,6 @@ func TestNobodyWaitsForTooLittle(t *testing.T) {
 	})
 }
 
-// A sender that did not say that it knows of it is not to ask: it would not know the answer.
-func TestWhoDoesNotGoOnDoesNotAsk(t *testing.T) {
-	n := newNode(t, "b")
-	ctx, stop := n.receiving(t)
-	s := n.stream(t, ctx)
-	s.send(wire.AppendFrame(nil, wire.FrameAgain, 1, firstPayload(t, blockFrames(1, "cache/-/x", []byte("x")))))
-	if err := <-s.over; err == nil {
-		t.Error("it is answered")
-	}
-	stop()
-}
-
 // A peer that breaks off each time, or says that it has what was never sent, does not keep the block from the others.
 func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 	for _, has := range []int64{resumeLeast, 1 << 50} {
@@ -431,7 +419,7 @@ func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 					came += len(f.Payload)
 					switch f.Type {
 					case wire.FrameHello:
-						conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40, Resumes: true}.Append(nil)))
+						conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40, VaultBytes: 1 << 40}.Append(nil)))
 					case wire.FrameAgain:
 						asked.Add(1)
 						conn.Write(wire.AppendFrame(nil, wire.FrameHave, 0, wire.Have{Transfer: f.Transfer, Bytes: has}.Append(nil)))

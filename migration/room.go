@@ -17,10 +17,7 @@ import (
 type Room struct{ Bytes, LargestBytes int64 }
 
 func roomIn(g wire.Grant) plan.Room {
-	if g.Apart == nil {
-		return plan.RoomOf(g.RoomBytes)
-	}
-	return plan.Room{Most: g.RoomBytes, Vault: g.Apart.VaultBytes, Places: g.Apart.Places}
+	return plan.Room{Most: g.RoomBytes, Vault: g.VaultBytes, Places: g.Places}
 }
 
 // AskRoom asks a peer for its room as a drain of this node does that begins: what the coordinator tells may be off by a quarter, and says
@@ -35,7 +32,7 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 	defer cut(conn)
 	undo := context.AfterFunc(ctx, func() { cut(conn) })
 	defer undo()
-	g, err := greet(conn, wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts]), p.Node, wire.Hello{Node: node, Alone: alone, Advised: true, Apart: true})
+	g, err := greet(conn, wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts]), p.Node, wire.Hello{Node: node, Alone: alone, Advised: true})
 	if err != nil {
 		if no, is := errors.AsType[*refusedError](err); is && !no.stays {
 			return p, nil
@@ -45,12 +42,10 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 	if p.LargestBytes == p.RoomBytes { // they lie on one file system
 		p.LargestBytes = g.RoomBytes
 	}
-	if g.Apart != nil {
-		if p.VaultBytes != nil && p.LargestVaultBytes == *p.VaultBytes {
-			p.LargestVaultBytes = g.Apart.VaultBytes
-		}
-		p.VaultBytes, p.Places = &g.Apart.VaultBytes, g.Apart.Places
+	if p.VaultBytes != nil && p.LargestVaultBytes == *p.VaultBytes {
+		p.LargestVaultBytes = g.VaultBytes
 	}
+	p.VaultBytes, p.Places = &g.VaultBytes, g.Places
 	p.RoomBytes, p.Advised, p.Quota = g.RoomBytes, p.Advised || g.Advised, g.Quota
 	return p, nil
 }

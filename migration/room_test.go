@@ -11,9 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/manifest"
-	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // vaultOf is the room of a node whose vault is on a small disk, and whose stores are on large ones.
@@ -32,18 +30,14 @@ func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	n.room = vaultOf(300)
 	n.receive(t)
 	g := n.receiver.grant(false)
-	if all, vault := n.receiver.Room(); all.Bytes != 1<<40 || vault.Bytes != 300 || fmt.Sprint(*g.Apart) != "{300 [spark]}" {
-		t.Errorf("got %d, %d in the vault, granted %+v, want the vault's 300 apart from spark's", all.Bytes, vault.Bytes, *g.Apart)
+	if all, vault := n.receiver.Room(); all.Bytes != 1<<40 || vault.Bytes != 300 || g.VaultBytes != 300 || fmt.Sprint(g.Places) != "[spark]" {
+		t.Errorf("got %d, %d in the vault, granted %+v, want the vault's 300 apart from spark's", all.Bytes, vault.Bytes, g)
 	}
 	r := roomIn(g)
 	for store, want := range map[string]int64{"spark": 1 << 40, "cache": 300, "unknown": 300} {
 		if got := r.Left(store); got != want {
 			t.Errorf("%s: got room for %d, want %d", store, got, want)
 		}
-	}
-	g.Apart = nil // of an earlier version
-	if r := roomIn(g); r.Left("cache") != 1<<40 {
-		t.Errorf("got room for %d where the vault's is not told, want what is told", r.Left("cache"))
 	}
 }
 
@@ -80,7 +74,7 @@ func TestRoomIsThatOfAllFileSystems(t *testing.T) {
 	if all, vault := n.receiver.Room(); all != (Room{480, 480}) || vault != (Room{480, 480}) {
 		t.Errorf("got %v, in the vault %v, want what the quota leaves", all, vault)
 	}
-	if g := n.receiver.grant(true); g.RoomBytes != 600 || g.Apart.VaultBytes != 600 || !g.Quota {
+	if g := n.receiver.grant(true); g.RoomBytes != 600 || g.VaultBytes != 600 || !g.Quota {
 		t.Errorf("granted %+v to a drain without a coordinator, want the whole quota", g)
 	}
 	n.receiver.budget.bytes = 1 << 40
@@ -89,7 +83,7 @@ func TestRoomIsThatOfAllFileSystems(t *testing.T) {
 	}
 }
 
-// A coordinator of an earlier version does not tell how large a block may be: it may be as large as all the room.
+// Where it is not told how large a block may be, it may be as large as all the room.
 func TestMostForABlockIsThatOfItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -127,32 +121,6 @@ func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
 		_, entries := tr.run(within(t, 20*time.Second))
 		if lost, moved := outcome(t, entries, manifest.Lost), outcome(t, entries, manifest.Moved); len(moved) != 50 || len(lost) != 50 {
 			t.Errorf("got %d moved, %d lost, want the 50 map outputs moved and no more", len(moved), len(lost))
-		}
-	})
-}
-
-// A sender of an earlier version is granted what it can read, and one of this version more.
-func TestGrantIsWhatTheSenderCanRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "n", with(sparkStore, "d0"))
-		n.room = vaultOf(300)
-		n.receive(t)
-		for _, knows := range []bool{false, true} {
-			ours, theirs := net.Pipe()
-			served := diskio.Beside(func() { n.receiver.Serve(t.Context(), theirs, "a") })
-			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a", Apart: knows}.Append(nil)))
-			f, err := wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if g, err := wire.ParseGrant(f.Payload); err != nil || g.RoomBytes != 1<<40 || (g.Apart != nil) != knows {
-				t.Errorf("who knows of it (%t) got %+v, %v", knows, g, err)
-			}
-			if plain := (wire.Grant{RoomBytes: 1 << 40}).Append(nil); !knows && string(f.Payload) != string(plain) {
-				t.Errorf("got % x, want what earlier versions wrote, % x", f.Payload, plain)
-			}
-			ours.Close()
-			<-served
 		}
 	})
 }

@@ -79,7 +79,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 	}
 }
 
-var errAnew = errors.New("an earlier version does not know what it was asked")
+var errAnew = errors.New("not what it was asked before")
 
 // A question to each node is no small thing: one block is sought so at a time, and who asks for another meanwhile is to come again.
 func TestOneBlockIsSoughtAtATime(t *testing.T) {

@@ -25,12 +25,11 @@ const (
 
 // comeback is what a stream and others have to do with each other about a block that it does not bring to its end.
 type comeback struct {
-	offered bool                    // the sender may ask for what was kept
-	cut     func()                  // ends the stream
-	leave   func()                  // another may have its place
-	block   underWay                // that a new stream may ask for
-	claims  chan chan<- *unfinished // what a new stream wants it by
-	parted  chan struct{}           // closed when it is not to be had
+	cut    func()                  // ends the stream
+	leave  func()                  // another may have its place
+	block  underWay                // that a new stream may ask for
+	claims chan chan<- *unfinished // what a new stream wants it by
+	parted chan struct{}           // closed when it is not to be had
 }
 
 // unfinished is a block under way, with all that is known of it.
@@ -70,7 +69,7 @@ func (u *underWay) is(open string) bool {
 // layUp keeps the block that a stream was cut off in until its sender claims it on another, or for as long as that may take.
 func (in *inbound) layUp(ctx context.Context) {
 	defer close(in.parted)
-	if _, nothing := in.landing.(nowhereLanding); !in.cutOff || !in.offered || !in.open.Load() || in.landing == nil || nothing || in.broken || in.has < resumeLeast {
+	if _, nothing := in.landing.(nowhereLanding); !in.cutOff || !in.open.Load() || in.landing == nil || nothing || in.broken || in.has < resumeLeast {
 		return
 	}
 	if in.r.laidUp.Add(1) > mostKept {

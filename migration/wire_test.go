@@ -271,7 +271,7 @@ func TestPeerThatHangsUpDoesNotEndTheDrain(t *testing.T) {
 func granted(conn net.Conn) *wire.Reader {
 	fr := wire.NewReader(conn, wire.ChunkBytes)
 	fr.Next()
-	conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40}.Append(nil)))
+	conn.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 40, VaultBytes: 1 << 40}.Append(nil)))
 	return fr
 }
 

@@ -42,7 +42,7 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	}
 	l.pace.start(l.now)
 	l.partly, l.size = true, e.Bytes()
-	l.sums, l.keeps = l.sums[:0], l.resumes && e.Bytes() > resumeLeast
+	l.sums, l.keeps = l.sums[:0], e.Bytes() > resumeLeast
 	err := l.writeBlock(ctx, e)
 	local, isLocal := errors.AsType[*localError](err)
 	switch {

@@ -102,9 +102,6 @@ func (d *Decoder) Like(before string) string {
 	return before
 }
 
-// More reports whether something is left, which an earlier lifeboat would not have written.
-func (d *Decoder) More() bool { return d.err == nil && len(d.p) > 0 }
-
 // End says what was wrong with the fields of what, or that there are more than there should be.
 func (d *Decoder) End(what string) error {
 	switch {
@@ -116,8 +113,7 @@ func (d *Decoder) End(what string) error {
 	return nil
 }
 
-// AppendFlags appends a byte with a bit for each, the first the lowest, and none where none is set: versions that know of fewer took
-// that for all false.
+// AppendFlags appends a byte with a bit for each, the first the lowest.
 func AppendFlags(b []byte, flags ...bool) []byte {
 	var set byte
 	for i, is := range flags {
@@ -125,19 +121,16 @@ func AppendFlags(b []byte, flags ...bool) []byte {
 			set |= 1 << i
 		}
 	}
-	if set == 0 {
-		return b
-	}
 	return append(b, set)
 }
 
-// Flags are the bits that AppendFlags wrote.
+// Flags are the bits that AppendFlags wrote, and no others.
 func (d *Decoder) Flags(into ...*bool) {
-	if !d.More() {
-		return
-	}
 	set := d.Byte()
 	for i, is := range into {
 		*is = set&(1<<i) != 0
+	}
+	if set>>len(into) != 0 {
+		d.Fail()
 	}
 }

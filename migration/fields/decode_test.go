@@ -16,8 +16,8 @@ func TestFieldsRoundTrip(t *testing.T) {
 		if s, empty, n, i, one, kept := d.Text(), d.Text(), d.Uvarint(), d.Varint(), d.Byte(), string(d.Bytes()); s != "spark" || empty != "" || n != 1<<40 || i != -7 || one != 9 || kept != "kept" {
 			t.Errorf("%s: got %q, %q, %d, %d, %d, %q", name, s, empty, n, i, one, kept)
 		}
-		if d.Flags(&first, &second, &third); !first || second || !third || d.More() {
-			t.Errorf("%s: got flags %v, %v, %v, more %v", name, first, second, third, d.More())
+		if d.Flags(&first, &second, &third); !first || second || !third {
+			t.Errorf("%s: got flags %v, %v, %v", name, first, second, third)
 		}
 		if err := d.End("test"); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -31,14 +31,19 @@ func TestFieldsCutShort(t *testing.T) {
 	for n := range whole {
 		d := Decode(whole[:n])
 		d.Text()
-		if d.Uvarint(); d.Sound() || d.More() || d.Varint() != 0 || d.Text() != "" || d.Byte() != 0 {
+		if d.Uvarint(); d.Sound() || d.Varint() != 0 || d.Text() != "" || d.Byte() != 0 {
 			t.Errorf("%d bytes of %d: a field was taken after what is cut short", n, len(whole))
 		}
 		if err := d.End("test"); !errors.Is(err, ErrShort) || !strings.Contains(err.Error(), "payload of test") {
 			t.Errorf("%d bytes of %d: got %v", n, len(whole), err)
 		}
 	}
-	d := Decode(append(whole, 1))
+	var known bool
+	d := Decode([]byte{2})
+	if d.Flags(&known); d.End("test") == nil {
+		t.Error("a flag that nobody knows of was taken")
+	}
+	d = Decode(append(whole, 1))
 	d.Text()
 	d.Uvarint()
 	if err := d.End("test"); err == nil || !strings.Contains(err.Error(), "1 bytes too many") {

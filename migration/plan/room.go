@@ -15,7 +15,7 @@ type Room struct {
 	Larger MoreThan // than this, or a block is left to others
 }
 
-// Untold is the room in the vault of a peer that does not tell it: as much as there is.
+// Untold is the room in the vault of who has none, and puts all in its place: a fallback.
 const Untold = math.MaxInt64
 
 // RoomOf is the same room for every block.

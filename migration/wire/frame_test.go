@@ -91,7 +91,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func FuzzFrameReader(f *testing.F) {
-	f.Add(AppendFrame(AppendFrame(nil, FrameHello, 0, Hello{Node: "a", Incident: "inc-1", Alone: false, Advised: true, Apart: false, Resumes: true}.Append(nil)), FrameData, 1, []byte("x")))
+	f.Add(AppendFrame(AppendFrame(nil, FrameHello, 0, Hello{Node: "a", Incident: "inc-1", Alone: false, Advised: true}.Append(nil)), FrameData, 1, []byte("x")))
 	o := Opening{ID: "cache/-/x", Members: []MemberSize{{Name: "x", Bytes: 7}}}
 	f.Add(AppendFrame(AppendFrame(nil, FrameOpen, 1, o.Append(nil)), FrameData, 1, []byte("content")))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
@@ -117,13 +117,13 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	if got, err := ParseOpening(o.Append(nil)); err != nil || got.ID != o.ID || got.ModTime != o.ModTime || !slices.Equal(got.Members, o.Members) {
 		t.Errorf("got %+v, %v, want %+v", got, err, o)
 	}
-	for _, h := range []Hello{{Node: "a", Incident: "i", Alone: false, Advised: false, Apart: false, Resumes: false}, {Node: "a", Incident: "i", Alone: true, Advised: false, Apart: true, Resumes: true}, {Node: "a", Incident: "i", Alone: false, Advised: true, Apart: false, Resumes: true}, {Node: "a", Incident: "i", Alone: true, Advised: true, Apart: true, Resumes: false}} {
+	for _, h := range []Hello{{Node: "a", Incident: "i", Alone: false, Advised: false}, {Node: "a", Incident: "i", Alone: true, Advised: false}, {Node: "a", Incident: "i", Alone: false, Advised: true}, {Node: "a", Incident: "i", Alone: true, Advised: true}} {
 		if got, err := ParseHello(h.Append(nil)); err != nil || got != h {
 			t.Errorf("hello: got %+v, %v, want %+v", got, err, h)
 		}
 	}
-	for _, g := range []Grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {Resumes: true}, {Quota: true}, {RoomBytes: 7, Apart: &VaultRoom{}},
-		{RoomBytes: 1 << 40, Shared: true, Apart: &VaultRoom{VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}, Resumes: true}} {
+	for _, g := range []Grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {Quota: true}, {RoomBytes: 7, VaultBytes: 7},
+		{RoomBytes: 1 << 40, Shared: true, VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}} {
 		if got, err := ParseGrant(g.Append(nil)); err != nil || !reflect.DeepEqual(got, g) {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)
 		}

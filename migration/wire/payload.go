@@ -18,64 +18,48 @@ type Hello struct {
 	Incident string
 	Alone    bool // its coordinator does not answer: nobody spreads what it sends
 	Advised  bool // what it sends is for a node, too, that is advised to go: nobody else takes it, and it goes no further
-	Apart    bool // it knows of the room in the vault: earlier versions take a grant that tells it for a broken one
-	Resumes  bool // it may go on with a block that a stream broke off in
 }
 
 // Append appends the payload.
 func (m Hello) Append(b []byte) []byte {
-	return fields.AppendFlags(fields.AppendString(fields.AppendString(b, m.Node), m.Incident), m.Alone, m.Advised, m.Apart, m.Resumes)
+	return fields.AppendFlags(fields.AppendString(fields.AppendString(b, m.Node), m.Incident), m.Alone, m.Advised)
 }
 
 // ParseHello reads the payload of a hello.
 func ParseHello(p []byte) (m Hello, err error) {
 	d := fields.Decode(p)
 	m.Node, m.Incident = d.Text(), d.Text()
-	d.Flags(&m.Alone, &m.Advised, &m.Apart, &m.Resumes)
+	d.Flags(&m.Alone, &m.Advised)
 	return m, d.End("hello")
 }
 
 // Grant is a receiver's answer to who may send.
 type Grant struct {
-	RoomBytes int64
-	Shared    bool       // others are served too, and some may find no place
-	Advised   bool       // its node may leave itself: whoever has another peer turns to that
-	Apart     *VaultRoom // nil: not told
-	Resumes   bool       // it keeps, for a while, what came of a block when its stream breaks
-	Quota     bool       // the room is what a quota leaves, which counts blocks' bytes and not their records
-}
-
-// VaultRoom is what a peer tells of its vault beside the room that it has in all.
-type VaultRoom struct {
-	VaultBytes int64
-	Places     []string // the stores whose blocks land in their place there
+	RoomBytes  int64
+	VaultBytes int64    // of these, in its vault
+	Places     []string // the stores whose blocks land in their place there: those of others go to the vault
+	Shared     bool     // others are served too, and some may find no place
+	Advised    bool     // its node may leave itself: whoever has another peer turns to that
+	Quota      bool     // the room is what a quota leaves, which counts blocks' bytes and not their records
 }
 
 // Append appends the payload.
 func (m Grant) Append(b []byte) []byte {
-	b = binary.AppendVarint(b, m.RoomBytes)
-	if m.Apart == nil {
-		return fields.AppendFlags(b, m.Shared, m.Advised, false, m.Resumes, m.Quota)
-	}
-	b = fields.AppendFlags(b, m.Shared, m.Advised, true, m.Resumes, m.Quota)
-	b = binary.AppendUvarint(binary.AppendVarint(b, m.Apart.VaultBytes), uint64(len(m.Apart.Places)))
-	for _, store := range m.Apart.Places {
+	b = binary.AppendUvarint(binary.AppendVarint(binary.AppendVarint(b, m.RoomBytes), m.VaultBytes), uint64(len(m.Places)))
+	for _, store := range m.Places {
 		b = fields.AppendString(b, store)
 	}
-	return b
+	return fields.AppendFlags(b, m.Shared, m.Advised, m.Quota)
 }
 
 // ParseGrant reads the payload of a grant.
 func ParseGrant(p []byte) (m Grant, err error) {
-	d, told := fields.Decode(p), false
-	m.RoomBytes = d.Varint()
-	d.Flags(&m.Shared, &m.Advised, &told, &m.Resumes, &m.Quota)
-	if told {
-		m.Apart = &VaultRoom{VaultBytes: d.Varint()}
-		for n := d.Uvarint(); n > 0 && d.Sound(); n-- {
-			m.Apart.Places = append(m.Apart.Places, d.Text())
-		}
+	d := fields.Decode(p)
+	m.RoomBytes, m.VaultBytes = d.Varint(), d.Varint()
+	for n := d.Uvarint(); n > 0 && d.Sound(); n-- {
+		m.Places = append(m.Places, d.Text())
 	}
+	d.Flags(&m.Shared, &m.Advised, &m.Quota)
 	return m, d.End("grant")
 }
 
@@ -88,20 +72,14 @@ type Refuse struct {
 
 // Append appends the payload.
 func (m Refuse) Append(b []byte) []byte {
-	b = binary.AppendVarint(fields.AppendString(b, m.Reason), m.RetryMillis)
-	if m.Stays {
-		b = append(b, 1)
-	}
-	return b
+	return fields.AppendFlags(binary.AppendVarint(fields.AppendString(b, m.Reason), m.RetryMillis), m.Stays)
 }
 
 // ParseRefuse reads the payload of a refusal.
 func ParseRefuse(p []byte) (m Refuse, err error) {
 	d := fields.Decode(p)
 	m.Reason, m.RetryMillis = d.Text(), d.Varint()
-	if d.More() {
-		m.Stays = d.Byte() == 1
-	}
+	d.Flags(&m.Stays)
 	return m, d.End("refuse")
 }
 
@@ -132,13 +110,10 @@ const maxMemberBytes = 1 << 50
 // Append appends the payload.
 func (o Opening) Append(b []byte) []byte {
 	b = fields.AppendString(fields.AppendString(fields.AppendString(fields.AppendString(b, o.ID), o.Kind), o.Layout), o.Origin)
-	b = binary.AppendVarint(b, o.ModTime)
+	b = binary.AppendVarint(binary.AppendVarint(b, o.ModTime), o.Value)
 	b = binary.AppendUvarint(b, uint64(len(o.Members)))
 	for _, e := range o.Members {
 		b = binary.AppendVarint(fields.AppendString(b, e.Name), e.Bytes)
-	}
-	if o.Value != 0 { // what came later stands last, and only where there is something to say: others need not know it
-		b = binary.AppendVarint(b, o.Value)
 	}
 	return b
 }
@@ -146,7 +121,7 @@ func (o Opening) Append(b []byte) []byte {
 // ParseOpening reads the payload of an opening. What it accepts names files that may be, in sizes that may be.
 func ParseOpening(p []byte) (m Opening, err error) {
 	d := fields.DecodeText(p)
-	m.ID, m.Kind, m.Layout, m.Origin, m.ModTime = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint()
+	m.ID, m.Kind, m.Layout, m.Origin, m.ModTime, m.Value = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint(), d.Varint()
 	n := d.Uvarint()
 	if d.Sound() && (n == 0 || n > MaxMembers) {
 		return m, fmt.Errorf("block of %d members, want 1 to %d", n, MaxMembers)
@@ -154,11 +129,6 @@ func ParseOpening(p []byte) (m Opening, err error) {
 	m.Members = make([]MemberSize, 0, min(n, MaxMembers))
 	for range n {
 		m.Members = append(m.Members, MemberSize{Name: d.Text(), Bytes: d.Varint()})
-	}
-	if d.More() {
-		if m.Value = d.Varint(); m.Value == 0 {
-			d.Fail() // nobody writes that
-		}
 	}
 	if err := d.End("open"); err != nil {
 		return m, err
