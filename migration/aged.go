@@ -29,7 +29,7 @@ type aged struct {
 
 func (a *aged) old(rec record) bool {
 	cfg := a.r.cfg
-	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(rec.held().App()))
+	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(heldOf(rec).App()))
 }
 
 // ended are those of some old records whose time is over. What nobody speaks for stays, and each look asks.

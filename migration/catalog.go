@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"iter"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -35,34 +33,13 @@ var (
 	bucketSegments = []byte("segments")
 )
 
-// record is one landed block.
-type record struct {
-	wire.Opening
-	From    string // the node that it was carried from
-	Landed  time.Time
-	Sum     wire.Sum
-	Segment uint32 // in the vault; 0: the block lies in its place in a store
-	Offset  int64  // of the open frame in the segment
-	OpenLen int64  // of that frame
-	Length  int64  // of the whole record in the segment
-	Placed  []placed
-}
-
-// placed is where a member lies in a store, and the CRC-32C of each of its chunks.
-type placed struct {
-	Root    int
-	Path    string
-	ModTime int64
-	Chunks  []byte // four bytes each
-}
-
 // mapBytes is what of the address space is set aside for the catalog: some 600,000 blocks. Beyond that bbolt maps it anew
 // as it grows, and copies whatever it holds at that moment.
 const mapBytes = 256 << 20
 
 func openCatalog(dir string) (_ *catalog, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of the page that a bad number in another leads to
-	defer damaged(&err)
+	defer damaged("the catalog", &err)
 	p := filepath.Join(dir, catalogName)
 	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
 	// The list of free pages is synced with the rest: to find it anew bbolt walks all pages, and where one is damaged it
@@ -93,7 +70,7 @@ func openCatalog(dir string) (_ *catalog, err error) {
 // no reason to take the agent down, which has other disks to empty. The transaction is rolled back.
 func (c *catalog) view(look func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer damaged(&err)
+	defer damaged("the catalog", &err)
 	return c.db.View(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, 1)
 		return look(tx)
@@ -102,18 +79,21 @@ func (c *catalog) view(look func(*bbolt.Tx) error) (err error) {
 
 func (c *catalog) write(change func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer damaged(&err)
+	defer damaged("the catalog", &err)
 	return c.db.Update(change)
 }
 
-// damaged turns a panic into an error.
-func damaged(err *error) {
+// damaged turns bbolt's panic over what is in a file into an error. To be deferred.
+func damaged(what string, err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("the catalog is damaged: %v: %w", p, wire.ErrCorrupt)
+		*err = fmt.Errorf("%s is damaged: %v: %w", what, p, wire.ErrCorrupt)
 	}
 }
 
 func (c *catalog) close() error { return c.db.Close() }
+
+// DB is its file, for who measures it or puts it to the test.
+func (c *catalog) DB() *bbolt.DB { return c.db }
 
 // giveUp closes a catalog that is not to be used. One that bbolt panicked over stays open: it may hold a lock for ever.
 func (c *catalog) giveUp(why error) error {
@@ -295,58 +275,3 @@ func (c *catalog) all() iter.Seq2[record, error] {
 		}
 	}
 }
-
-func appendRecord(b []byte, r record) []byte {
-	at := len(b)
-	b = r.Opening.Append(b)
-	b = append(fields.AppendString(b, r.From), r.Sum[:]...)
-	b = binary.AppendVarint(b, r.Landed.UnixNano())
-	b = binary.AppendUvarint(b, uint64(r.Segment))
-	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, r.Offset), r.OpenLen), r.Length)
-	b = binary.AppendUvarint(b, uint64(len(r.Placed)))
-	for _, p := range r.Placed {
-		b = fields.AppendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
-		b = fields.AppendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
-	}
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], wire.Castagnoli))
-}
-
-// shortRecord is how long a record may be whose strings are kept together with the rest of it. The checksums of a large
-// file in its place are longer than all else.
-const shortRecord = 1 << 10
-
-func soundRecord(v []byte) bool {
-	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
-}
-
-func parseRecord(v []byte) (r record, err error) {
-	if len(v) < 4 {
-		return r, fields.ErrShort
-	}
-	body := v[:len(v)-4]
-	if !soundRecord(v) {
-		return r, wire.ErrCorrupt
-	}
-	d := fields.Decode(body)
-	if len(body) <= shortRecord {
-		d = fields.DecodeText(body)
-	}
-	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime, r.Value = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint(), d.Varint()
-	for range min(d.Uvarint(), wire.MaxMembers) {
-		r.Members = append(r.Members, wire.MemberSize{Name: d.Text(), Bytes: d.Varint()})
-	}
-	r.From = d.Text()
-	for i := range r.Sum {
-		r.Sum[i] = d.Byte()
-	}
-	r.Landed = time.Unix(0, d.Varint())
-	r.Segment = uint32(d.Uvarint())
-	r.Offset, r.OpenLen, r.Length = d.Varint(), d.Varint(), d.Varint()
-	for range min(d.Uvarint(), wire.MaxMembers) {
-		r.Placed = append(r.Placed, placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
-	}
-	return r, d.End("record")
-}
-
-// tag names the version that landed.
-func (r *record) tag() string { return inventory.Tag(r.Bytes(), r.ModTime) }

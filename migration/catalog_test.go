@@ -1,18 +1,28 @@
 package migration
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"go.etcd.io/bbolt"
 
-	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
+
+func openedCatalog(t testing.TB) *catalog {
+	c, err := openCatalog(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.close() })
+	return c
+}
 
 // What was looked for before it is written is not looked for again, unless the catalog has changed: what lies under an id
 // by then loses its weight, and where it lay is free.
@@ -40,10 +50,12 @@ func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			c := newNode(t, "b").vault.catalog
-			batch := []*landed{{record: at(1, 0)}, {record: at(2, 500)}}
-			c.contradictions(batch)
-			if err := commit(c, []change{batch[0].change(), batch[1].change()}); err != nil {
+			c := openedCatalog(t)
+			first, second, state := at(1, 0), at(2, 500), 0
+			if err := c.look(0, func(l *lookup) { state = l.state }); err != nil {
+				t.Fatal(err)
+			}
+			if err := commit(c, []change{{&first, state}, {&second, state}}); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.count().Bytes; got != 10 {
@@ -61,7 +73,7 @@ func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 
 // In whatever order ids are looked up, what is found is what is there.
 func TestLookupFindsWhatIsThere(t *testing.T) {
-	c := newNode(t, "b").vault.catalog
+	c := openedCatalog(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	id := func() string { return fmt.Sprintf("cache/-/%03d", r.IntN(600)) }
 	var some []change
@@ -92,26 +104,62 @@ func TestLookupFindsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A record that cannot be read has a name and nothing else. A drain names it as lost, and one that carries what was born here passes it by.
-func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
-	for _, own := range []bool{false, true} {
-		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-		wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
-		write(t, filepath.Join(a.dir, "cache/own"), []byte("own"))
-		err := a.vault.catalog.write(func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketBlocks).Put([]byte("cache/-/x"), []byte("broken"))
+// A page that is not what it should be is named where it is met, and takes nobody down.
+func TestDamagedPageIsAnError(t *testing.T) {
+	c := openedCatalog(t)
+	err := c.view(func(*bbolt.Tx) error { panic("assertion failed: Page expected to be: 7") })
+	if !errors.Is(err, wire.ErrCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.commit([]change{{record: &record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil); err != nil { // no lock is left behind
+		t.Error(err)
+	}
+}
+
+// The directories of a store get other numbers. A crash amid that leaves some of the records with the old ones, and they are changed at the
+// next start; meanwhile the directories have changed again.
+func TestRenumberingGoesOnWhereACrashEndedIt(t *testing.T) {
+	c, dirs := openedCatalog(t), []string{"c0", "c1", "c2"}
+	if err := c.renumber("cache", dirs); err != nil {
+		t.Fatal(err)
+	}
+	var all []change
+	for i := range 30 {
+		all = append(all, change{record: &record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/f%d", i)}, Placed: []placed{{Root: i % 3}}}})
+	}
+	if _, err := c.commit(all, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	halfway := numbering{dirs: dirs, next: []string{"c2", "c1", "c0"}}
+	if err := c.write(func(tx *bbolt.Tx) error { return halfway.step(tx, "cache", 7) }); err != nil {
+		t.Fatal(err)
+	}
+	last := []string{"c1", "c0", "c2"}
+	if err := c.renumber("cache", last); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 30 {
+		r, err := c.get(inventory.BlockID(fmt.Sprintf("cache/-/f%d", i)))
+		if want := slices.Index(last, dirs[i%3]); err != nil || r.Placed[0].Root != want {
+			t.Errorf("f%d: got %+v, %v, want it in directory %d", i, r.Placed, err, want)
+		}
+	}
+}
+
+// What rests here is changed by commits, and beside them by a directory of the vault that is read anew.
+func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
+	c := openedCatalog(t)
+	const writers, each = 4, 20_000
+	var writing sync.WaitGroup
+	for range writers {
+		writing.Go(func() {
+			for range each {
+				c.counts(inventory.Count{Blocks: 1, Bytes: 10})
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr := newTrip(t, a, b)
-		tr.cfg.Own = own
-		sum, entries := tr.run(within(t, time.Minute))
-		if _, moved := outcome(t, entries, manifest.Moved)["cache/-/own"]; !moved {
-			t.Errorf("own=%v: got %v", own, entries)
-		}
-		if _, lost := outcome(t, entries, manifest.Lost)["cache/-/x"]; lost == own {
-			t.Errorf("own=%v: got %+v, %v", own, sum, entries)
-		}
+	}
+	writing.Wait()
+	if got, want := c.count(), (inventory.Count{Blocks: writers * each, Bytes: writers * each * 10}); got != want {
+		t.Errorf("%+v are counted, want %+v", got, want)
 	}
 }

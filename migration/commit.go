@@ -250,7 +250,7 @@ func (e *unwellError) Error() string { return "disk " + e.dir + " takes no block
 // durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
 // not stand in the others' way. It says which of a store's directories it is at.
 func (c *committer) durable(batch []*landed, at *diskio.Work) {
-	c.vault.catalog.contradictions(inPlace(batch)) // before they get names; the others are compared when they are recorded
+	contradictions(c.vault.catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded
 	segments := map[*segment][]*landed{}
 	stores := map[*inventory.Store][]*landed{}
 	for _, l := range batch {
@@ -293,7 +293,7 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Unlock()
 	all = inOrder(all) // as the catalog has them
 	now := time.Now()
-	c.vault.catalog.contradictions(all) // other disks' commits have come between
+	contradictions(c.vault.catalog, all) // other disks' commits have come between
 	ends := map[uint32]segmentEnd{}
 	segments := map[*segment]bool{}
 	records, held := slices.Grow(c.records[:0], len(all)), slices.Grow(c.held[:0], len(all))
@@ -302,7 +302,7 @@ func (c *committer) record(batch []*landed) {
 	for _, l := range all {
 		l.Landed = now
 		if l.fault == nil && !l.already {
-			c.vault.catalog.repeats(l)
+			c.repeats(l)
 			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
 		}
 		if l.fault == nil && l.already && !l.outdone {
@@ -323,7 +323,7 @@ func (c *committer) record(batch []*landed) {
 			segments[s] = true
 		}
 		records = append(records, l.change())
-		held = append(held, l.held())
+		held = append(held, heldOf(l.record))
 	}
 	if len(records)+len(spare) == 0 {
 		return
@@ -380,11 +380,11 @@ func (l *landed) withdraw() {
 }
 
 // repeats notes that a block in place is there already, from a commit on another disk that came between.
-func (c *catalog) repeats(l *landed) {
+func (c *committer) repeats(l *landed) {
 	if l.store == nil {
 		return
 	}
-	old, err := c.get(inventory.BlockID(l.ID))
+	old, err := c.vault.catalog.get(inventory.BlockID(l.ID))
 	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, placed.sameAs) {
 		l.already = true
 	}
@@ -412,5 +412,3 @@ func (c *committer) renew(l *landed, records []change) []change {
 	now.Landed = time.Now()
 	return append(records, change{record: &now})
 }
-
-func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }

@@ -43,7 +43,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 		b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/blocks, "CPU-ns/block")
 		b.StopTimer()
-		stats := n.vault.catalog.db.Stats().TxStats
+		stats := n.vault.catalog.DB().Stats().TxStats
 		b.ReportMetric(float64(stats.GetPageAlloc())/blocks, "page-B/block")
 		for _, l := range all {
 			if l.fault != nil {

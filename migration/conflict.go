@@ -6,51 +6,24 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// errConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a
-// name space, and if two of them have a "cache/-/x" of their own, one of the two has to be named as lost. To replace the
-// first by the second would lose what a receipt was given for.
-var errConflict = errors.New("another block of this id is here")
-
-// errSuperseded says that a newer version of a block is here than the one that another node hands on.
-var errSuperseded = errors.New("a newer version is here")
-
-// contradicts returns errConflict when what is on record under a block's id is of another origin and has other content. A
-// newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
-func contradicts(v []byte, r *record) error {
-	if v == nil {
-		return nil
-	}
-	old, err := parseRecord(v)
+// contradicts returns errConflict when what is on record under a block's id, if that could be read, is of another origin and has other
+// content. A newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
+func contradicts(old record, err error, r *record) error {
 	switch {
-	case errors.Is(err, wire.ErrCorrupt):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrCorrupt):
 		return nil
 	case err != nil:
-		return fmt.Errorf("catalog: block %s: %w", r.ID, err)
+		return err
 	}
 	return old.against(r)
-}
-
-func (r *record) against(other *record) error {
-	switch {
-	case r.Sum == other.Sum:
-		return nil
-	case r.Origin != other.Origin && sameOutput(r.ID, r.Members, other.Members):
-		return errSuperseded
-	case r.Origin != other.Origin:
-		return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
-	case other.From != other.Origin && other.ModTime < r.ModTime: // the origin itself knows what it has
-		return errSuperseded
-	}
-	return nil
 }
 
 // heed notes what stands against a block. One that is superseded counts as here already: its id is here, and nobody is to
@@ -63,17 +36,17 @@ func (l *landed) heed(against error) {
 
 // contradictions notes the fault of each block that another one, landed or in the same batch, stands against. The batch is
 // in the order of ids. What was compared with the catalog before is compared again only if it has changed since.
-func (c *catalog) contradictions(batch []*landed) {
-	err := c.view(func(tx *bbolt.Tx) error {
-		look, last := newLookup(tx), (*landed)(nil)
+func contradictions(c *catalog, batch []*landed) {
+	err := c.look(0, func(look *lookup) {
+		var last *landed
 		for _, l := range batch {
 			if l.already || l.fault != nil {
 				continue
 			}
-			if l.compared != tx.ID() {
-				there := look.get(l.ID)
-				l.compared, l.fresh = tx.ID(), there == nil
-				l.heed(contradicts(there, &l.record))
+			if l.compared != look.state {
+				there, err := look.record(l.ID)
+				l.compared, l.fresh = look.state, errors.Is(err, fs.ErrNotExist)
+				l.heed(contradicts(there, err, &l.record))
 			}
 			if last != nil && last.ID == l.ID && l.fault == nil && !l.already {
 				l.heed(last.against(&l.record))
@@ -82,7 +55,6 @@ func (c *catalog) contradictions(batch []*landed) {
 				last = l
 			}
 		}
-		return nil
 	})
 	if err != nil {
 		failAll(batch, err)
@@ -95,7 +67,7 @@ func (l *landed) change() change {
 	if !l.fresh {
 		return change{record: &l.record}
 	}
-	return change{&l.record, l.compared}
+	return change{record: &l.record, fresh: l.compared}
 }
 
 // inPlace are the blocks that get names, in the order of ids.
@@ -148,14 +120,6 @@ func contradictsOwn(s *inventory.Store, r record, node string, at func(dir *stri
 		return nil
 	}
 	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
-}
-
-// sameOutput reports whether two blocks of an id are one map output, of which one has no checksums: Spark moves none where it empties an
-// executor itself, to where a copy of ours may lie. The id is that of one attempt at a task, so with the same sizes it is the same.
-func sameOutput(id string, one, other []wire.MemberSize) bool {
-	sums := func(m wire.MemberSize) bool { return strings.Contains(m.Name, ".checksum.") }
-	return len(one) != len(other) && inventory.MapOutput.MatchString(inventory.BlockID(id).Name()) &&
-		slices.Equal(slices.DeleteFunc(slices.Clone(one), sums), slices.DeleteFunc(slices.Clone(other), sums))
 }
 
 // outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the

@@ -175,21 +175,3 @@ func TestGhostIsLaidOnlyWhileItIsOne(t *testing.T) {
 		t.Errorf("%+v rest there, and told of %v", got, n.gone)
 	}
 }
-
-// What rests here is changed by commits, and beside them by a directory of the vault that is read anew.
-func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
-	c := newNode(t, "b").vault.catalog
-	const writers, each = 4, 20_000
-	var writing sync.WaitGroup
-	for range writers {
-		writing.Go(func() {
-			for range each {
-				c.counts(inventory.Count{Blocks: 1, Bytes: 10})
-			}
-		})
-	}
-	writing.Wait()
-	if got, want := c.count(), (inventory.Count{Blocks: writers * each, Bytes: writers * each * 10}); got != want {
-		t.Errorf("%+v are counted, want %+v", got, want)
-	}
-}

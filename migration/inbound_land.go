@@ -31,7 +31,7 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.placed(inventory.BlockID(o.ID)) {
+		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.inPlace(inventory.BlockID(o.ID)) {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.

@@ -219,7 +219,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 		},
 		"after the hole": func(n *node, r record) error {
 			_, err := n.vault.catalog.remove([]record{r})
-			return errors.Join(err, punch(n.vault.segmentPath(r.Segment), []stretch{{r.Offset, r.Length}}))
+			return errors.Join(err, punch(n.vault.segmentPath(r.Segment), []stretch{{at: r.Offset, length: r.Length}}))
 		},
 		"after the last record": func(n *node, _ record) error {
 			for r, err := range n.vault.catalog.all() {
@@ -442,8 +442,8 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 	n := newNode(t, "b")
 	landApps(t, n, 3, 100)
-	err := n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
-		return errors.Join(tx.DeleteBucket(bucketWeights), tx.DeleteBucket(bucketFree), tx.DeleteBucket(bucketHoles))
+	err := n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+		return errors.Join(tx.DeleteBucket([]byte("weights")), tx.DeleteBucket([]byte("free")), tx.DeleteBucket([]byte("holes")))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -452,8 +452,8 @@ func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 	if got := n.vault.Count(); got != (inventory.Count{Blocks: 6, Bytes: 600}) {
 		t.Errorf("counted %+v", got)
 	}
-	err = n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketBlocks).Put([]byte("cache/app-1/x0"), []byte("broken"))
+	err = n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("blocks")).Put([]byte("cache/app-1/x0"), []byte("broken"))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -486,16 +486,6 @@ func TestSegmentThatIsWrittenToIsNotRetired(t *testing.T) {
 	if got := n.content(t, "cache/-/y"); string(got) != "y" {
 		t.Errorf("got %q", got)
 	}
-}
-
-// A page of the catalog that is not what it should be is named where it is met, and takes nobody down.
-func TestDamagedCatalogIsAnError(t *testing.T) {
-	n := newNode(t, "b")
-	err := n.vault.catalog.view(func(*bbolt.Tx) error { panic("assertion failed: Page expected to be: 7") })
-	if !errors.Is(err, wire.ErrCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
-		t.Errorf("got %v", err)
-	}
-	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")))) // and no lock is left behind
 }
 
 // A block that comes again is kept as if it had landed now, and the sender has a receipt for that: who found it old before
@@ -563,8 +553,8 @@ func TestSegmentOfWhatCouldNotBeReadIsGivenBack(t *testing.T) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
 	n.reopen(t) // what comes now has another segment
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
-	err := n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketBlocks).Put([]byte("cache/-/x"), []byte("broken"))
+	err := n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("blocks")).Put([]byte("cache/-/x"), []byte("broken"))
 	})
 	if err != nil {
 		t.Fatal(err)

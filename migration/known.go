@@ -2,12 +2,9 @@ package migration
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"time"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -22,7 +19,7 @@ func (in *inbound) recognise(batch []*landed) {
 		return
 	}
 	in.again = false
-	found, err := in.r.cfg.Vault.catalog.known(batch)
+	found, err := in.known(batch)
 	if err != nil {
 		failAll(batch, err)
 		return
@@ -78,49 +75,20 @@ type earlier struct {
 }
 
 // known looks up the ids of a batch.
-func (c *catalog) known(batch []*landed) (found map[*landed]earlier, err error) {
-	err = c.view(func(tx *bbolt.Tx) error {
-		look := newLookup(tx)
-		defer c.pages.looked(tx, len(batch))
+func (in *inbound) known(batch []*landed) (found map[*landed]earlier, err error) {
+	err = in.r.cfg.Vault.catalog.look(len(batch), func(look *lookup) {
 		for _, l := range batch {
-			v := look.get(l.ID)
-			if v == nil {
+			r, err := look.record(l.ID)
+			if errors.Is(err, fs.ErrNotExist) {
 				continue
-			}
-			r, err := parseRecord(v)
-			if err != nil {
-				r.ID, err = l.ID, fmt.Errorf("catalog: block %s: %w", l.ID, err)
 			}
 			if found == nil {
 				found = map[*landed]earlier{}
 			}
 			found[l] = earlier{r, err}
 		}
-		return nil
 	})
 	return found, err
-}
-
-// lookup gets records one after the other, with less garbage than Bucket.Get makes, and without a search for what lies
-// between the last two that it has seen: of blocks in the order of their ids, that is most of the new ones.
-type lookup struct {
-	cur  *bbolt.Cursor
-	key  []byte // that was searched for last; nil: none was
-	next []byte // the first one from there on; nil: there is none
-}
-
-func newLookup(tx *bbolt.Tx) *lookup { return &lookup{cur: tx.Bucket(bucketBlocks).Cursor()} }
-
-func (l *lookup) get(id string) []byte {
-	if l.key != nil && string(l.key) < id && (l.next == nil || id < string(l.next)) {
-		return nil
-	}
-	l.key = append(l.key[:0], id...)
-	k, v := l.cur.Seek(l.key)
-	if l.next = k; string(k) == id {
-		return v
-	}
-	return nil
 }
 
 // mostReadBack is the size up to which a block that comes again is compared with what landed of it before. A larger one has come

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -52,33 +50,6 @@ func newsOf(changed func() <-chan struct{}) <-chan struct{} {
 		return nil
 	}
 	return changed()
-}
-
-// apps are the apps of what landed here, in order. It looks at one record of each.
-func (c *catalog) apps() (apps []string, err error) {
-	for next := []byte{}; next != nil; {
-		err := c.view(func(tx *bbolt.Tx) error {
-			cur := tx.Bucket(bucketBlocks).Cursor()
-			for range listBatch {
-				k, _ := cur.Seek(next)
-				if k == nil {
-					next = nil
-					return nil
-				}
-				id := inventory.BlockID(k)
-				if app := id.App(); app != "" {
-					apps = append(apps, app)
-				}
-				next = append(append(next[:0], id.Store()+"/"+id.Scope()...), '/'+1) // what comes behind all of "STORE/SCOPE/"
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	slices.Sort(apps)
-	return slices.Compact(apps), nil
 }
 
 // apps are those whose blocks a drain meets.

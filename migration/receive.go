@@ -104,7 +104,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	cfg.Vault.Watch(cfg.Disks)
 	for _, s := range cfg.Stores {
 		s.Watch(cfg.Disks)
-		if err := cfg.Vault.catalog.renumber(s); err != nil {
+		if err := cfg.Vault.catalog.renumber(s.Name, s.Paths); err != nil {
 			mistrust(s, err)
 		}
 		if s.Land == inventory.LandPlace {

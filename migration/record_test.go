@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bytes"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -80,27 +79,5 @@ func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
 	}
 	if v := landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*packedBytes))); v[0].Code != wire.VerdictFull {
 		t.Errorf("got %+v, want a refusal for want of room", v)
-	}
-}
-
-func FuzzRecords(f *testing.F) {
-	o := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}
-	f.Add(appendRecord(nil, record{Opening: o, Placed: []placed{{0, "x", 1, []byte("abcd")}}}))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := parseRecord(b); err == nil {
-			if _, err := parseRecord(appendRecord(nil, r)); err != nil {
-				t.Errorf("record %+v: %v", r, err)
-			}
-		}
-	})
-}
-
-func TestRecordsRoundTrip(t *testing.T) {
-	o := wire.Opening{ID: "spark/blockmgr-a/shuffle_1_2_0", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, ModTime: -5,
-		Members: []wire.MemberSize{{Name: "shuffle_1_2_0.data", Bytes: 1 << 40}, {Name: "shuffle_1_2_0.index", Bytes: 0}}}
-	r := record{Opening: o, From: "a", Landed: time.Unix(0, 99), Sum: wire.Sum{1, 2}, Segment: 3, Offset: 4, OpenLen: 5, Length: 6,
-		Placed: []placed{{1, "p", 7, []byte("abcd")}}}
-	if got, err := parseRecord(appendRecord(nil, r)); err != nil || !bytes.Equal(appendRecord(nil, got), appendRecord(nil, r)) {
-		t.Errorf("record: got %+v, %v", got, err)
 	}
 }

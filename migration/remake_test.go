@@ -11,8 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -84,7 +88,7 @@ func TestCatalogIsMadeAnewFromTheSegments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, want, not := rich(t)
-			p := filepath.Join(n.vault.dir, catalogName)
+			p := filepath.Join(n.vault.dir, "catalog.db")
 			n.vault.Close()
 			damage(t, p)
 			n.open(t)
@@ -130,7 +134,7 @@ func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
 // whose own record it was, and new ones land.
 func TestAnyBitOfTheCatalog(t *testing.T) {
 	n, want, _ := rich(t)
-	p := filepath.Join(n.vault.dir, catalogName)
+	p := filepath.Join(n.vault.dir, "catalog.db")
 	n.vault.Close()
 	good, err := os.ReadFile(p)
 	if err != nil {
@@ -200,12 +204,12 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	if err := os.WriteFile(segment, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	os.Truncate(filepath.Join(n.dir, "vault", catalogName), 0)
+	os.Truncate(filepath.Join(n.dir, "vault", "catalog.db"), 0)
 	n.open(t)
 	delete(want, "cache/app-1/x21")
 	delete(want, "cache/app-1/x33")
 	made := n.vault.takeRemade()
-	if len(made) != 2 || made[0].why == nil || len(made[1].broken) != 1 || made[1].broken[0].ID != "cache/app-1/x21" {
+	if len(made) != 2 || made[0].ruin.why == nil || len(made[1].broken) != 1 || made[1].broken[0].ID != "cache/app-1/x21" {
 		t.Errorf("told %+v", made)
 	}
 	n.wantRich(t, want, []string{"cache/app-1/x21", "cache/app-1/x33"})
@@ -232,7 +236,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	if err := os.Rename(second, second+".away"); err != nil {
 		t.Fatal(err)
 	}
-	p := filepath.Join(n.dir, "vault", catalogName)
+	p := filepath.Join(n.dir, "vault", "catalog.db")
 	if err := os.Truncate(p, 100); err != nil {
 		t.Fatal(err)
 	}
@@ -291,5 +295,29 @@ func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
 	n.open(t)
 	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("x", 1000)) {
 		t.Errorf("%d other bytes", len(got))
+	}
+}
+
+// A record that cannot be read has a name and nothing else. A drain names it as lost, and one that carries what was born here passes it by.
+func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+		wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
+		write(t, filepath.Join(a.dir, "cache/own"), []byte("own"))
+		err := a.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte("blocks")).Put([]byte("cache/-/x"), []byte("broken"))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := newTrip(t, a, b)
+		tr.cfg.Own = own
+		sum, entries := tr.run(within(t, time.Minute))
+		if _, moved := outcome(t, entries, manifest.Moved)["cache/-/own"]; !moved {
+			t.Errorf("own=%v: got %v", own, entries)
+		}
+		if _, lost := outcome(t, entries, manifest.Lost)["cache/-/x"]; lost == own {
+			t.Errorf("own=%v: got %+v, %v", own, sum, entries)
+		}
 	}
 }

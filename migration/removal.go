@@ -25,7 +25,7 @@ var errRemoved = errors.New("what was here is being moved or removed: send it ag
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
 // asks for it later is told why it is not there.
 func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed inventory.Count, err error) {
-	return r.removeAll(ctx, why, func(rec record) bool { return asked(rec.held()) }, nil)
+	return r.removeAll(ctx, why, func(rec record) bool { return asked(heldOf(rec)) }, nil)
 }
 
 // removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).

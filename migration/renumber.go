@@ -8,9 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // A record says where a block lies in place by the number of a store's directory. The numbers are those of the configuration, which
@@ -64,35 +62,35 @@ func (n numbering) now(root int) int {
 const renumberBatch = 4096
 
 // renumber has the records of a store go by its directories as they are now. It goes on where a crash ended it.
-func (c *catalog) renumber(s *inventory.Store) error {
+func (c *catalog) renumber(store string, dirs []string) error {
 	for {
 		var n numbering
 		err := c.view(func(tx *bbolt.Tx) (err error) {
-			if b := tx.Bucket(bucketRoots); b != nil && b.Get([]byte(s.Name)) != nil {
-				n, err = parseNumbering(b.Get([]byte(s.Name)))
+			if b := tx.Bucket(bucketRoots); b != nil && b.Get([]byte(store)) != nil {
+				n, err = parseNumbering(b.Get([]byte(store)))
 			}
 			return err
 		})
 		switch {
 		case err != nil:
 		case n.dirs == nil: // the numbers are those of a configuration that nobody kept: most likely of this one
-			n.dirs = s.Paths
-			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, s.Name) })
+			n.dirs = dirs
+			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, store) })
 		case n.next != nil:
-			err = c.write(func(tx *bbolt.Tx) error { return n.step(tx, s.Name, renumberBatch) })
-		case len(n.dirs) >= len(s.Paths) && slices.Equal(n.dirs[:len(s.Paths)], s.Paths):
+			err = c.write(func(tx *bbolt.Tx) error { return n.step(tx, store, renumberBatch) })
+		case len(n.dirs) >= len(dirs) && slices.Equal(n.dirs[:len(dirs)], dirs):
 			return nil
 		default:
-			n.next = slices.Clone(s.Paths)
+			n.next = slices.Clone(dirs)
 			for _, dir := range n.dirs {
-				if !slices.Contains(s.Paths, dir) {
+				if !slices.Contains(dirs, dir) {
 					n.next = append(n.next, dir)
 				}
 			}
-			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, s.Name) })
+			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, store) })
 		}
 		if err != nil {
-			return fmt.Errorf("bring the catalog up to date with the directories of store %s: %w", s.Name, err)
+			return fmt.Errorf("bring the catalog up to date with the directories of store %s: %w", store, err)
 		}
 	}
 }
@@ -136,13 +134,4 @@ func (n numbering) step(tx *bbolt.Tx, store string, most int) error {
 		n = numbering{dirs: n.next}
 	}
 	return n.put(tx, store)
-}
-
-// mistrust has a store do without what landed in its directories: nobody knows in which.
-func mistrust(s *inventory.Store, why error) {
-	for i := range s.AwayWhy {
-		if s.AwayWhy[i] == nil {
-			s.AwayWhy[i] = diskio.Away(fmt.Errorf("%w; restart the agent when that can be written", why))
-		}
-	}
 }

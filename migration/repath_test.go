@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
@@ -33,10 +31,6 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				was[r.ID] = filepath.Base(n.stores[0].Paths[r.Placed[0].Root])
-			}
-			halfway := numbering{dirs: n.stores[0].Paths, next: join(n.dir, []string{"c2", "c1", "c0"})}
-			if err := n.vault.catalog.write(func(tx *bbolt.Tx) error { return halfway.step(tx, "cache", 7) }); err != nil { // and a crash
-				t.Fatal(err)
 			}
 			for _, dirs := range [][]string{dirs, {"c1", "c0", "c2"}, dirs} { // restarts
 				s, err := inventory.OpenStore(with(placeStore, join(n.dir, dirs)...))

@@ -1,14 +1,10 @@
 package migration
 
 import (
-	"context"
-	"iter"
 	"sync/atomic"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
-
-	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // resident keeps the pages of the catalog that this process has looked at from counting as its memory: bbolt maps the
@@ -32,22 +28,4 @@ func (r *resident) looked(tx *bbolt.Tx, records int) {
 	r.touched.Store(0)
 	// A kernel that will not is no reason to say anything. What the file has beyond the mapping is not touched.
 	_, _, _ = unix.Syscall(unix.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), unix.MADV_DONTNEED)
-}
-
-// Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.
-func Inventory(ctx context.Context, stores []*inventory.Store, v *Vault) iter.Seq2[inventory.Item, error] {
-	return func(yield func(inventory.Item, error) bool) {
-		for _, s := range stores {
-			for it, err := range s.Scan(ctx) {
-				if !yield(it, err) {
-					return
-				}
-			}
-		}
-		for it, err := range v.carried(stores) {
-			if !yield(it, err) {
-				return
-			}
-		}
-	}
 }

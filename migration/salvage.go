@@ -111,7 +111,7 @@ func (s *salvaged) next() error {
 	case errors.Is(err, wire.ErrCorrupt):
 		s.lose(at)
 		if at+r.Length <= s.size { // else it was never whole
-			s.broken(r.held())
+			s.broken(heldOf(r))
 		}
 		s.seek(min(at+r.Length, s.size))
 		return nil
@@ -165,7 +165,7 @@ func (s *salvaged) lose(at int64) {
 
 func (s *salvaged) keep(at int64) {
 	if s.gap >= 0 && s.gap < at {
-		s.gaps = append(s.gaps, stretch{s.gap, at - s.gap})
+		s.gaps = append(s.gaps, stretch{at: s.gap, length: at - s.gap})
 	}
 	s.gap = -1
 }

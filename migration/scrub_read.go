@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"syscall"
 
-	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
@@ -154,7 +152,7 @@ func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.B
 			d.clear()
 		}
 	case r.check(rec, work) == nil && r.cfg.Landed != nil:
-		r.cfg.Landed([]Held{rec.held()})
+		r.cfg.Landed([]Held{heldOf(rec)})
 	}
 	r.paces(ctx, rec.Bytes(), true)
 }
@@ -222,7 +220,7 @@ func rotten(err error) bool {
 func (r *Receiver) condemn(rec record, why error) {
 	gone, err := r.removeBatch([]record{rec}, func(gone []record) {
 		for _, g := range gone {
-			r.broke(g.held(), why)
+			r.broke(heldOf(g), why)
 		}
 	})
 	if err != nil {
@@ -241,7 +239,7 @@ func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	if len(c.unsound([]inventory.BlockID{id})) == 0 {
 		return
 	}
-	why := fmt.Errorf("its record in %s: %w", c.db.Path(), wire.ErrCorrupt)
+	why := fmt.Errorf("its record in %s: %w", c.DB().Path(), wire.ErrCorrupt)
 	if err := c.forget(id); err != nil {
 		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
 		return
@@ -263,46 +261,3 @@ func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), 
 
 // Suspect has a block looked at that a reader found to be broken. It reports false when too many wait for that.
 func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.unread.suspect(id) }
-
-// unsound returns those of the ids whose records cannot be read, or are another block's.
-func (c *catalog) unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
-	err := c.view(func(tx *bbolt.Tx) error {
-		defer c.pages.looked(tx, len(ids))
-		for _, id := range ids {
-			v := tx.Bucket(bucketBlocks).Get([]byte(id))
-			if v == nil {
-				continue
-			}
-			if r, err := parseRecord(v); err != nil || r.ID != string(id) {
-				bad = append(bad, id)
-			}
-		}
-		return nil
-	})
-	if err != nil { // the catalog itself: that is no single block's matter
-		return nil
-	}
-	return bad
-}
-
-// hole returns the end of what is of no use in a segment, if that is what a byte of it belongs to; else 0.
-func (c *catalog) hole(no uint32, at int64) (end int64) {
-	_ = c.view(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketFree, bucketHoles} {
-			cur := tx.Bucket(name).Cursor()
-			k, v := cur.Seek(rangeKey(no, at))
-			if !bytes.Equal(k, rangeKey(no, at)) {
-				if k == nil {
-					k, v = cur.Last()
-				} else {
-					k, v = cur.Prev()
-				}
-			}
-			if s := parseStretch(k, v); bytes.HasPrefix(k, segmentKey(no)) && s.at <= at {
-				end = max(end, s.at+s.length)
-			}
-		}
-		return nil
-	})
-	return end
-}

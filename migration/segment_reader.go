@@ -54,7 +54,7 @@ func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is b
 	if !r.is(b.Members[i], i) {
 		return true, inventory.ErrChanged // another version has landed since
 	}
-	at, open, header := r.frames(i), int64(0), int64(wire.HeaderBytes)
+	at, open, header := framesOf(&r, i), int64(0), int64(wire.HeaderBytes)
 	if i == 0 { // how a block begins is verified with its first member
 		at, open = r.Offset, r.OpenLen
 	}
@@ -67,7 +67,7 @@ func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is b
 	}
 	switch {
 	case open > 0 && !opens(n.head[:open], r.ID):
-		return true, r.elsewhere()
+		return true, errElsewhere(&r)
 	case header > 0 && !wire.IsFrame(wire.FrameData, n.head[open:], p):
 		return true, fmt.Errorf("%s at byte %d: %w", f.Name(), at+open, wire.ErrCorrupt)
 	}

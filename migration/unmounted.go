@@ -1,14 +1,10 @@
 package migration
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -28,7 +24,7 @@ func findAway(s *inventory.Store, c *catalog) {
 		if _, err := r.Lstat(inventory.StagingDir); !errors.Is(err, fs.ErrNotExist) || s.Device(i) != s.System {
 			continue
 		}
-		if c.landedIn(s, i) {
+		if c.landedIn(s.Name, i) {
 			s.AwayWhy[i] = diskio.Away(fmt.Errorf("%s is not mounted: blocks that landed there are not in it; mount it and restart the agent, or, if they are gone for good, make the directory %s and restart",
 				s.Paths[i], filepath.Join(s.Paths[i], inventory.StagingDir)))
 		}
@@ -52,16 +48,11 @@ func awayFrom(stores []*inventory.Store, r record) error {
 	return nil
 }
 
-// landedIn reports whether files are on record in one of a store's directories.
-func (c *catalog) landedIn(s *inventory.Store, root int) (found bool) {
-	_ = c.view(func(tx *bbolt.Tx) error {
-		of := []byte(s.Name + "/")
-		cur := tx.Bucket(bucketBlocks).Cursor()
-		for k, v := cur.Seek(of); bytes.HasPrefix(k, of) && !found; k, v = cur.Next() {
-			r, err := parseRecord(v)
-			found = err == nil && r.Segment == 0 && slices.ContainsFunc(r.Placed, func(p placed) bool { return p.Root == root })
+// mistrust has a store do without what landed in its directories: nobody knows in which.
+func mistrust(s *inventory.Store, why error) {
+	for i := range s.AwayWhy {
+		if s.AwayWhy[i] == nil {
+			s.AwayWhy[i] = diskio.Away(fmt.Errorf("%w; restart the agent when that can be written", why))
 		}
-		return nil
-	})
-	return found
+	}
 }

@@ -80,13 +80,13 @@ func (r *Receiver) packs(o wire.Opening) (p packing, small bool) {
 		return p, false
 	}
 	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
-	return p, !r.cfg.Vault.catalog.placed(inventory.BlockID(o.ID))
+	return p, !r.cfg.Vault.catalog.inPlace(inventory.BlockID(o.ID))
 }
 
 // overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced
 // when it comes again; two versions must not lie side by side.
 func (l *landed) overtaken(c *catalog) error {
-	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.placed(inventory.BlockID(l.ID)) {
+	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.inPlace(inventory.BlockID(l.ID)) {
 		return nil
 	}
 	return errRemoved
@@ -192,7 +192,7 @@ func (u *unpacker) count(ctx context.Context) error {
 	var err error
 	for after := []byte(nil); err == nil && ctx.Err() == nil; {
 		var found []record
-		found, after, err = u.r.cfg.Vault.catalog.packed(u.store, after)
+		found, after, err = u.packed(after)
 		for _, r := range found {
 			before = before.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 		}
@@ -295,7 +295,7 @@ func (u *unpacker) pass(ctx context.Context) {
 	for after, more := []byte(nil), true; more && err == nil; err = cmp.Or(err, ctx.Err()) {
 		var group []record
 		if all {
-			group, after, err = u.r.cfg.Vault.catalog.packed(u.store, after)
+			group, after, err = u.packed(after)
 			more = after != nil
 		} else {
 			group, fresh = u.pick(fresh)

@@ -310,7 +310,7 @@ func (u *unpacker) again(r record) {
 	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 	now, err := u.r.cfg.Vault.catalog.get(inventory.BlockID(r.ID))
 	if err == nil && wants(u.store, now) {
-		u.note(time.Now(), now.held())
+		u.note(time.Now(), heldOf(now))
 	}
 }
 

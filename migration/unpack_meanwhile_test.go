@@ -296,7 +296,7 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	n, _ := packed(t, 2, 1000)
 	n.receive(t)
 	u, c := n.receiver.unpackers.all[0], n.vault.catalog
-	recs, _, err := c.packed(u.store, nil)
+	recs, _, err := u.packed(nil)
 	if err != nil || len(recs) != 2 {
 		t.Fatalf("got %d blocks, %v", len(recs), err)
 	}

@@ -9,85 +9,21 @@ import (
 	"io/fs"
 	"os"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// packed returns some of a store's blocks whose bytes are in segments, behind the id after, and the last id that it looked
-// at: nil when that was the store's last. It reads little at a time: a long transaction would make the catalog's file grow.
-func (c *catalog) packed(s *inventory.Store, after []byte) (found []record, last []byte, err error) {
-	const mostRead = 8 * listBatch
-	prefix := []byte(s.Name + "/")
-	err = c.view(func(tx *bbolt.Tx) error {
-		cur := tx.Bucket(bucketBlocks).Cursor()
-		k, v := cur.Seek([]byte(cmp.Or(string(after), string(prefix))))
-		if after != nil && bytes.Equal(k, after) {
-			k, v = cur.Next()
-		}
-		var bytesFound int64
-		for read := 0; bytes.HasPrefix(k, prefix); k, v = cur.Next() {
-			if read == mostRead || len(found) == groupBlocks || bytesFound >= groupBytes {
-				return nil
-			}
-			read++
-			last = append(last[:0], k...)
-			r, err := parseRecord(v)
-			if err == nil && wants(s, r) { // what cannot be read is named when it is asked for
-				found = append(found, r)
-				bytesFound += r.Bytes()
-			}
-		}
-		last = nil
-		return nil
-	})
-	if err != nil {
-		err = fmt.Errorf("read catalog: %w", err)
-	}
-	return found, last, err
+// packed returns a group of the store's blocks that are to be unpacked, behind the id after, and the last id that was looked at.
+func (u *unpacker) packed(after []byte) (group []record, last []byte, err error) {
+	wanted := func(r record) bool { return wants(u.store, r) } // what cannot be read is named when it is asked for
+	return u.r.cfg.Vault.catalog.some(u.store.Name, after, wanted, groupBlocks, groupBytes)
 }
 
 // wants reports whether a block rests in a segment and belongs in the store's directories.
 func wants(s *inventory.Store, r record) bool {
 	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
-}
-
-// placed reports whether files of a block are in place, or about to be.
-func (c *catalog) placed(id inventory.BlockID) (is bool) {
-	err := c.view(func(tx *bbolt.Tx) error {
-		v := tx.Bucket(bucketBlocks).Get([]byte(id))
-		if v == nil {
-			return nil
-		}
-		r, err := parseRecord(v)
-		is = len(r.Placed) > 0
-		return err
-	})
-	return is || err != nil
-}
-
-// turn writes records anew, those that are still as they were read.
-func (c *catalog) turn(was, into []record) (turned []bool, err error) {
-	turned = make([]bool, len(was))
-	err = c.update(func(tx *bbolt.Tx, w weights) error {
-		for i, r := range was {
-			if !stands(tx, r) {
-				continue
-			}
-			if err := w.put(tx, into[i]); err != nil {
-				return err
-			}
-			turned[i] = true
-		}
-		return nil
-	})
-	if err != nil {
-		return make([]bool, len(was)), fmt.Errorf("write catalog: %w", err)
-	}
-	return turned, nil
 }
 
 // replay reads blocks out of segments, frame by frame as they came.

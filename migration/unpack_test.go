@@ -475,7 +475,7 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	moves := staged(t, n, u)
 	want[id] = contentOf("newer", 900)
 	s := n.stream(t, t.Context())
-	writing, err := n.vault.catalog.db.Begin(true) // the announcement waits for it
+	writing, err := n.vault.catalog.DB().Begin(true) // the announcement waits for it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ var bucketSaid = []byte("said")
 
 // OpenAppraisals opens the file, or makes it. Nil disks are well.
 func OpenAppraisals(file string, disks diskio.Disks) (_ *Appraisals, err error) {
-	defer damaged(&err)
+	defer damaged("what programs said of values", &err)
 	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", file, err)
@@ -116,7 +116,7 @@ func (a *Appraisals) Say(all []Appraisal, now time.Time) error {
 }
 
 func (a *Appraisals) change(do func(said *bbolt.Bucket, size *uint64) error) (err error) {
-	defer damaged(&err)
+	defer damaged("what programs said of values", &err)
 	if err := a.Readable(a.db.Path()); err != nil { // else it waits for one who hangs there
 		return err
 	}
@@ -159,7 +159,7 @@ func (a *Appraisals) of(id inventory.BlockID) (value time.Duration) {
 		return 0
 	}
 	var err error
-	defer damaged(&err) // a block without a value is carried all the same
+	defer damaged("what programs said of values", &err) // a block without a value is carried all the same
 	_ = a.db.View(func(tx *bbolt.Tx) error {
 		value, _ = parseSaid(tx.Bucket(bucketSaid).Get([]byte(id)))
 		return nil
@@ -185,7 +185,7 @@ const tidyBatch = 1000
 // Tidy forgets what was said of blocks that are gone, and what was not said again for long. there says whether a block is
 // on this node, or may be.
 func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(inventory.BlockID) bool) (forgotten int, err error) {
-	defer damaged(&err)
+	defer damaged("what programs said of values", &err)
 	type stale struct{ id, said []byte }
 	for next := []byte{}; next != nil && ctx.Err() == nil; {
 		var old, doubtful []stale

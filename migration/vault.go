@@ -55,12 +55,15 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
 	all := slices.Compact(diskio.Cleaned(append([]string{dir}, more...)))
-	c, made, err := openOrRemake(dir, all)
+	c, ruined, err := openOrRemake(dir, all, func() bool { return anySegments(all) })
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{dir: filepath.Clean(dir), catalog: c, remade: made, flush: fdatasync, homes: map[uint32]home{},
+	v := &Vault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{},
 		hung: map[string]<-chan struct{}{}, writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[inventory.BlockID]int{}}
+	if ruined != nil {
+		v.remade = []remade{{ruin: ruined}}
+	}
 	for _, p := range all {
 		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
 			v.dirs = append(v.dirs, &vaultDir{path: p, away: diskio.Silence(p)})
@@ -132,7 +135,7 @@ func (v *Vault) held(is func(record) bool) iter.Seq2[Held, error] {
 				}
 				continue
 			}
-			if is(r) && !yield(r.held(), nil) {
+			if is(r) && !yield(heldOf(r), nil) {
 				return
 			}
 		}
@@ -149,7 +152,7 @@ type Held struct {
 	packed bool // it is in a segment
 }
 
-func (r record) held() Held {
+func heldOf(r record) Held {
 	return Held{inventory.BlockID(r.ID), r.Bytes(), r.From, r.Origin, r.Segment != 0}
 }
 
@@ -197,6 +200,24 @@ func (v *Vault) carried(stores []*inventory.Store) iter.Seq2[inventory.Item, err
 					it.Skip = "the node's own store has it, in another version"
 				}
 			}
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.
+func Inventory(ctx context.Context, stores []*inventory.Store, v *Vault) iter.Seq2[inventory.Item, error] {
+	return func(yield func(inventory.Item, error) bool) {
+		for _, s := range stores {
+			for it, err := range s.Scan(ctx) {
+				if !yield(it, err) {
+					return
+				}
+			}
+		}
+		for it, err := range v.carried(stores) {
 			if !yield(it, err) {
 				return
 			}
@@ -266,16 +287,16 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 	open := make([]byte, r.OpenLen)
 	if _, err := f.ReadAt(open, r.Offset); err != nil || !opens(open, r.ID) {
 		f.Close()
-		err = r.elsewhere()
+		err = errElsewhere(&r)
 		return nil, err
 	}
-	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: r.frames(member)}, ahead)
+	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: framesOf(&r, member)}, ahead)
 	c.done = done
 	return c, nil
 }
 
-// frames is where in its segment the frames of a member begin.
-func (r *record) frames(member int) int64 {
+// framesOf is where in its segment the frames of a member begin.
+func framesOf(r *record, member int) int64 {
 	at := r.Offset + r.OpenLen
 	for _, m := range r.Members[:member] {
 		at += m.Bytes + chunks(m.Bytes)*wire.HeaderBytes
@@ -283,19 +304,14 @@ func (r *record) frames(member int) int64 {
 	return at
 }
 
-// elsewhere says that a segment has no such block where it is said to be.
-func (r *record) elsewhere() error {
+// errElsewhere says that a segment has no such block where it is said to be.
+func errElsewhere(r *record) error {
 	return fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, wire.ErrCorrupt)
 }
 
 // opens reports whether a frame is the opening of the block of that id.
 func opens(raw []byte, id string) bool {
 	return len(raw) >= wire.HeaderBytes && wire.IsFrame(wire.FrameOpen, raw[:wire.HeaderBytes], raw[wire.HeaderBytes:]) && bytes.HasPrefix(raw[wire.HeaderBytes:], fields.AppendString(nil, id))
-}
-
-// is reports whether what is on record is the version that a member was planned as.
-func (r *record) is(m inventory.Member, i int) bool {
-	return r.Landed.UnixNano() == m.ChangeTime && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
 }
 
 func chunks(bytes int64) int64 { return (bytes + wire.ChunkBytes - 1) / wire.ChunkBytes }

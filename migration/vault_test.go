@@ -184,8 +184,8 @@ func TestCorruptBytesAreNeverServed(t *testing.T) {
 func TestCorruptCatalogValueIsNamed(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 10)), blockFrames(2, "cache/-/y", contentOf("y", 10))))
-	err := n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketBlocks)
+	err := n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("blocks"))
 		v := bytes.Clone(b.Get([]byte("cache/-/x")))
 		v[len(v)/2] ^= 1
 		return b.Put([]byte("cache/-/x"), v)

@@ -223,6 +223,27 @@ func (c *catalog) remove(batch []record) (removed []record, err error) {
 	return removed, nil
 }
 
+// turn writes records anew, those that are still as they were read.
+func (c *catalog) turn(was, into []record) (turned []bool, err error) {
+	turned = make([]bool, len(was))
+	err = c.update(func(tx *bbolt.Tx, w weights) error {
+		for i, r := range was {
+			if !stands(tx, r) {
+				continue
+			}
+			if err := w.put(tx, into[i]); err != nil {
+				return err
+			}
+			turned[i] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return make([]bool, len(was)), fmt.Errorf("write catalog: %w", err)
+	}
+	return turned, nil
+}
+
 // laden are the segments that blocks lie in.
 func (c *catalog) laden() (segments map[uint32]bool, err error) {
 	segments = map[uint32]bool{}
@@ -337,4 +358,26 @@ func (c *catalog) closeBook(no uint32) error {
 		}
 		return errors.Join(tx.Bucket(bucketWeights).Delete(segmentKey(no)), tx.Bucket(bucketSegments).Delete(segmentKey(no)))
 	})
+}
+
+// hole returns the end of what is of no use in a segment, if that is what a byte of it belongs to; else 0.
+func (c *catalog) hole(no uint32, at int64) (end int64) {
+	_ = c.view(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketFree, bucketHoles} {
+			cur := tx.Bucket(name).Cursor()
+			k, v := cur.Seek(rangeKey(no, at))
+			if !bytes.Equal(k, rangeKey(no, at)) {
+				if k == nil {
+					k, v = cur.Last()
+				} else {
+					k, v = cur.Prev()
+				}
+			}
+			if s := parseStretch(k, v); bytes.HasPrefix(k, segmentKey(no)) && s.at <= at {
+				end = max(end, s.at+s.length)
+			}
+		}
+		return nil
+	})
+	return end
 }

@@ -1,0 +1,214 @@
+package migration
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// A catalog that is damaged is set aside, and made anew from the segments: an agent that does not start serves nothing. What
+// is only in the catalog is lost with it: blocks in place are from then on their store's own, as if its engine had written
+// them.
+
+// bucketSalvage has the directories whose segments a catalog that was made anew has not read yet. A disk that is away is
+// read when it is back.
+var bucketSalvage = []byte("salvage")
+
+// ruin is what was wrong with a catalog that was made anew, and where it is now; "": there was none.
+type ruin struct {
+	why   error
+	aside string
+}
+
+const catalogName = "catalog.db"
+
+// openOrRemake opens the catalog in dir. One that is damaged, or not there though segments are, is made anew, and has all of
+// the directories to read. Whether there are is only asked then.
+func openOrRemake(dir string, dirs []string, anySegments func() bool) (*catalog, *ruin, error) {
+	p := filepath.Join(dir, catalogName)
+	why := noCatalog(p, anySegments)
+	if why == nil {
+		c, err := openCatalog(dir)
+		if err == nil {
+			err = c.verify()
+			if err == nil {
+				return c, nil, nil
+			}
+			err = errors.Join(err, c.giveUp(err))
+		}
+		if !ruined(p, err) {
+			return nil, nil, err
+		}
+		why = err
+	}
+	aside, err := setAside(p)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w; it cannot be set aside: %w", why, err)
+	}
+	c, err := createCatalog(dir, dirs)
+	return c, &ruin{why, aside}, err
+}
+
+// noCatalog says so if there is no catalog, or an empty one, where there are segments or an earlier one was set aside.
+func noCatalog(p string, anySegments func() bool) error {
+	if info, err := os.Lstat(p); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	before, _ := filepath.Glob(p + ".damaged-*")
+	if len(before) == 0 && !anySegments() {
+		return nil
+	}
+	return fmt.Errorf("%s is gone or empty, and there are segments: %w", p, wire.ErrCorrupt)
+}
+
+// ruined reports whether it is the catalog's bytes that keep it from being opened, and not its disk, another agent or a
+// want of rights.
+func ruined(p string, err error) bool {
+	if errors.Is(err, wire.ErrCorrupt) {
+		return true
+	}
+	for _, is := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrVersionMismatch, bbolterrors.ErrChecksum, bbolterrors.ErrIncompatibleValue, bbolterrors.ErrBucketNotFound} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	info, statErr := os.Lstat(p)
+	return statErr == nil && (info.IsDir() || info.Size() < 4*int64(os.Getpagesize()))
+}
+
+// setAside gives the catalog another name, and removes those that had got one before but for the last.
+func setAside(p string) (aside string, err error) {
+	if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	before, _ := filepath.Glob(p + ".damaged-*")
+	for _, old := range before[:max(0, len(before)-1)] {
+		_ = os.RemoveAll(old)
+	}
+	aside = p + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
+	return aside, errors.Join(os.Rename(p, aside), durable.SyncDir(filepath.Dir(p)))
+}
+
+// createCatalog makes a catalog that has directories to read. It gets its name when it says so.
+func createCatalog(dir string, dirs []string) (*catalog, error) {
+	fresh := filepath.Join(dir, catalogName+".new")
+	if err := os.RemoveAll(fresh); err != nil {
+		return nil, err
+	}
+	db, err := bbolt.Open(fresh, 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucket(bucketSalvage)
+		for _, d := range dirs {
+			err = cmp.Or(err, b.Put([]byte(d), []byte{1}))
+		}
+		return err
+	})
+	err = errors.Join(err, db.Close())
+	if err == nil {
+		err = errors.Join(os.Rename(fresh, filepath.Join(dir, catalogName)), durable.SyncDir(dir))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openCatalog(dir)
+}
+
+// verify reads the catalog through, looks each id up, and counts: pages have no checksums of their own. It costs a look-up
+// a block. A record that cannot be read is that block's matter alone.
+func (c *catalog) verify() error {
+	var all, sound int64
+	err := c.view(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketBlocks, bucketSegments, bucketWeights, bucketFree, bucketHoles} {
+			b := tx.Bucket(name)
+			if b == nil {
+				return fmt.Errorf("%s has no bucket %q: %w", c.db.Path(), name, wire.ErrCorrupt)
+			}
+			var last []byte
+			look := b.Cursor()
+			err := b.ForEach(func(k, v []byte) error {
+				if last != nil && slices.Compare(last, k) >= 0 {
+					return fmt.Errorf("%s: keys out of order in %q: %w", c.db.Path(), name, wire.ErrCorrupt)
+				}
+				last = append(last[:0], k...)
+				if found, _ := look.Seek(last); string(found) != string(last) {
+					return fmt.Errorf("%s: a key of %q cannot be found: %w", c.db.Path(), name, wire.ErrCorrupt)
+				}
+				if string(name) == string(bucketBlocks) {
+					if all++; all%recordsOnAPage == 0 {
+						c.pages.looked(tx, 1)
+					}
+					if soundRecord(v) {
+						sound++
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if n := c.count().Blocks; err == nil && (n < sound || n > all) {
+		err = fmt.Errorf("%s has %d blocks, and says that it has %d: %w", c.db.Path(), all, n, wire.ErrCorrupt)
+	}
+	return err
+}
+
+// isSalvaged notes that a directory's segments have been read.
+func (c *catalog) isSalvaged(dir string) error {
+	return c.write(func(tx *bbolt.Tx) error { return tx.Bucket(bucketSalvage).Delete([]byte(dir)) })
+}
+
+// toSalvage reports whether a directory's segments are yet to be read.
+func (c *catalog) toSalvage(dir string) (yes bool, err error) {
+	err = c.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketSalvage)
+		yes = b != nil && b.Get([]byte(dir)) != nil
+		return nil
+	})
+	return yes, err
+}
+
+func (c *catalog) yetToSalvage() (yes bool, err error) {
+	err = c.view(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(bucketSalvage); b != nil {
+			k, _ := b.Cursor().First()
+			yes = k != nil
+		}
+		return nil
+	})
+	return yes, err
+}
+
+// salvaged records blocks that were found in segments. Of two with one id the newer stays.
+func (c *catalog) salvaged(batch []record) error {
+	return c.update(func(tx *bbolt.Tx, w weights) error {
+		for _, r := range batch {
+			old, err := parseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))
+			if err == nil && old.newer(r) {
+				err = tx.Bucket(bucketFree).Put(rangeKey(r.Segment, r.Offset), rangeValue(r.Length))
+			} else {
+				err = w.put(tx, r)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,133 @@
+package migration
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// record is one landed block.
+type record struct {
+	wire.Opening
+	From    string // the node that it was carried from
+	Landed  time.Time
+	Sum     wire.Sum
+	Segment uint32 // in the vault; 0: the block lies in its place in a store
+	Offset  int64  // of the open frame in the segment
+	OpenLen int64  // of that frame
+	Length  int64  // of the whole record in the segment
+	Placed  []placed
+}
+
+// placed is where a member lies in a store, and the CRC-32C of each of its chunks.
+type placed struct {
+	Root    int
+	Path    string
+	ModTime int64
+	Chunks  []byte // four bytes each
+}
+
+func appendRecord(b []byte, r record) []byte {
+	at := len(b)
+	b = r.Opening.Append(b)
+	b = append(fields.AppendString(b, r.From), r.Sum[:]...)
+	b = binary.AppendVarint(b, r.Landed.UnixNano())
+	b = binary.AppendUvarint(b, uint64(r.Segment))
+	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, r.Offset), r.OpenLen), r.Length)
+	b = binary.AppendUvarint(b, uint64(len(r.Placed)))
+	for _, p := range r.Placed {
+		b = fields.AppendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
+		b = fields.AppendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
+	}
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], wire.Castagnoli))
+}
+
+// shortRecord is how long a record may be whose strings are kept together with the rest of it. The checksums of a large
+// file in its place are longer than all else.
+const shortRecord = 1 << 10
+
+func soundRecord(v []byte) bool {
+	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
+}
+
+func parseRecord(v []byte) (r record, err error) {
+	if len(v) < 4 {
+		return r, fields.ErrShort
+	}
+	body := v[:len(v)-4]
+	if !soundRecord(v) {
+		return r, wire.ErrCorrupt
+	}
+	d := fields.Decode(body)
+	if len(body) <= shortRecord {
+		d = fields.DecodeText(body)
+	}
+	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime, r.Value = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint(), d.Varint()
+	for range min(d.Uvarint(), wire.MaxMembers) {
+		r.Members = append(r.Members, wire.MemberSize{Name: d.Text(), Bytes: d.Varint()})
+	}
+	r.From = d.Text()
+	for i := range r.Sum {
+		r.Sum[i] = d.Byte()
+	}
+	r.Landed = time.Unix(0, d.Varint())
+	r.Segment = uint32(d.Uvarint())
+	r.Offset, r.OpenLen, r.Length = d.Varint(), d.Varint(), d.Varint()
+	for range min(d.Uvarint(), wire.MaxMembers) {
+		r.Placed = append(r.Placed, placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
+	}
+	return r, d.End("record")
+}
+
+// tag names the version that landed.
+func (r *record) tag() string { return inventory.Tag(r.Bytes(), r.ModTime) }
+
+// is reports whether what is on record is the version that a member was planned as.
+func (r *record) is(m inventory.Member, i int) bool {
+	return r.Landed.UnixNano() == m.ChangeTime && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
+}
+
+func (r record) newer(than record) bool {
+	return r.ModTime > than.ModTime || r.ModTime == than.ModTime && r.Landed.After(than.Landed)
+}
+
+func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }
+
+// errConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a
+// name space, and if two of them have a "cache/-/x" of their own, one of the two has to be named as lost. To replace the
+// first by the second would lose what a receipt was given for.
+var errConflict = errors.New("another block of this id is here")
+
+// errSuperseded says that a newer version of a block is here than the one that another node hands on.
+var errSuperseded = errors.New("a newer version is here")
+
+// against says why a record does not give way to another of its id, that may be of another version or block.
+func (r *record) against(other *record) error {
+	switch {
+	case r.Sum == other.Sum:
+		return nil
+	case r.Origin != other.Origin && sameOutput(r.ID, r.Members, other.Members):
+		return errSuperseded
+	case r.Origin != other.Origin:
+		return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
+	case other.From != other.Origin && other.ModTime < r.ModTime: // the origin itself knows what it has
+		return errSuperseded
+	}
+	return nil
+}
+
+// sameOutput reports whether two blocks of an id are one map output, of which one has no checksums: Spark moves none where it empties an
+// executor itself, to where a copy of ours may lie. The id is that of one attempt at a task, so with the same sizes it is the same.
+func sameOutput(id string, one, other []wire.MemberSize) bool {
+	sums := func(m wire.MemberSize) bool { return strings.Contains(m.Name, ".checksum.") }
+	return len(one) != len(other) && inventory.MapOutput.MatchString(inventory.BlockID(id).Name()) &&
+		slices.Equal(slices.DeleteFunc(slices.Clone(one), sums), slices.DeleteFunc(slices.Clone(other), sums))
+}
