@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -27,14 +28,14 @@ type aged struct {
 	silent int // questions that were not answered
 }
 
-func (a *aged) old(rec record) bool {
+func (a *aged) old(rec catalog.Record) bool {
 	cfg := a.r.cfg
 	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(heldOf(rec).App()))
 }
 
 // ended are those of some old records whose time is over. What nobody speaks for stays, and each look asks.
-func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
-	of := map[string][]record{}
+func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog.Record) {
+	of := map[string][]catalog.Record{}
 	for _, rec := range old {
 		if a.r.cfg.Home == nil || rec.Origin == "" || rec.Origin == a.r.cfg.Node {
 			ended = append(ended, rec)
@@ -48,7 +49,7 @@ func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
 		}
 		about := make([]Version, len(records))
 		for i, rec := range records {
-			about[i] = Version{ID: inventory.BlockID(rec.ID), Tag: rec.tag()}
+			about[i] = Version{ID: inventory.BlockID(rec.ID), Tag: rec.Tag()}
 		}
 		home, err := a.r.cfg.Home(ctx, node, about)
 		if err != nil {

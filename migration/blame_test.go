@@ -17,6 +17,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -107,7 +108,7 @@ func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	old, err := n.vault.catalog.get("cache/-/x")
+	old, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,9 +119,9 @@ func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	f.give(n.more[0], 0)
 	n.receive(t)
 	in := newInbound(n.receiver, "a", nil)
-	l := &landed{record: old, dirs: n.more[1:]}
+	l := &landed{Record: old, dirs: n.more[1:]}
 	over := make(chan error, 1)
-	go func() { over <- in.meet(l, earlier{record: old}) }()
+	go func() { over <- in.meet(l, earlier{Record: old}) }()
 	dir, hangs := "", false
 	for !hangs {
 		runtime.Gosched()
@@ -187,7 +188,7 @@ func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				in.recognise([]*landed{{record: record{Opening: wire.Opening{ID: row.id, Members: []wire.MemberSize{{Name: inventory.BlockID(row.id).Name(), Bytes: 3}}}}}})
+				in.recognise([]*landed{{Record: catalog.Record{Opening: wire.Opening{ID: row.id, Members: []wire.MemberSize{{Name: inventory.BlockID(row.id).Name(), Bytes: 3}}}}}})
 			}()
 			select {
 			case <-root.looking:

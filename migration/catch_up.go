@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -50,15 +51,15 @@ type catchingUp struct {
 }
 
 func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
-	of, n := map[string][]record{}, 0
-	for rec, err := range c.r.cfg.Vault.catalog.all() {
+	of, n := map[string][]catalog.Record{}, 0
+	for rec, err := range c.r.cfg.Vault.catalog.All() {
 		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}
 		of[rec.Origin] = append(of[rec.Origin], rec)
 		if n++; n == askedAbout {
 			c.askAll(ctx, of)
-			of, n = map[string][]record{}, 0
+			of, n = map[string][]catalog.Record{}, 0
 		}
 		if !rest() {
 			return false
@@ -72,8 +73,8 @@ func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 }
 
 // askAll asks about blocks by where they were born.
-func (c *catchingUp) askAll(ctx context.Context, of map[string][]record) {
-	var orphans []record
+func (c *catchingUp) askAll(ctx context.Context, of map[string][]catalog.Record) {
+	var orphans []catalog.Record
 	for _, home := range slices.Sorted(maps.Keys(of)) {
 		switch address, err := c.where(ctx, home); {
 		case err != nil:
@@ -123,7 +124,7 @@ func (c *catchingUp) notSaid(by string, err error) {
 }
 
 // ask removes what a node has as something else.
-func (c *catchingUp) ask(ctx context.Context, h Holder, about []record) {
+func (c *catchingUp) ask(ctx context.Context, h Holder, about []catalog.Record) {
 	if c.silent[h.Node] {
 		return
 	}
@@ -131,7 +132,7 @@ func (c *catchingUp) ask(ctx context.Context, h Holder, about []record) {
 	defer cancel()
 	asked := make([]Version, len(about))
 	for i, rec := range about {
-		asked[i] = Version{inventory.BlockID(rec.ID), rec.tag(), rec.Origin, rec.ModTime}
+		asked[i] = Version{inventory.BlockID(rec.ID), rec.Tag(), rec.Origin, rec.ModTime}
 	}
 	is, err := c.Ask(ctx, h, asked)
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *catchingUp) ask(ctx context.Context, h Holder, about []record) {
 		return
 	}
 	tell := c.r.removed(h.Node + " has another version")
-	gone, err := c.r.removeBatch(changed, func(gone []record) { c.made.note(c.r.stores, gone); tell(gone) })
+	gone, err := c.r.removeBatch(changed, func(gone []catalog.Record) { c.made.note(c.r.stores, gone); tell(gone) })
 	if err != nil {
 		c.notSaid(h.Node, fmt.Errorf("remove what has changed: %w", err))
 	}

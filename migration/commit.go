@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -31,7 +32,7 @@ type committer struct {
 	synced  []*landed // waiting for the catalog
 	ended   bool
 
-	records []change // the space of what was recorded last, and of what was told; belong to who may write to the catalog
+	records []catalog.Change // the space of what was recorded last, and of what was told; belong to who may write to the catalog
 	held    []Held
 
 	working sync.WaitGroup
@@ -282,8 +283,8 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
 	c.synced = append(c.synced, batch...)
 	c.mu.Unlock()
-	c.vault.catalog.writing.Lock() // also so that tell hears of one batch at a time
-	defer c.vault.catalog.writing.Unlock()
+	c.vault.catalog.Writing.Lock() // also so that tell hears of one batch at a time
+	defer c.vault.catalog.Writing.Unlock()
 	c.mu.Lock()
 	all := c.synced // empty: somebody took ours along
 	c.synced = nil
@@ -294,11 +295,11 @@ func (c *committer) record(batch []*landed) {
 	all = inOrder(all) // as the catalog has them
 	now := time.Now()
 	contradictions(c.vault.catalog, all) // other disks' commits have come between
-	ends := map[uint32]segmentEnd{}
+	ends := map[uint32]catalog.End{}
 	segments := map[*segment]bool{}
 	records, held := slices.Grow(c.records[:0], len(all)), slices.Grow(c.held[:0], len(all))
 	defer func() { c.records, c.held = emptied(records), emptied(held) }()
-	var spare []record // what lies in a segment and is not kept
+	var spare []catalog.Record // what lies in a segment and is not kept
 	for _, l := range all {
 		l.Landed = now
 		if l.fault == nil && !l.already {
@@ -311,7 +312,7 @@ func (c *committer) record(batch []*landed) {
 		if l.fault != nil || l.already {
 			l.withdraw()
 			if s := l.segment; s != nil && c.vault.fault(s) == nil {
-				spare = append(spare, l.record)
+				spare = append(spare, l.Record)
 				if _, noted := ends[s.no]; !noted { // what is noted of a number is noted of a segment, or it is given away again
 					ends[s.no] = c.vault.endOf(s, 0)
 				}
@@ -319,16 +320,16 @@ func (c *committer) record(batch []*landed) {
 			continue
 		}
 		if s := l.segment; s != nil {
-			ends[s.no] = c.vault.endOf(s, max(ends[s.no].at, l.Offset+l.Length))
+			ends[s.no] = c.vault.endOf(s, max(ends[s.no].At, l.Offset+l.Length))
 			segments[s] = true
 		}
 		records = append(records, l.change())
-		held = append(held, heldOf(l.record))
+		held = append(held, heldOf(l.Record))
 	}
 	if len(records)+len(spare) == 0 {
 		return
 	}
-	written, err := c.vault.catalog.commit(records, ends, spare)
+	written, err := c.vault.catalog.Commit(records, ends, spare)
 	if err != nil {
 		if diskio.IsFault(err) {
 			c.disks.Fault(c.vault.dir, err)
@@ -352,7 +353,7 @@ func (c *committer) record(batch []*landed) {
 		}
 	}
 	for s := range segments {
-		c.vault.keep(s, ends[s.no].at)
+		c.vault.keep(s, ends[s.no].At)
 	}
 	c.vault.unread.note(records)
 	if len(held) > 0 {
@@ -384,8 +385,8 @@ func (c *committer) repeats(l *landed) {
 	if l.store == nil {
 		return
 	}
-	old, err := c.vault.catalog.get(inventory.BlockID(l.ID))
-	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, placed.sameAs) {
+	old, err := c.vault.catalog.Get(inventory.BlockID(l.ID))
+	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, catalog.Placed.SameAs) {
 		l.already = true
 	}
 }
@@ -395,9 +396,9 @@ func (c *committer) repeats(l *landed) {
 const renewAfter = time.Hour
 
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
-func (c *committer) renew(l *landed, records []change) []change {
+func (c *committer) renew(l *landed, records []catalog.Change) []catalog.Change {
 	v := c.vault
-	now, err := v.catalog.get(inventory.BlockID(l.ID))
+	now, err := v.catalog.Get(inventory.BlockID(l.ID))
 	if err != nil || now.Segment == 0 && v.removing(inventory.BlockID(l.ID)) {
 		l.fault = errRemoved
 		return records
@@ -410,5 +411,5 @@ func (c *committer) renew(l *landed, records []change) []change {
 		return records
 	}
 	now.Landed = time.Now()
-	return append(records, change{record: &now})
+	return append(records, catalog.Change{Record: &now})
 }

@@ -10,46 +10,47 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// contradicts returns errConflict when what is on record under a block's id, if that could be read, is of another origin and has other
+// contradicts returns ErrConflict when what is on record under a block's id, if that could be read, is of another origin and has other
 // content. A newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
-func contradicts(old record, err error, r *record) error {
+func contradicts(old catalog.Record, err error, r *catalog.Record) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrCorrupt):
 		return nil
 	case err != nil:
 		return err
 	}
-	return old.against(r)
+	return old.Against(r)
 }
 
 // heed notes what stands against a block. One that is superseded counts as here already: its id is here, and nobody is to
 // look for the old bytes.
 func (l *landed) heed(against error) {
-	if l.already = errors.Is(against, errSuperseded); !l.already {
+	if l.already = errors.Is(against, catalog.ErrSuperseded); !l.already {
 		l.fault = against
 	}
 }
 
 // contradictions notes the fault of each block that another one, landed or in the same batch, stands against. The batch is
 // in the order of ids. What was compared with the catalog before is compared again only if it has changed since.
-func contradictions(c *catalog, batch []*landed) {
-	err := c.look(0, func(look *lookup) {
+func contradictions(c *catalog.Catalog, batch []*landed) {
+	err := c.Look(0, func(look *catalog.Lookup) {
 		var last *landed
 		for _, l := range batch {
 			if l.already || l.fault != nil {
 				continue
 			}
-			if l.compared != look.state {
-				there, err := look.record(l.ID)
-				l.compared, l.fresh = look.state, errors.Is(err, fs.ErrNotExist)
-				l.heed(contradicts(there, err, &l.record))
+			if l.compared != look.State {
+				there, err := look.Record(l.ID)
+				l.compared, l.fresh = look.State, errors.Is(err, fs.ErrNotExist)
+				l.heed(contradicts(there, err, &l.Record))
 			}
 			if last != nil && last.ID == l.ID && l.fault == nil && !l.already {
-				l.heed(last.against(&l.record))
+				l.heed(last.Against(&l.Record))
 			}
 			if l.fault == nil && !l.already {
 				last = l
@@ -63,14 +64,14 @@ func contradictions(c *catalog, batch []*landed) {
 
 // change is the record that the catalog is to have, with what the look for contradictions has already found out about its
 // id.
-func (l *landed) change() change {
+func (l *landed) change() catalog.Change {
 	if !l.fresh {
-		return change{record: &l.record}
+		return catalog.Change{Record: &l.Record}
 	}
-	return change{record: &l.record, fresh: l.compared}
+	return catalog.Change{Record: &l.Record, Fresh: l.compared}
 }
 
-// inPlace are the blocks that get names, in the order of ids.
+// InPlace are the blocks that get names, in the order of ids.
 func inPlace(batch []*landed) (named []*landed) {
 	for _, l := range batch {
 		if l.store != nil {
@@ -99,11 +100,11 @@ func inOrder(batch []*landed) []*landed {
 	return sorted
 }
 
-// contradictsOwn returns errConflict when the node's own store has other bytes under the id of a block that is about to
-// land, and errSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that
+// contradictsOwn returns ErrConflict when the node's own store has other bytes under the id of a block that is about to
+// land, and ErrSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that
 // is may be as large as its disk: it calls at, with the directory, before it looks into one of the store's and before each
 // chunk.
-func contradictsOwn(s *inventory.Store, r record, node string, at func(dir *string)) error {
+func contradictsOwn(s *inventory.Store, r catalog.Record, node string, at func(dir *string)) error {
 	own, err := s.Shape.Find(s, inventory.BlockID(r.ID), at)
 	if err != nil || own.ID != inventory.BlockID(r.ID) {
 		return nil // nothing that could be read under that id
@@ -114,17 +115,17 @@ func contradictsOwn(s *inventory.Store, r record, node string, at func(dir *stri
 		}
 	}
 	if r.Origin == node && own.Modified().UnixNano() > r.ModTime {
-		return errSuperseded
+		return catalog.ErrSuperseded
 	}
-	if sameOutput(r.ID, appendSizes(nil, own.Members), r.Members) {
+	if catalog.SameOutput(r.ID, appendSizes(nil, own.Members), r.Members) {
 		return nil
 	}
-	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
+	return fmt.Errorf("%w, of other content, in the node's own store", catalog.ErrConflict)
 }
 
 // outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
 // vault: its engine has written it since. A store that cannot be asked has nothing.
-func outdoes(s *inventory.Store, r record, node string) bool {
+func outdoes(s *inventory.Store, r catalog.Record, node string) bool {
 	if s == nil || r.Segment == 0 || r.Origin != node {
 		return false
 	}
@@ -132,7 +133,7 @@ func outdoes(s *inventory.Store, r record, node string) bool {
 		return false
 	}
 	own, err := s.Find(inventory.BlockID(r.ID))
-	return err == nil && own.Tag() != r.tag()
+	return err == nil && own.Tag() != r.Tag()
 }
 
 // sumOf reads a block of the store.
@@ -173,7 +174,7 @@ func (d *Drain) trace(b *inventory.Block) string {
 	if s := d.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || d.cfg.Vault.Count().Blocks == 0) {
 		return ""
 	}
-	r, err := d.cfg.Vault.catalog.get(b.ID)
+	r, err := d.cfg.Vault.catalog.Get(b.ID)
 	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
 		return ""
 	}

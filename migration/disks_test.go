@@ -215,11 +215,11 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 		t.Errorf("it came again to a disk that takes nothing: got %+v", v)
 	}
 	n.vault.flush = flush
-	r, err := n.vault.catalog.get("cache/-/x")
+	r, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatalf("its record is gone: %v; told %q", err, n.why)
 	}
-	if got := n.asks("cache/-/x", "a", r.tag()); got != http.StatusServiceUnavailable {
+	if got := n.asks("cache/-/x", "a", r.Tag()); got != http.StatusServiceUnavailable {
 		t.Errorf("its source has it forgotten: got %d, want 503", got)
 	}
 	if err := os.Rename(aside, n.more[1]); err != nil {
@@ -336,7 +336,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 			t.Errorf("held %v, told of %d", got, len(n.landedBlocks()))
 		}
 		f.wantNothingReserved(t)
-		r, err := n.vault.catalog.get("cache/-/x")
+		r, err := n.vault.catalog.Get("cache/-/x")
 		if dir, _ := n.vault.home(r.Segment); err != nil || dir != n.more[1] {
 			t.Errorf("x lies in %s (%v), want it where it was receipted", dir, err)
 		}
@@ -480,13 +480,13 @@ func TestPlaceIsTakenFromTheDisks(t *testing.T) {
 	f.full[n.stores[1].Paths[root]] = true
 	o := wire.Opening{ID: "spark/app-1-1/" + name, Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Members: []wire.MemberSize{{Name: name, Bytes: 1000}}}
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf(name, 1000))))
-	if r, err := n.vault.catalog.get(inventory.BlockID(o.ID)); err != nil || r.Segment == 0 {
+	if r, err := n.vault.catalog.Get(inventory.BlockID(o.ID)); err != nil || r.Segment == 0 {
 		t.Errorf("%v, segment %d, want it in the vault", err, r.Segment)
 	}
 	f.full[n.stores[1].Paths[root]] = false
 	o.ID = "spark/app-1-2/" + name
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf(name, 1000))))
-	if r, err := n.vault.catalog.get(inventory.BlockID(o.ID)); err != nil || r.Segment != 0 {
+	if r, err := n.vault.catalog.Get(inventory.BlockID(o.ID)); err != nil || r.Segment != 0 {
 		t.Errorf("%v, segment %d, want it in place", err, r.Segment)
 	}
 	f.wantNothingReserved(t)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -202,7 +203,7 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 	case verdict != nil:
 		d.carryOut(*verdict)
 		return 0
-	case errors.Is(err, errConflict):
+	case errors.Is(err, catalog.ErrConflict):
 		d.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
 		return 0
 	case ctx.Err() != nil:
@@ -301,9 +302,9 @@ func (u *upload) save(ctx context.Context) error {
 			break
 		}
 		if there.Origin != ours.Origin {
-			return fmt.Errorf("%w, of other content, from %s", errConflict, there.Origin)
+			return fmt.Errorf("%w, of other content, from %s", catalog.ErrConflict, there.Origin)
 		}
-		if ours.Origin != d.cfg.Node && there.Modified.After(ours.Modified) { // as at a peer: see errSuperseded
+		if ours.Origin != d.cfg.Node && there.Modified.After(ours.Modified) { // as at a peer: see ErrSuperseded
 			if whole, _, err := f.whole(ctx, there); whole || err != nil {
 				return err
 			}
@@ -328,7 +329,7 @@ func (u *upload) save(ctx context.Context) error {
 // of a map output, or what that is a copy of: then those files are compared that both have.
 func (u *upload) same(ctx context.Context, there fallbackRecord, origin string) (same bool, since time.Time, err error) {
 	theirs, ours := there.sizes(), appendSizes(nil, u.e.Members)
-	if !slices.Equal(theirs, ours) && (there.Origin == origin || !sameOutput(string(u.e.ID), theirs, ours)) {
+	if !slices.Equal(theirs, ours) && (there.Origin == origin || !catalog.SameOutput(string(u.e.ID), theirs, ours)) {
 		return false, since, nil
 	}
 	for i, m := range ours {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -30,16 +31,16 @@ var (
 
 // forget removes a version of a block that landed here, at the word of the node that it was born on.
 func (r *Receiver) forget(node string, id inventory.BlockID, tag string) error {
-	rec, err := r.cfg.Vault.catalog.get(id)
+	rec, err := r.cfg.Vault.catalog.Get(id)
 	switch {
 	case err != nil:
 		return err
 	case rec.Origin != node:
 		return errNotOwned
-	case rec.tag() != tag:
+	case rec.Tag() != tag:
 		return errAnother
 	}
-	gone, err := r.removeBatch([]record{rec}, r.removed("it changed or was deleted on "+node))
+	gone, err := r.removeBatch([]catalog.Record{rec}, r.removed("it changed or was deleted on "+node))
 	if err == nil && gone.Blocks == 0 {
 		err = errAnother
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -25,7 +26,7 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 	}
 	worked, hangs := diskio.InStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
 		defer r.lookingForGhosts.Store(false)
-		gone, err := r.removeAll(ctx, takenOver, func(rec record) bool { return rest() && r.ghost(rec) }, nil)
+		gone, err := r.removeAll(ctx, takenOver, func(rec catalog.Record) bool { return rest() && r.ghost(rec) }, nil)
 		if gone.Blocks > 0 {
 			r.cfg.Log.Info("engines removed or replaced what had landed: it is not held any more", "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}
@@ -40,11 +41,11 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 }
 
 // lay removes the record of a ghost, unless another version has taken its place since it was read.
-func (r *Receiver) lay(ghost record) error {
+func (r *Receiver) lay(ghost catalog.Record) error {
 	c := r.cfg.Vault.catalog
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	gone, err := c.remove([]record{ghost})
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	gone, err := c.Remove([]catalog.Record{ghost})
 	if len(gone) > 0 {
 		r.removed(takenOver)(gone)
 	}
@@ -59,7 +60,7 @@ func (r *Receiver) storesAway() bool {
 // ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is
 // no staging directory nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing
 // from anybody.
-func (r *Receiver) ghost(rec record) bool {
+func (r *Receiver) ghost(rec catalog.Record) bool {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {
 		return outdoes(s, rec, r.cfg.Node)

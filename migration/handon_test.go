@@ -31,7 +31,7 @@ func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 			from = to
 		}
 		for id := range want {
-			r, err := from.vault.catalog.get(inventory.BlockID(id))
+			r, err := from.vault.catalog.Get(inventory.BlockID(id))
 			if err != nil || r.Origin != "a" || r.From != "c" {
 				t.Errorf("%s: origin %q, from %q, %v", id, r.Origin, r.From, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -277,7 +278,7 @@ func (in *inbound) end(f wire.Frame) error {
 	var l *landed
 	f = in.asWritten(f)
 	err := in.gives(f, func() (err error) {
-		l, err = in.landing.finish(f, record{Opening: in.opening, From: in.node, Sum: sum})
+		l, err = in.landing.finish(f, catalog.Record{Opening: in.opening, From: in.node, Sum: sum})
 		return err
 	})
 	if err != nil {
@@ -318,7 +319,7 @@ func verdictOn(transfer uint32, err error) wire.Verdict {
 		return v
 	}
 	v.Code, v.Reason = wire.VerdictFailed, err.Error()
-	if errors.Is(err, errConflict) {
+	if errors.Is(err, catalog.ErrConflict) {
 		v.Code = wire.VerdictConflict
 	}
 	if _, refused := errors.AsType[*FullError](err); refused || durable.Full(err) {

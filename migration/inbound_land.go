@@ -31,7 +31,7 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.inPlace(inventory.BlockID(o.ID)) {
+		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.InPlace(inventory.BlockID(o.ID)) {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.
@@ -50,7 +50,7 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	if err == nil {
 		return release, nil
 	}
-	old, unknown := in.r.cfg.Vault.catalog.get(inventory.BlockID(o.ID))
+	old, unknown := in.r.cfg.Vault.catalog.Get(inventory.BlockID(o.ID))
 	switch more := o.Bytes() - old.Bytes(); {
 	case unknown != nil:
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -178,7 +179,7 @@ func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 			t.Errorf("%s has the number of one that was refused", segment)
 		}
 	}
-	if waste, err := n.vault.catalog.waste(); len(waste) > 0 || err != nil {
+	if waste, err := n.vault.catalog.Waste(); len(waste) > 0 || err != nil {
 		t.Errorf("what was refused is still noted, in segments %v, %v", waste, err)
 	}
 }
@@ -212,29 +213,29 @@ func TestRemovalWaitsForWhoReads(t *testing.T) {
 
 // A crash comes after each of the steps of a removal. Whatever was done, the next start and the next removal end it.
 func TestRemovalKilledAtEachStep(t *testing.T) {
-	for name, upTo := range map[string]func(n *node, r record) error{
-		"after the record": func(n *node, r record) error {
-			_, err := n.vault.catalog.remove([]record{r})
+	for name, upTo := range map[string]func(n *node, r catalog.Record) error{
+		"after the record": func(n *node, r catalog.Record) error {
+			_, err := n.vault.catalog.Remove([]catalog.Record{r})
 			return err
 		},
-		"after the hole": func(n *node, r record) error {
-			_, err := n.vault.catalog.remove([]record{r})
-			return errors.Join(err, punch(n.vault.segmentPath(r.Segment), []stretch{{at: r.Offset, length: r.Length}}))
+		"after the hole": func(n *node, r catalog.Record) error {
+			_, err := n.vault.catalog.Remove([]catalog.Record{r})
+			return errors.Join(err, punch(n.vault.segmentPath(r.Segment), []catalog.Stretch{{At: r.Offset, Length: r.Length}}))
 		},
-		"after the last record": func(n *node, _ record) error {
-			for r, err := range n.vault.catalog.all() {
+		"after the last record": func(n *node, _ catalog.Record) error {
+			for r, err := range n.vault.catalog.All() {
 				if err != nil {
 					return err
 				}
-				if _, err := n.vault.catalog.remove([]record{r}); err != nil {
+				if _, err := n.vault.catalog.Remove([]catalog.Record{r}); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
-		"after the segment's file": func(n *node, _ record) error {
-			for r := range n.vault.catalog.all() {
-				if _, err := n.vault.catalog.remove([]record{r}); err != nil {
+		"after the segment's file": func(n *node, _ catalog.Record) error {
+			for r := range n.vault.catalog.All() {
+				if _, err := n.vault.catalog.Remove([]catalog.Record{r}); err != nil {
 					return err
 				}
 			}
@@ -244,7 +245,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "b")
 			want := landApps(t, n, 1, 64<<10)
-			r, err := n.vault.catalog.get("cache/app-1/x0")
+			r, err := n.vault.catalog.Get("cache/app-1/x0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +260,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 				left = ""
 			}
 			n.wantOnly(t, want, left)
-			waste, err := n.vault.catalog.waste()
+			waste, err := n.vault.catalog.Waste()
 			if err != nil || len(waste) > 0 {
 				t.Errorf("segments %v have space to give back still, %v", waste, err)
 			}
@@ -424,12 +425,12 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
 	n.receive(t)
-	r, err := n.vault.catalog.get("cache/-/x")
+	r, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &landed{record: r, already: true}
-	if _, err := n.vault.catalog.remove([]record{r}); err != nil {
+	l := &landed{Record: r, already: true}
+	if _, err := n.vault.catalog.Remove([]catalog.Record{r}); err != nil {
 		t.Fatal(err)
 	}
 	n.receiver.commit.record([]*landed{l})
@@ -494,13 +495,13 @@ func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	frames := blockFrames(1, "cache/-/x", []byte("x"))
 	wantDurable(t, landAll(t, n, frames))
-	old, err := n.vault.catalog.get("cache/-/x")
+	old, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	aged := old
 	aged.Landed = old.Landed.Add(-2 * renewAfter)
-	if turned, err := n.vault.catalog.turn([]record{old}, []record{aged}); err != nil || !turned[0] {
+	if turned, err := n.vault.catalog.Turn([]catalog.Record{old}, []catalog.Record{aged}); err != nil || !turned[0] {
 		t.Fatal(turned, err)
 	}
 	if !n.vault.claimRemoval("cache/-/x") {
@@ -511,7 +512,7 @@ func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 	}
 	n.vault.moved("cache/-/x")
 	wantDurable(t, landAll(t, n, frames))
-	if _, err := n.receiver.removeBatch([]record{aged}, func([]record) {}); err != nil {
+	if _, err := n.receiver.removeBatch([]catalog.Record{aged}, func([]catalog.Record) {}); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.content(t, "cache/-/x"); string(got) != "x" || n.vault.Count() != (inventory.Count{Blocks: 1, Bytes: 1}) {

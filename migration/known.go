@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -36,7 +37,7 @@ func (in *inbound) recognise(batch []*landed) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = in.compare(l, &own, at)
 		}
-		if errors.Is(err, errSuperseded) {
+		if errors.Is(err, catalog.ErrSuperseded) {
 			l.already, l.outdone, err = true, true, nil
 		}
 		l.fault, l.looked = err, true
@@ -70,15 +71,15 @@ func (in *inbound) trim(batch []*landed) {
 
 // earlier is what the catalog has under an id, or why that cannot be read.
 type earlier struct {
-	record
+	catalog.Record
 	err error
 }
 
 // known looks up the ids of a batch.
 func (in *inbound) known(batch []*landed) (found map[*landed]earlier, err error) {
-	err = in.r.cfg.Vault.catalog.look(len(batch), func(look *lookup) {
+	err = in.r.cfg.Vault.catalog.Look(len(batch), func(look *catalog.Lookup) {
 		for _, l := range batch {
-			r, err := look.record(l.ID)
+			r, err := look.Record(l.ID)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -100,31 +101,31 @@ func (in *inbound) meet(l *landed, old earlier) error {
 	err := old.err
 	replaces := old.Bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
 	if err == nil {
-		err = in.on(in.r.lies(old.record, 0), func() error {
+		err = in.on(in.r.lies(old.Record, 0), func() error {
 			if replaces {
-				return in.r.present(old.record, in.goesOn())
+				return in.r.present(old.Record, in.goesOn())
 			}
-			return in.r.intact(old.record, in.goesOn())
+			return in.r.intact(old.Record, in.goesOn())
 		})
 	}
 	switch {
 	case err == nil && replaces:
 		return nil
 	case err == nil:
-		l.already = old.Sum == l.Sum && old.Bytes() == l.Bytes() || errors.Is(old.against(&l.record), errSuperseded)
+		l.already = old.Sum == l.Sum && old.Bytes() == l.Bytes() || errors.Is(old.Against(&l.Record), catalog.ErrSuperseded)
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
 		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", l.ID, "err", err)
 		return nil
 	}
 	// A ghost must not stand against a living block.
-	if gone := in.r.lay(old.record); gone != nil {
+	if gone := in.r.lay(old.Record); gone != nil {
 		return gone
 	}
 	return err
 }
 
-// compare returns errConflict if the node's own store has other bytes under the id of a block, and errSuperseded if those are
+// compare returns ErrConflict if the node's own store has other bytes under the id of a block, and ErrSuperseded if those are
 // a newer version. What is on a disk that does not answer stands against nothing.
 func (in *inbound) compare(l *landed, own *glance, at func(dir *string)) error {
 	s := in.r.stores[inventory.BlockID(l.ID).Store()]
@@ -135,7 +136,7 @@ func (in *inbound) compare(l *landed, own *glance, at func(dir *string)) error {
 	if own.lacks(s, inventory.BlockID(l.ID), at) {
 		return nil
 	}
-	return contradictsOwn(s, l.record, in.r.cfg.Node, at)
+	return contradictsOwn(s, l.Record, in.r.cfg.Node, at)
 }
 
 // goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it

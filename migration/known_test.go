@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -124,7 +125,7 @@ func TestReadingBackGoesOn(t *testing.T) {
 			s.wantReceipt()
 		}
 		steps := 0
-		r, err := n.vault.catalog.get("cache/-/x")
+		r, err := n.vault.catalog.Get("cache/-/x")
 		if err == nil {
 			err = n.receiver.intact(r, func(*string) { steps++ })
 		}
@@ -147,11 +148,11 @@ func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
 		id := fmt.Sprint("cache/-/", size)
 		x := contentOf(id, size)
 		frames := blockFrames(1, id, x)
-		var at [2]record
+		var at [2]catalog.Record
 		for i := range at {
 			wantDurable(t, landAll(t, n, frames))
 			var err error
-			if at[i], err = n.vault.catalog.get(inventory.BlockID(id)); err != nil {
+			if at[i], err = n.vault.catalog.Get(inventory.BlockID(id)); err != nil {
 				t.Fatal(err)
 			}
 		}

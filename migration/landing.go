@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -24,14 +25,14 @@ type landing interface {
 	// data takes the next chunk, in the order of the members.
 	data(member int, f wire.Frame) error
 	// finish takes the closing frame. What it returns is complete but not yet durable.
-	finish(f wire.Frame, r record) (*landed, error)
+	finish(f wire.Frame, r catalog.Record) (*landed, error)
 	// abort forgets all of it.
 	abort()
 }
 
 // landed is a complete block waiting for the commit that makes it durable.
 type landed struct {
-	record
+	catalog.Record
 	segment *segment     // to sync, for a block in the vault
 	begin   int64        // of what was appended to it for the block
 	files   []stagedFile // to sync and to publish, for a block in place
@@ -89,7 +90,7 @@ func (l *vaultLanding) into(seg *segment, from string, f wire.Frame) error {
 
 func (l *vaultLanding) data(_ int, f wire.Frame) error { return l.seg.append(f.Raw) }
 
-func (l *vaultLanding) finish(f wire.Frame, r record) (*landed, error) {
+func (l *vaultLanding) finish(f wire.Frame, r catalog.Record) (*landed, error) {
 	if err := l.seg.append(f.Raw); err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (l *vaultLanding) finish(f wire.Frame, r record) (*landed, error) {
 	}
 	b := &l.spare[0]
 	l.spare = l.spare[1:]
-	b.record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.in, l.packing
+	b.Record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.in, l.packing
 	return b, nil
 }
 
@@ -121,7 +122,7 @@ type placeLanding struct {
 	opening wire.Opening
 	work    *diskio.Work // of who writes: it is told which of the disks the landing is at
 	files   []stagedFile
-	placed  []placed
+	placed  []catalog.Placed
 	current *os.File
 	written int64 // to current
 	behind  *writeBehind
@@ -130,7 +131,7 @@ type placeLanding struct {
 
 // landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
 // file is in the way, and with errApart where there is no way to its place.
-func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog, w *diskio.Work) (*placeLanding, error) {
+func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog.Catalog, w *diskio.Work) (*placeLanding, error) {
 	l := &placeLanding{store: s, opening: o, work: w, member: -1}
 	id := inventory.BlockID(o.ID)
 	for i, m := range o.Members {
@@ -150,7 +151,7 @@ func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog, w 
 			return nil, fmt.Errorf("%s: %w", path.Join(s.Paths[root], to), errApart)
 		}
 		l.files = append(l.files, stagedFile{root: root, from: path.Join(inventory.StagingDir, rand.Text()), to: to, last: s.Shape.Last(m.Name)})
-		l.placed = append(l.placed, placed{Root: root, Path: to})
+		l.placed = append(l.placed, catalog.Placed{Root: root, Path: to})
 	}
 	if err := l.reach(0); err != nil {
 		l.abort()
@@ -216,12 +217,12 @@ func (l *placeLanding) data(member int, f wire.Frame) error {
 	return l.behind.wrote(l.current, l.written)
 }
 
-func (l *placeLanding) finish(_ wire.Frame, r record) (*landed, error) {
+func (l *placeLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
 	if err := errors.Join(l.reach(len(l.files)-1), l.closeCurrent()); err != nil {
 		return nil, err
 	}
 	r.Placed = l.placed
-	return &landed{record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
+	return &landed{Record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
 }
 
 // at is the one of the store's directories that the current member is written to.

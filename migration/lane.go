@@ -46,11 +46,10 @@ type lane struct {
 	ahead   int          // how many of its last no disk was asked for
 	work    diskio.Work  // on this node's disks
 
-	resumes bool           // the peer keeps what came of a block that breaks off
-	keeps   bool           // the block that is sent is large enough for it
-	sums    []uint32       // of its chunks so far
-	part    *part          // to go on with; nil: the block begins
-	have    chan wire.Have // what the peer has of it
+	keeps bool           // the block that is sent is large enough for it
+	sums  []uint32       // of its chunks so far
+	part  *part          // to go on with; nil: the block begins
+	have  chan wire.Have // what the peer has of it
 
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known

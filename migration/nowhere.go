@@ -3,6 +3,7 @@ package migration
 import (
 	"slices"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -16,8 +17,8 @@ type nowhereLanding struct {
 
 func (nowhereLanding) data(int, wire.Frame) error { return nil }
 
-func (l nowhereLanding) finish(_ wire.Frame, r record) (*landed, error) {
-	return &landed{record: r, dirs: l.dirs, noRoom: l.why}, nil
+func (l nowhereLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
+	return &landed{Record: r, dirs: l.dirs, noRoom: l.why}, nil
 }
 
 func (nowhereLanding) abort() {}
@@ -26,7 +27,7 @@ func (nowhereLanding) abort() {}
 // that a receipt may be given for.
 func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	dirs := in.r.commit.under(o)
-	if old, err := in.r.cfg.Vault.catalog.get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
+	if old, err := in.r.cfg.Vault.catalog.Get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
 		dirs = in.r.under(old)
 	}
 	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
@@ -37,7 +38,7 @@ func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 }
 
 // under are the directories that a block which is here lies in; none where that is not known now.
-func (r *Receiver) under(rec record) (dirs []string) {
+func (r *Receiver) under(rec catalog.Record) (dirs []string) {
 	if rec.Segment != 0 {
 		dir, err := r.cfg.Vault.home(rec.Segment)
 		if err != nil {
@@ -80,7 +81,7 @@ func (c *committer) acknowledge(batch []*landed) {
 		if !l.awaits {
 			continue
 		}
-		if first, err := c.vault.catalog.get(inventory.BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.Bytes() == l.Bytes() {
+		if first, err := c.vault.catalog.Get(inventory.BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.Bytes() == l.Bytes() {
 			l.fault = nil
 		}
 	}

@@ -54,7 +54,7 @@ func newsOf(changed func() <-chan struct{}) <-chan struct{} {
 
 // apps are those whose blocks a drain meets.
 func (d *Drain) apps() []string {
-	apps, err := d.cfg.Vault.catalog.apps()
+	apps, err := d.cfg.Vault.catalog.Apps()
 	if err != nil {
 		d.cfg.Log.Debug("cannot tell the apps of what landed here", "err", err)
 	}
@@ -106,7 +106,7 @@ func (r *Receiver) letGo(ctx context.Context) {
 	news := newsOf(r.cfg.OverChanged)
 	for gap := time.Duration(0); turn(ctx, news, gap, overEvery); gap = overGap {
 		news = newsOf(r.cfg.OverChanged) // an end that comes while it is asked is heard next
-		apps, err := r.cfg.Vault.catalog.apps()
+		apps, err := r.cfg.Vault.catalog.Apps()
 		if err != nil {
 			r.cfg.Log.Warn("cannot tell the apps of what landed here: nothing is removed because its app is over", "err", err)
 		}

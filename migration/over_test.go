@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -23,15 +24,15 @@ func ofApps(t *testing.T, blocks int, scopes ...string) *Vault {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { v.Close() })
-	var records []change
+	var records []catalog.Change
 	for _, store := range []string{"cache", "spark"} {
 		for _, scope := range scopes {
 			for i := range blocks {
-				records = append(records, change{record: &record{Opening: wire.Opening{ID: fmt.Sprintf("%s/%s/b/%d", store, scope, i)}, Segment: 1}})
+				records = append(records, catalog.Change{Record: &catalog.Record{Opening: wire.Opening{ID: fmt.Sprintf("%s/%s/b/%d", store, scope, i)}, Segment: 1}})
 			}
 		}
 	}
-	if _, err := v.catalog.commit(records, nil, nil); err != nil {
+	if _, err := v.catalog.Commit(records, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -40,14 +41,14 @@ func ofApps(t *testing.T, blocks int, scopes ...string) *Vault {
 // Names that sort beside each other's slash hide no other, and more than one look finds them all.
 func TestAppsOfWhatLanded(t *testing.T) {
 	want := []string{"app", "app-2", "app.2", "app0", "app00", "b"}
-	for i := range listBatch {
+	for i := range catalog.Batch {
 		want = append(want, fmt.Sprintf("many-%04d", i))
 	}
-	apps, err := ofApps(t, 3, append(want, "-")...).catalog.apps()
+	apps, err := ofApps(t, 3, append(want, "-")...).catalog.Apps()
 	if err != nil || !slices.Equal(apps, want) {
 		t.Errorf("got %d: %.100q (%v), want %d", len(apps), apps, err, len(want))
 	}
-	if apps, err := ofApps(t, 0).catalog.apps(); err != nil || len(apps) > 0 {
+	if apps, err := ofApps(t, 0).catalog.Apps(); err != nil || len(apps) > 0 {
 		t.Errorf("of an empty vault: got %q (%v)", apps, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -114,7 +115,7 @@ func (r *Receiver) tell(dir string) {
 		if err == nil {
 			all = append(all, h)
 		}
-		if len(all) == listBatch {
+		if len(all) == catalog.Batch {
 			r.cfg.Landed(all)
 			all = nil
 		}
@@ -152,7 +153,7 @@ func (r *Receiver) open(dirs []string) []string {
 
 // answers returns a SilentError if what landed earlier lies where a read may never come back, and an awayError if its disk is
 // not mounted.
-func (r *Receiver) answers(old record) error {
+func (r *Receiver) answers(old catalog.Record) error {
 	if old.Segment != 0 {
 		dir, err := r.cfg.Vault.home(old.Segment)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -38,7 +39,7 @@ func isApart(s *inventory.Store, at place) bool {
 
 // publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
 // block that cannot be published has its fault noted and leaves nothing behind. Of the store's directories it says which it is at.
-func publish(s *inventory.Store, blocks []*landed, c *catalog, disks diskio.Disks, at *diskio.Work) {
+func publish(s *inventory.Store, blocks []*landed, c *catalog.Catalog, disks diskio.Disks, at *diskio.Work) {
 	var staged []place
 	bytes := map[int]int64{} // that no disk has begun on yet
 	for _, l := range blocks {
@@ -81,7 +82,7 @@ func publish(s *inventory.Store, blocks []*landed, c *catalog, disks diskio.Disk
 
 // giveName moves a staged file to its place. A file that appeared there since the landing began is not overwritten, unless it
 // came from a peer too.
-func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog) error {
+func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog) error {
 	root := s.Roots[f.root]
 	err := root.Link(f.from, f.to)
 	if errors.Is(err, fs.ErrNotExist) { // the directory is, as a rule, there
@@ -107,7 +108,7 @@ func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog) error {
 
 // renameFile gives a file its name on a file system without hard links. Between the two calls an engine may put a file of its own there,
 // which is overwritten.
-func renameFile(s *inventory.Store, f *stagedFile, l *landed, c *catalog) error {
+func renameFile(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog) error {
 	if err := vacant(s, inventory.BlockID(l.ID), c, place{f.root, f.to}); err != nil {
 		return err
 	}
@@ -124,14 +125,14 @@ func linkless(err error) bool {
 }
 
 // vacant reports whether a file may be put there: nothing is, or only what landed there for the same block.
-func vacant(s *inventory.Store, id inventory.BlockID, c *catalog, at place) error {
+func vacant(s *inventory.Store, id inventory.BlockID, c *catalog.Catalog, at place) error {
 	info, err := s.Roots[at.root].Lstat(at.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		var r record
-		if r, err = c.get(id); err == nil {
+		var r catalog.Record
+		if r, err = c.Get(id); err == nil {
 			for _, p := range r.Placed {
 				if p.Root == at.root && p.Path == at.path && p.ModTime == info.ModTime().UnixNano() {
 					return nil

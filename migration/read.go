@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -209,7 +210,7 @@ func (rd *Reader) broken(id inventory.BlockID) {
 		return
 	}
 	for _, base := range id.OnRecord() {
-		if _, err := rd.Vault.catalog.get(base); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := rd.Vault.catalog.Get(base); !errors.Is(err, fs.ErrNotExist) {
 			rd.Broken(base)
 			return
 		}
@@ -267,7 +268,7 @@ func (rd *Reader) open(id inventory.BlockID) (*content, error) {
 func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 	store := inventory.StoreOf(rd.Stores, id)
 	for _, base := range id.OnRecord() {
-		r, err := rd.Vault.catalog.get(base)
+		r, err := rd.Vault.catalog.Get(base)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -279,7 +280,7 @@ func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 		}
 		c, err := rd.openLanded(store, id, r)
 		if errors.Is(err, fs.ErrNotExist) {
-			if now, err := rd.Vault.catalog.get(base); err == nil && now.Sum != r.Sum {
+			if now, err := rd.Vault.catalog.Get(base); err == nil && now.Sum != r.Sum {
 				return rd.find(id) // another version has landed since
 			}
 			if store != nil && r.Segment == 0 {
@@ -296,7 +297,7 @@ func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 }
 
 // orOwn returns what landed if it can be read, else what the store has itself under that id: what came home is there, too.
-func (rd *Reader) orOwn(s *inventory.Store, id inventory.BlockID, r record, c *content, err error) (*content, error) {
+func (rd *Reader) orOwn(s *inventory.Store, id inventory.BlockID, r catalog.Record, c *content, err error) (*content, error) {
 	if s == nil || r.Segment == 0 {
 		return c, err
 	}
@@ -315,7 +316,7 @@ func (rd *Reader) orOwn(s *inventory.Store, id inventory.BlockID, r record, c *c
 	return own, lacks
 }
 
-func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r record) (*content, error) {
+func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog.Record) (*content, error) {
 	whole := string(id) == r.ID
 	if whole && len(r.Members) > 1 {
 		e := &membersError{}
@@ -349,8 +350,8 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r record)
 	return nil, fs.ErrNotExist
 }
 
-// landedIn is the directory that a member of a block that landed here lies in.
-func landedIn(v *Vault, s *inventory.Store, r record, i int) string {
+// LandedIn is the directory that a member of a block that landed here lies in.
+func landedIn(v *Vault, s *inventory.Store, r catalog.Record, i int) string {
 	if r.Segment != 0 {
 		dir, _ := v.home(r.Segment)
 		return dir
@@ -361,7 +362,7 @@ func landedIn(v *Vault, s *inventory.Store, r record, i int) string {
 // openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
 // the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
 // behind it next says how far ahead of its reading a disk is to be asked.
-func openLanded(v *Vault, s *inventory.Store, r record, i int, ahead int64) (io.ReadSeekCloser, error) {
+func openLanded(v *Vault, s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
 		c, err := v.reader(r, i, ahead)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -104,7 +105,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	cfg.Vault.Watch(cfg.Disks)
 	for _, s := range cfg.Stores {
 		s.Watch(cfg.Disks)
-		if err := cfg.Vault.catalog.renumber(s.Name, s.Paths); err != nil {
+		if err := cfg.Vault.catalog.Renumber(s.Name, s.Paths); err != nil {
 			mistrust(s, err)
 		}
 		if s.Land == inventory.LandPlace {
@@ -248,7 +249,7 @@ func (r *Receiver) homes(s *inventory.Store, o wire.Opening) (roots []int, relea
 	}
 	if s.Shape.Anywhere() {
 		among := s.Paths
-		if old, err := r.cfg.Vault.catalog.get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
+		if old, err := r.cfg.Vault.catalog.Get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
 			among = s.Paths[old.Placed[0].Root:][:1]
 		}
 		dir, release, err := r.take(o.Bytes(), among)
@@ -433,19 +434,19 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 
 // intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other. It calls
 // step, with the directory that it reads from, before it opens a member and before each chunk.
-func (r *Receiver) intact(old record, step func(dir *string)) error {
+func (r *Receiver) intact(old catalog.Record, step func(dir *string)) error {
 	return r.each(old, func(_ int, dir *string) { step(dir) }, func(dir *string, m wire.MemberSize, c io.Reader) error {
 		return readThrough(m, c, func() { step(dir) })
 	})
 }
 
 // present says what is wrong with what landed earlier as far as that is known without reading it.
-func (r *Receiver) present(old record, step func(dir *string)) error {
+func (r *Receiver) present(old catalog.Record, step func(dir *string)) error {
 	return r.each(old, func(_ int, dir *string) { step(dir) }, func(*string, wire.MemberSize, io.Reader) error { return nil })
 }
 
 // each opens the members of what landed earlier, and says before which is next and in which directory.
-func (r *Receiver) each(old record, next func(member int, dir *string), do func(*string, wire.MemberSize, io.Reader) error) error {
+func (r *Receiver) each(old catalog.Record, next func(member int, dir *string), do func(*string, wire.MemberSize, io.Reader) error) error {
 	if err := r.answers(old); err != nil {
 		return err
 	}
@@ -473,7 +474,7 @@ func readThrough(m wire.MemberSize, c io.Reader, step func()) (err error) {
 }
 
 // lies is the directory that a member of a block lies in; the vault's first where that is not known.
-func (r *Receiver) lies(rec record, member int) *string {
+func (r *Receiver) lies(rec catalog.Record, member int) *string {
 	if rec.Segment != 0 {
 		dir, _ := r.cfg.Vault.home(rec.Segment)
 		return &dir

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
@@ -36,7 +37,7 @@ func (v *Vault) read(no uint32) (done func()) {
 // reclaim gives back the space of what is free, but for what is being read or lies on a disk that does not answer: that
 // comes next time.
 func (v *Vault) reclaim(ctx context.Context) error {
-	segments, err := v.catalog.waste()
+	segments, err := v.catalog.Waste()
 	var errs []error
 	for _, no := range segments {
 		if ctx.Err() != nil {
@@ -92,7 +93,7 @@ func (v *Vault) hangs(dir string) bool {
 }
 
 func (v *Vault) reclaimIn(no uint32, dir string) error {
-	wide, empty, err := v.catalog.free(no)
+	wide, empty, err := v.catalog.Free(no)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (v *Vault) reclaimIn(no uint32, dir string) error {
 	if err := punch(segmentFile(dir, no), wide); err != nil {
 		return err
 	}
-	return v.catalog.punched(no, wide)
+	return v.catalog.Punched(no, wide)
 }
 
 func (v *Vault) isRead(no uint32) bool {
@@ -134,13 +135,13 @@ func (v *Vault) retire(no uint32) bool {
 // unlink removes the file of a segment that nobody appends to, if still nothing in it is of use: a commit may have come
 // before it was retired. Who reads it reads to the end of it.
 func (v *Vault) unlink(no uint32, dir string) error {
-	if _, empty, err := v.catalog.free(no); err != nil || !empty {
+	if _, empty, err := v.catalog.Free(no); err != nil || !empty {
 		return err
 	}
 	if err := durable.Remove(segmentFile(dir, no)); err != nil {
 		return err
 	}
-	if err := v.catalog.closeBook(no); err != nil {
+	if err := v.catalog.CloseBook(no); err != nil {
 		return err
 	}
 	v.mu.Lock()
@@ -151,7 +152,7 @@ func (v *Vault) unlink(no uint32, dir string) error {
 
 // punch gives stretches of a file back to its file system. On one that cannot do that, the space comes back with the
 // whole file.
-func punch(path string, stretches []stretch) error {
+func punch(path string, stretches []catalog.Stretch) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // its blocks are named when they are read
@@ -161,10 +162,10 @@ func punch(path string, stretches []stretch) error {
 	}
 	defer f.Close()
 	for _, s := range stretches {
-		if s.length == 0 {
+		if s.Length == 0 {
 			continue
 		}
-		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.at, s.length)
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.At, s.Length)
 		switch {
 		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
 			return nil

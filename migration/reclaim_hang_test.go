@@ -23,7 +23,7 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	f.give(n.more[0], 1<<40)
 	f.give(n.more[1], 0)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 10000))))
-	r, err := n.vault.catalog.get("cache/-/x")
+	r, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}

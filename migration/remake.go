@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -14,7 +15,7 @@ import (
 
 // remade is what became of what had landed when the catalog was made anew.
 type remade struct {
-	ruin *ruin // nil: this is about a directory
+	ruin *catalog.Ruin // nil: this is about a directory
 
 	dir    string
 	found  inventory.Count
@@ -57,7 +58,7 @@ func (v *Vault) salvage(dir string) error {
 	if err != nil {
 		return fmt.Errorf("the catalog was made anew and should learn what lies here (if nothing ever did: mkdir %s): %w", filepath.Join(dir, "segments"), err)
 	}
-	ends, err := v.catalog.segmentEnds()
+	ends, err := v.catalog.SegmentEnds()
 	if err != nil {
 		return err
 	}
@@ -67,14 +68,14 @@ func (v *Vault) salvage(dir string) error {
 		if !ok {
 			continue
 		}
-		if end, taken := ends[no]; taken && end.at > 0 && cmp.Or(end.dir, v.dir) != dir {
-			return fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.dir, v.dir))
+		if end, taken := ends[no]; taken && end.At > 0 && cmp.Or(end.Dir, v.dir) != dir {
+			return fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.Dir, v.dir))
 		}
 		if err := v.salvageSegment(dir, no, &report); err != nil {
 			return fmt.Errorf("read segment %d for the catalog: %w", no, err)
 		}
 	}
-	err = v.catalog.isSalvaged(dir)
+	err = v.catalog.IsSalvaged(dir)
 	if err != nil {
 		return err
 	}
@@ -90,15 +91,15 @@ func segmentNumber(name string) (no uint32, ok bool) {
 }
 
 func (v *Vault) salvageSegment(dir string, no uint32, report *remade) error {
-	var batch []record
+	var batch []catalog.Record
 	flush := func() error {
-		err := v.catalog.salvaged(batch)
+		err := v.catalog.Salvaged(batch)
 		batch = batch[:0]
 		return err
 	}
-	whole := func(r record) error {
+	whole := func(r catalog.Record) error {
 		report.found = report.found.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
-		if batch = append(batch, r); len(batch) < listBatch {
+		if batch = append(batch, r); len(batch) < catalog.Batch {
 			return nil
 		}
 		return flush()
@@ -114,17 +115,17 @@ func (v *Vault) salvageSegment(dir string, no uint32, report *remade) error {
 	if err = cmp.Or(err, flush()); err != nil {
 		return err
 	}
-	end := segmentEnd{at: s.end}
+	end := catalog.End{At: s.end}
 	if dir != v.dir {
-		end.dir = dir
+		end.Dir = dir
 	}
-	var spare []record
+	var spare []catalog.Record
 	for _, g := range s.gaps {
-		if g.at < end.at {
-			spare = append(spare, record{Segment: no, Offset: g.at, Length: g.length})
+		if g.At < end.At {
+			spare = append(spare, catalog.Record{Segment: no, Offset: g.At, Length: g.Length})
 		}
 	}
-	_, err = v.catalog.commit(nil, map[uint32]segmentEnd{no: end}, spare)
+	_, err = v.catalog.Commit(nil, map[uint32]catalog.End{no: end}, spare)
 	return err
 }
 
@@ -141,7 +142,7 @@ func (r *Receiver) sayRemade() {
 	for _, m := range r.cfg.Vault.takeRemade() {
 		if m.ruin != nil {
 			r.cfg.Log.Error("the catalog of what landed here could not be used, and is made anew from the segments; blocks that landed in their place are their store's own from now on",
-				"err", m.ruin.why, "aside", m.ruin.aside)
+				"err", m.ruin.Why, "aside", m.ruin.Aside)
 			continue
 		}
 		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.dir, "blocks", m.found.Blocks, "bytes", m.found.Bytes, "broken", len(m.broken)+m.others)

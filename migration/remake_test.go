@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -185,11 +186,11 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 // What no longer is whole is named, and the blocks around it are found.
 func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n, want, _ := rich(t)
-	r, err := n.vault.catalog.get("cache/app-1/x21")
+	r, err := n.vault.catalog.Get("cache/app-1/x21")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := n.vault.catalog.get("cache/app-1/x33")
+	o, err := n.vault.catalog.Get("cache/app-1/x33")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	delete(want, "cache/app-1/x21")
 	delete(want, "cache/app-1/x33")
 	made := n.vault.takeRemade()
-	if len(made) != 2 || made[0].ruin.why == nil || len(made[1].broken) != 1 || made[1].broken[0].ID != "cache/app-1/x21" {
+	if len(made) != 2 || made[0].ruin.Why == nil || len(made[1].broken) != 1 || made[1].broken[0].ID != "cache/app-1/x21" {
 		t.Errorf("told %+v", made)
 	}
 	n.wantRich(t, want, []string{"cache/app-1/x21", "cache/app-1/x33"})
@@ -272,7 +273,7 @@ func FuzzSalvage(f *testing.F) {
 		if err := os.WriteFile(p, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := salvage(p, 1, func(r record) error {
+		s, err := salvage(p, 1, func(r catalog.Record) error {
 			if r.Offset < 0 || r.Offset+r.Length > int64(len(b)) || !bytes.Contains(b[r.Offset:r.Offset+r.OpenLen], []byte(r.ID)) {
 				t.Errorf("found %+v", r)
 			}

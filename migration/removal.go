@@ -8,6 +8,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -25,25 +26,25 @@ var errRemoved = errors.New("what was here is being moved or removed: send it ag
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
 // asks for it later is told why it is not there.
 func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed inventory.Count, err error) {
-	return r.removeAll(ctx, why, func(rec record) bool { return asked(heldOf(rec)) }, nil)
+	return r.removeAll(ctx, why, func(rec catalog.Record) bool { return asked(heldOf(rec)) }, nil)
 }
 
 // removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).
-func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool, sift func(context.Context, []record) []record) (removed inventory.Count, err error) {
-	var batch []record
+func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog.Record) bool, sift func(context.Context, []catalog.Record) []catalog.Record) (removed inventory.Count, err error) {
+	var batch []catalog.Record
 	var errs []error
 	made := madeDirs{}
 	flush := func() {
 		if sift != nil {
 			batch = sift(ctx, batch)
 		}
-		n, err := r.removeBatch(batch, func(gone []record) { made.note(r.stores, gone); r.removed(why)(gone) })
+		n, err := r.removeBatch(batch, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(why)(gone) })
 		removed, batch = removed.Plus(n), nil
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	for rec, err := range r.cfg.Vault.catalog.all() {
+	for rec, err := range r.cfg.Vault.catalog.All() {
 		if ctx.Err() != nil {
 			errs = append(errs, ctx.Err())
 			break
@@ -51,7 +52,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record)
 		if err != nil || !asked(rec) { // what cannot be read belongs to nobody knows whom: it is named where it is asked for
 			continue
 		}
-		if batch = append(batch, rec); len(batch) == listBatch {
+		if batch = append(batch, rec); len(batch) == catalog.Batch {
 			flush()
 		}
 	}
@@ -72,9 +73,9 @@ func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 // removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
 // with 404 and go the next time. The other way round files would be left that nobody knows of. What went is told of while
 // nothing else is committed.
-func (r *Receiver) removeBatch(batch []record, tell func([]record)) (removed inventory.Count, err error) {
+func (r *Receiver) removeBatch(batch []catalog.Record, tell func([]catalog.Record)) (removed inventory.Count, err error) {
 	var errs []error
-	store := func(rec record) string { return inventory.BlockID(rec.ID).Store() }
+	store := func(rec catalog.Record) string { return inventory.BlockID(rec.ID).Store() }
 	for len(batch) > 0 {
 		n := 1
 		for n < len(batch) && store(batch[n]) == store(batch[0]) {
@@ -87,10 +88,10 @@ func (r *Receiver) removeBatch(batch []record, tell func([]record)) (removed inv
 }
 
 // removeOf is removeBatch for blocks of one store.
-func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (inventory.Count, error) {
+func (r *Receiver) removeOf(store string, batch []catalog.Record, tell func([]catalog.Record)) (inventory.Count, error) {
 	var errs []error
-	var going []record
-	var claimed []record
+	var going []catalog.Record
+	var claimed []catalog.Record
 	touched := map[*inventory.Store][]place{}
 	c := r.cfg.Vault.catalog
 	defer r.pauseUnpacking(store)()
@@ -104,7 +105,7 @@ func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (
 		}
 		claimed = append(claimed, rec)
 	}
-	for _, rec := range c.unchanged(claimed) {
+	for _, rec := range c.Unchanged(claimed) {
 		err := r.answers(rec)
 		if err == nil {
 			err = r.unplace(rec, touched)
@@ -120,9 +121,9 @@ func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (
 			return inventory.Count{}, errors.Join(append(errs, err)...)
 		}
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	gone, err := c.remove(going)
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	gone, err := c.Remove(going)
 	var sum inventory.Count
 	for _, rec := range gone {
 		sum = sum.Plus(inventory.Count{Blocks: 1, Bytes: rec.Bytes()})
@@ -141,7 +142,7 @@ type madeDir struct {
 
 type madeDirs map[madeDir]bool
 
-func (m madeDirs) note(stores map[string]*inventory.Store, gone []record) {
+func (m madeDirs) note(stores map[string]*inventory.Store, gone []catalog.Record) {
 	for _, rec := range gone {
 		s := stores[inventory.BlockID(rec.ID).Store()]
 		if s == nil || rec.Segment != 0 {
@@ -183,8 +184,8 @@ func (d madeDir) clear() {
 }
 
 // removed tells of what was asked to go, and why.
-func (r *Receiver) removed(why string) func(gone []record) {
-	return func(gone []record) {
+func (r *Receiver) removed(why string) func(gone []catalog.Record) {
+	return func(gone []catalog.Record) {
 		if r.cfg.Gone == nil {
 			return
 		}
@@ -198,7 +199,7 @@ func (r *Receiver) removed(why string) func(gone []record) {
 
 // unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine
 // sees half a block. What an engine has put in their place is its own.
-func (r *Receiver) unplace(rec record, touched map[*inventory.Store][]place) error {
+func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]place) error {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if s == nil || len(rec.Placed) > len(rec.Members) {
 		return nil

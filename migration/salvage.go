@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -20,12 +21,12 @@ import (
 
 // salvaged is what is found in one segment.
 type salvaged struct {
-	whole  func(record) error
+	whole  func(catalog.Record) error
 	broken func(Held) // its opening can be read, and not the rest
 
-	gaps []stretch // what belongs to no block that is whole
-	end  int64     // of the last block that is
-	from string    // the node that the blocks which follow were carried from
+	gaps []catalog.Stretch // what belongs to no block that is whole
+	end  int64             // of the last block that is
+	from string            // the node that the blocks which follow were carried from
 
 	f    *os.File
 	no   uint32
@@ -38,7 +39,7 @@ type salvaged struct {
 }
 
 // salvage reads a segment from one end to the other.
-func salvage(path string, no uint32, whole func(record) error, broken func(Held)) (_ *salvaged, err error) {
+func salvage(path string, no uint32, whole func(catalog.Record) error, broken func(Held)) (_ *salvaged, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (s *salvaged) next() error {
 		s.lose(at)
 		return nil
 	}
-	r := record{Opening: o, From: s.from, Landed: s.when, Segment: s.no, Offset: at, OpenLen: int64(len(f.Raw)), Length: framesLength(o, int64(len(f.Raw)))}
+	r := catalog.Record{Opening: o, From: s.from, Landed: s.when, Segment: s.no, Offset: at, OpenLen: int64(len(f.Raw)), Length: framesLength(o, int64(len(f.Raw)))}
 	if r.Origin == "" {
 		r.Origin = s.from
 	}
@@ -165,7 +166,7 @@ func (s *salvaged) lose(at int64) {
 
 func (s *salvaged) keep(at int64) {
 	if s.gap >= 0 && s.gap < at {
-		s.gaps = append(s.gaps, stretch{at: s.gap, length: at - s.gap})
+		s.gaps = append(s.gaps, catalog.Stretch{At: s.gap, Length: at - s.gap})
 	}
 	s.gap = -1
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -50,7 +51,7 @@ type unreadPlaced struct {
 }
 
 // note takes in records that were just committed.
-func (u *unread) note(records []change) {
+func (u *unread) note(records []catalog.Change) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ready()
@@ -93,13 +94,13 @@ func (u *unread) again(p unreadPlaced) {
 }
 
 // noteAll takes in all that rests here. Nobody waits for it.
-func (u *unread) noteAll(ends map[uint32]segmentEnd) {
+func (u *unread) noteAll(ends map[uint32]catalog.End) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ready()
 	now := time.Now()
 	for no, end := range ends {
-		u.noteSegment(no, 0, end.at, now, false)
+		u.noteSegment(no, 0, end.At, now, false)
 	}
 	u.notePlaced(time.Time{}, now, false)
 }
@@ -208,7 +209,7 @@ func (r *Receiver) scrub(ctx context.Context) {
 			now := time.Now()
 			if now.Sub(rested) >= scrubEvery {
 				rested = now
-				if ends, err := r.cfg.Vault.catalog.segmentEnds(); err == nil { // else it is named where it is asked for
+				if ends, err := r.cfg.Vault.catalog.SegmentEnds(); err == nil { // else it is named where it is asked for
 					u.noteAll(ends)
 				}
 			}

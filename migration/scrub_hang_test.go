@@ -19,7 +19,7 @@ func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 	f.give(n.more[0], 1<<40)
 	f.give(n.more[1], 0)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", y)))
-	r, err := n.vault.catalog.get("cache/-/x")
+	r, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -28,7 +29,7 @@ func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint3
 	defer done()
 	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: segmentFile(dir, no), at: s.from, to: s.to, urgent: s.urgent}
 	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
-		if _, empty, unread := r.cfg.Vault.catalog.free(no); unread == nil && empty {
+		if _, empty, unread := r.cfg.Vault.catalog.Free(no); unread == nil && empty {
 			return // all of it was removed meanwhile, or became files
 		}
 		r.fault(dir, err)
@@ -65,7 +66,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 		w.work.Begin(&w.dir)
 		fr, err := frames.Next()
 		if err != nil {
-			end := w.r.cfg.Vault.catalog.hole(w.no, w.at)
+			end := w.r.cfg.Vault.catalog.Hole(w.no, w.at)
 			if end <= w.at {
 				return err
 			}
@@ -91,7 +92,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 	w.work.End()
 	w.r.scrubbed.Add(bytes)
-	for _, id := range w.r.cfg.Vault.catalog.unsound(w.ids) {
+	for _, id := range w.r.cfg.Vault.catalog.Unsound(w.ids) {
 		w.r.forgetUnsound(id)
 	}
 	w.ids = w.ids[:0]
@@ -100,7 +101,7 @@ func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 
 // sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
 func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s unreadStretch) {
-	for rec, err := range r.cfg.Vault.catalog.all() {
+	for rec, err := range r.cfg.Vault.catalog.All() {
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -116,7 +117,7 @@ func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from 
 // scrubPlaced reads back what lies in place, and the catalog on the way.
 func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p unreadPlaced) {
 	var read int64
-	for rec, err := range r.cfg.Vault.catalog.all() {
+	for rec, err := range r.cfg.Vault.catalog.All() {
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -140,14 +141,14 @@ const recordCost = 256
 // lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
 // heard otherwise.
 func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
-	rec, err := r.cfg.Vault.catalog.get(id)
+	rec, err := r.cfg.Vault.catalog.Get(id)
 	switch {
 	case errors.Is(err, wire.ErrCorrupt):
 		r.forgetUnsound(id)
 	case err != nil:
 	case r.answers(rec) == nil && r.ghost(rec):
 		made := madeDirs{}
-		_, _ = r.removeBatch([]record{rec}, func(gone []record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else the look for ghosts tells why not
+		_, _ = r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else the look for ghosts tells why not
 		for d := range made {
 			d.clear()
 		}
@@ -158,7 +159,7 @@ func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.B
 }
 
 // check reads a block back off its disk, and once more if it is not whole: what is then not whole either is condemned.
-func (r *Receiver) check(rec record, work *diskio.Work) error {
+func (r *Receiver) check(rec catalog.Record, work *diskio.Work) error {
 	err := r.offDisk(rec, work)
 	if rotten(err) {
 		err = r.offDisk(rec, work)
@@ -171,7 +172,7 @@ func (r *Receiver) check(rec record, work *diskio.Work) error {
 }
 
 // offDisk is intact for what a disk holds, whatever the page cache has of it.
-func (r *Receiver) offDisk(rec record, work *diskio.Work) error {
+func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
 	if err := r.answers(rec); err != nil {
 		return err
 	}
@@ -217,8 +218,8 @@ func rotten(err error) bool {
 }
 
 // condemn removes a block whose bytes here are not what came, and says which it was.
-func (r *Receiver) condemn(rec record, why error) {
-	gone, err := r.removeBatch([]record{rec}, func(gone []record) {
+func (r *Receiver) condemn(rec catalog.Record, why error) {
+	gone, err := r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) {
 		for _, g := range gone {
 			r.broke(heldOf(g), why)
 		}
@@ -234,13 +235,13 @@ func (r *Receiver) condemn(rec record, why error) {
 // knows any more.
 func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	c := r.cfg.Vault.catalog
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if len(c.unsound([]inventory.BlockID{id})) == 0 {
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	if len(c.Unsound([]inventory.BlockID{id})) == 0 {
 		return
 	}
 	why := fmt.Errorf("its record in %s: %w", c.DB().Path(), wire.ErrCorrupt)
-	if err := c.forget(id); err != nil {
+	if err := c.Forget(id); err != nil {
 		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
 		return
 	}

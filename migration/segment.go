@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
@@ -150,12 +151,12 @@ func (v *Vault) keep(s *segment, end int64) {
 }
 
 // endOf is what the catalog is to know of a segment that is committed up to there.
-func (v *Vault) endOf(s *segment, at int64) segmentEnd {
+func (v *Vault) endOf(s *segment, at int64) catalog.End {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	end := segmentEnd{at: max(at, s.kept)}
+	end := catalog.End{At: max(at, s.kept)}
 	if s.dir != v.dir {
-		end.dir = s.dir
+		end.Dir = s.dir
 	}
 	return end
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -51,7 +52,7 @@ func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is b
 	if f == nil {
 		return false, nil
 	}
-	if !r.is(b.Members[i], i) {
+	if !r.Is(b.Members[i], i) {
 		return true, inventory.ErrChanged // another version has landed since
 	}
 	at, open, header := framesOf(&r, i), int64(0), int64(wire.HeaderBytes)
@@ -76,9 +77,9 @@ func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is b
 
 // find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
 // on that the block is there: what is free of it may be given to others otherwise.
-func (n *segmentReader) find(v *Vault, id inventory.BlockID) (record, *os.File) {
+func (n *segmentReader) find(v *Vault, id inventory.BlockID) (catalog.Record, *os.File) {
 	for range 2 {
-		r, err := v.catalog.get(id)
+		r, err := v.catalog.Get(id)
 		if err != nil || r.Segment == 0 {
 			return r, nil
 		}
@@ -101,7 +102,7 @@ func (n *segmentReader) find(v *Vault, id inventory.BlockID) (record, *os.File) 
 		}
 		n.open = append(n.open, openSegment{r.Segment, f, done})
 	}
-	return record{}, nil // it moves about
+	return catalog.Record{}, nil // it moves about
 }
 
 // fill reads what is at a place into the head, and what follows into p. What memory lacks the disk is asked for, with what follows.

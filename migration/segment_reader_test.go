@@ -93,7 +93,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	if is, err := read("cache/-/first"); !is || !errors.Is(err, inventory.ErrChanged) {
 		t.Errorf("another version has landed: got %v, %v, want that it has changed", is, err)
 	}
-	r, err := n.vault.catalog.get("cache/-/last")
+	r, err := n.vault.catalog.Get("cache/-/last")
 	if err := errors.Join(err, os.Truncate(n.vault.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
 		t.Fatal(err)
 	}

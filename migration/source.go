@@ -44,8 +44,8 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	m := b.Members[i]
 	s := d.stores[b.ID.Store()]
 	if m.Root == inventory.InVault {
-		r, err := d.cfg.Vault.catalog.get(b.ID)
-		if err == nil && !r.is(m, i) {
+		r, err := d.cfg.Vault.catalog.Get(b.ID)
+		if err == nil && !r.Is(m, i) {
 			err = inventory.ErrChanged // another version has landed since
 		}
 		if err != nil {
@@ -55,7 +55,7 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	}
 	if d.origin(&b) != "" {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
-		r, err := d.cfg.Vault.catalog.get(b.ID)
+		r, err := d.cfg.Vault.catalog.Get(b.ID)
 		if j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
 			if c, err := openLanded(d.cfg.Vault, s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
@@ -97,7 +97,7 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 
 // asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.
 func (v *Vault) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
-	r, err := v.catalog.get(id)
+	r, err := v.catalog.Get(id)
 	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	if err != nil || r.Segment != 0 || j < 0 || j >= len(r.Placed) {
 		return nil

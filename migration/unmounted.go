@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -16,7 +17,7 @@ import (
 
 // findAway finds the store's directories that seem to be without their disk: they are on the system's, blocks have landed
 // there, and no staging directory tells of that. The agent opens directories as it starts: it stays so until a restart.
-func findAway(s *inventory.Store, c *catalog) {
+func findAway(s *inventory.Store, c *catalog.Catalog) {
 	for i, r := range s.Roots {
 		if s.AwayWhy[i] != nil {
 			continue // it could not be opened
@@ -24,7 +25,7 @@ func findAway(s *inventory.Store, c *catalog) {
 		if _, err := r.Lstat(inventory.StagingDir); !errors.Is(err, fs.ErrNotExist) || s.Device(i) != s.System {
 			continue
 		}
-		if c.landedIn(s.Name, i) {
+		if c.LandedIn(s.Name, i) {
 			s.AwayWhy[i] = diskio.Away(fmt.Errorf("%s is not mounted: blocks that landed there are not in it; mount it and restart the agent, or, if they are gone for good, make the directory %s and restart",
 				s.Paths[i], filepath.Join(s.Paths[i], inventory.StagingDir)))
 		}
@@ -32,7 +33,7 @@ func findAway(s *inventory.Store, c *catalog) {
 }
 
 // awayFrom says why a block that lies in place is not there, if its store's disk is not, or the directory is not its store's any more.
-func awayFrom(stores []*inventory.Store, r record) error {
+func awayFrom(stores []*inventory.Store, r catalog.Record) error {
 	s := inventory.StoreOf(stores, inventory.BlockID(r.ID))
 	if s == nil {
 		return nil

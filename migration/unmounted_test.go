@@ -61,11 +61,11 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 			}
 			n.receiver.dropGhosts(t.Context())
 			n.receiver.lookAt(t.Context(), &diskio.Work{}, "cache/-/x")
-			r, err := n.vault.catalog.get("cache/-/x")
+			r, err := n.vault.catalog.Get("cache/-/x")
 			if err != nil || len(n.gone) > 0 {
 				t.Fatalf("its record: %v; told that %v are gone, since %q", err, n.gone, n.why)
 			}
-			if got := n.asks("cache/-/x", "a", r.tag()); got != http.StatusServiceUnavailable {
+			if got := n.asks("cache/-/x", "a", r.Tag()); got != http.StatusServiceUnavailable {
 				t.Errorf("its source has it forgotten: got %d, want 503", got)
 			}
 			if v := landAll(t, n, x); v[0].Code == wire.VerdictDurable || !strings.Contains(v[0].Reason, "not mounted") {

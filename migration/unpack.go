@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -80,13 +81,13 @@ func (r *Receiver) packs(o wire.Opening) (p packing, small bool) {
 		return p, false
 	}
 	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
-	return p, !r.cfg.Vault.catalog.inPlace(inventory.BlockID(o.ID))
+	return p, !r.cfg.Vault.catalog.InPlace(inventory.BlockID(o.ID))
 }
 
 // overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced
 // when it comes again; two versions must not lie side by side.
-func (l *landed) overtaken(c *catalog) error {
-	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.inPlace(inventory.BlockID(l.ID)) {
+func (l *landed) overtaken(c *catalog.Catalog) error {
+	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.InPlace(inventory.BlockID(l.ID)) {
 		return nil
 	}
 	return errRemoved
@@ -191,7 +192,7 @@ func (u *unpacker) count(ctx context.Context) error {
 	var before inventory.Count
 	var err error
 	for after := []byte(nil); err == nil && ctx.Err() == nil; {
-		var found []record
+		var found []catalog.Record
 		found, after, err = u.packed(after)
 		for _, r := range found {
 			before = before.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
@@ -293,7 +294,7 @@ func (u *unpacker) pass(ctx context.Context) {
 	var made, returned inventory.Count // returned: of which the space has been given back
 	var err error
 	for after, more := []byte(nil), true; more && err == nil; err = cmp.Or(err, ctx.Err()) {
-		var group []record
+		var group []catalog.Record
 		if all {
 			group, after, err = u.packed(after)
 			more = after != nil
@@ -366,11 +367,11 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 }
 
 // pick reads the records of what has landed, as many as make a group.
-func (u *unpacker) pick(fresh []Held) (group []record, rest []Held) {
+func (u *unpacker) pick(fresh []Held) (group []catalog.Record, rest []Held) {
 	for bytes := int64(0); len(fresh) > 0 && len(group) < groupBlocks && bytes < groupBytes; {
 		h := fresh[0]
 		fresh = fresh[1:]
-		r, err := u.r.cfg.Vault.catalog.get(h.ID)
+		r, err := u.r.cfg.Vault.catalog.Get(h.ID)
 		if err == nil && wants(u.store, r) {
 			group, bytes = append(group, r), bytes+r.Bytes()
 			continue

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -28,10 +29,10 @@ const (
 
 // move is a block on its way out of its segment.
 type move struct {
-	was     record
+	was     catalog.Record
 	into    *landed
-	there   bool     // a crash came behind its publishing
-	earlier []placed // announced by a try before: some may be there
+	there   bool             // a crash came behind its publishing
+	earlier []catalog.Placed // announced by a try before: some may be there
 	room    func()
 }
 
@@ -39,7 +40,7 @@ type move struct {
 var errBusy = errors.New("its files are being named or removed")
 
 // group makes files of some blocks. An error is about none of them: nothing can be unpacked now.
-func (u *unpacker) group(ctx context.Context, records []record) (made inventory.Count, err error) {
+func (u *unpacker) group(ctx context.Context, records []catalog.Record) (made inventory.Count, err error) {
 	leave, err := u.enter(ctx)
 	if err != nil {
 		return made, err
@@ -140,7 +141,7 @@ func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 }
 
 // stage writes the files of a block beside their places.
-func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
+func (u *unpacker) stage(from *replay, r catalog.Record) (_ *move, err error) {
 	v, s := u.r.cfg.Vault, u.store
 	if err := u.r.sound(s); err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
 	into := r
 	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
 	if len(r.Placed) > 0 && u.there(into) {
-		m.there, m.into = true, &landed{record: into, store: s}
+		m.there, m.into = true, &landed{Record: into, store: s}
 		return m, nil
 	}
 	roots, room, err := u.r.homes(s, r.Opening)
@@ -205,7 +206,7 @@ func (e *packedError) Error() string { return e.err.Error() }
 func (e *packedError) Unwrap() error { return e.err }
 
 // there reports whether all files of a block are in place already, with the bytes that they should have.
-func (u *unpacker) there(r record) bool {
+func (u *unpacker) there(r catalog.Record) bool {
 	if len(r.Placed) != len(r.Members) {
 		return false
 	}
@@ -246,15 +247,15 @@ func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 // announce writes down what the files will be, and returns the blocks that still are what they were.
 func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 	c := u.r.cfg.Vault.catalog
-	var was, into []record
+	var was, into []catalog.Record
 	for _, m := range moves {
 		r := m.was
 		r.Placed = m.into.Placed
 		was, into = append(was, m.was), append(into, r)
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	turned, err := c.turn(was, into)
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	turned, err := c.Turn(was, into)
 	u.moves.Add(1) // only now: whoever sees it sees the records too (packs), and whoever does not asks again (overtaken)
 	for i, m := range moves {
 		if turned[i] {
@@ -273,22 +274,22 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 // settle has the records of what was published say so. What could not be published rests where it was.
 func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 	c := u.r.cfg.Vault.catalog
-	var was, into []record
+	var was, into []catalog.Record
 	for _, m := range moves {
-		r := m.into.record
+		r := m.into.Record
 		if m.into.fault != nil {
 			r = m.was
 			r.Placed = m.earlier
 		}
 		was, into = append(was, m.was), append(into, r)
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	turned, err := c.turn(was, into)
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	turned, err := c.Turn(was, into)
 	if err != nil {
 		return made, err // they are announced still, and found in their place
 	}
-	var files []change
+	var files []catalog.Change
 	defer func() { u.r.cfg.Vault.unread.note(files) }()
 	for i, m := range moves {
 		n := inventory.Count{Blocks: 1, Bytes: m.was.Bytes()}
@@ -296,7 +297,7 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 		case m.into.fault != nil:
 			err = cmp.Or(err, u.leave(m.was, m.into.fault))
 		case turned[i]:
-			made, files = made.Plus(n), append(files, change{record: &into[i]})
+			made, files = made.Plus(n), append(files, catalog.Change{Record: &into[i]})
 			u.done(n)
 		default:
 			u.again(m.was)
@@ -306,16 +307,16 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 }
 
 // again looks at a block once more that has changed meanwhile.
-func (u *unpacker) again(r record) {
+func (u *unpacker) again(r catalog.Record) {
 	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
-	now, err := u.r.cfg.Vault.catalog.get(inventory.BlockID(r.ID))
+	now, err := u.r.cfg.Vault.catalog.Get(inventory.BlockID(r.ID))
 	if err == nil && wants(u.store, now) {
 		u.note(time.Now(), heldOf(now))
 	}
 }
 
 // leave notes why a block stays in its segment. It returns an error if there is no use in trying the next one.
-func (u *unpacker) leave(r record, why error) error {
+func (u *unpacker) leave(r catalog.Record, why error) error {
 	_, packed := errors.AsType[*packedError](why)
 	_, full := errors.AsType[*FullError](why)
 	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.Bytes() // the layout wants it on a disk that takes nothing: others of the store do

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -249,7 +250,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	h := n.reader()
 	const id = "cache/-/d1/f-0001"
 	etag := etagOf(t, h, id)
-	before, err := n.vault.catalog.get(id)
+	before, err := n.vault.catalog.Get(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,8 +302,8 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 		t.Fatalf("got %d blocks, %v", len(recs), err)
 	}
 	before := recs[1]
-	before.Placed = []placed{{Path: "../out of reach/f"}}
-	if _, err := c.turn(recs[1:], []record{before}); err != nil {
+	before.Placed = []catalog.Placed{{Path: "../out of reach/f"}}
+	if _, err := c.Turn(recs[1:], []catalog.Record{before}); err != nil {
 		t.Fatal(err)
 	}
 	from := newReplay(n.vault)
@@ -313,7 +314,7 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	}
 	into := before
 	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
-	if _, err := u.put([]*move{m, {was: before, into: &landed{record: into, store: u.store}, there: true}}); err == nil {
+	if _, err := u.put([]*move{m, {was: before, into: &landed{Record: into, store: u.store}, there: true}}); err == nil {
 		t.Error("a directory out of reach was synced")
 	}
 	if left, err := entriesIn(u.store.Roots[0], inventory.StagingDir); err != nil || len(left) > 0 {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -16,13 +17,13 @@ import (
 )
 
 // packed returns a group of the store's blocks that are to be unpacked, behind the id after, and the last id that was looked at.
-func (u *unpacker) packed(after []byte) (group []record, last []byte, err error) {
-	wanted := func(r record) bool { return wants(u.store, r) } // what cannot be read is named when it is asked for
-	return u.r.cfg.Vault.catalog.some(u.store.Name, after, wanted, groupBlocks, groupBytes)
+func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, err error) {
+	wanted := func(r catalog.Record) bool { return wants(u.store, r) } // what cannot be read is named when it is asked for
+	return u.r.cfg.Vault.catalog.Some(u.store.Name, after, wanted, groupBlocks, groupBytes)
 }
 
 // wants reports whether a block rests in a segment and belongs in the store's directories.
-func wants(s *inventory.Store, r record) bool {
+func wants(s *inventory.Store, r catalog.Record) bool {
 	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
 }
 
@@ -64,7 +65,7 @@ func (p *replay) open(no uint32, dir string) error {
 
 // block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
 // that its record says.
-func (p *replay) block(r record, data func(member int, f wire.Frame) error) error {
+func (p *replay) block(r catalog.Record, data func(member int, f wire.Frame) error) error {
 	dir, err := p.vault.home(r.Segment)
 	if err = cmp.Or(err, p.vault.Readable(dir)); err != nil {
 		return diskio.Away(err)
@@ -107,14 +108,14 @@ func (p *replay) block(r record, data func(member int, f wire.Frame) error) erro
 }
 
 // unpacked returns the record of a block that has become files since r was read.
-func (v *Vault) unpacked(r record) (now record, is bool) {
-	now, err := v.catalog.get(inventory.BlockID(r.ID))
+func (v *Vault) unpacked(r catalog.Record) (now catalog.Record, is bool) {
+	now, err := v.catalog.Get(inventory.BlockID(r.ID))
 	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
 }
 
 // now returns the record of a block as it is, r if what landed is no longer the same.
-func (v *Vault) now(r record) record {
-	now, err := v.catalog.get(inventory.BlockID(r.ID))
+func (v *Vault) now(r catalog.Record) catalog.Record {
+	now, err := v.catalog.Get(inventory.BlockID(r.ID))
 	if err != nil || now.Sum != r.Sum || !now.Landed.Equal(r.Landed) {
 		return r
 	}

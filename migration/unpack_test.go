@@ -92,7 +92,7 @@ func (l *notes) count(what string) int {
 func (n *node) wantPacked(t testing.TB, want map[string][]byte) {
 	t.Helper()
 	for id, content := range want {
-		if r, err := n.vault.catalog.get(inventory.BlockID(id)); err != nil || r.Segment == 0 {
+		if r, err := n.vault.catalog.Get(inventory.BlockID(id)); err != nil || r.Segment == 0 {
 			t.Errorf("%s: %v, segment %d, want it in one", id, err, r.Segment)
 		}
 		if _, err := os.Stat(n.file(id)); err == nil {
@@ -108,7 +108,7 @@ func (n *node) wantPacked(t testing.TB, want map[string][]byte) {
 func (n *node) wantFiles(t testing.TB, want map[string][]byte) {
 	t.Helper()
 	for id, content := range want {
-		if r, err := n.vault.catalog.get(inventory.BlockID(id)); err != nil || r.Segment != 0 || len(r.Placed) != 1 {
+		if r, err := n.vault.catalog.Get(inventory.BlockID(id)); err != nil || r.Segment != 0 || len(r.Placed) != 1 {
 			t.Errorf("%s: %v, segment %d, placed %v, want it in place", id, err, r.Segment, r.Placed)
 		}
 		if got, err := os.ReadFile(n.file(id)); err != nil || !bytes.Equal(got, content) {
@@ -173,7 +173,7 @@ func TestSmallBlocksBecomeFilesWhenTheNodeIsQuiet(t *testing.T) {
 		s.send(blockFrames(9, "cache/-/large", large))
 		s.wantReceipt()
 		want["cache/-/large"] = large
-		if r, err := n.vault.catalog.get("cache/-/large"); err != nil || r.Segment != 0 {
+		if r, err := n.vault.catalog.Get("cache/-/large"); err != nil || r.Segment != 0 {
 			t.Errorf("a large block: %v, segment %d, want it in place", err, r.Segment)
 		}
 		s.conn.Close()
@@ -303,7 +303,7 @@ func staged(t testing.TB, n *node, u *unpacker) (moves []*move) {
 	t.Helper()
 	from := newReplay(n.vault)
 	defer from.close()
-	for r, err := range n.vault.catalog.all() {
+	for r, err := range n.vault.catalog.All() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +402,7 @@ func TestFileThatComesIntoTheWay(t *testing.T) {
 		t.Errorf("made %d files, %v, want two", made.Blocks, err)
 	}
 	wantWaiting(t, n, 1, 1)
-	if r, err := n.vault.catalog.get(id); err != nil || r.Segment == 0 || len(r.Placed) != 0 {
+	if r, err := n.vault.catalog.Get(id); err != nil || r.Segment == 0 || len(r.Placed) != 0 {
 		t.Errorf("%v, segment %d, placed %v, want it in its segment alone", err, r.Segment, r.Placed)
 	}
 	if got, _ := os.ReadFile(n.file(id)); string(got) != "mine" {
@@ -482,8 +482,8 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	defer writing.Rollback() // or no vault could be closed after a failure
 	var announcing sync.WaitGroup
 	announcing.Go(func() { moves, err = u.announce(moves) })
-	for n.vault.catalog.writing.TryLock() {
-		n.vault.catalog.writing.Unlock()
+	for n.vault.catalog.Writing.TryLock() {
+		n.vault.catalog.Writing.Unlock()
 		runtime.Gosched()
 	}
 	rest := s.begin(blockFrames(1, id, want[id]))

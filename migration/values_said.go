@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/plan"
@@ -77,7 +78,7 @@ var bucketSaid = []byte("said")
 
 // OpenAppraisals opens the file, or makes it. Nil disks are well.
 func OpenAppraisals(file string, disks diskio.Disks) (_ *Appraisals, err error) {
-	defer damaged("what programs said of values", &err)
+	defer catalog.NoPanic("what programs said of values", &err)
 	db, err := bbolt.Open(file, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", file, err)
@@ -116,7 +117,7 @@ func (a *Appraisals) Say(all []Appraisal, now time.Time) error {
 }
 
 func (a *Appraisals) change(do func(said *bbolt.Bucket, size *uint64) error) (err error) {
-	defer damaged("what programs said of values", &err)
+	defer catalog.NoPanic("what programs said of values", &err)
 	if err := a.Readable(a.db.Path()); err != nil { // else it waits for one who hangs there
 		return err
 	}
@@ -159,7 +160,7 @@ func (a *Appraisals) of(id inventory.BlockID) (value time.Duration) {
 		return 0
 	}
 	var err error
-	defer damaged("what programs said of values", &err) // a block without a value is carried all the same
+	defer catalog.NoPanic("what programs said of values", &err) // a block without a value is carried all the same
 	_ = a.db.View(func(tx *bbolt.Tx) error {
 		value, _ = parseSaid(tx.Bucket(bucketSaid).Get([]byte(id)))
 		return nil
@@ -185,7 +186,7 @@ const tidyBatch = 1000
 // Tidy forgets what was said of blocks that are gone, and what was not said again for long. there says whether a block is
 // on this node, or may be.
 func (a *Appraisals) Tidy(ctx context.Context, now time.Time, there func(inventory.BlockID) bool) (forgotten int, err error) {
-	defer damaged("what programs said of values", &err)
+	defer catalog.NoPanic("what programs said of values", &err)
 	type stale struct{ id, said []byte }
 	for next := []byte{}; next != nil && ctx.Err() == nil; {
 		var old, doubtful []stale
@@ -250,7 +251,7 @@ func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) ti
 func There(stores []*inventory.Store, v *Vault, id inventory.BlockID) bool {
 	_, err := findIn(stores, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err = v.catalog.get(id)
+		_, err = v.catalog.Get(id)
 	}
 	return !errors.Is(err, fs.ErrNotExist)
 }

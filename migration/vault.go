@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -30,7 +31,7 @@ type Vault struct {
 	diskio.Watched
 
 	dir     string
-	catalog *catalog
+	catalog *catalog.Catalog
 	flush   func(*os.File) error // makes a segment's bytes durable
 	unread  unread               // what landed and is to be read back
 
@@ -55,7 +56,7 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
 	all := slices.Compact(diskio.Cleaned(append([]string{dir}, more...)))
-	c, ruined, err := openOrRemake(dir, all, func() bool { return anySegments(all) })
+	c, ruined, err := catalog.Open(dir, all, func() bool { return anySegments(all) })
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +70,16 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 			v.dirs = append(v.dirs, &vaultDir{path: p, away: diskio.Silence(p)})
 		}
 	}
-	ends, err := c.segmentEnds()
+	ends, err := c.SegmentEnds()
 	for no, end := range ends {
 		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
-		v.homes[no] = home{dir: cmp.Or(end.dir, v.dir)}
+		v.homes[no] = home{dir: cmp.Or(end.Dir, v.dir)}
 	}
-	if yet, err := c.yetToSalvage(); err == nil && yet {
+	if yet, err := c.YetToSalvage(); err == nil && yet {
 		v.last += numbersAside
 	}
 	if err = cmp.Or(err, v.open(v.dirs[0])); err != nil {
-		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.close())
+		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.Close())
 	}
 	late, cancel := context.WithTimeout(context.Background(), diskio.OpenPatience)
 	defer cancel()
@@ -97,7 +98,7 @@ func (v *Vault) Close() error {
 		}
 		d.free = nil
 	}
-	return errors.Join(append(errs, v.catalog.close())...)
+	return errors.Join(append(errs, v.catalog.Close())...)
 }
 
 func segmentFile(dir string, no uint32) string {
@@ -106,7 +107,7 @@ func segmentFile(dir string, no uint32) string {
 
 // Held yields every block that landed here from another node, but for those in directories that are away.
 func (v *Vault) Held() iter.Seq2[Held, error] {
-	return v.held(func(r record) bool {
+	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
 			return true
 		}
@@ -117,7 +118,7 @@ func (v *Vault) Held() iter.Seq2[Held, error] {
 
 // heldIn yields the blocks whose segments lie in a directory.
 func (v *Vault) heldIn(dir string) iter.Seq2[Held, error] {
-	return v.held(func(r record) bool {
+	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
 			return false
 		}
@@ -126,9 +127,9 @@ func (v *Vault) heldIn(dir string) iter.Seq2[Held, error] {
 	})
 }
 
-func (v *Vault) held(is func(record) bool) iter.Seq2[Held, error] {
+func (v *Vault) held(is func(catalog.Record) bool) iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
-		for r, err := range v.catalog.all() {
+		for r, err := range v.catalog.All() {
 			if err != nil {
 				if !yield(Held{}, err) {
 					return
@@ -152,19 +153,19 @@ type Held struct {
 	packed bool // it is in a segment
 }
 
-func heldOf(r record) Held {
+func heldOf(r catalog.Record) Held {
 	return Held{inventory.BlockID(r.ID), r.Bytes(), r.From, r.Origin, r.Segment != 0}
 }
 
 // Count is what rests here from other nodes, in segments and in place.
-func (v *Vault) Count() inventory.Count { return v.catalog.count() }
+func (v *Vault) Count() inventory.Count { return v.catalog.Count() }
 
 // blocks yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
 // store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
 // is about one.
 func (v *Vault) blocks(stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
-		for r, err := range v.catalog.all() {
+		for r, err := range v.catalog.All() {
 			switch {
 			case err != nil:
 				if !yield(inventory.Item{Block: v.unreadable(r)}, err) {
@@ -233,7 +234,7 @@ func findIn(stores []*inventory.Store, id inventory.BlockID) (inventory.Block, e
 }
 
 // block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
-func (v *Vault) block(r record) inventory.Block {
+func (v *Vault) block(r catalog.Record) inventory.Block {
 	dir, _ := v.home(r.Segment)
 	b := inventory.Block{ID: inventory.BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, Value: time.Duration(r.Value) * time.Millisecond, Origin: r.Origin, Traced: true}
 	for _, m := range r.Members {
@@ -243,13 +244,13 @@ func (v *Vault) block(r record) inventory.Block {
 }
 
 // unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
-func (v *Vault) unreadable(r record) inventory.Block {
+func (v *Vault) unreadable(r catalog.Record) inventory.Block {
 	return inventory.Block{ID: inventory.BlockID(r.ID), Members: []inventory.Member{{Root: inventory.InVault, Path: v.dir}}, Origin: "?", Traced: true}
 }
 
 // find returns a block whose bytes are in a segment.
 func (v *Vault) find(id inventory.BlockID) (inventory.Block, error) {
-	r, err := v.catalog.get(id)
+	r, err := v.catalog.Get(id)
 	if err == nil && r.Segment == 0 {
 		err = fs.ErrNotExist
 	}
@@ -258,7 +259,7 @@ func (v *Vault) find(id inventory.BlockID) (inventory.Block, error) {
 
 // reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
-func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err error) {
+func (v *Vault) reader(r catalog.Record, member int, ahead int64) (_ *chunkReader, err error) {
 	dir, err := v.home(r.Segment)
 	if err = cmp.Or(err, v.Readable(dir)); err != nil {
 		return nil, err
@@ -270,7 +271,7 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 		}
 	}()
 	f, err := os.Open(segmentFile(dir, r.Segment))
-	if now, gone := v.catalog.get(inventory.BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
+	if now, gone := v.catalog.Get(inventory.BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
 		if err == nil {
 			f.Close()
 		}
@@ -296,7 +297,7 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 }
 
 // framesOf is where in its segment the frames of a member begin.
-func framesOf(r *record, member int) int64 {
+func framesOf(r *catalog.Record, member int) int64 {
 	at := r.Offset + r.OpenLen
 	for _, m := range r.Members[:member] {
 		at += m.Bytes + chunks(m.Bytes)*wire.HeaderBytes
@@ -305,7 +306,7 @@ func framesOf(r *record, member int) int64 {
 }
 
 // errElsewhere says that a segment has no such block where it is said to be.
-func errElsewhere(r *record) error {
+func errElsewhere(r *catalog.Record) error {
 	return fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, wire.ErrCorrupt)
 }
 

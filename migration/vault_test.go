@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -216,11 +217,11 @@ func TestCorruptCatalogValueIsNamed(t *testing.T) {
 
 func TestCatalogListsInBatches(t *testing.T) {
 	n := newNode(t, "b")
-	var records []change
-	for i := range 3*listBatch + 7 {
-		records = append(records, change{record: &record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, Segment: 1}})
+	var records []catalog.Change
+	for i := range 3*catalog.Batch + 7 {
+		records = append(records, catalog.Change{Record: &catalog.Record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, Segment: 1}})
 	}
-	if _, err := n.vault.catalog.commit(records, nil, nil); err != nil {
+	if _, err := n.vault.catalog.Commit(records, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	i := 0
@@ -297,7 +298,7 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	if err := l.data(0, wire.Frame{Payload: []byte("new")}); err != nil {
 		t.Fatal(err)
 	}
-	done, err := l.finish(wire.Frame{}, record{Opening: o})
+	done, err := l.finish(wire.Frame{}, catalog.Record{Opening: o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +327,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, err := l.finish(wire.Frame{}, record{Opening: o})
+		done, err := l.finish(wire.Frame{}, catalog.Record{Opening: o})
 		if err != nil {
 			t.Fatal(err)
 		}

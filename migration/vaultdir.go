@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -163,14 +164,14 @@ func (v *Vault) recover(d *vaultDir) error {
 	if err := v.distinct(d); err != nil {
 		return err
 	}
-	if unread, err := v.catalog.toSalvage(dir); err != nil {
+	if unread, err := v.catalog.ToSalvage(dir); err != nil {
 		return err
 	} else if unread {
 		if err := v.salvage(dir); err != nil {
 			return err
 		}
 	}
-	ends, err := v.catalog.segmentEnds()
+	ends, err := v.catalog.SegmentEnds()
 	if err != nil {
 		return err
 	}
@@ -196,8 +197,8 @@ func (v *Vault) recover(d *vaultDir) error {
 		}
 		// A shorter one: the catalog is synced after the segment, so this is a disk that lost what it had promised. The
 		// blocks are found to be corrupt when they are read; the rest of the segment still serves.
-		if info.Size() > end.at || reservedBehind(info) {
-			if err := os.Truncate(segmentFile(dir, no), min(info.Size(), end.at)); err != nil {
+		if info.Size() > end.At || reservedBehind(info) {
+			if err := os.Truncate(segmentFile(dir, no), min(info.Size(), end.At)); err != nil {
 				return err
 			}
 		}
@@ -213,7 +214,7 @@ func reservedBehind(info fs.FileInfo) bool {
 
 // list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone, nor used when it has
 // none of them: its disk is not there, and what would be written under its name would land on another.
-func (v *Vault) list(dir string, ends map[uint32]segmentEnd) ([]os.DirEntry, error) {
+func (v *Vault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, error) {
 	segments := filepath.Join(dir, "segments")
 	entries, err := os.ReadDir(segments)
 	if err == nil {
@@ -223,7 +224,7 @@ func (v *Vault) list(dir string, ends map[uint32]segmentEnd) ([]os.DirEntry, err
 		return nil, err
 	}
 	for _, end := range ends {
-		if end.dir == dir {
+		if end.Dir == dir {
 			return nil, err
 		}
 	}
@@ -232,21 +233,21 @@ func (v *Vault) list(dir string, ends map[uint32]segmentEnd) ([]os.DirEntry, err
 
 // deserted returns an awayError if blocks lie in segments of a directory and it has no segment at all that is known. The first
 // directory has the catalog: it is there.
-func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]segmentEnd) error {
+func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) error {
 	if dir == v.dir {
 		return nil
 	}
 	for _, e := range entries {
-		if no, ok := segmentNumber(e.Name()); ok && ends[no].at > 0 { // maybe of another directory, whose disk is mounted here now
+		if no, ok := segmentNumber(e.Name()); ok && ends[no].At > 0 { // maybe of another directory, whose disk is mounted here now
 			return nil
 		}
 	}
-	laden, err := v.catalog.laden()
+	laden, err := v.catalog.Laden()
 	if err != nil {
 		return err
 	}
 	for no, end := range ends {
-		if at, _ := v.home(no); laden[no] && at == dir && end.dir == dir {
+		if at, _ := v.home(no); laden[no] && at == dir && end.Dir == dir {
 			return diskio.Away(fmt.Errorf("%s has none of the segments that blocks lie in, as if its disk were not mounted; if they are gone for good: touch %s", dir, segmentFile(dir, no)))
 		}
 	}
@@ -256,7 +257,7 @@ func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]segm
 // lacks says of a segment whose file is not there what that means for the blocks in it.
 func (v *Vault) lacks(no uint32, dir string) error {
 	if entries, err := os.ReadDir(filepath.Join(dir, "segments")); err == nil || errors.Is(err, fs.ErrNotExist) {
-		ends, err := v.catalog.segmentEnds()
+		ends, err := v.catalog.SegmentEnds()
 		if err = cmp.Or(err, v.deserted(dir, entries, ends)); err != nil {
 			return err
 		}
@@ -281,14 +282,14 @@ func (v *Vault) removeStray(no uint32, dir string) error {
 
 // claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under
 // a number that has since been given to a segment elsewhere, while this directory was away.
-func (v *Vault) claim(no uint32, dir string, end segmentEnd) bool {
+func (v *Vault) claim(no uint32, dir string, end catalog.End) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.last = max(v.last, no)
-	if end.at == 0 {
+	if end.At == 0 {
 		return false
 	}
-	if at := cmp.Or(end.dir, v.dir); at != dir && v.homes[no].seen {
+	if at := cmp.Or(end.Dir, v.dir); at != dir && v.homes[no].seen {
 		return false
 	}
 	v.homes[no] = home{dir, true} // should the disk have been mounted elsewhere, that is where its segments are

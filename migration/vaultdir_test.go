@@ -32,7 +32,7 @@ func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 				t.Errorf("a reader: status %d %s, want that its disk is not mounted", status, body)
 			}
 			n.receive(t)
-			r, err := n.vault.catalog.get("cache/-/x")
+			r, err := n.vault.catalog.Get("cache/-/x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 		t.Errorf("%v are back, away %v", back, n.vault.Away())
 	}
 	n.receive(t)
-	r, err := n.vault.catalog.get("cache/-/x")
+	r, err := n.vault.catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}

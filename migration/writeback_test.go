@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -130,7 +131,7 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 		if code, ok := said[uint32(i)]; !ok || code != wire.VerdictDurable {
 			continue
 		}
-		r, err := n.vault.catalog.get(inventory.BlockID(id(i)))
+		r, err := n.vault.catalog.Get(inventory.BlockID(id(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +162,7 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := l.finish(wire.Frame{}, record{Opening: l.opening})
+		b, err := l.finish(wire.Frame{}, catalog.Record{Opening: l.opening})
 		if err != nil {
 			t.Fatal(err)
 		}

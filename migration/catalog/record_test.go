@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 func FuzzRecords(f *testing.F) {
 	o := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}
-	f.Add(appendRecord(nil, record{Opening: o, Placed: []placed{{0, "x", 1, []byte("abcd")}}}))
+	f.Add(appendRecord(nil, Record{Opening: o, Placed: []Placed{{0, "x", 1, []byte("abcd")}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := parseRecord(b); err == nil {
 			if _, err := parseRecord(appendRecord(nil, r)); err != nil {
@@ -24,8 +24,8 @@ func FuzzRecords(f *testing.F) {
 func TestRecordsRoundTrip(t *testing.T) {
 	o := wire.Opening{ID: "spark/blockmgr-a/shuffle_1_2_0", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, ModTime: -5,
 		Members: []wire.MemberSize{{Name: "shuffle_1_2_0.data", Bytes: 1 << 40}, {Name: "shuffle_1_2_0.index", Bytes: 0}}}
-	r := record{Opening: o, From: "a", Landed: time.Unix(0, 99), Sum: wire.Sum{1, 2}, Segment: 3, Offset: 4, OpenLen: 5, Length: 6,
-		Placed: []placed{{1, "p", 7, []byte("abcd")}}}
+	r := Record{Opening: o, From: "a", Landed: time.Unix(0, 99), Sum: wire.Sum{1, 2}, Segment: 3, Offset: 4, OpenLen: 5, Length: 6,
+		Placed: []Placed{{1, "p", 7, []byte("abcd")}}}
 	if got, err := parseRecord(appendRecord(nil, r)); err != nil || !bytes.Equal(appendRecord(nil, got), appendRecord(nil, r)) {
 		t.Errorf("record: got %+v, %v", got, err)
 	}

@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"bytes"
@@ -61,8 +61,8 @@ func (n numbering) now(root int) int {
 // renumberBatch is how many records are looked at in one transaction.
 const renumberBatch = 4096
 
-// renumber has the records of a store go by its directories as they are now. It goes on where a crash ended it.
-func (c *catalog) renumber(store string, dirs []string) error {
+// Renumber has the records of a store go by its directories as they are now. It goes on where a crash ended it.
+func (c *Catalog) Renumber(store string, dirs []string) error {
 	for {
 		var n numbering
 		err := c.view(func(tx *bbolt.Tx) (err error) {

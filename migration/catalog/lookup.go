@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"bytes"
@@ -12,17 +12,17 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// lookup gets records one after the other, with less garbage than Bucket.Get makes, and without a search for what lies
+// Lookup gets records one after the other, with less garbage than Bucket.Get makes, and without a search for what lies
 // between the last two that it has seen: of blocks in the order of their ids, that is most of the new ones.
-type lookup struct {
-	state int // of the catalog: it is another one after each change
+type Lookup struct {
+	State int // of the catalog: it is another one after each change
 	cur   *bbolt.Cursor
 	key   []byte // that was searched for last; nil: none was
 	next  []byte // the first one from there on; nil: there is none
 }
 
-// look looks up records, so many of them, in one state of the catalog.
-func (c *catalog) look(records int, in func(*lookup)) error {
+// Look looks up records, so many of them, in one state of the catalog.
+func (c *Catalog) Look(records int, in func(*Lookup)) error {
 	return c.view(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, records)
 		in(newLookup(tx))
@@ -30,12 +30,12 @@ func (c *catalog) look(records int, in func(*lookup)) error {
 	})
 }
 
-func newLookup(tx *bbolt.Tx) *lookup {
-	return &lookup{state: tx.ID(), cur: tx.Bucket(bucketBlocks).Cursor()}
+func newLookup(tx *bbolt.Tx) *Lookup {
+	return &Lookup{State: tx.ID(), cur: tx.Bucket(bucketBlocks).Cursor()}
 }
 
-// record returns fs.ErrNotExist for what never landed, and the id alone with wire.ErrCorrupt of what cannot be read.
-func (l *lookup) record(id string) (r record, err error) {
+// Record returns fs.ErrNotExist for what never landed, and the id alone with wire.ErrCorrupt of what cannot be read.
+func (l *Lookup) Record(id string) (r Record, err error) {
 	v := l.get(id)
 	if v == nil {
 		return r, fs.ErrNotExist
@@ -46,7 +46,7 @@ func (l *lookup) record(id string) (r record, err error) {
 	return r, err
 }
 
-func (l *lookup) get(id string) []byte {
+func (l *Lookup) get(id string) []byte {
 	if l.key != nil && string(l.key) < id && (l.next == nil || id < string(l.next)) {
 		return nil
 	}
@@ -58,8 +58,8 @@ func (l *lookup) get(id string) []byte {
 	return nil
 }
 
-// unsound returns those of the ids whose records cannot be read, or are another block's.
-func (c *catalog) unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
+// Unsound returns those of the ids whose records cannot be read, or are another block's.
+func (c *Catalog) Unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
 	err := c.view(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, len(ids))
 		for _, id := range ids {
@@ -79,12 +79,12 @@ func (c *catalog) unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
 	return bad
 }
 
-// apps are the apps of what landed here, in order. It looks at one record of each.
-func (c *catalog) apps() (apps []string, err error) {
+// Apps are the apps of what landed here, in order. It looks at one record of each.
+func (c *Catalog) Apps() (apps []string, err error) {
 	for next := []byte{}; next != nil; {
 		err := c.view(func(tx *bbolt.Tx) error {
 			cur := tx.Bucket(bucketBlocks).Cursor()
-			for range listBatch {
+			for range Batch {
 				k, _ := cur.Seek(next)
 				if k == nil {
 					next = nil
@@ -106,25 +106,25 @@ func (c *catalog) apps() (apps []string, err error) {
 	return slices.Compact(apps), nil
 }
 
-// landedIn reports whether files are on record in one of a store's directories.
-func (c *catalog) landedIn(store string, root int) (found bool) {
+// LandedIn reports whether files are on record in one of a store's directories.
+func (c *Catalog) LandedIn(store string, root int) (found bool) {
 	_ = c.view(func(tx *bbolt.Tx) error {
 		of := []byte(store + "/")
 		cur := tx.Bucket(bucketBlocks).Cursor()
 		for k, v := cur.Seek(of); bytes.HasPrefix(k, of) && !found; k, v = cur.Next() {
 			r, err := parseRecord(v)
-			found = err == nil && r.Segment == 0 && slices.ContainsFunc(r.Placed, func(p placed) bool { return p.Root == root })
+			found = err == nil && r.Segment == 0 && slices.ContainsFunc(r.Placed, func(p Placed) bool { return p.Root == root })
 		}
 		return nil
 	})
 	return found
 }
 
-// some returns blocks of a store that are asked for, so many at most that have no more than so many bytes but for the last, behind the
+// Some returns blocks of a store that are asked for, so many at most that have no more than so many bytes but for the last, behind the
 // id after, and the last id that it looked at: nil when that was the store's last. It reads little at a time: a long transaction would
 // make the catalog's file grow.
-func (c *catalog) some(store string, after []byte, asked func(record) bool, blocks int, bytesToFind int64) (found []record, last []byte, err error) {
-	const mostRead = 8 * listBatch
+func (c *Catalog) Some(store string, after []byte, asked func(Record) bool, blocks int, bytesToFind int64) (found []Record, last []byte, err error) {
+	const mostRead = 8 * Batch
 	prefix := []byte(store + "/")
 	err = c.view(func(tx *bbolt.Tx) error {
 		cur := tx.Bucket(bucketBlocks).Cursor()
@@ -154,8 +154,8 @@ func (c *catalog) some(store string, after []byte, asked func(record) bool, bloc
 	return found, last, err
 }
 
-// inPlace reports whether files of a block are in place, or about to be.
-func (c *catalog) inPlace(id inventory.BlockID) (is bool) {
+// InPlace reports whether files of a block are in place, or about to be.
+func (c *Catalog) InPlace(id inventory.BlockID) (is bool) {
 	err := c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))
 		if v == nil {

@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"encoding/binary"
@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// record is one landed block.
-type record struct {
+// Record is one landed block.
+type Record struct {
 	wire.Opening
 	From    string // the node that it was carried from
 	Landed  time.Time
@@ -24,18 +24,18 @@ type record struct {
 	Offset  int64  // of the open frame in the segment
 	OpenLen int64  // of that frame
 	Length  int64  // of the whole record in the segment
-	Placed  []placed
+	Placed  []Placed
 }
 
-// placed is where a member lies in a store, and the CRC-32C of each of its chunks.
-type placed struct {
+// Placed is where a member lies in a store, and the CRC-32C of each of its chunks.
+type Placed struct {
 	Root    int
 	Path    string
 	ModTime int64
 	Chunks  []byte // four bytes each
 }
 
-func appendRecord(b []byte, r record) []byte {
+func appendRecord(b []byte, r Record) []byte {
 	at := len(b)
 	b = r.Opening.Append(b)
 	b = append(fields.AppendString(b, r.From), r.Sum[:]...)
@@ -58,7 +58,7 @@ func soundRecord(v []byte) bool {
 	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
 }
 
-func parseRecord(v []byte) (r record, err error) {
+func parseRecord(v []byte) (r Record, err error) {
 	if len(v) < 4 {
 		return r, fields.ErrShort
 	}
@@ -82,51 +82,51 @@ func parseRecord(v []byte) (r record, err error) {
 	r.Segment = uint32(d.Uvarint())
 	r.Offset, r.OpenLen, r.Length = d.Varint(), d.Varint(), d.Varint()
 	for range min(d.Uvarint(), wire.MaxMembers) {
-		r.Placed = append(r.Placed, placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
+		r.Placed = append(r.Placed, Placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
 	}
 	return r, d.End("record")
 }
 
-// tag names the version that landed.
-func (r *record) tag() string { return inventory.Tag(r.Bytes(), r.ModTime) }
+// Tag names the version that landed.
+func (r *Record) Tag() string { return inventory.Tag(r.Bytes(), r.ModTime) }
 
-// is reports whether what is on record is the version that a member was planned as.
-func (r *record) is(m inventory.Member, i int) bool {
+// Is reports whether what is on record is the version that a member was planned as.
+func (r *Record) Is(m inventory.Member, i int) bool {
 	return r.Landed.UnixNano() == m.ChangeTime && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
 }
 
-func (r record) newer(than record) bool {
+func (r Record) newer(than Record) bool {
 	return r.ModTime > than.ModTime || r.ModTime == than.ModTime && r.Landed.After(than.Landed)
 }
 
-func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }
+func (p Placed) SameAs(other Placed) bool { return p.Root == other.Root && p.Path == other.Path }
 
-// errConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a
+// ErrConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a
 // name space, and if two of them have a "cache/-/x" of their own, one of the two has to be named as lost. To replace the
 // first by the second would lose what a receipt was given for.
-var errConflict = errors.New("another block of this id is here")
+var ErrConflict = errors.New("another block of this id is here")
 
-// errSuperseded says that a newer version of a block is here than the one that another node hands on.
-var errSuperseded = errors.New("a newer version is here")
+// ErrSuperseded says that a newer version of a block is here than the one that another node hands on.
+var ErrSuperseded = errors.New("a newer version is here")
 
-// against says why a record does not give way to another of its id, that may be of another version or block.
-func (r *record) against(other *record) error {
+// Against says why a record does not give way to another of its id, that may be of another version or block.
+func (r *Record) Against(other *Record) error {
 	switch {
 	case r.Sum == other.Sum:
 		return nil
-	case r.Origin != other.Origin && sameOutput(r.ID, r.Members, other.Members):
-		return errSuperseded
+	case r.Origin != other.Origin && SameOutput(r.ID, r.Members, other.Members):
+		return ErrSuperseded
 	case r.Origin != other.Origin:
-		return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
+		return fmt.Errorf("%w, of other content, from %s", ErrConflict, r.Origin)
 	case other.From != other.Origin && other.ModTime < r.ModTime: // the origin itself knows what it has
-		return errSuperseded
+		return ErrSuperseded
 	}
 	return nil
 }
 
-// sameOutput reports whether two blocks of an id are one map output, of which one has no checksums: Spark moves none where it empties an
+// SameOutput reports whether two blocks of an id are one map output, of which one has no checksums: Spark moves none where it empties an
 // executor itself, to where a copy of ours may lie. The id is that of one attempt at a task, so with the same sizes it is the same.
-func sameOutput(id string, one, other []wire.MemberSize) bool {
+func SameOutput(id string, one, other []wire.MemberSize) bool {
 	sums := func(m wire.MemberSize) bool { return strings.Contains(m.Name, ".checksum.") }
 	return len(one) != len(other) && inventory.MapOutput.MatchString(inventory.BlockID(id).Name()) &&
 		slices.Equal(slices.DeleteFunc(slices.Clone(one), sums), slices.DeleteFunc(slices.Clone(other), sums))

@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"errors"
@@ -15,56 +15,56 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-func openedCatalog(t testing.TB) *catalog {
-	c, err := openCatalog(t.TempDir())
+func opened(t testing.TB) *Catalog {
+	c, err := open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.close() })
+	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 // What was looked for before it is written is not looked for again, unless the catalog has changed: what lies under an id
 // by then loses its weight, and where it lay is free.
 func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
-	at := func(segment uint32, offset int64) record {
-		return record{Opening: wire.Opening{ID: "cache/-/x", Origin: "a", Members: []wire.MemberSize{{Name: "x", Bytes: 10}}}, Segment: segment, Offset: offset, Length: 100}
+	at := func(segment uint32, offset int64) Record {
+		return Record{Opening: wire.Opening{ID: "cache/-/x", Origin: "a", Members: []wire.MemberSize{{Name: "x", Bytes: 10}}}, Segment: segment, Offset: offset, Length: 100}
 	}
-	for what, commit := range map[string]func(*catalog, []change) error{
-		"by another commit": func(c *catalog, looked []change) error {
+	for what, commit := range map[string]func(*Catalog, []Change) error{
+		"by another commit": func(c *Catalog, looked []Change) error {
 			for _, l := range looked {
-				if _, err := c.commit([]change{l}, nil, nil); err != nil {
+				if _, err := c.Commit([]Change{l}, nil, nil); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
-		"by the same": func(c *catalog, looked []change) error { _, err := c.commit(looked, nil, nil); return err },
-		"by the same, in another transaction": func(c *catalog, looked []change) error {
-			var before []change
+		"by the same": func(c *Catalog, looked []Change) error { _, err := c.Commit(looked, nil, nil); return err },
+		"by the same, in another transaction": func(c *Catalog, looked []Change) error {
+			var before []Change
 			for i := range commitRecords - 1 {
-				before = append(before, change{&record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/a%05d", i)}, Segment: 7}, looked[0].fresh})
+				before = append(before, Change{&Record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/a%05d", i)}, Segment: 7}, looked[0].Fresh})
 			}
-			_, err := c.commit(append(before, looked...), nil, nil)
+			_, err := c.Commit(append(before, looked...), nil, nil)
 			return err
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			c := openedCatalog(t)
+			c := opened(t)
 			first, second, state := at(1, 0), at(2, 500), 0
-			if err := c.look(0, func(l *lookup) { state = l.state }); err != nil {
+			if err := c.Look(0, func(l *Lookup) { state = l.State }); err != nil {
 				t.Fatal(err)
 			}
-			if err := commit(c, []change{{&first, state}, {&second, state}}); err != nil {
+			if err := commit(c, []Change{{&first, state}, {&second, state}}); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.count().Bytes; got != 10 {
+			if got := c.Count().Bytes; got != 10 {
 				t.Errorf("got %d bytes that rest here, want those of one block, 10", got)
 			}
-			if free, empty, err := c.free(1); err != nil || !empty || !slices.Equal(free, []stretch{{0, 100}}) {
+			if free, empty, err := c.Free(1); err != nil || !empty || !slices.Equal(free, []Stretch{{0, 100}}) {
 				t.Errorf("got %v free in the first segment, empty %t, %v, want all that the first record had there", free, empty, err)
 			}
-			if r, err := c.get("cache/-/x"); err != nil || r.Segment != 2 {
+			if r, err := c.Get("cache/-/x"); err != nil || r.Segment != 2 {
 				t.Errorf("got %+v, %v, want the second record", r, err)
 			}
 		})
@@ -73,14 +73,14 @@ func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 
 // In whatever order ids are looked up, what is found is what is there.
 func TestLookupFindsWhatIsThere(t *testing.T) {
-	c := openedCatalog(t)
+	c := opened(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	id := func() string { return fmt.Sprintf("cache/-/%03d", r.IntN(600)) }
-	var some []change
+	var some []Change
 	for range 300 {
-		some = append(some, change{record: &record{Opening: wire.Opening{ID: id()}}})
+		some = append(some, Change{Record: &Record{Opening: wire.Opening{ID: id()}}})
 	}
-	if _, err := c.commit(some, nil, nil); err != nil {
+	if _, err := c.Commit(some, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	err := c.view(func(tx *bbolt.Tx) error {
@@ -106,12 +106,12 @@ func TestLookupFindsWhatIsThere(t *testing.T) {
 
 // A page that is not what it should be is named where it is met, and takes nobody down.
 func TestDamagedPageIsAnError(t *testing.T) {
-	c := openedCatalog(t)
+	c := opened(t)
 	err := c.view(func(*bbolt.Tx) error { panic("assertion failed: Page expected to be: 7") })
 	if !errors.Is(err, wire.ErrCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.commit([]change{{record: &record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil); err != nil { // no lock is left behind
+	if _, err := c.Commit([]Change{{Record: &Record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil); err != nil { // no lock is left behind
 		t.Error(err)
 	}
 }
@@ -119,15 +119,15 @@ func TestDamagedPageIsAnError(t *testing.T) {
 // The directories of a store get other numbers. A crash amid that leaves some of the records with the old ones, and they are changed at the
 // next start; meanwhile the directories have changed again.
 func TestRenumberingGoesOnWhereACrashEndedIt(t *testing.T) {
-	c, dirs := openedCatalog(t), []string{"c0", "c1", "c2"}
-	if err := c.renumber("cache", dirs); err != nil {
+	c, dirs := opened(t), []string{"c0", "c1", "c2"}
+	if err := c.Renumber("cache", dirs); err != nil {
 		t.Fatal(err)
 	}
-	var all []change
+	var all []Change
 	for i := range 30 {
-		all = append(all, change{record: &record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/f%d", i)}, Placed: []placed{{Root: i % 3}}}})
+		all = append(all, Change{Record: &Record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/f%d", i)}, Placed: []Placed{{Root: i % 3}}}})
 	}
-	if _, err := c.commit(all, nil, nil); err != nil {
+	if _, err := c.Commit(all, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	halfway := numbering{dirs: dirs, next: []string{"c2", "c1", "c0"}}
@@ -135,11 +135,11 @@ func TestRenumberingGoesOnWhereACrashEndedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := []string{"c1", "c0", "c2"}
-	if err := c.renumber("cache", last); err != nil {
+	if err := c.Renumber("cache", last); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 30 {
-		r, err := c.get(inventory.BlockID(fmt.Sprintf("cache/-/f%d", i)))
+		r, err := c.Get(inventory.BlockID(fmt.Sprintf("cache/-/f%d", i)))
 		if want := slices.Index(last, dirs[i%3]); err != nil || r.Placed[0].Root != want {
 			t.Errorf("f%d: got %+v, %v, want it in directory %d", i, r.Placed, err, want)
 		}
@@ -148,7 +148,7 @@ func TestRenumberingGoesOnWhereACrashEndedIt(t *testing.T) {
 
 // What rests here is changed by commits, and beside them by a directory of the vault that is read anew.
 func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
-	c := openedCatalog(t)
+	c := opened(t)
 	const writers, each = 4, 20_000
 	var writing sync.WaitGroup
 	for range writers {
@@ -159,7 +159,7 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	if got, want := c.count(), (inventory.Count{Blocks: writers * each, Bytes: writers * each * 10}); got != want {
+	if got, want := c.Count(), (inventory.Count{Blocks: writers * each, Bytes: writers * each * 10}); got != want {
 		t.Errorf("%+v are counted, want %+v", got, want)
 	}
 }

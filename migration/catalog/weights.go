@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ var (
 type weights map[uint32]inventory.Count
 
 // update changes records and what they weigh.
-func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
+func (c *Catalog) update(change func(*bbolt.Tx, weights) error) error {
 	var all inventory.Count
 	err := c.write(func(tx *bbolt.Tx) error {
 		w := weights{}
@@ -44,7 +44,7 @@ func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
 }
 
 // counts takes in what a transaction changed. Others may be at it: not all of them hold writing.
-func (c *catalog) counts(change inventory.Count) {
+func (c *Catalog) counts(change inventory.Count) {
 	for {
 		was := c.rests.Load()
 		if now := was.Plus(change); c.rests.CompareAndSwap(was, &now) {
@@ -53,8 +53,8 @@ func (c *catalog) counts(change inventory.Count) {
 	}
 }
 
-// count is what rests here in all.
-func (c *catalog) count() inventory.Count { return *c.rests.Load() }
+// Count is what rests here in all.
+func (c *Catalog) Count() inventory.Count { return *c.rests.Load() }
 
 func segmentKey(no uint32) []byte { return binary.BigEndian.AppendUint64(nil, uint64(no)) }
 
@@ -65,7 +65,7 @@ func rangeKey(no uint32, offset int64) []byte {
 func rangeValue(length int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(length)) }
 
 // put writes a record. Where another lay under its id is free, unless this one lies there too.
-func (w weights) put(tx *bbolt.Tx, r record) error {
+func (w weights) put(tx *bbolt.Tx, r Record) error {
 	id := []byte(r.ID)
 	if err := w.lift(tx, id, r); err != nil {
 		return err
@@ -75,20 +75,20 @@ func (w weights) put(tx *bbolt.Tx, r record) error {
 }
 
 // add puts the weight of a record on where its block lies.
-func (w weights) add(r record) {
+func (w weights) add(r Record) {
 	w[r.Segment] = w[r.Segment].Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 }
 
 // drop removes a record.
 func (w weights) drop(tx *bbolt.Tx, id []byte) error {
-	if err := w.lift(tx, id, record{}); err != nil {
+	if err := w.lift(tx, id, Record{}); err != nil {
 		return err
 	}
 	return tx.Bucket(bucketBlocks).Delete(id)
 }
 
 // lift takes the weight off where a block lies, before another record takes the place of its own.
-func (w weights) lift(tx *bbolt.Tx, id []byte, by record) error {
+func (w weights) lift(tx *bbolt.Tx, id []byte, by Record) error {
 	v := tx.Bucket(bucketBlocks).Get(id)
 	if v == nil {
 		return nil
@@ -129,7 +129,7 @@ func parseCount(v []byte) inventory.Count {
 
 // weigh makes sure that the weights are right, and sums them up. Only a catalog that is new to this, or that had a record
 // that could not be read, is read through.
-func (c *catalog) weigh() error {
+func (c *Catalog) weigh() error {
 	var all inventory.Count
 	err := c.write(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketWeights, bucketFree, bucketHoles} {
@@ -183,15 +183,15 @@ func (w weights) freeRest(tx *bbolt.Tx) error {
 }
 
 // stands reports whether a record is still as it was read.
-func stands(tx *bbolt.Tx, r record) bool {
+func stands(tx *bbolt.Tx, r Record) bool {
 	return bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r))
 }
 
-// unchanged returns those of the records that are still as they were read, once whoever writes has written: a block that is
+// Unchanged returns those of the records that are still as they were read, once whoever writes has written: a block that is
 // claimed for removal is then either renewed and stays, or refused when it comes again.
-func (c *catalog) unchanged(batch []record) (still []record) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+func (c *Catalog) Unchanged(batch []Record) (still []Record) {
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
 	_ = c.view(func(tx *bbolt.Tx) error { // else nothing is removed, and the next one to ask names the catalog
 		for _, r := range batch {
 			if stands(tx, r) {
@@ -203,8 +203,8 @@ func (c *catalog) unchanged(batch []record) (still []record) {
 	return still
 }
 
-// remove drops records that are still as they were read, and returns those.
-func (c *catalog) remove(batch []record) (removed []record, err error) {
+// Remove drops records that are still as they were read, and returns those.
+func (c *Catalog) Remove(batch []Record) (removed []Record, err error) {
 	err = c.update(func(tx *bbolt.Tx, w weights) error {
 		for _, r := range batch {
 			if !stands(tx, r) {
@@ -223,8 +223,8 @@ func (c *catalog) remove(batch []record) (removed []record, err error) {
 	return removed, nil
 }
 
-// turn writes records anew, those that are still as they were read.
-func (c *catalog) turn(was, into []record) (turned []bool, err error) {
+// Turn writes records anew, those that are still as they were read.
+func (c *Catalog) Turn(was, into []Record) (turned []bool, err error) {
 	turned = make([]bool, len(was))
 	err = c.update(func(tx *bbolt.Tx, w weights) error {
 		for i, r := range was {
@@ -244,8 +244,8 @@ func (c *catalog) turn(was, into []record) (turned []bool, err error) {
 	return turned, nil
 }
 
-// laden are the segments that blocks lie in.
-func (c *catalog) laden() (segments map[uint32]bool, err error) {
+// Laden are the segments that blocks lie in.
+func (c *Catalog) Laden() (segments map[uint32]bool, err error) {
 	segments = map[uint32]bool{}
 	err = c.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketWeights).ForEach(func(k, v []byte) error {
@@ -258,11 +258,11 @@ func (c *catalog) laden() (segments map[uint32]bool, err error) {
 	return segments, err
 }
 
-// stretch is a part of a segment.
-type stretch struct{ at, length int64 }
+// Stretch is a part of a segment.
+type Stretch struct{ At, Length int64 }
 
-// waste tells which segments have free stretches.
-func (c *catalog) waste() (segments []uint32, err error) {
+// Waste tells which segments have free stretches.
+func (c *Catalog) Waste() (segments []uint32, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		cur := tx.Bucket(bucketFree).Cursor()
 		for k, _ := cur.First(); len(k) == 16; {
@@ -275,17 +275,17 @@ func (c *catalog) waste() (segments []uint32, err error) {
 	return segments, err
 }
 
-// free returns what is of no use in a segment and takes space, each stretch as wide as it is together with what was freed
+// Free returns what is of no use in a segment and takes space, each stretch as wide as it is together with what was freed
 // around it before; and whether nothing in the segment is of use.
-func (c *catalog) free(no uint32) (wide []stretch, empty bool, err error) {
+func (c *Catalog) Free(no uint32) (wide []Stretch, empty bool, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		empty = parseCount(tx.Bucket(bucketWeights).Get(segmentKey(no))).Blocks == 0
 		all, fresh := stretches(tx, no)
 		for i := 0; i < len(all); {
-			s, is := all[i], fresh[all[i].at]
-			for i++; i < len(all) && all[i].at == s.at+s.length; i++ {
-				s.length += all[i].length
-				is = is || fresh[all[i].at]
+			s, is := all[i], fresh[all[i].At]
+			for i++; i < len(all) && all[i].At == s.At+s.Length; i++ {
+				s.Length += all[i].Length
+				is = is || fresh[all[i].At]
 			}
 			if is {
 				wide = append(wide, s)
@@ -297,7 +297,7 @@ func (c *catalog) free(no uint32) (wide []stretch, empty bool, err error) {
 }
 
 // stretches are all that are of no use in a segment, in their order, and which of them take space still.
-func stretches(tx *bbolt.Tx, no uint32) (all []stretch, fresh map[int64]bool) {
+func stretches(tx *bbolt.Tx, no uint32) (all []Stretch, fresh map[int64]bool) {
 	fresh = map[int64]bool{}
 	free, holes := tx.Bucket(bucketFree).Cursor(), tx.Bucket(bucketHoles).Cursor()
 	from := segmentKey(no)
@@ -306,7 +306,7 @@ func stretches(tx *bbolt.Tx, no uint32) (all []stretch, fresh map[int64]bool) {
 	for bytes.HasPrefix(fk, from) || bytes.HasPrefix(hk, from) {
 		if !bytes.HasPrefix(hk, from) || bytes.HasPrefix(fk, from) && bytes.Compare(fk, hk) < 0 {
 			s := parseStretch(fk, fv)
-			all, fresh[s.at] = append(all, s), true
+			all, fresh[s.At] = append(all, s), true
 			fk, fv = free.Next()
 			continue
 		}
@@ -316,30 +316,30 @@ func stretches(tx *bbolt.Tx, no uint32) (all []stretch, fresh map[int64]bool) {
 	return all, fresh
 }
 
-func parseStretch(k, v []byte) (s stretch) {
+func parseStretch(k, v []byte) (s Stretch) {
 	if len(k) == 16 && len(v) == 8 {
-		s = stretch{int64(binary.BigEndian.Uint64(k[8:])), int64(binary.BigEndian.Uint64(v))}
+		s = Stretch{int64(binary.BigEndian.Uint64(k[8:])), int64(binary.BigEndian.Uint64(v))}
 	}
 	return s
 }
 
-// punched notes that stretches take no space any more.
-func (c *catalog) punched(no uint32, done []stretch) error {
+// Punched notes that stretches take no space any more.
+func (c *Catalog) Punched(no uint32, done []Stretch) error {
 	return c.write(func(tx *bbolt.Tx) error {
 		free, holes := tx.Bucket(bucketFree), tx.Bucket(bucketHoles)
 		all, _ := stretches(tx, no)
 		for _, d := range done {
-			for len(all) > 0 && all[0].at < d.at+d.length {
+			for len(all) > 0 && all[0].At < d.At+d.Length {
 				s := all[0]
 				all = all[1:]
-				if s.at < d.at {
+				if s.At < d.At {
 					continue
 				}
-				if err := errors.Join(free.Delete(rangeKey(no, s.at)), holes.Delete(rangeKey(no, s.at))); err != nil {
+				if err := errors.Join(free.Delete(rangeKey(no, s.At)), holes.Delete(rangeKey(no, s.At))); err != nil {
 					return err
 				}
 			}
-			if err := holes.Put(rangeKey(no, d.at), rangeValue(d.length)); err != nil {
+			if err := holes.Put(rangeKey(no, d.At), rangeValue(d.Length)); err != nil {
 				return err
 			}
 		}
@@ -347,12 +347,12 @@ func (c *catalog) punched(no uint32, done []stretch) error {
 	})
 }
 
-// closeBook forgets a segment whose file is gone, with all that was noted of it.
-func (c *catalog) closeBook(no uint32) error {
+// CloseBook forgets a segment whose file is gone, with all that was noted of it.
+func (c *Catalog) CloseBook(no uint32) error {
 	return c.write(func(tx *bbolt.Tx) error {
 		all, _ := stretches(tx, no)
 		for _, s := range all {
-			if err := errors.Join(tx.Bucket(bucketFree).Delete(rangeKey(no, s.at)), tx.Bucket(bucketHoles).Delete(rangeKey(no, s.at))); err != nil {
+			if err := errors.Join(tx.Bucket(bucketFree).Delete(rangeKey(no, s.At)), tx.Bucket(bucketHoles).Delete(rangeKey(no, s.At))); err != nil {
 				return err
 			}
 		}
@@ -360,8 +360,8 @@ func (c *catalog) closeBook(no uint32) error {
 	})
 }
 
-// hole returns the end of what is of no use in a segment, if that is what a byte of it belongs to; else 0.
-func (c *catalog) hole(no uint32, at int64) (end int64) {
+// Hole returns the end of what is of no use in a segment, if that is what a byte of it belongs to; else 0.
+func (c *Catalog) Hole(no uint32, at int64) (end int64) {
 	_ = c.view(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketFree, bucketHoles} {
 			cur := tx.Bucket(name).Cursor()
@@ -373,8 +373,8 @@ func (c *catalog) hole(no uint32, at int64) (end int64) {
 					k, v = cur.Prev()
 				}
 			}
-			if s := parseStretch(k, v); bytes.HasPrefix(k, segmentKey(no)) && s.at <= at {
-				end = max(end, s.at+s.length)
+			if s := parseStretch(k, v); bytes.HasPrefix(k, segmentKey(no)) && s.At <= at {
+				end = max(end, s.At+s.Length)
 			}
 		}
 		return nil

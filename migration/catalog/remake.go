@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"cmp"
@@ -25,21 +25,21 @@ import (
 // read when it is back.
 var bucketSalvage = []byte("salvage")
 
-// ruin is what was wrong with a catalog that was made anew, and where it is now; "": there was none.
-type ruin struct {
-	why   error
-	aside string
+// Ruin is what was wrong with a catalog that was made anew, and where it is now; "": there was none.
+type Ruin struct {
+	Why   error
+	Aside string
 }
 
 const catalogName = "catalog.db"
 
-// openOrRemake opens the catalog in dir. One that is damaged, or not there though segments are, is made anew, and has all of
+// Open opens the catalog in dir. One that is damaged, or not there though segments are, is made anew, and has all of
 // the directories to read. Whether there are is only asked then.
-func openOrRemake(dir string, dirs []string, anySegments func() bool) (*catalog, *ruin, error) {
+func Open(dir string, dirs []string, anySegments func() bool) (*Catalog, *Ruin, error) {
 	p := filepath.Join(dir, catalogName)
 	why := noCatalog(p, anySegments)
 	if why == nil {
-		c, err := openCatalog(dir)
+		c, err := open(dir)
 		if err == nil {
 			err = c.verify()
 			if err == nil {
@@ -57,7 +57,7 @@ func openOrRemake(dir string, dirs []string, anySegments func() bool) (*catalog,
 		return nil, nil, fmt.Errorf("%w; it cannot be set aside: %w", why, err)
 	}
 	c, err := createCatalog(dir, dirs)
-	return c, &ruin{why, aside}, err
+	return c, &Ruin{why, aside}, err
 }
 
 // noCatalog says so if there is no catalog, or an empty one, where there are segments or an earlier one was set aside.
@@ -101,7 +101,7 @@ func setAside(p string) (aside string, err error) {
 }
 
 // createCatalog makes a catalog that has directories to read. It gets its name when it says so.
-func createCatalog(dir string, dirs []string) (*catalog, error) {
+func createCatalog(dir string, dirs []string) (*Catalog, error) {
 	fresh := filepath.Join(dir, catalogName+".new")
 	if err := os.RemoveAll(fresh); err != nil {
 		return nil, err
@@ -124,12 +124,12 @@ func createCatalog(dir string, dirs []string) (*catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openCatalog(dir)
+	return open(dir)
 }
 
 // verify reads the catalog through, looks each id up, and counts: pages have no checksums of their own. It costs a look-up
 // a block. A record that cannot be read is that block's matter alone.
-func (c *catalog) verify() error {
+func (c *Catalog) verify() error {
 	var all, sound int64
 	err := c.view(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketBlocks, bucketSegments, bucketWeights, bucketFree, bucketHoles} {
@@ -163,19 +163,19 @@ func (c *catalog) verify() error {
 		}
 		return nil
 	})
-	if n := c.count().Blocks; err == nil && (n < sound || n > all) {
+	if n := c.Count().Blocks; err == nil && (n < sound || n > all) {
 		err = fmt.Errorf("%s has %d blocks, and says that it has %d: %w", c.db.Path(), all, n, wire.ErrCorrupt)
 	}
 	return err
 }
 
-// isSalvaged notes that a directory's segments have been read.
-func (c *catalog) isSalvaged(dir string) error {
+// IsSalvaged notes that a directory's segments have been read.
+func (c *Catalog) IsSalvaged(dir string) error {
 	return c.write(func(tx *bbolt.Tx) error { return tx.Bucket(bucketSalvage).Delete([]byte(dir)) })
 }
 
-// toSalvage reports whether a directory's segments are yet to be read.
-func (c *catalog) toSalvage(dir string) (yes bool, err error) {
+// ToSalvage reports whether a directory's segments are yet to be read.
+func (c *Catalog) ToSalvage(dir string) (yes bool, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketSalvage)
 		yes = b != nil && b.Get([]byte(dir)) != nil
@@ -184,7 +184,7 @@ func (c *catalog) toSalvage(dir string) (yes bool, err error) {
 	return yes, err
 }
 
-func (c *catalog) yetToSalvage() (yes bool, err error) {
+func (c *Catalog) YetToSalvage() (yes bool, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket(bucketSalvage); b != nil {
 			k, _ := b.Cursor().First()
@@ -195,8 +195,8 @@ func (c *catalog) yetToSalvage() (yes bool, err error) {
 	return yes, err
 }
 
-// salvaged records blocks that were found in segments. Of two with one id the newer stays.
-func (c *catalog) salvaged(batch []record) error {
+// Salvaged records blocks that were found in segments. Of two with one id the newer stays.
+func (c *Catalog) Salvaged(batch []Record) error {
 	return c.update(func(tx *bbolt.Tx, w weights) error {
 		for _, r := range batch {
 			old, err := parseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))

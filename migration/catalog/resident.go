@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"sync/atomic"

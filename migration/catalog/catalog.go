@@ -1,4 +1,4 @@
-package migration
+package catalog
 
 import (
 	"encoding/binary"
@@ -20,9 +20,9 @@ import (
 
 // catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
-type catalog struct {
+type Catalog struct {
 	db      *bbolt.DB
-	writing sync.Mutex                      // one writer at a time decides what is there, and then says so
+	Writing sync.Mutex                      // one writer at a time decides what is there, and then says so
 	rests   atomic.Pointer[inventory.Count] // in all, from weigh on
 	pages   resident
 	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db
@@ -37,9 +37,9 @@ var (
 // as it grows, and copies whatever it holds at that moment.
 const mapBytes = 256 << 20
 
-func openCatalog(dir string) (_ *catalog, err error) {
+func open(dir string) (_ *Catalog, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of the page that a bad number in another leads to
-	defer damaged("the catalog", &err)
+	defer NoPanic("the catalog", &err)
 	p := filepath.Join(dir, catalogName)
 	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
 	// The list of free pages is synced with the rest: to find it anew bbolt walks all pages, and where one is damaged it
@@ -56,7 +56,7 @@ func openCatalog(dir string) (_ *catalog, err error) {
 		_, err = tx.CreateBucketIfNotExists(bucketSegments)
 		return err
 	})
-	c := &catalog{db: db}
+	c := &Catalog{db: db}
 	if err == nil {
 		err = c.weigh()
 	}
@@ -68,43 +68,43 @@ func openCatalog(dir string) (_ *catalog, err error) {
 
 // view and write run a transaction. bbolt panics when a page is not what it should be; that is a fault of this disk's, and
 // no reason to take the agent down, which has other disks to empty. The transaction is rolled back.
-func (c *catalog) view(look func(*bbolt.Tx) error) (err error) {
+func (c *Catalog) view(look func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer damaged("the catalog", &err)
+	defer NoPanic("the catalog", &err)
 	return c.db.View(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, 1)
 		return look(tx)
 	})
 }
 
-func (c *catalog) write(change func(*bbolt.Tx) error) (err error) {
+func (c *Catalog) write(change func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer damaged("the catalog", &err)
+	defer NoPanic("the catalog", &err)
 	return c.db.Update(change)
 }
 
-// damaged turns bbolt's panic over what is in a file into an error. To be deferred.
-func damaged(what string, err *error) {
+// NoPanic turns bbolt's panic over what is in a file into an error. To be deferred.
+func NoPanic(what string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s is damaged: %v: %w", what, p, wire.ErrCorrupt)
 	}
 }
 
-func (c *catalog) close() error { return c.db.Close() }
+func (c *Catalog) Close() error { return c.db.Close() }
 
 // DB is its file, for who measures it or puts it to the test.
-func (c *catalog) DB() *bbolt.DB { return c.db }
+func (c *Catalog) DB() *bbolt.DB { return c.db }
 
 // giveUp closes a catalog that is not to be used. One that bbolt panicked over stays open: it may hold a lock for ever.
-func (c *catalog) giveUp(why error) error {
+func (c *Catalog) giveUp(why error) error {
 	if errors.Is(why, wire.ErrCorrupt) {
 		return nil
 	}
-	return c.close()
+	return c.Close()
 }
 
-// get returns fs.ErrNotExist for what never landed.
-func (c *catalog) get(id inventory.BlockID) (r record, err error) {
+// Get returns fs.ErrNotExist for what never landed.
+func (c *Catalog) Get(id inventory.BlockID) (r Record, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))
 		if v == nil {
@@ -119,22 +119,22 @@ func (c *catalog) get(id inventory.BlockID) (r record, err error) {
 	return r, err
 }
 
-// segmentEnd is how far a segment was committed, and in which of the vault's directories it lies; "" is the first.
-type segmentEnd struct {
-	at  int64
-	dir string
+// End is how far a segment was committed, and in which of the vault's directories it lies; "" is the first.
+type End struct {
+	At  int64
+	Dir string
 }
 
-// change is a record to be written.
-type change struct {
-	*record
-	fresh int // the state of the catalog that had nothing under its id; 0: nobody knows of one
+// Change is a record to be written.
+type Change struct {
+	*Record
+	Fresh int // the state of the catalog that had nothing under its id; 0: nobody knows of one
 }
 
-// commit makes a batch durable: the records, and how far each segment is now valid. What a record replaces is free, and so
+// Commit makes a batch durable: the records, and how far each segment is now valid. What a record replaces is free, and so
 // is what a segment has in spare. Records of one id follow each other.
 // With an error it tells how many of the records are written nevertheless.
-func (c *catalog) commit(records []change, ends map[uint32]segmentEnd, spare []record) (written int, err error) {
+func (c *Catalog) Commit(records []Change, ends map[uint32]End, spare []Record) (written int, err error) {
 	for before := 0; ; before++ {
 		upTo := min(len(records), written+commitRecords)
 		if err := c.commitSome(records[:upTo], written, before, ends, spare); err != nil {
@@ -157,7 +157,7 @@ const commitRecords = 2048
 const fillPercent = 0.8
 
 // commitSome writes the records from one on, in the transaction after so many others of this commit.
-func (c *catalog) commitSome(records []change, from, before int, ends map[uint32]segmentEnd, spare []record) error {
+func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32]End, spare []Record) error {
 	err := c.update(func(tx *bbolt.Tx, w weights) error {
 		defer c.pages.looked(tx, len(records)-from)
 		blocks, segments := tx.Bucket(bucketBlocks), tx.Bucket(bucketSegments)
@@ -168,14 +168,14 @@ func (c *catalog) commitSome(records []change, from, before int, ends map[uint32
 		for i, r := range records[from:] {
 			key = append(key[:0], r.ID...)
 			first := from+i == 0 || records[from+i-1].ID != r.ID
-			if fresh := first && r.fresh != 0 && r.fresh+before+1 == tx.ID(); !fresh {
-				if err := w.lift(tx, key, *r.record); err != nil {
+			if fresh := first && r.Fresh != 0 && r.Fresh+before+1 == tx.ID(); !fresh {
+				if err := w.lift(tx, key, *r.Record); err != nil {
 					return err
 				}
 			}
 			at := len(values)
-			values = appendRecord(values, *r.record)
-			w.add(*r.record)
+			values = appendRecord(values, *r.Record)
+			w.add(*r.Record)
 			if err := blocks.Put(key, values[at:len(values):len(values)]); err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (c *catalog) commitSome(records []change, from, before int, ends map[uint32
 		}
 		for no, end := range ends {
 			k := binary.BigEndian.AppendUint64(nil, uint64(no))
-			v := append(binary.BigEndian.AppendUint64(nil, uint64(end.at)), end.dir...)
+			v := append(binary.BigEndian.AppendUint64(nil, uint64(end.At)), end.Dir...)
 			if err := segments.Put(k, v); err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func (c *catalog) commitSome(records []change, from, before int, ends map[uint32
 }
 
 // keepValues keeps the space of what was written for the next commit, unless it is much.
-func (c *catalog) keepValues(values []byte) {
+func (c *Catalog) keepValues(values []byte) {
 	if cap(values) <= mostValues {
 		c.values = values
 	}
@@ -210,18 +210,18 @@ func (c *catalog) keepValues(values []byte) {
 // mostValues is several times what a commit of small blocks writes.
 const mostValues = 1 << 20
 
-// forget drops the record of a block that is no longer here.
-func (c *catalog) forget(id inventory.BlockID) error {
+// Forget drops the record of a block that is no longer here.
+func (c *Catalog) Forget(id inventory.BlockID) error {
 	return c.update(func(tx *bbolt.Tx, w weights) error { return w.drop(tx, []byte(id)) })
 }
 
-// segmentEnds tells how far each segment was committed.
-func (c *catalog) segmentEnds() (ends map[uint32]segmentEnd, err error) {
-	ends = map[uint32]segmentEnd{}
+// SegmentEnds tells how far each segment was committed.
+func (c *Catalog) SegmentEnds() (ends map[uint32]End, err error) {
+	ends = map[uint32]End{}
 	err = c.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
 			if len(k) == 8 && len(v) >= 8 {
-				ends[uint32(binary.BigEndian.Uint64(k))] = segmentEnd{int64(binary.BigEndian.Uint64(v)), string(v[8:])}
+				ends[uint32(binary.BigEndian.Uint64(k))] = End{int64(binary.BigEndian.Uint64(v)), string(v[8:])}
 			}
 			return nil
 		})
@@ -229,31 +229,31 @@ func (c *catalog) segmentEnds() (ends map[uint32]segmentEnd, err error) {
 	return ends, err
 }
 
-// listBatch keeps read transactions short: a long one would make the catalog's file grow behind it.
-const listBatch = 512
+// Batch keeps read transactions short: a long one would make the catalog's file grow behind it.
+const Batch = 512
 
-// all yields every record in the order of ids, a batch at a time, so it may be left open for long. A value that is corrupt
+// All yields every record in the order of ids, a batch at a time, so it may be left open for long. A value that is corrupt
 // comes as an error, with the id alone.
-func (c *catalog) all() iter.Seq2[record, error] {
-	return func(yield func(record, error) bool) {
+func (c *Catalog) All() iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
 		type value struct {
-			record
+			Record
 			err error
 		}
 		var after []byte
 		for {
-			batch := make([]value, 0, listBatch)
+			batch := make([]value, 0, Batch)
 			err := c.view(func(tx *bbolt.Tx) error {
 				cur := tx.Bucket(bucketBlocks).Cursor()
 				k, v := cur.Seek(after)
 				if k != nil && after != nil && string(k) == string(after) {
 					k, v = cur.Next()
 				}
-				for ; k != nil && len(batch) < listBatch; k, v = cur.Next() {
+				for ; k != nil && len(batch) < Batch; k, v = cur.Next() {
 					after = append(after[:0], k...)
 					r, err := parseRecord(v)
 					if err != nil {
-						r, err = record{Opening: wire.Opening{ID: string(k)}}, fmt.Errorf("catalog: block %s: %w", k, err)
+						r, err = Record{Opening: wire.Opening{ID: string(k)}}, fmt.Errorf("catalog: block %s: %w", k, err)
 					}
 					batch = append(batch, value{r, err})
 				}
@@ -261,15 +261,15 @@ func (c *catalog) all() iter.Seq2[record, error] {
 				return nil
 			})
 			for _, b := range batch {
-				if !yield(b.record, b.err) {
+				if !yield(b.Record, b.err) {
 					return
 				}
 			}
 			if err != nil {
-				yield(record{}, fmt.Errorf("read catalog: %w", err))
+				yield(Record{}, fmt.Errorf("read catalog: %w", err))
 				return
 			}
-			if len(batch) < listBatch {
+			if len(batch) < Batch {
 				return
 			}
 		}
