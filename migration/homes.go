@@ -195,17 +195,38 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 		return
 	}
 	holders, _, err := d.cfg.WhoElse(ctx, ids)
+	if err != nil {
+		d.homes.mute.Store(true)
+		d.cfg.Log.Info("it is not known who else has blocks whose homes are gone, and may have newer versions", "err", err)
+	}
 	for _, h := range holders {
-		is, unsaid := d.cfg.AtHome(ctx, h, asked)
-		err = errors.Join(err, unsaid)
+		if d.homes.passes(h.Node) {
+			continue
+		}
+		is, err := d.cfg.AtHome(ctx, h, asked)
+		if err != nil {
+			d.cfg.Log.Info("it is not known whether a node has newer versions of blocks whose homes are gone", "node", h.Node, "err", err)
+			d.homes.passBy(h.Node)
+		}
 		for _, i := range picked(is.Changed, places) {
 			batch[i].Outdated = true
 		}
 	}
-	if err != nil {
-		d.homes.mute.Store(true)
-		d.cfg.Log.Info("it is not known whether others have newer versions of blocks whose homes are gone", "err", err)
-	}
+}
+
+// passes says whether a node need not be asked again, and passBy has it so: it does not answer.
+func (h *homes) passes(node string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	address, asked := h.at[node]
+	return asked && address == "" || h.silent.Load() >= mostSilent
+}
+
+func (h *homes) passBy(node string) {
+	h.silent.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[node] = ""
 }
 
 // gone says whether a home is not asked, for it is not there.
