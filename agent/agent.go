@@ -70,7 +70,7 @@ type Agent struct {
 	incarnation string // of this node
 
 	stores      []*inventory.Store
-	vault       *migration.Vault
+	vault       *migration.TheVault
 	index       *inventory.Index
 	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
 	receiver    *migration.Receiver

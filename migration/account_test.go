@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/manifest"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // An account that goes on elsewhere is the same one there: a drain sends nothing again, and it is as old as it was.

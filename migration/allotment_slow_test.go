@@ -10,6 +10,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/lifeboat/lifeboat/disks/fusedisk"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -30,7 +31,7 @@ func (n *slowToMake) Create(ctx context.Context, name string, flags, mode uint32
 // A stream keeps the room that it set aside for more blocks though its disk took long to make the segment.
 func TestRoomIsKeptThoughASegmentTakesLongToMake(t *testing.T) {
 	n := newNode(t, "b")
-	slow := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &slowToMake{fs.LoopbackNode{RootData: tree}} })
+	slow := fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &slowToMake{fs.LoopbackNode{RootData: tree}} })
 	n.more = []string{slow}
 	n.room = func(p string) int64 {
 		if p == slow {

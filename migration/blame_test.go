@@ -17,6 +17,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/disks/fusedisk"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -166,7 +167,7 @@ func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 	for _, row := range []struct{ store, id, hangs string }{{"cache", "cache/-/x", "x"}, {"spark", "spark/blockmgr-1/" + shuffle, ".data"}} {
 		t.Run(row.store, func(t *testing.T) {
 			root := &hangsAtLook{name: row.hangs, looking: make(chan struct{}, 1), thaw: make(chan struct{})}
-			disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
+			disk := fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
 			cfg := filesStore
 			if row.store == "spark" {
 				cfg = sparkStore
@@ -227,7 +228,7 @@ func (n *hangsAtLink) Link(ctx context.Context, target fs.InodeEmbedder, name st
 // A map output lies on several disks. When one of them hangs as its files get their names, blocks go on landing on the others.
 func TestCommitThatHangsIsOnItsOwnDisk(t *testing.T) {
 	root := &hangsAtLink{linking: make(chan struct{}), thaw: make(chan struct{})}
-	disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
+	disk := fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
 	cfg := sparkStore
 	cfg.Paths = []string{t.TempDir(), disk, t.TempDir()}
 	s, err := inventory.OpenStore(cfg)

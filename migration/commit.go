@@ -22,7 +22,7 @@ import (
 // it (refuse), and should it return after all, they are not kept: what was refused must not turn up later beside what was
 // sent in its stead.
 type committer struct {
-	vault *Vault
+	vault *TheVault
 	disks diskio.Disks
 	keep  time.Duration // how long a block stays; 0: until somebody removes it
 	tell  func([]Held)  // after each commit, of what landed; it keeps nothing of the slice
@@ -60,7 +60,7 @@ const (
 	gatherBytes = 32 << 20
 )
 
-func newCommitter(v *Vault, disks diskio.Disks, told func([]Held)) *committer {
+func newCommitter(v *TheVault, disks diskio.Disks, told func([]Held)) *committer {
 	return &committer{vault: v, disks: diskio.OrWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
 }
 

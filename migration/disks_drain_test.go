@@ -101,7 +101,7 @@ func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
-	p := a.vault.segmentPath(r.Segment)
+	p := a.segmentPath(r.Segment)
 	if err := os.Rename(p, p+"-whole"); err != nil {
 		t.Fatal(err)
 	}

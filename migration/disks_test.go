@@ -135,7 +135,7 @@ func segmentsIn(t testing.TB, dir string) (names []string) {
 	return all
 }
 
-func heldIDs(t testing.TB, v *Vault) (ids []string) {
+func heldIDs(t testing.TB, v *TheVault) (ids []string) {
 	t.Helper()
 	for h, err := range v.Held() {
 		if err != nil {

@@ -44,7 +44,7 @@ type DrainConfig struct {
 	Incident string
 	Dir      string // of this incident: plan and manifest
 	Stores   []*inventory.Store
-	Vault    *Vault
+	Vault    *TheVault
 	Told     *Appraisals // of the blocks; nil: nobody told anything
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.

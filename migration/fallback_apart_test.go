@@ -12,8 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/manifest"
 	"golang.org/x/time/rate"
+
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What no peer has room for goes to the fallback while peers are still taking the rest: there may be no time left afterwards.

@@ -77,7 +77,7 @@ func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err 
 		if _, err := inventory.ParseBlockID(string(id.Sibling(m.Name))); err != nil {
 			return r, fmt.Errorf("its record names a file %w: %w", err, wire.ErrCorrupt)
 		}
-		if m.Bytes < 0 || int64(len(m.Chunks)) != 4*chunks(m.Bytes) {
+		if m.Bytes < 0 || int64(len(m.Chunks)) != 4*wire.Chunks(m.Bytes) {
 			return r, fmt.Errorf("its record has %d bytes of checksums for %d bytes: %w", len(m.Chunks), m.Bytes, wire.ErrCorrupt)
 		}
 		if r.Place == FallbackSpark && !inventory.MapOutputFile.MatchString(m.Name) {

@@ -25,7 +25,7 @@ func evict(t *testing.T, from int64, files ...string) {
 		if err := f.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		if dropCached(f, from, 1<<40); cachedBytes(t, f, 0) > from {
+		if diskio.DropCached(f, from, 1<<40); cachedBytes(t, f, 0) > from {
 			t.Skipf("%s lies in memory only", f.Name())
 		}
 	})

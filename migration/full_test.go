@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -40,30 +41,15 @@ func TestFullDiskKeepsWhatHasItsRoom(t *testing.T) {
 	})
 }
 
-// fills is a disk with room for so many bytes.
-type fills struct {
-	bothWriter
-	room int
-}
-
-func (f *fills) writeBoth(head, tail []byte) (n int, err error) {
-	n, err = f.bothWriter.writeBoth(head[:min(len(head), f.room)], tail[:min(len(tail), max(0, f.room-len(head)))])
-	if f.room -= n; err == nil && n < len(head)+len(tail) {
-		err = fmt.Errorf("write: %w", syscall.ENOSPC)
-	}
-	return n, err
-}
-
 // Of blocks that were written together those that are on the disk get their receipts when it has no room for the rest.
 func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0")
-		seg, err := n.vault.acquire(n.more[0])
-		if err != nil {
+		if err := n.vault.Close(); err != nil {
 			t.Fatal(err)
 		}
-		seg.w.reset(&fills{inFile{seg.f}, 45_000}, 0)
-		n.vault.release(seg, false)
+		smalldisk.Mount(t, n.more[0], "size=44k")
+		n.open(t)
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
 		var frames []byte

@@ -120,7 +120,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 				return holders("d", "e"), true, nil
 			}
 			d := NewDrain(next.cfg)
-			for it, err := range next.cfg.Vault.carried(nil) {
+			for it, err := range carried(next.cfg.Vault, nil) {
 				if err != nil {
 					t.Fatal(err)
 				}

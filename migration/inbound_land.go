@@ -110,7 +110,7 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 		room.grant(takes)
 	}
 	in.dirs = in.seg.in
-	in.seg.behind.drops = o.Bytes() > packedBytes // what is less may become a file, for which it is read again soon
+	in.seg.behind.Drops = o.Bytes() > packedBytes // what is less may become a file, for which it is read again soon
 	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
 		in.r.fault(in.seg.dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended

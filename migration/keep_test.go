@@ -175,7 +175,7 @@ func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 		t.Error("a block that has a receipt does not read as what came")
 	}
 	for _, segment := range segmentsIn(t, n.vault.dir) {
-		if no, _ := segmentNumber(filepath.Base(segment)); no == 2 {
+		if filepath.Base(segment) == "seg-00000002" {
 			t.Errorf("%s has the number of one that was refused", segment)
 		}
 	}
@@ -211,6 +211,14 @@ func TestRemovalWaitsForWhoReads(t *testing.T) {
 	}
 }
 
+func punchHole(path string, at, length int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length), f.Close())
+}
+
 // A crash comes after each of the steps of a removal. Whatever was done, the next start and the next removal end it.
 func TestRemovalKilledAtEachStep(t *testing.T) {
 	for name, upTo := range map[string]func(n *node, r catalog.Record) error{
@@ -220,7 +228,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 		},
 		"after the hole": func(n *node, r catalog.Record) error {
 			_, err := n.vault.catalog.Remove([]catalog.Record{r})
-			return errors.Join(err, punch(n.vault.segmentPath(r.Segment), []catalog.Stretch{{At: r.Offset, Length: r.Length}}))
+			return errors.Join(err, punchHole(n.segmentPath(r.Segment), r.Offset, r.Length))
 		},
 		"after the last record": func(n *node, _ catalog.Record) error {
 			for r, err := range n.vault.catalog.All() {
@@ -239,7 +247,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 					return err
 				}
 			}
-			return os.Remove(n.vault.segmentPath(1))
+			return os.Remove(n.segmentPath(1))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,27 +298,6 @@ func TestRemovalInPlace(t *testing.T) {
 	}
 	if got := n.vault.Count(); got != (inventory.Count{}) {
 		t.Errorf("counted %+v", got)
-	}
-}
-
-// While the files of a block are being named nobody removes them, and the other way round.
-func TestNamingAndRemovalTakeTurns(t *testing.T) {
-	v := newNode(t, "b").vault
-	first, second := v.claimNaming("x"), v.claimNaming("x")
-	if !first || !second || v.claimRemoval("x") {
-		t.Error("two may name it, and nobody remove it meanwhile")
-	}
-	v.moved("x")
-	if v.claimRemoval("x") {
-		t.Error("one names it still")
-	}
-	v.moved("x")
-	if !v.claimRemoval("x") || v.claimNaming("x") || v.claimRemoval("x") {
-		t.Error("it is being removed, by one")
-	}
-	v.moved("x")
-	if !v.claimNaming("x") {
-		t.Error("nobody has it")
 	}
 }
 

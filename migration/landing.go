@@ -125,7 +125,7 @@ type placeLanding struct {
 	placed  []catalog.Placed
 	current *os.File
 	written int64 // to current
-	behind  *writeBehind
+	behind  *diskio.WriteBehind
 	member  int
 }
 
@@ -176,7 +176,7 @@ func (l *placeLanding) reach(member int) error {
 		if err != nil {
 			return err
 		}
-		l.current, l.written, l.behind = w, 0, &writeBehind{}
+		l.current, l.written, l.behind = w, 0, &diskio.WriteBehind{}
 		if err := giveToOwner(l.store, w, f.root); err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func (l *placeLanding) closeCurrent() error {
 		return nil
 	}
 	defer func() { l.current = nil }()
-	l.files[l.member].unflushed = l.written - l.behind.begun
+	l.files[l.member].unflushed = l.written - l.behind.Begun
 	when := time.Unix(0, l.opening.ModTime)
 	if err := l.store.Roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when); err != nil {
 		return errors.Join(err, l.current.Close())
@@ -214,7 +214,7 @@ func (l *placeLanding) data(member int, f wire.Frame) error {
 		return err
 	}
 	l.written += int64(n)
-	return l.behind.wrote(l.current, l.written)
+	return l.behind.Wrote(l.current, l.written)
 }
 
 func (l *placeLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {

@@ -100,7 +100,7 @@ const (
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a
-	// window behind (writeBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. One that says
+	// window behind (WriteBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. One that says
 	// that it is at work may take half of the time that is left (Drain.awaits).
 	peerTimeout = 10 * time.Second
 )

@@ -33,7 +33,7 @@ type node struct {
 	name     string
 	dir      string
 	stores   []*inventory.Store
-	vault    *Vault
+	vault    *TheVault
 	receiver *Receiver
 	id       *certs.Identity
 	room     func(path string) int64
@@ -332,7 +332,7 @@ func with(c inventory.StoreConfig, paths ...string) inventory.StoreConfig {
 }
 
 // segmentPath is the file of a segment.
-func (v *Vault) segmentPath(no uint32) string {
-	dir, _ := v.home(no)
+func (n *node) segmentPath(no uint32) string {
+	dir, _ := n.vault.home(no)
 	return segmentFile(dir, no)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // ofApps is a vault with some blocks of each of the scopes.
-func ofApps(t *testing.T, blocks int, scopes ...string) *Vault {
+func ofApps(t *testing.T, blocks int, scopes ...string) *TheVault {
 	t.Helper()
 	v, err := OpenVault(t.TempDir())
 	if err != nil {

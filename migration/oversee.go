@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // oversee keeps what hangs on one disk from holding up anything else. It looks when the health of a disk changes, and
@@ -199,5 +200,20 @@ func (r *Receiver) sound(s *inventory.Store) error {
 func (r *Receiver) fault(dir string, err error) {
 	if diskio.IsFault(err) {
 		r.disks.Fault(dir, err)
+	}
+}
+
+// sayRemade tells of a catalog that was made anew, and of each block that is no longer whole.
+func (r *Receiver) sayRemade() {
+	for _, m := range r.cfg.Vault.takeRemade() {
+		if m.ruin != nil {
+			r.cfg.Log.Error("the catalog of what landed here could not be used, and is made anew from the segments; blocks that landed in their place are their store's own from now on",
+				"err", m.ruin.Why, "aside", m.ruin.Aside)
+			continue
+		}
+		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.dir, "blocks", m.found.Blocks, "bytes", m.found.Bytes, "broken", len(m.broken)+m.others)
+		for _, h := range m.broken {
+			r.broke(h, wire.ErrCorrupt)
+		}
 	}
 }

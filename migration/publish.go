@@ -229,7 +229,7 @@ func syncIn(s *inventory.Store, root int, distinct map[string]bool) error {
 // file system, to whoever syncs it first, which may be another store or another program. What a file knows of it is told to
 // the first who asks that file, though it was opened later; of files that are staged, nobody else does.
 func refused(f *os.File) error {
-	return unlessMissing(unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE))
+	return diskio.UnlessMissing(unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE))
 }
 
 func syncPath(s *inventory.Store, root int, p string, sync func(*os.File) error) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/lifeboat/lifeboat/disks/fusedisk"
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -26,36 +27,10 @@ func (n *linklessNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbe
 	return &linklessNode{fs.LoopbackNode{RootData: n.RootData}}
 }
 
-// fuseDir is a directory on a file system whose nodes are made so.
-func fuseDir(t *testing.T, node func(*fs.LoopbackRoot) fs.InodeEmbedder) string {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("mounts a file system: needs root")
-	}
-	dir, behind := t.TempDir(), t.TempDir()
-	var st syscall.Stat_t
-	if err := syscall.Stat(behind, &st); err != nil {
-		t.Fatal(err)
-	}
-	tree := &fs.LoopbackRoot{Path: behind, Dev: st.Dev}
-	tree.RootNode = node(tree)
-	server, err := fs.Mount(dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "lifeboat", Name: "lifeboat"}})
-	if err != nil {
-		t.Skipf("FUSE cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-		server.Wait()
-	})
-	return dir
-}
-
 // A store may be on a file system without hard links. What lands there gets its name all the same, and overwrites nothing.
 func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
 	n, cfg := newNode(t, "b"), placeStore
-	cfg.Paths = []string{fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &linklessNode{fs.LoopbackNode{RootData: tree}} })}
+	cfg.Paths = []string{fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &linklessNode{fs.LoopbackNode{RootData: tree}} })}
 	s, err := inventory.OpenStore(cfg)
 	if err != nil {
 		t.Fatal(err)

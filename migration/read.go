@@ -35,7 +35,7 @@ import (
 type Reader struct {
 	Node   string // that it is of
 	Stores []*inventory.Store
-	Vault  *Vault
+	Vault  *TheVault
 	Disks  diskio.Disks // under them; nil: nobody asks
 	Fetch  *Fetcher     // nil: only what is here
 	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is.
@@ -351,7 +351,7 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog
 }
 
 // LandedIn is the directory that a member of a block that landed here lies in.
-func landedIn(v *Vault, s *inventory.Store, r catalog.Record, i int) string {
+func landedIn(v *TheVault, s *inventory.Store, r catalog.Record, i int) string {
 	if r.Segment != 0 {
 		dir, _ := v.home(r.Segment)
 		return dir
@@ -362,7 +362,7 @@ func landedIn(v *Vault, s *inventory.Store, r catalog.Record, i int) string {
 // openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
 // the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
 // behind it next says how far ahead of its reading a disk is to be asked.
-func openLanded(v *Vault, s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
+func openLanded(v *TheVault, s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
 		c, err := v.reader(r, i, ahead)
@@ -392,5 +392,5 @@ func openLanded(v *Vault, s *inventory.Store, r catalog.Record, i int, ahead int
 		f.Close()
 		return nil, errors.Join(err, fs.ErrNotExist)
 	}
-	return newChunkReader(f, r.Members[i].Bytes, placedChunks{p.Chunks}, ahead), nil
+	return newChunkReader(f, r.Members[i].Bytes, placedChunks{sums: p.Chunks}, ahead), nil
 }

@@ -25,7 +25,7 @@ import (
 type ReceiverConfig struct {
 	Node   string
 	Stores []*inventory.Store
-	Vault  *Vault
+	Vault  *TheVault
 
 	// Room says how many bytes may still be written below a path; with Disks, what they have reserved is off already.
 	Room func(path string) (int64, error)

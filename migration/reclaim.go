@@ -21,7 +21,7 @@ import (
 // that a crash between leaves only work that is done again.
 
 // read counts a reader of a segment in, until done. What it reads is not punched out under it.
-func (v *Vault) read(no uint32) (done func()) {
+func (v *TheVault) read(no uint32) (done func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.reading[no]++
@@ -36,7 +36,7 @@ func (v *Vault) read(no uint32) (done func()) {
 
 // reclaim gives back the space of what is free, but for what is being read or lies on a disk that does not answer: that
 // comes next time.
-func (v *Vault) reclaim(ctx context.Context) error {
+func (v *TheVault) reclaim(ctx context.Context) error {
 	segments, err := v.catalog.Waste()
 	var errs []error
 	for _, no := range segments {
@@ -52,7 +52,7 @@ func (v *Vault) reclaim(ctx context.Context) error {
 
 // reclaimAside leaves a disk behind that it does not come back from: what was removed from others gets its space back, and whoever removes
 // goes on. Until it is back nobody begins there.
-func (v *Vault) reclaimAside(no uint32) error {
+func (v *TheVault) reclaimAside(no uint32) error {
 	dir, err := v.home(no)
 	if err != nil || v.Readable(dir) != nil || v.hangs(dir) {
 		return nil
@@ -77,7 +77,7 @@ func (v *Vault) reclaimAside(no uint32) error {
 }
 
 // hangs reports whether a reclaim has not come back from a directory.
-func (v *Vault) hangs(dir string) bool {
+func (v *TheVault) hangs(dir string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	back, hangs := v.hung[dir]
@@ -92,7 +92,7 @@ func (v *Vault) hangs(dir string) bool {
 	return hangs
 }
 
-func (v *Vault) reclaimIn(no uint32, dir string) error {
+func (v *TheVault) reclaimIn(no uint32, dir string) error {
 	wide, empty, err := v.catalog.Free(no)
 	if err != nil {
 		return err
@@ -109,14 +109,14 @@ func (v *Vault) reclaimIn(no uint32, dir string) error {
 	return v.catalog.Punched(no, wide)
 }
 
-func (v *Vault) isRead(no uint32) bool {
+func (v *TheVault) isRead(no uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.reading[no] > 0
 }
 
 // retire makes sure that nothing is appended to a segment any more. It reports false while somebody does.
-func (v *Vault) retire(no uint32) bool {
+func (v *TheVault) retire(no uint32) bool {
 	v.mu.Lock()
 	s := v.writing[no]
 	if s == nil || s.users > 0 {
@@ -134,7 +134,7 @@ func (v *Vault) retire(no uint32) bool {
 
 // unlink removes the file of a segment that nobody appends to, if still nothing in it is of use: a commit may have come
 // before it was retired. Who reads it reads to the end of it.
-func (v *Vault) unlink(no uint32, dir string) error {
+func (v *TheVault) unlink(no uint32, dir string) error {
 	if _, empty, err := v.catalog.Free(no); err != nil || !empty {
 		return err
 	}

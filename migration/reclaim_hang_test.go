@@ -2,8 +2,7 @@ package migration
 
 import (
 	"context"
-	"os"
-	"path/filepath"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 
+	"github.com/lifeboat/lifeboat/disks/fusedisk"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -27,7 +27,7 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	thaw := hangsOpen(t, n.vault.segmentPath(r.Segment))
+	thaw := hangsOpen(t, n.segmentPath(r.Segment))
 	n.receive(t)
 	gone := make(chan inventory.Count)
 	go func() {
@@ -55,62 +55,11 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	// Once the disk is back, its space comes back as any does.
 	thaw()
 	f.set(f.bad, n.more[1], false)
-	n.vault.mu.Lock()
-	hung := n.vault.hung[n.more[1]]
-	n.vault.mu.Unlock()
-	if hung != nil {
-		<-hung
+	for waste, err := n.vault.catalog.Waste(); len(waste) > 0; waste, err = n.vault.catalog.Waste() {
+		if err = errors.Join(err, n.vault.reclaim(t.Context())); err != nil {
+			t.Fatal(err)
+		}
 	}
-}
-
-// hangsAtClose is a file or a directory on a file system that hangs where a file is closed.
-type hangsAtClose struct {
-	fs.LoopbackNode
-	closing chan struct{}
-	thaw    chan struct{}
-}
-
-func (n *hangsAtClose) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
-	return &hangsAtClose{fs.LoopbackNode{RootData: n.RootData}, n.closing, n.thaw}
-}
-
-func (n *hangsAtClose) Flush(context.Context, fs.FileHandle) syscall.Errno {
-	select {
-	case n.closing <- struct{}{}:
-	default:
-	}
-	<-n.thaw
-	return 0
-}
-
-// To close a segment may hang, too. Nobody waits for it who needs the vault.
-func TestSegmentWhoseCloseHangsDoesNotHoldTheVault(t *testing.T) {
-	root := &hangsAtClose{closing: make(chan struct{}, 1), thaw: make(chan struct{})}
-	disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
-	n := newNode(t, "b")
-	s, err := n.vault.acquire(n.vault.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.vault.release(s, false)
-	f, err := os.Create(filepath.Join(disk, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s.f = f
-	var retiring sync.WaitGroup
-	retiring.Go(func() { n.vault.retire(s.no) })
-	<-root.closing
-	if !n.vault.mu.TryLock() {
-		t.Error("the vault is held while a segment is closed on a disk that hangs")
-	} else {
-		n.vault.mu.Unlock()
-	}
-	close(root.thaw)
-	retiring.Wait()
 }
 
 // hangsAtUnlink is a file or a directory on a file system that hangs where a file is removed, once it is told to.
@@ -141,7 +90,7 @@ func TestRemovingThatHangsHoldsUpNoOtherStore(t *testing.T) {
 	other, cfg := placeStore, placeStore
 	other.Name, other.Paths = "other", []string{"other"}
 	n, disk := newNode(t, "b", other), &unlinkingDisk{removing: make(chan struct{}), thaw: make(chan struct{})}
-	cfg.Paths = []string{fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder {
+	cfg.Paths = []string{fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder {
 		return &hangsAtUnlink{fs.LoopbackNode{RootData: tree}, disk}
 	})}
 	s, err := inventory.OpenStore(cfg)

@@ -10,7 +10,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // remade is what became of what had landed when the catalog was made anew.
@@ -53,7 +52,7 @@ func anySegments(dirs []string) bool {
 const numbersAside = 1 << 20
 
 // salvage reads a directory's segments into a catalog that was made anew.
-func (v *Vault) salvage(dir string) error {
+func (v *TheVault) salvage(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, "segments"))
 	if err != nil {
 		return fmt.Errorf("the catalog was made anew and should learn what lies here (if nothing ever did: mkdir %s): %w", filepath.Join(dir, "segments"), err)
@@ -90,7 +89,7 @@ func segmentNumber(name string) (no uint32, ok bool) {
 	return no, n == 1 && err == nil
 }
 
-func (v *Vault) salvageSegment(dir string, no uint32, report *remade) error {
+func (v *TheVault) salvageSegment(dir string, no uint32, report *remade) error {
 	var batch []catalog.Record
 	flush := func() error {
 		err := v.catalog.Salvaged(batch)
@@ -130,24 +129,9 @@ func (v *Vault) salvageSegment(dir string, no uint32, report *remade) error {
 }
 
 // takeRemade returns what has become of the catalog since it was last asked.
-func (v *Vault) takeRemade() (all []remade) {
+func (v *TheVault) takeRemade() (all []remade) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	all, v.remade = v.remade, nil
 	return all
-}
-
-// sayRemade tells of a catalog that was made anew, and of each block that is no longer whole.
-func (r *Receiver) sayRemade() {
-	for _, m := range r.cfg.Vault.takeRemade() {
-		if m.ruin != nil {
-			r.cfg.Log.Error("the catalog of what landed here could not be used, and is made anew from the segments; blocks that landed in their place are their store's own from now on",
-				"err", m.ruin.Why, "aside", m.ruin.Aside)
-			continue
-		}
-		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.dir, "blocks", m.found.Blocks, "bytes", m.found.Bytes, "broken", len(m.broken)+m.others)
-		for _, h := range m.broken {
-			r.broke(h, wire.ErrCorrupt)
-		}
-	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -194,7 +193,7 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	segment := n.vault.segmentPath(r.Segment)
+	segment := n.segmentPath(r.Segment)
 	n.vault.Close()
 	b, err := os.ReadFile(segment)
 	if err != nil {
@@ -260,29 +259,6 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 		}
 		n.reopen(t)
 	}
-}
-
-// Segments are bytes on a disk: whatever they are, reading them ends, and finds no block whose bytes are not its own.
-func FuzzSalvage(f *testing.F) {
-	x := blockFrames(1, "cache/-/x", contentOf("x", 300))
-	h := wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil))
-	f.Add(append(bytes.Clone(h), x...))
-	f.Add(append(append(bytes.Clone(x), make([]byte, 50)...), x...))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p := filepath.Join(t.TempDir(), "seg")
-		if err := os.WriteFile(p, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := salvage(p, 1, func(r catalog.Record) error {
-			if r.Offset < 0 || r.Offset+r.Length > int64(len(b)) || !bytes.Contains(b[r.Offset:r.Offset+r.OpenLen], []byte(r.ID)) {
-				t.Errorf("found %+v", r)
-			}
-			return nil
-		}, func(Held) {})
-		if err != nil || s.end > int64(len(b)) {
-			t.Errorf("ends at %d of %d: %v", s.end, len(b), err)
-		}
-	})
 }
 
 // A data_dir that is new, or was made anew, has no catalog, while blocks lie on the other disks. They are read, and not cleared away as

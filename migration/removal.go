@@ -16,9 +16,6 @@ import (
 // What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
 // A block is first gone for whoever asks, then for the coordinator, and last its space comes back.
 
-// App is the app that a block belongs to, "" where its id names none.
-func (h Held) App() string { return h.ID.App() }
-
 // errRemoved says that a block was removed, or became files, while it came again.
 var errRemoved = errors.New("what was here is being moved or removed: send it again")
 
@@ -223,45 +220,6 @@ func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]pl
 		}
 	}
 	return nil
-}
-
-// claimNaming and claimRemoval take a turn with the files of a block in place, which moved ends: several may name them at a
-// time, or one removes them.
-func (v *Vault) claimNaming(id inventory.BlockID) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.moving[id] < 0 {
-		return false
-	}
-	v.moving[id]++
-	return true
-}
-
-func (v *Vault) claimRemoval(id inventory.BlockID) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.moving[id] != 0 {
-		return false
-	}
-	v.moving[id] = -1
-	return true
-}
-
-// removing reports whether the files of a block are being removed.
-func (v *Vault) removing(id inventory.BlockID) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.moving[id] < 0
-}
-
-func (v *Vault) moved(id inventory.BlockID) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.moving[id] > 1 {
-		v.moving[id]--
-		return
-	}
-	delete(v.moving, id)
 }
 
 // tidyEvery is how often somebody looks for what is here too long. Nobody waits for that to the minute, and it reads the

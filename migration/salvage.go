@@ -128,7 +128,7 @@ func (s *salvaged) next() error {
 func framesLength(o wire.Opening, open int64) int64 {
 	n := open + wire.HeaderBytes + int64(len(wire.Sum{}))
 	for _, m := range o.Members {
-		n += m.Bytes + chunks(m.Bytes)*wire.HeaderBytes
+		n += m.Bytes + wire.Chunks(m.Bytes)*wire.HeaderBytes
 	}
 	return n
 }

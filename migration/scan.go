@@ -131,7 +131,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		if !d.askFor(naming, d.cfg.Vault.all(), take) {
 			return
 		}
-		for it, err := range d.cfg.Vault.carried(d.cfg.Stores) {
+		for it, err := range carried(d.cfg.Vault, d.cfg.Stores) {
 			if naming.Err() != nil || !take(it, err) {
 				return
 			}

@@ -24,7 +24,7 @@ func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	flip(t, n.more[0], y, 10)
-	thaw := hangsOpen(t, n.vault.segmentPath(r.Segment))
+	thaw := hangsOpen(t, n.segmentPath(r.Segment))
 	broken := make(chan Held, 10)
 	n.tune = func(cfg *ReceiverConfig) { cfg.Broken = func(h Held) { broken <- h } }
 	n.receive(t)

@@ -9,8 +9,6 @@ import (
 	"os"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
@@ -59,7 +57,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	dropCached(f, w.at, w.to-w.at)
+	diskio.DropCached(f, w.at, w.to-w.at)
 	frames := wire.NewReader(io.NewSectionReader(f, w.at, w.to-w.at), wire.ChunkBytes)
 	paused := w.at
 	for w.at < w.to && ctx.Err() == nil {
@@ -193,19 +191,11 @@ func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
 			f, err = s.Open(inventory.Member{Root: rec.Placed[i].Root, Path: rec.Placed[i].Path})
 		}
 		if err == nil {
-			dropCached(f, from, bytes)
+			diskio.DropCached(f, from, bytes)
 			f.Close()
 		}
 	}
 	return r.each(rec, next, func(_ *string, m wire.MemberSize, c io.Reader) error { return readThrough(m, c, work.GoesOn) })
-}
-
-// dropCached has the next read of a part of a file ask the disk. What was not synced stays, and what cannot be dropped is
-// read as it is in memory, which is no worse than not to look.
-func dropCached(f *os.File, from, bytes int64) {
-	if bytes > 0 {
-		_ = unix.Fadvise(int(f.Fd()), from, bytes, unix.FADV_DONTNEED)
-	}
 }
 
 // rotten tells bytes that are not what came, or that a disk does not give back, from what may come right by itself. File

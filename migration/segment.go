@@ -36,7 +36,7 @@ type segment struct {
 
 	from string // where what is appended next comes from, as was said last; "": nobody said
 
-	behind writeBehind
+	behind diskio.WriteBehind
 	synced atomic.Int64 // how far a sync has told of it
 
 	// Guarded by Vault.mu:
@@ -47,7 +47,7 @@ type segment struct {
 }
 
 // acquire hands out a segment of that directory to append to.
-func (v *Vault) acquire(dir string) (*segment, error) {
+func (v *TheVault) acquire(dir string) (*segment, error) {
 	v.mu.Lock()
 	d := v.placeOf(dir)
 	if n := len(d.free); n > 0 {
@@ -79,7 +79,7 @@ func (v *Vault) acquire(dir string) (*segment, error) {
 }
 
 // release takes a segment back from its writer, which has flushed it. A full one, or one that failed, takes no more.
-func (v *Vault) release(s *segment, failed bool) {
+func (v *TheVault) release(s *segment, failed bool) {
 	if !failed {
 		s.unreserve()
 	}
@@ -99,13 +99,13 @@ func (v *Vault) release(s *segment, failed bool) {
 }
 
 // use and done bracket the commits of some blocks that will sync the segment.
-func (v *Vault) use(s *segment, blocks int) {
+func (v *TheVault) use(s *segment, blocks int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.users += blocks
 }
 
-func (v *Vault) done(s *segment, blocks int) {
+func (v *TheVault) done(s *segment, blocks int) {
 	v.mu.Lock()
 	last := v.leave(s, blocks)
 	v.mu.Unlock()
@@ -115,7 +115,7 @@ func (v *Vault) done(s *segment, blocks int) {
 }
 
 // leave reports whether nobody uses the segment any more, nor will.
-func (v *Vault) leave(s *segment, users int) bool {
+func (v *TheVault) leave(s *segment, users int) bool {
 	s.users -= users
 	if s.users > 0 || !s.closed {
 		return false
@@ -144,14 +144,14 @@ func (s *segment) shut() error {
 }
 
 // keep notes how far a segment was committed.
-func (v *Vault) keep(s *segment, end int64) {
+func (v *TheVault) keep(s *segment, end int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.kept = max(s.kept, end)
 }
 
 // endOf is what the catalog is to know of a segment that is committed up to there.
-func (v *Vault) endOf(s *segment, at int64) catalog.End {
+func (v *TheVault) endOf(s *segment, at int64) catalog.End {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	end := catalog.End{At: max(at, s.kept)}
@@ -162,7 +162,7 @@ func (v *Vault) endOf(s *segment, at int64) catalog.End {
 }
 
 // spoil has a segment take no more blocks. Its writer gives it back later, or has done so: then who commits it is the last.
-func (v *Vault) spoil(s *segment, err error) {
+func (v *TheVault) spoil(s *segment, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.fault = cmp.Or(s.fault, err)
@@ -185,7 +185,7 @@ func (s *segment) cut(offset int64) error {
 	}
 	s.w.reset(inFile{s.f}, offset)
 	s.end, s.reserved, s.from = offset, 0, "" // that may be cut off, too
-	s.behind.cut(offset)
+	s.behind.Cut(offset)
 	return nil
 }
 
@@ -207,13 +207,13 @@ func (s *segment) append(raw []byte) error {
 		return err
 	}
 	s.reserve()
-	return s.behind.wrote(s.tap, s.written())
+	return s.behind.Wrote(s.tap, s.written())
 }
 
 func (s *segment) written() int64 { return s.end - int64(s.w.Buffered()) }
 
 // reserveBytes is for how much the blocks of the file system are asked for at once: as much as is written behind at once.
-const reserveBytes = writeBehindBytes
+const reserveBytes = diskio.WriteBehindBytes
 
 // reserve asks for the blocks that what is written next will lie in, once as much has been written. What ext4 does to every page
 // that has no block yet is 0.06 CPU s/GiB, and a tenth of that where it has one (measured; docs/design/measured.md). Where it cannot be
@@ -254,8 +254,8 @@ func (s *segment) void(offset int64) {
 
 // sync makes everything that was flushed durable. What the disk had begun on before is not told as its speed: how long
 // that took, nobody waited to see.
-func (v *Vault) sync(s *segment, disks diskio.Disks) error {
-	written := s.behind.begunAt.Load()
+func (v *TheVault) sync(s *segment, disks diskio.Disks) error {
+	written := s.behind.BegunAt.Load()
 	began := time.Now()
 	info, err := s.f.Stat()
 	if err == nil {
@@ -274,58 +274,8 @@ func (v *Vault) sync(s *segment, disks diskio.Disks) error {
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
 // fault is what went wrong with a commit of the segment; nil: nothing did.
-func (v *Vault) fault(s *segment) error {
+func (v *TheVault) fault(s *segment) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return s.fault
-}
-
-// writeBehind has the disk begin on what was written while more comes, and lets a writer be at most two steps ahead of
-// the disk. So the sync before a receipt is short however large the block, which matters most at a drain's deadline.
-// (On a fast disk it costs nothing: docs/design/measured.md.)
-//
-// To wait for the disk is to hear what it refused, and the kernel tells that once for each opening of a file. Where the sync
-// before a receipt must hear it too, because others' blocks lie in the same file, writing behind has an opening of its own.
-type writeBehind struct {
-	begun, done int64
-	begunAt     atomic.Int64 // begun, for who syncs
-
-	// drops has what the disk has taken leave the page cache, so that what comes next is written to the same few pages. Those
-	// are the machine's already, where it has its memory from a host that takes back what is free: there it saved a third of a
-	// drain's CPU (measured; docs/design/measured.md). Elsewhere, files that are in use here keep theirs. What it costs is a reader's
-	// time in the next seconds: what landed is read back off the disk then (scrub.go), and that stays.
-	drops bool
-}
-
-const writeBehindBytes = 8 << 20
-
-func (w *writeBehind) wrote(f *os.File, end int64) error {
-	if f == nil || end-w.begun < writeBehindBytes {
-		return nil
-	}
-	err := unix.SyncFileRange(int(f.Fd()), w.begun, end-w.begun, unix.SYNC_FILE_RANGE_WRITE)
-	if err == nil && w.begun > w.done {
-		err = unix.SyncFileRange(int(f.Fd()), w.done, w.begun-w.done, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
-	}
-	if err == nil && w.drops {
-		dropCached(f, w.done, w.begun-w.done)
-	}
-	w.done, w.begun = w.begun, end
-	w.begunAt.Store(end)
-	return unlessMissing(err)
-}
-
-// unlessMissing passes over the errors of a file system that has no sync_file_range: the sync does it all.
-func unlessMissing(err error) error {
-	switch err {
-	case unix.ENOSYS, unix.EINVAL, unix.ESPIPE:
-		return nil
-	}
-	return err
-}
-
-// cut forgets what was begun behind the end.
-func (w *writeBehind) cut(end int64) {
-	w.done, w.begun = min(w.done, end), min(w.begun, end)
-	w.begunAt.Store(w.begun)
 }

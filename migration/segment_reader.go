@@ -47,7 +47,7 @@ func (s openSegment) leave() {
 
 // read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
 // not in a segment any more or that cannot be opened: whoever looks for it alone says why.
-func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is bool, err error) {
+func (n *segmentReader) read(v *TheVault, b inventory.Block, i int, p []byte) (is bool, err error) {
 	r, f := n.find(v, b.ID)
 	if f == nil {
 		return false, nil
@@ -77,7 +77,7 @@ func (n *segmentReader) read(v *Vault, b inventory.Block, i int, p []byte) (is b
 
 // find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
 // on that the block is there: what is free of it may be given to others otherwise.
-func (n *segmentReader) find(v *Vault, id inventory.BlockID) (catalog.Record, *os.File) {
+func (n *segmentReader) find(v *TheVault, id inventory.BlockID) (catalog.Record, *os.File) {
 	for range 2 {
 		r, err := v.catalog.Get(id)
 		if err != nil || r.Segment == 0 {

@@ -3,7 +3,6 @@ package migration
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -94,37 +93,11 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 		t.Errorf("another version has landed: got %v, %v, want that it has changed", is, err)
 	}
 	r, err := n.vault.catalog.Get("cache/-/last")
-	if err := errors.Join(err, os.Truncate(n.vault.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
+	if err := errors.Join(err, os.Truncate(n.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
 		t.Fatal(err)
 	}
 	if is, err := read("cache/-/last"); !is || !errors.Is(err, wire.ErrCorrupt) {
 		t.Errorf("half of it is gone: got %v, %v, want it named as corrupt", is, err)
-	}
-}
-
-// Who carries blocks on keeps the segments of the last few open, and says so: what is free of them is not given to others meanwhile.
-func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
-	n := newNode(t, "b")
-	var near segmentReader
-	for i := range mostOpen + 2 {
-		id := fmt.Sprintf("cache/-/x%d", i)
-		wantDurable(t, landAll(t, n, blockFrames(1, id, contentOf(id, 100))))
-		full, kept := n.vault.acquire(n.vault.dir) // the next comes to another
-		b, err := n.vault.find(inventory.BlockID(id))
-		if err := errors.Join(kept, err); err != nil {
-			t.Fatal(err)
-		}
-		defer n.vault.release(full, false)
-		got := make([]byte, 100)
-		if is, err := near.read(n.vault, b, 0, got); !is || err != nil || !bytes.Equal(got, contentOf(id, 100)) {
-			t.Errorf("%s: got %v, %v, %d bytes", id, is, err, len(got))
-		}
-		if open := len(n.vault.reading); open != min(i+1, mostOpen) || open != len(near.open) {
-			t.Errorf("after %d blocks, of a segment each, %d are said to be read and %d are open, want as many and at most %d", i+1, open, len(near.open), mostOpen)
-		}
-	}
-	if near.leave(); len(n.vault.reading) != 0 {
-		t.Errorf("%v are said to be read, and nobody does", n.vault.reading)
 	}
 }
 

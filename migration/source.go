@@ -80,7 +80,7 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 	if m.Root != inventory.InVault {
 		err := d.same(b, files.Read(d.stores[b.ID.Store()], m, p))
 		if err == nil && d.origin(&b) != "" {
-			err = d.cfg.Vault.asItCame(b.ID, m, p)
+			err = d.asItCame(b.ID, m, p)
 		}
 		return err
 	}
@@ -96,13 +96,13 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 }
 
 // asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.
-func (v *Vault) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
-	r, err := v.catalog.Get(id)
+func (d *Drain) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
+	r, err := d.cfg.Vault.catalog.Get(id)
 	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	if err != nil || r.Segment != 0 || j < 0 || j >= len(r.Placed) {
 		return nil
 	}
-	if at := r.Placed[j]; at.Root == m.Root && at.Path == m.Path && at.ModTime == m.ModTime.UnixNano() && !(placedChunks{at.Chunks}).has(0, p) {
+	if at := r.Placed[j]; at.Root == m.Root && at.Path == m.Path && at.ModTime == m.ModTime.UnixNano() && !(placedChunks{sums: at.Chunks}).has(0, p) {
 		return fmt.Errorf("%s: %w", m.Path, wire.ErrCorrupt)
 	}
 	return nil

@@ -1,19 +1,8 @@
 package migration
 
 import (
-	"bytes"
-	"cmp"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-
 	"github.com/lifeboat/lifeboat/migration/catalog"
-	"github.com/lifeboat/lifeboat/migration/diskio"
-	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // packed returns a group of the store's blocks that are to be unpacked, behind the id after, and the last id that was looked at.
@@ -25,99 +14,4 @@ func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, er
 // wants reports whether a block rests in a segment and belongs in the store's directories.
 func wants(s *inventory.Store, r catalog.Record) bool {
 	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
-}
-
-// replay reads blocks out of segments, frame by frame as they came.
-type replay struct {
-	vault  *Vault
-	no     uint32 // of the segment that is open; 0: none is
-	f      *os.File
-	done   func()
-	frames *wire.Reader
-}
-
-func newReplay(v *Vault) *replay {
-	return &replay{vault: v, frames: wire.NewReader(nil, wire.ChunkBytes)}
-}
-
-func (p *replay) close() {
-	if p.no != 0 {
-		p.f.Close()
-		p.done()
-		p.no = 0
-	}
-}
-
-func (p *replay) open(no uint32, dir string) error {
-	if p.no == no {
-		return nil
-	}
-	p.close()
-	done := p.vault.read(no)
-	f, err := os.Open(segmentFile(dir, no))
-	if err != nil {
-		done()
-		return err
-	}
-	p.no, p.f, p.done = no, f, done
-	return nil
-}
-
-// block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
-// that its record says.
-func (p *replay) block(r catalog.Record, data func(member int, f wire.Frame) error) error {
-	dir, err := p.vault.home(r.Segment)
-	if err = cmp.Or(err, p.vault.Readable(dir)); err != nil {
-		return diskio.Away(err)
-	}
-	if err := p.open(r.Segment, dir); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = p.vault.lacks(r.Segment, dir)
-		}
-		return err
-	}
-	p.frames.Reset(io.NewSectionReader(p.f, r.Offset, r.Length))
-	next := func(t wire.FrameType) (wire.Frame, error) {
-		f, err := p.frames.Next()
-		if err == nil && f.Type != t || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("segment %d does not have it at byte %d: %w", r.Segment, r.Offset, wire.ErrCorrupt)
-		}
-		return f, err
-	}
-	f, err := next(wire.FrameOpen)
-	if err == nil && !bytes.HasPrefix(f.Payload, fields.AppendString(nil, r.ID)) {
-		err = fmt.Errorf("another block is at byte %d of segment %d: %w", r.Offset, r.Segment, wire.ErrCorrupt)
-	}
-	for i, m := range r.Members {
-		for left := m.Bytes; left > 0 && err == nil; left -= wire.ChunkBytes {
-			if f, err = next(wire.FrameData); err == nil && int64(len(f.Payload)) != min(left, wire.ChunkBytes) {
-				err = fmt.Errorf("a chunk has %d bytes: %w", len(f.Payload), wire.ErrCorrupt)
-			}
-			if err == nil {
-				err = data(i, f)
-			}
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if f, err = next(wire.FrameClose); err == nil && string(f.Payload) != string(r.Sum[:]) {
-		err = wire.ErrCorrupt
-	}
-	return err
-}
-
-// unpacked returns the record of a block that has become files since r was read.
-func (v *Vault) unpacked(r catalog.Record) (now catalog.Record, is bool) {
-	now, err := v.catalog.Get(inventory.BlockID(r.ID))
-	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
-}
-
-// now returns the record of a block as it is, r if what landed is no longer the same.
-func (v *Vault) now(r catalog.Record) catalog.Record {
-	now, err := v.catalog.Get(inventory.BlockID(r.ID))
-	if err != nil || now.Sum != r.Sum || !now.Landed.Equal(r.Landed) {
-		return r
-	}
-	return now
 }

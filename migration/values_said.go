@@ -248,7 +248,7 @@ func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) ti
 }
 
 // There reports whether a block is on this node, in a store or from others. What lies on a disk that does not answer is.
-func There(stores []*inventory.Store, v *Vault, id inventory.BlockID) bool {
+func There(stores []*inventory.Store, v *TheVault, id inventory.BlockID) bool {
 	_, err := findIn(stores, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err = v.catalog.Get(id)

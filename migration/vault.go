@@ -27,7 +27,7 @@ import (
 //
 // A segment has one writer at a time. What lies behind the end that the catalog knows of was never receipted and is cut
 // off when its directory is opened.
-type Vault struct {
+type TheVault struct {
 	diskio.Watched
 
 	dir     string
@@ -51,7 +51,7 @@ type Vault struct {
 // OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
 // lie in more directories than that. One of these that is gone or does not answer is passed by: its blocks are not held
 // until it is back (Away, revive).
-func OpenVault(dir string, more ...string) (*Vault, error) {
+func OpenVault(dir string, more ...string) (*TheVault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
@@ -60,7 +60,7 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{},
+	v := &TheVault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{},
 		hung: map[string]<-chan struct{}{}, writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[inventory.BlockID]int{}}
 	if ruined != nil {
 		v.remade = []remade{{ruin: ruined}}
@@ -88,7 +88,7 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 }
 
 // Close closes the vault. No receiver may be using it.
-func (v *Vault) Close() error {
+func (v *TheVault) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var errs []error
@@ -106,7 +106,7 @@ func segmentFile(dir string, no uint32) string {
 }
 
 // Held yields every block that landed here from another node, but for those in directories that are away.
-func (v *Vault) Held() iter.Seq2[Held, error] {
+func (v *TheVault) Held() iter.Seq2[Held, error] {
 	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
 			return true
@@ -117,7 +117,7 @@ func (v *Vault) Held() iter.Seq2[Held, error] {
 }
 
 // heldIn yields the blocks whose segments lie in a directory.
-func (v *Vault) heldIn(dir string) iter.Seq2[Held, error] {
+func (v *TheVault) heldIn(dir string) iter.Seq2[Held, error] {
 	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
 			return false
@@ -127,7 +127,7 @@ func (v *Vault) heldIn(dir string) iter.Seq2[Held, error] {
 	})
 }
 
-func (v *Vault) held(is func(catalog.Record) bool) iter.Seq2[Held, error] {
+func (v *TheVault) held(is func(catalog.Record) bool) iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
 		for r, err := range v.catalog.All() {
 			if err != nil {
@@ -157,84 +157,14 @@ func heldOf(r catalog.Record) Held {
 	return Held{inventory.BlockID(r.ID), r.Bytes(), r.From, r.Origin, r.Segment != 0}
 }
 
+// App is the app that a block belongs to, "" where its id names none.
+func (h Held) App() string { return h.ID.App() }
+
 // Count is what rests here from other nodes, in segments and in place.
-func (v *Vault) Count() inventory.Count { return v.catalog.Count() }
-
-// blocks yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
-// store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
-// is about one.
-func (v *Vault) blocks(stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
-	return func(yield func(inventory.Item, error) bool) {
-		for r, err := range v.catalog.All() {
-			switch {
-			case err != nil:
-				if !yield(inventory.Item{Block: v.unreadable(r)}, err) {
-					return
-				}
-			case r.Segment != 0:
-				if !yield(inventory.Item{Block: v.block(r)}, nil) {
-					return
-				}
-			default:
-				if why := awayFrom(stores, r); why != nil && !yield(inventory.Item{Block: v.block(r), Stays: why.Error()}, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
-// of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
-func (v *Vault) carried(stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
-	return func(yield func(inventory.Item, error) bool) {
-		var glance glance
-		defer glance.close()
-		for it, err := range v.blocks(stores) {
-			if s := inventory.StoreOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID, inventory.Nobody) {
-				own, found := s.Find(it.ID)
-				switch {
-				case found != nil:
-				case own.Bytes() == it.Bytes() && own.Modified().Equal(it.Modified()):
-					continue
-				default:
-					it.Skip = "the node's own store has it, in another version"
-				}
-			}
-			if !yield(it, err) {
-				return
-			}
-		}
-	}
-}
-
-// Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.
-func Inventory(ctx context.Context, stores []*inventory.Store, v *Vault) iter.Seq2[inventory.Item, error] {
-	return func(yield func(inventory.Item, error) bool) {
-		for _, s := range stores {
-			for it, err := range s.Scan(ctx) {
-				if !yield(it, err) {
-					return
-				}
-			}
-		}
-		for it, err := range v.carried(stores) {
-			if !yield(it, err) {
-				return
-			}
-		}
-	}
-}
-
-func findIn(stores []*inventory.Store, id inventory.BlockID) (inventory.Block, error) {
-	if s := inventory.StoreOf(stores, id); s != nil {
-		return s.Find(id)
-	}
-	return inventory.Block{}, fs.ErrNotExist
-}
+func (v *TheVault) Count() inventory.Count { return v.catalog.Count() }
 
 // block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
-func (v *Vault) block(r catalog.Record) inventory.Block {
+func (v *TheVault) block(r catalog.Record) inventory.Block {
 	dir, _ := v.home(r.Segment)
 	b := inventory.Block{ID: inventory.BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, Value: time.Duration(r.Value) * time.Millisecond, Origin: r.Origin, Traced: true}
 	for _, m := range r.Members {
@@ -244,12 +174,12 @@ func (v *Vault) block(r catalog.Record) inventory.Block {
 }
 
 // unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
-func (v *Vault) unreadable(r catalog.Record) inventory.Block {
+func (v *TheVault) unreadable(r catalog.Record) inventory.Block {
 	return inventory.Block{ID: inventory.BlockID(r.ID), Members: []inventory.Member{{Root: inventory.InVault, Path: v.dir}}, Origin: "?", Traced: true}
 }
 
 // find returns a block whose bytes are in a segment.
-func (v *Vault) find(id inventory.BlockID) (inventory.Block, error) {
+func (v *TheVault) find(id inventory.BlockID) (inventory.Block, error) {
 	r, err := v.catalog.Get(id)
 	if err == nil && r.Segment == 0 {
 		err = fs.ErrNotExist
@@ -259,7 +189,7 @@ func (v *Vault) find(id inventory.BlockID) (inventory.Block, error) {
 
 // reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
-func (v *Vault) reader(r catalog.Record, member int, ahead int64) (_ *chunkReader, err error) {
+func (v *TheVault) reader(r catalog.Record, member int, ahead int64) (_ *chunkReader, err error) {
 	dir, err := v.home(r.Segment)
 	if err = cmp.Or(err, v.Readable(dir)); err != nil {
 		return nil, err
@@ -300,7 +230,7 @@ func (v *Vault) reader(r catalog.Record, member int, ahead int64) (_ *chunkReade
 func framesOf(r *catalog.Record, member int) int64 {
 	at := r.Offset + r.OpenLen
 	for _, m := range r.Members[:member] {
-		at += m.Bytes + chunks(m.Bytes)*wire.HeaderBytes
+		at += m.Bytes + wire.Chunks(m.Bytes)*wire.HeaderBytes
 	}
 	return at
 }
@@ -314,5 +244,3 @@ func errElsewhere(r *catalog.Record) error {
 func opens(raw []byte, id string) bool {
 	return len(raw) >= wire.HeaderBytes && wire.IsFrame(wire.FrameOpen, raw[:wire.HeaderBytes], raw[wire.HeaderBytes:]) && bytes.HasPrefix(raw[wire.HeaderBytes:], fields.AppendString(nil, id))
 }
-
-func chunks(bytes int64) int64 { return (bytes + wire.ChunkBytes - 1) / wire.ChunkBytes }

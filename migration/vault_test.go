@@ -80,18 +80,18 @@ func TestVaultKeepsWhatItReceiptedAndNothingElse(t *testing.T) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", x)))
 	whole := segmentBytesOf(t, n)
 	// A crash in the middle: more of a segment than the catalog knows of, and a segment that it knows nothing of.
-	f, err := os.OpenFile(n.vault.segmentPath(1), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(n.segmentPath(1), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Write(blockFrames(2, "cache/-/y", x)[:700])
 	f.Close()
-	write(t, n.vault.segmentPath(2), blockFrames(1, "cache/-/z", x))
+	write(t, n.segmentPath(2), blockFrames(1, "cache/-/z", x))
 	n.reopen(t)
 	if got := segmentBytesOf(t, n); got != whole {
 		t.Errorf("segments have %d bytes, want the %d receipted", got, whole)
 	}
-	if _, err := os.Stat(n.vault.segmentPath(2)); err == nil {
+	if _, err := os.Stat(n.segmentPath(2)); err == nil {
 		t.Error("a segment that was never committed is still there")
 	}
 	if status, got, _ := n.get(t, "cache/-/x", ""); status != 200 || !bytes.Equal(got, x) {
@@ -114,7 +114,7 @@ func TestVaultKeepsWhatItReceiptedAndNothingElse(t *testing.T) {
 func TestVaultNeverGivesASegmentsNumberAway(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	if err := os.Remove(n.vault.segmentPath(1)); err != nil {
+	if err := os.Remove(n.segmentPath(1)); err != nil {
 		t.Fatal(err)
 	}
 	n.reopen(t)
@@ -123,7 +123,7 @@ func TestVaultNeverGivesASegmentsNumberAway(t *testing.T) {
 		t.Errorf("a block whose segment is gone: status %d, %d bytes", status, len(body))
 	}
 	// And should it happen by other hands, the block's own name in the segment tells.
-	if err := os.Link(n.vault.segmentPath(2), n.vault.segmentPath(1)); err != nil {
+	if err := os.Link(n.segmentPath(2), n.segmentPath(1)); err != nil {
 		t.Fatal(err)
 	}
 	if status, body, _ := n.get(t, "cache/-/x", ""); status != 500 {
@@ -342,96 +342,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	}
 }
 
-func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
-	n := newNode(t, "b")
-	for kept, want := range map[int64]int64{0: -1, 100: 100} {
-		s, err := n.vault.acquire(n.vault.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(s.append(make([]byte, 300)), s.w.Flush()); err != nil {
-			t.Fatal(err)
-		}
-		n.vault.keep(s, kept)
-		n.vault.spoil(s, errors.New("the catalog could not be written"))
-		n.vault.release(s, false)
-		got := int64(-1)
-		if info, err := os.Stat(n.vault.segmentPath(s.no)); err == nil {
-			got = info.Size()
-		}
-		if got != want {
-			t.Errorf("a segment of 300 bytes, %d of them receipted, has %d now, want %d", kept, got, want)
-		}
-	}
-}
-
-// What a growing segment has reserved of its disk it has no longer when nobody appends to it, nor after a crash.
-func TestSegmentGivesBackWhatItReserved(t *testing.T) {
-	n := newNode(t, "b")
-	const size = reserveBytes + 2*wire.ChunkBytes
-	s, err := n.vault.acquire(n.vault.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for s.end < size {
-		if err := s.append(make([]byte, wire.ChunkBytes)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if got := spaceOf(t, n.vault.dir); got < 2*reserveBytes {
-		t.Skipf("%d bytes are all that this file system reserves", got)
-	}
-	n.vault.release(s, false)
-	if got := spaceOf(t, n.vault.dir); got > size+reserveBytes/8 {
-		t.Errorf("a segment of %d bytes that nobody appends to has %d of its disk", size, got)
-	}
-
-	content := contentOf("x", size)
-	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", content)))
-	if err := unix.Fallocate(int(s.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.end, reserveBytes); err != nil {
-		t.Fatal(err)
-	}
-	before := spaceOf(t, n.vault.dir)
-	n.reopen(t)
-	if got := spaceOf(t, n.vault.dir); got > before-reserveBytes {
-		t.Errorf("after a start the segments have %d bytes of their disk, before %d, of which %d were reserved", got, before, reserveBytes)
-	}
-	if !bytes.Equal(n.content(t, "cache/-/x"), content) {
-		t.Error("a block came back as something else")
-	}
-}
-
-func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
-	n := newNode(t, "b")
-	s, err := n.vault.acquire(n.vault.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := s.f
-	r, w, err := os.Pipe() // fdatasync of a pipe is EINVAL
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s.f = w
-	if err := n.vault.sync(s, diskio.NewWell(nil)); err == nil {
-		t.Fatal("synced a pipe")
-	}
-	w.Close()
-	s.f = f // the disk is well again, and what it lost is lost
-	if err := n.vault.sync(s, diskio.NewWell(nil)); err == nil {
-		t.Error("a second sync makes good what the first one could not")
-	}
-	n.vault.release(s, false)
-	if again, err := n.vault.acquire(n.vault.dir); err != nil || again == s {
-		t.Errorf("the segment is in use again (%v)", err)
-	}
-}
-
-// Nor does one whose stream had ended when it failed.
+// A segment whose stream had ended when its sync failed takes no more.
 func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -439,7 +350,7 @@ func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 		var syncs atomic.Int32
 		n.vault.flush = func(f *os.File) error {
 			if syncs.Add(1) > 1 {
-				return fdatasync(f)
+				return unix.Fdatasync(int(f.Fd()))
 			}
 			<-failed
 			return unix.EIO

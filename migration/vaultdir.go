@@ -33,7 +33,7 @@ type home struct {
 }
 
 // Away says of each directory that is not used why that is.
-func (v *Vault) Away() map[string]error {
+func (v *TheVault) Away() map[string]error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	away := map[string]error{}
@@ -47,7 +47,7 @@ func (v *Vault) Away() map[string]error {
 
 // revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
 // ctx lasts.
-func (v *Vault) revive(ctx context.Context) (back []string) {
+func (v *TheVault) revive(ctx context.Context) (back []string) {
 	type answer struct {
 		dir *vaultDir
 		err error
@@ -79,7 +79,7 @@ func (v *Vault) revive(ctx context.Context) (back []string) {
 }
 
 // places are the directories that may be used now.
-func (v *Vault) places() (paths []string) {
+func (v *TheVault) places() (paths []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, d := range v.dirs {
@@ -91,14 +91,14 @@ func (v *Vault) places() (paths []string) {
 }
 
 // all are the vault's directories.
-func (v *Vault) all() (paths []string) {
+func (v *TheVault) all() (paths []string) {
 	for _, d := range v.dirs {
 		paths = append(paths, d.path)
 	}
 	return paths
 }
 
-func (v *Vault) placeOf(dir string) *vaultDir {
+func (v *TheVault) placeOf(dir string) *vaultDir {
 	for _, d := range v.dirs {
 		if d.path == dir {
 			return d
@@ -108,7 +108,7 @@ func (v *Vault) placeOf(dir string) *vaultDir {
 }
 
 // home returns the directory of a segment, and why it cannot be used if it cannot.
-func (v *Vault) home(no uint32) (dir string, err error) {
+func (v *TheVault) home(no uint32) (dir string, err error) {
 	v.mu.Lock()
 	dir = cmp.Or(v.homes[no].dir, v.dir)
 	d := v.placeOf(dir)
@@ -126,7 +126,7 @@ func (v *Vault) home(no uint32) (dir string, err error) {
 }
 
 // open makes a directory ready for use.
-func (v *Vault) open(d *vaultDir) error {
+func (v *TheVault) open(d *vaultDir) error {
 	err := v.recover(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -139,7 +139,7 @@ func (v *Vault) open(d *vaultDir) error {
 
 // distinct returns an error if a directory's segments are those of another one that is used, by a link or because one disk is
 // mounted twice: what is known of the one would be a stray in the other.
-func (v *Vault) distinct(d *vaultDir) error {
+func (v *TheVault) distinct(d *vaultDir) error {
 	segments, err := os.Stat(filepath.Join(d.path, "segments"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -159,7 +159,7 @@ func (v *Vault) distinct(d *vaultDir) error {
 }
 
 // recover learns which segments lie in a directory, and brings them to where the catalog knows of them.
-func (v *Vault) recover(d *vaultDir) error {
+func (v *TheVault) recover(d *vaultDir) error {
 	dir := d.path
 	if err := v.distinct(d); err != nil {
 		return err
@@ -214,7 +214,7 @@ func reservedBehind(info fs.FileInfo) bool {
 
 // list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone, nor used when it has
 // none of them: its disk is not there, and what would be written under its name would land on another.
-func (v *Vault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, error) {
+func (v *TheVault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, error) {
 	segments := filepath.Join(dir, "segments")
 	entries, err := os.ReadDir(segments)
 	if err == nil {
@@ -233,7 +233,7 @@ func (v *Vault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, er
 
 // deserted returns an awayError if blocks lie in segments of a directory and it has no segment at all that is known. The first
 // directory has the catalog: it is there.
-func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) error {
+func (v *TheVault) deserted(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) error {
 	if dir == v.dir {
 		return nil
 	}
@@ -255,7 +255,7 @@ func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]cata
 }
 
 // lacks says of a segment whose file is not there what that means for the blocks in it.
-func (v *Vault) lacks(no uint32, dir string) error {
+func (v *TheVault) lacks(no uint32, dir string) error {
 	if entries, err := os.ReadDir(filepath.Join(dir, "segments")); err == nil || errors.Is(err, fs.ErrNotExist) {
 		ends, err := v.catalog.SegmentEnds()
 		if err = cmp.Or(err, v.deserted(dir, entries, ends)); err != nil {
@@ -266,7 +266,7 @@ func (v *Vault) lacks(no uint32, dir string) error {
 }
 
 // removeStray removes a segment's file that is of no use in a directory, unless it is the very file that is of use in another.
-func (v *Vault) removeStray(no uint32, dir string) error {
+func (v *TheVault) removeStray(no uint32, dir string) error {
 	if at, err := v.home(no); at != dir {
 		if err = cmp.Or(err, v.Readable(at)); err != nil {
 			return nil // it cannot be told now
@@ -282,7 +282,7 @@ func (v *Vault) removeStray(no uint32, dir string) error {
 
 // claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under
 // a number that has since been given to a segment elsewhere, while this directory was away.
-func (v *Vault) claim(no uint32, dir string, end catalog.End) bool {
+func (v *TheVault) claim(no uint32, dir string, end catalog.End) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.last = max(v.last, no)

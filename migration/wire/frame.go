@@ -32,6 +32,9 @@ const HeaderBytes = 16
 // computed. 256 KiB is where coalesced writes stop getting cheaper (measured; docs/design/measured.md).
 const ChunkBytes = 256 << 10
 
+// Chunks is how many chunks so many bytes are.
+func Chunks(bytes int64) int64 { return (bytes + ChunkBytes - 1) / ChunkBytes }
+
 // Protocol is the ALPN name of the framed stream. The number rises when an old peer could not understand a new one.
 const Protocol = "lifeboat-blocks/1"
 

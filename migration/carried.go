@@ -1,0 +1,82 @@
+package migration
+
+import (
+	"context"
+	"io/fs"
+	"iter"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// packedAndAway yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
+// store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
+// is about one.
+func packedAndAway(v *TheVault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
+	return func(yield func(inventory.Item, error) bool) {
+		for r, err := range v.catalog.All() {
+			switch {
+			case err != nil:
+				if !yield(inventory.Item{Block: v.unreadable(r)}, err) {
+					return
+				}
+			case r.Segment != 0:
+				if !yield(inventory.Item{Block: v.block(r)}, nil) {
+					return
+				}
+			default:
+				if why := awayFrom(stores, r); why != nil && !yield(inventory.Item{Block: v.block(r), Stays: why.Error()}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
+// of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
+func carried(v *TheVault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
+	return func(yield func(inventory.Item, error) bool) {
+		var glance glance
+		defer glance.close()
+		for it, err := range packedAndAway(v, stores) {
+			if s := inventory.StoreOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID, inventory.Nobody) {
+				own, found := s.Find(it.ID)
+				switch {
+				case found != nil:
+				case own.Bytes() == it.Bytes() && own.Modified().Equal(it.Modified()):
+					continue
+				default:
+					it.Skip = "the node's own store has it, in another version"
+				}
+			}
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.
+func Inventory(ctx context.Context, stores []*inventory.Store, v *TheVault) iter.Seq2[inventory.Item, error] {
+	return func(yield func(inventory.Item, error) bool) {
+		for _, s := range stores {
+			for it, err := range s.Scan(ctx) {
+				if !yield(it, err) {
+					return
+				}
+			}
+		}
+		for it, err := range carried(v, stores) {
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+func findIn(stores []*inventory.Store, id inventory.BlockID) (inventory.Block, error) {
+	if s := inventory.StoreOf(stores, id); s != nil {
+		return s.Find(id)
+	}
+	return inventory.Block{}, fs.ErrNotExist
+}
