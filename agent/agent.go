@@ -26,6 +26,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -70,7 +71,7 @@ type Agent struct {
 	incarnation string // of this node
 
 	stores      []*inventory.Store
-	vault       *migration.TheVault
+	vault       *vault.Vault
 	index       *inventory.Index
 	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
 	receiver    *migration.Receiver

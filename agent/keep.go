@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -35,7 +35,7 @@ func (a *Agent) broken(id inventory.BlockID) {
 
 // broke tells the coordinator of a block that was removed because it was not whole: a node that it came from may still be
 // there to carry it again.
-func (a *Agent) broke(h migration.Held) {
+func (a *Agent) broke(h vault.Held) {
 	word := apiHeld(h)
 	if h.Origin != h.From {
 		word.Origin = h.Origin
@@ -78,7 +78,7 @@ func (l *local) RemoveBlocks(ctx context.Context, r *api.RemoveBlocksRequest) (*
 	if r.App == "" && r.From == "" {
 		return nil, status.Error(codes.InvalidArgument, "neither an app nor a node is named: blocks are removed by one of them, or both")
 	}
-	removed, err := l.agent.receiver.Remove(ctx, "at an operator's word", func(h migration.Held) bool {
+	removed, err := l.agent.receiver.Remove(ctx, "at an operator's word", func(h vault.Held) bool {
 		return (r.App == "" || h.App() == r.App) && (r.From == "" || h.From == r.From)
 	})
 	l.agent.log.Info("removed at an operator's word", "app", r.App, "from", r.From, "blocks", removed.Blocks, "bytes", removed.Bytes)

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -105,7 +106,7 @@ func (a *Agent) openStores() (err error) {
 		}
 		a.stores = append(a.stores, store)
 	}
-	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
+	if a.vault, err = vault.Open(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
 	}
 	a.ballast = newBallast(a.cfg.DataDir)
@@ -282,7 +283,7 @@ func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 	}
 }
 
-func (a *Agent) landed(blocks []migration.Held) {
+func (a *Agent) landed(blocks []vault.Held) {
 	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one piece of memory for them all
 	for i, h := range blocks {
 		words[i] = &all[i]

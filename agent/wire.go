@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -144,7 +145,7 @@ func apiEntry(e manifest.Entry) *api.ManifestEntry {
 	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: short(e.Reason, longestReason)}
 }
 
-func apiHeld(h migration.Held) *api.HeldBlock {
+func apiHeld(h vault.Held) *api.HeldBlock {
 	return &api.HeldBlock{Id: string(h.ID), Bytes: h.Bytes, From: h.From}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // versity is a running S3 server of others, over a directory.
@@ -96,7 +97,7 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	vault, err := migration.OpenVault(filepath.Join(dir, "vault"))
+	vault, err := vault.Open(filepath.Join(dir, "vault"))
 	if err != nil {
 		t.Fatal(err)
 	}

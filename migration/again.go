@@ -109,7 +109,7 @@ func (d *Drain) findAgain(id inventory.BlockID) (inventory.Block, error) {
 			return b, err
 		}
 	}
-	return d.cfg.Vault.find(id)
+	return d.cfg.Vault.Find(id)
 }
 
 // carryAgain takes the place of the scan in a drain that is there for broken blocks alone.

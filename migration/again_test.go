@@ -16,6 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // drained is a drain that is over, of blocks f-0 to f-3 and of one that was skipped.
@@ -52,7 +53,9 @@ func wantAccount(t *testing.T, sum manifest.Summary, entries []manifest.Entry, m
 // break there, as the account has it, is not.
 func TestAnotherPassCarriesWhatBroke(t *testing.T) {
 	tr, _, b := drained(t)
-	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-0" || h.ID == "cache/-/f-1" || h.ID == "cache/-/f-2" })
+	b.remove(t, func(h vault.Held) bool {
+		return h.ID == "cache/-/f-0" || h.ID == "cache/-/f-1" || h.ID == "cache/-/f-2"
+	})
 	tr.cfg.Again = []Broken{{ID: "cache/-/f-0", Peer: "c", Heir: true}, {ID: "cache/-/f-1", Peer: "b"}, {ID: "cache/-/f-2", Peer: "c"}, {ID: "cache/-/unheard-of", Peer: "b"}}
 	sum, entries := tr.run(t.Context())
 	wantAccount(t, sum, entries, 4, 0)
@@ -100,7 +103,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 // The agent is killed after the account was voided and before the block is elsewhere: the drain that goes on carries it.
 func TestVoidedLineOutlivesAKill(t *testing.T) {
 	tr, _, b := drained(t)
-	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
+	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
 	l, err := manifest.Open(tr.cfg.Dir, true, false, nil)
 	if err != nil {
 		t.Fatal(err)

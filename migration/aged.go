@@ -7,6 +7,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // Advice to go may stand for weeks. What was carried ahead under it is kept for as long as its node may go and has it, and then for the
@@ -30,7 +31,7 @@ type aged struct {
 
 func (a *aged) old(rec catalog.Record) bool {
 	cfg := a.r.cfg
-	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(heldOf(rec).App()))
+	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(vault.HeldOf(rec).App()))
 }
 
 // ended are those of some old records whose time is over. What nobody speaks for stays, and each look asks.

@@ -38,11 +38,11 @@ func TestAllotmentEndsWithItsLastBlock(t *testing.T) {
 func TestStreamsTakeStepsOnlyWhereThereIsPlenty(t *testing.T) {
 	for room, want := range map[int64]int64{1 << 40: allotBytes, 10 << 20: (10 << 20) / allotShare, 1 << 20: 32 << 10} {
 		n := newNode(t, "b")
-		disks := newFakeDisks(room, n.vault.dir)
+		disks := newFakeDisks(room, n.vault.Dir)
 		n.disks, n.room = disks, roomFor(room)
 		n.receive(t)
-		dir, a, err := n.receiver.allot(32<<10, []string{n.vault.dir})
-		if err != nil || dir != n.vault.dir || disks.reserved[dir] != want {
+		dir, a, err := n.receiver.allot(32<<10, []string{n.vault.Dir})
+		if err != nil || dir != n.vault.Dir || disks.reserved[dir] != want {
 			t.Errorf("of %d bytes %d are set aside in %q (%v), want %d", room, disks.reserved[dir], dir, err, want)
 		}
 		a.drop()

@@ -21,6 +21,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -90,7 +91,7 @@ func TestFaultIsToldOfTheDiskThatHasIt(t *testing.T) {
 func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 	n := newNode(t, "b", with(sparkStore, "s0", "s1", "s2"))
 	o, w := acrossDisks(2, 0, 8*wire.ChunkBytes), new(diskio.Work)
-	l, err := landInPlace(n.stores[0], o, []int{2, 0}, n.vault.catalog, w)
+	l, err := landInPlace(n.stores[0], o, []int{2, 0}, n.vault.Catalog, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +110,11 @@ func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	old, err := n.vault.catalog.Get("cache/-/x")
+	old, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := segmentFile(n.more[0], old.Segment)
+	file := vault.SegmentFile(n.more[0], old.Segment)
 	if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil { // to open it hangs until somebody writes
 		t.Fatal(err)
 	}

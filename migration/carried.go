@@ -6,25 +6,26 @@ import (
 	"iter"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // packedAndAway yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
 // store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
 // is about one.
-func packedAndAway(v *TheVault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
+func packedAndAway(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
-		for r, err := range v.catalog.All() {
+		for r, err := range v.Catalog.All() {
 			switch {
 			case err != nil:
-				if !yield(inventory.Item{Block: v.unreadable(r)}, err) {
+				if !yield(inventory.Item{Block: v.Unreadable(r)}, err) {
 					return
 				}
 			case r.Segment != 0:
-				if !yield(inventory.Item{Block: v.block(r)}, nil) {
+				if !yield(inventory.Item{Block: v.Block(r)}, nil) {
 					return
 				}
 			default:
-				if why := awayFrom(stores, r); why != nil && !yield(inventory.Item{Block: v.block(r), Stays: why.Error()}, nil) {
+				if why := awayFrom(stores, r); why != nil && !yield(inventory.Item{Block: v.Block(r), Stays: why.Error()}, nil) {
 					return
 				}
 			}
@@ -34,7 +35,7 @@ func packedAndAway(v *TheVault, stores []*inventory.Store) iter.Seq2[inventory.I
 
 // carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
 // of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
-func carried(v *TheVault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
+func carried(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
 		var glance glance
 		defer glance.close()
@@ -57,7 +58,7 @@ func carried(v *TheVault, stores []*inventory.Store) iter.Seq2[inventory.Item, e
 }
 
 // Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.
-func Inventory(ctx context.Context, stores []*inventory.Store, v *TheVault) iter.Seq2[inventory.Item, error] {
+func Inventory(ctx context.Context, stores []*inventory.Store, v *vault.Vault) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
 		for _, s := range stores {
 			for it, err := range s.Scan(ctx) {

@@ -52,7 +52,7 @@ type catchingUp struct {
 
 func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	of, n := map[string][]catalog.Record{}, 0
-	for rec, err := range c.r.cfg.Vault.catalog.All() {
+	for rec, err := range c.r.cfg.Vault.Catalog.All() {
 		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}

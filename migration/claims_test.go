@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // asked is who says what nobody has any more, and what it was asked.
@@ -59,7 +60,7 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
 			_, a, b := drained(t)
-			b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
+			b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
 			c := newNode(t, "c")
 			var log bytes.Buffer
 			who := &asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}
@@ -153,7 +154,7 @@ func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 // Where it is known which peers are gone, nobody is asked about what others took, nor about what is in a fallback.
 func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
-	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
+	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
 	lines, err := os.ReadFile(manifest.Path(filepath.Join(a.dir, "drain"), manifest.Moved))
 	if err != nil {
 		t.Fatal(err)

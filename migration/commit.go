@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // committer makes landed blocks durable, many at a time: sync the bytes, publish the names (an index after all else),
@@ -22,10 +23,10 @@ import (
 // it (refuse), and should it return after all, they are not kept: what was refused must not turn up later beside what was
 // sent in its stead.
 type committer struct {
-	vault *TheVault
+	vault *vault.Vault
 	disks diskio.Disks
-	keep  time.Duration // how long a block stays; 0: until somebody removes it
-	tell  func([]Held)  // after each commit, of what landed; it keeps nothing of the slice
+	keep  time.Duration      // how long a block stays; 0: until somebody removes it
+	tell  func([]vault.Held) // after each commit, of what landed; it keeps nothing of the slice
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
@@ -33,7 +34,7 @@ type committer struct {
 	ended   bool
 
 	records []catalog.Change // the space of what was recorded last, and of what was told; belong to who may write to the catalog
-	held    []Held
+	held    []vault.Held
 
 	working sync.WaitGroup
 	quit    chan struct{} // closed by end
@@ -60,14 +61,14 @@ const (
 	gatherBytes = 32 << 20
 )
 
-func newCommitter(v *TheVault, disks diskio.Disks, told func([]Held)) *committer {
+func newCommitter(v *vault.Vault, disks diskio.Disks, told func([]vault.Held)) *committer {
 	return &committer{vault: v, disks: diskio.OrWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
 }
 
 // submit hands over blocks whose bytes have reached the kernel. It does not wait.
 func (c *committer) submit(batch []*landed) {
 	for s, n := range segmentsOf(batch) {
-		c.vault.use(s, n)
+		c.vault.Use(s, n)
 	}
 	c.mu.Lock()
 	if c.ended { // by a stream that nobody waited for
@@ -138,7 +139,7 @@ func (c *committer) commit(batch []*landed, at *diskio.Work) {
 	c.acknowledge(batch)
 	for _, l := range batch {
 		if l.segment != nil && (l.fault != nil || l.already) {
-			l.segment.void(l.Offset)
+			l.segment.Void(l.Offset)
 		}
 	}
 	c.answer(batch)
@@ -146,7 +147,7 @@ func (c *committer) commit(batch []*landed, at *diskio.Work) {
 
 func (c *committer) answer(batch []*landed) {
 	for s, n := range segmentsOf(batch) {
-		c.vault.done(s, n)
+		c.vault.Done(s, n)
 	}
 	for in, blocks := range byStream(batch) {
 		in.reply(blocks)
@@ -163,8 +164,8 @@ func byStream(batch []*landed) map[*inbound][]*landed {
 }
 
 // segmentsOf counts the blocks of a batch in each segment.
-func segmentsOf(batch []*landed) map[*segment]int {
-	of := map[*segment]int{}
+func segmentsOf(batch []*landed) map[*vault.Segment]int {
+	of := map[*vault.Segment]int{}
 	for _, l := range batch {
 		if l.segment != nil {
 			of[l.segment]++
@@ -251,27 +252,27 @@ func (e *unwellError) Error() string { return "disk " + e.dir + " takes no block
 // durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
 // not stand in the others' way. It says which of a store's directories it is at.
 func (c *committer) durable(batch []*landed, at *diskio.Work) {
-	contradictions(c.vault.catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded
-	segments := map[*segment][]*landed{}
+	contradictions(c.vault.Catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded
+	segments := map[*vault.Segment][]*landed{}
 	stores := map[*inventory.Store][]*landed{}
 	for _, l := range batch {
 		switch {
 		case l.already || l.fault != nil:
 		case l.segment != nil:
 			segments[l.segment] = append(segments[l.segment], l)
-		case !c.vault.claimNaming(inventory.BlockID(l.ID)):
+		case !c.vault.ClaimNaming(inventory.BlockID(l.ID)):
 			l.fault = errRemoved
 		default:
-			defer c.vault.moved(inventory.BlockID(l.ID))
+			defer c.vault.Unclaim(inventory.BlockID(l.ID))
 			stores[l.store] = append(stores[l.store], l)
 		}
 	}
 	var syncing sync.WaitGroup
 	for s, blocks := range segments {
-		syncing.Go(func() { failAll(blocks, c.vault.sync(s, c.disks)) })
+		syncing.Go(func() { failAll(blocks, c.vault.Sync(s, c.disks)) })
 	}
 	for s, blocks := range stores {
-		syncing.Go(func() { publish(s, blocks, c.vault.catalog, c.disks, at) })
+		syncing.Go(func() { publish(s, blocks, c.vault.Catalog, c.disks, at) })
 	}
 	syncing.Wait()
 	at.End()
@@ -283,8 +284,8 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
 	c.synced = append(c.synced, batch...)
 	c.mu.Unlock()
-	c.vault.catalog.Writing.Lock() // also so that tell hears of one batch at a time
-	defer c.vault.catalog.Writing.Unlock()
+	c.vault.Catalog.Writing.Lock() // also so that tell hears of one batch at a time
+	defer c.vault.Catalog.Writing.Unlock()
 	c.mu.Lock()
 	all := c.synced // empty: somebody took ours along
 	c.synced = nil
@@ -294,9 +295,9 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Unlock()
 	all = inOrder(all) // as the catalog has them
 	now := time.Now()
-	contradictions(c.vault.catalog, all) // other disks' commits have come between
+	contradictions(c.vault.Catalog, all) // other disks' commits have come between
 	ends := map[uint32]catalog.End{}
-	segments := map[*segment]bool{}
+	segments := map[*vault.Segment]bool{}
 	records, held := slices.Grow(c.records[:0], len(all)), slices.Grow(c.held[:0], len(all))
 	defer func() { c.records, c.held = emptied(records), emptied(held) }()
 	var spare []catalog.Record // what lies in a segment and is not kept
@@ -304,38 +305,38 @@ func (c *committer) record(batch []*landed) {
 		l.Landed = now
 		if l.fault == nil && !l.already {
 			c.repeats(l)
-			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
+			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.Catalog))
 		}
 		if l.fault == nil && l.already && !l.outdone {
 			records = c.renew(l, records)
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
-			if s := l.segment; s != nil && c.vault.fault(s) == nil {
+			if s := l.segment; s != nil && c.vault.Fault(s) == nil {
 				spare = append(spare, l.Record)
-				if _, noted := ends[s.no]; !noted { // what is noted of a number is noted of a segment, or it is given away again
-					ends[s.no] = c.vault.endOf(s, 0)
+				if _, noted := ends[s.No]; !noted { // what is noted of a number is noted of a segment, or it is given away again
+					ends[s.No] = c.vault.EndOf(s, 0)
 				}
 			}
 			continue
 		}
 		if s := l.segment; s != nil {
-			ends[s.no] = c.vault.endOf(s, max(ends[s.no].At, l.Offset+l.Length))
+			ends[s.No] = c.vault.EndOf(s, max(ends[s.No].At, l.Offset+l.Length))
 			segments[s] = true
 		}
 		records = append(records, l.change())
-		held = append(held, heldOf(l.Record))
+		held = append(held, vault.HeldOf(l.Record))
 	}
 	if len(records)+len(spare) == 0 {
 		return
 	}
-	written, err := c.vault.catalog.Commit(records, ends, spare)
+	written, err := c.vault.Catalog.Commit(records, ends, spare)
 	if err != nil {
 		if diskio.IsFault(err) {
-			c.disks.Fault(c.vault.dir, err)
+			c.disks.Fault(c.vault.Dir, err)
 		}
 		for s := range segments {
-			c.vault.spoil(s, err)
+			c.vault.Spoil(s, err)
 		}
 		known := map[inventory.BlockID]bool{}
 		for _, r := range records[:written] {
@@ -347,15 +348,15 @@ func (c *committer) record(batch []*landed) {
 				l.withdraw()
 			}
 		}
-		held = slices.DeleteFunc(held, func(h Held) bool { return !known[h.ID] })
+		held = slices.DeleteFunc(held, func(h vault.Held) bool { return !known[h.ID] })
 		if records = records[:written]; written == 0 {
 			return
 		}
 	}
 	for s := range segments {
-		c.vault.keep(s, ends[s.no].At)
+		c.vault.Keep(s, ends[s.No].At)
 	}
-	c.vault.unread.note(records)
+	c.vault.Unread.Note(records)
 	if len(held) > 0 {
 		c.tell(held)
 	}
@@ -385,7 +386,7 @@ func (c *committer) repeats(l *landed) {
 	if l.store == nil {
 		return
 	}
-	old, err := c.vault.catalog.Get(inventory.BlockID(l.ID))
+	old, err := c.vault.Catalog.Get(inventory.BlockID(l.ID))
 	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, catalog.Placed.SameAs) {
 		l.already = true
 	}
@@ -398,8 +399,8 @@ const renewAfter = time.Hour
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
 func (c *committer) renew(l *landed, records []catalog.Change) []catalog.Change {
 	v := c.vault
-	now, err := v.catalog.Get(inventory.BlockID(l.ID))
-	if err != nil || now.Segment == 0 && v.removing(inventory.BlockID(l.ID)) {
+	now, err := v.Catalog.Get(inventory.BlockID(l.ID))
+	if err != nil || now.Segment == 0 && v.Removing(inventory.BlockID(l.ID)) {
 		l.fault = errRemoved
 		return records
 	}

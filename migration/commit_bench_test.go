@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -19,7 +20,7 @@ func BenchmarkRecord(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		n := newNode(b, "b", with(filesStore, "cache"))
-		c := newCommitter(n.vault, nil, func([]Held) {})
+		c := newCommitter(n.vault, nil, func([]vault.Held) {})
 		order := rand.New(rand.NewPCG(1, 2))
 		all := make([]*landed, 0, blocks)
 		for dir := range blocks / 1000 {
@@ -44,7 +45,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 		b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/blocks, "CPU-ns/block")
 		b.StopTimer()
-		stats := n.vault.catalog.DB().Stats().TxStats
+		stats := n.vault.Catalog.DB().Stats().TxStats
 		b.ReportMetric(float64(stats.GetPageAlloc())/blocks, "page-B/block")
 		for _, l := range all {
 			if l.fault != nil {

@@ -174,7 +174,7 @@ func (d *Drain) trace(b *inventory.Block) string {
 	if s := d.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || d.cfg.Vault.Count().Blocks == 0) {
 		return ""
 	}
-	r, err := d.cfg.Vault.catalog.Get(b.ID)
+	r, err := d.cfg.Vault.Catalog.Get(b.ID)
 	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
 		return ""
 	}

@@ -96,7 +96,7 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
-	r, err := a.vault.catalog.Get("other/-/v-1")
+	r, err := a.vault.Catalog.Get("other/-/v-1")
 	if err != nil {
 		t.Fatal(err)
 	}

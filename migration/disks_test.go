@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -135,7 +136,7 @@ func segmentsIn(t testing.TB, dir string) (names []string) {
 	return all
 }
 
-func heldIDs(t testing.TB, v *TheVault) (ids []string) {
+func heldIDs(t testing.TB, v *vault.Vault) (ids []string) {
 	t.Helper()
 	for h, err := range v.Held() {
 		if err != nil {
@@ -209,13 +210,13 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 	if status, _, _ := ask(t, rd, http.MethodHead, "/blocks/cache/-/x", http.Header{hopHeader: {hopLast}}); status != http.StatusInternalServerError {
 		t.Errorf("another agent: got %d, want 500", status)
 	}
-	flush := n.vault.flush
-	n.vault.flush = func(*os.File) error { return syscall.EIO }
+	flush := n.vault.Flush
+	n.vault.Flush = func(*os.File) error { return syscall.EIO }
 	if v := landAll(t, n, x); v[0].Code == wire.VerdictDurable {
 		t.Errorf("it came again to a disk that takes nothing: got %+v", v)
 	}
-	n.vault.flush = flush
-	r, err := n.vault.catalog.Get("cache/-/x")
+	n.vault.Flush = flush
+	r, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatalf("its record is gone: %v; told %q", err, n.why)
 	}
@@ -234,15 +235,15 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 // A segment that was begun and never committed while another directory was away may have a number that is in use.
 func TestStraySegmentsOfADirectoryThatComesBack(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0")
-	f.give(n.vault.dir, 1<<40)
+	f.give(n.vault.Dir, 1<<40)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	f.give(n.vault.dir, 0)
+	f.give(n.vault.Dir, 0)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
 	for _, no := range []uint32{1, 7} { // 1 is x's, on the other disk
-		write(t, segmentFile(n.more[0], no), []byte("begun"))
+		write(t, vault.SegmentFile(n.more[0], no), []byte("begun"))
 	}
 	n.reopen(t)
-	if got := segmentsIn(t, n.more[0]); len(got) != 1 || got[0] != segmentFile(n.more[0], 2) {
+	if got := segmentsIn(t, n.more[0]); len(got) != 1 || got[0] != vault.SegmentFile(n.more[0], 2) {
 		t.Errorf("segments %v, want the committed one", got)
 	}
 	for _, name := range []string{"x", "y"} {
@@ -299,7 +300,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0", "d1")
 		thaw := make(chan struct{})
-		n.vault.flush = func(file *os.File) error {
+		n.vault.Flush = func(file *os.File) error {
 			if diskio.Below(file.Name(), n.more[0]) {
 				<-thaw
 			}
@@ -336,8 +337,8 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 			t.Errorf("held %v, told of %d", got, len(n.landedBlocks()))
 		}
 		f.wantNothingReserved(t)
-		r, err := n.vault.catalog.Get("cache/-/x")
-		if dir, _ := n.vault.home(r.Segment); err != nil || dir != n.more[1] {
+		r, err := n.vault.Catalog.Get("cache/-/x")
+		if dir, _ := n.vault.Home(r.Segment); err != nil || dir != n.more[1] {
 			t.Errorf("x lies in %s (%v), want it where it was receipted", dir, err)
 		}
 	})
@@ -347,7 +348,7 @@ func TestReceiverStopsThoughASyncHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0")
 		thaw := make(chan struct{})
-		n.vault.flush = func(*os.File) error { <-thaw; return nil }
+		n.vault.Flush = func(*os.File) error { <-thaw; return nil }
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
 		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
@@ -369,7 +370,7 @@ func TestReceiverStopsThoughASyncHangs(t *testing.T) {
 // hangs is a disk that takes nothing until it thaws.
 type hangs chan struct{}
 
-func (h hangs) writeBoth(head, tail []byte) (int, error) { <-h; return len(head) + len(tail), nil }
+func (h hangs) WriteBoth(head, tail []byte) (int, error) { <-h; return len(head) + len(tail), nil }
 
 // A write that hangs takes its stream with it, so that the sender goes elsewhere, and leaves everything else alone.
 func TestHungWriteEndsItsStream(t *testing.T) {
@@ -377,13 +378,13 @@ func TestHungWriteEndsItsStream(t *testing.T) {
 		t.Run(fmt.Sprint("told=", told), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, f := onDisks(t, "b", nil, "d0", "d1")
-				seg, err := n.vault.acquire(n.more[0])
+				seg, err := n.vault.Acquire(n.more[0])
 				if err != nil {
 					t.Fatal(err)
 				}
 				thaw := make(hangs)
-				seg.w.reset(thaw, 0)
-				n.vault.release(seg, false)
+				seg.WriteBy(thaw)
+				n.vault.Release(seg, false)
 				ctx, stop := n.receiving(t)
 				s := n.stream(t, ctx)
 				began := time.Now()
@@ -443,7 +444,7 @@ func TestDiskThatTurnsBadMidReceive(t *testing.T) {
 		s.send(blockFrames(2, "cache/-/x", contentOf("x", 1000)))
 		s.wantReceipt()
 		f.set(f.full, n.more[1], true)
-		f.set(f.full, n.vault.dir, true)
+		f.set(f.full, n.vault.Dir, true)
 		s.send(blockFrames(3, "cache/-/y", contentOf("y", 1000)))
 		s.wantRefusal("no disk takes blocks")
 		s.conn.Close()
@@ -480,13 +481,13 @@ func TestPlaceIsTakenFromTheDisks(t *testing.T) {
 	f.full[n.stores[1].Paths[root]] = true
 	o := wire.Opening{ID: "spark/app-1-1/" + name, Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Members: []wire.MemberSize{{Name: name, Bytes: 1000}}}
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf(name, 1000))))
-	if r, err := n.vault.catalog.Get(inventory.BlockID(o.ID)); err != nil || r.Segment == 0 {
+	if r, err := n.vault.Catalog.Get(inventory.BlockID(o.ID)); err != nil || r.Segment == 0 {
 		t.Errorf("%v, segment %d, want it in the vault", err, r.Segment)
 	}
 	f.full[n.stores[1].Paths[root]] = false
 	o.ID = "spark/app-1-2/" + name
 	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf(name, 1000))))
-	if r, err := n.vault.catalog.Get(inventory.BlockID(o.ID)); err != nil || r.Segment != 0 {
+	if r, err := n.vault.Catalog.Get(inventory.BlockID(o.ID)); err != nil || r.Segment != 0 {
 		t.Errorf("%v, segment %d, want it in place", err, r.Segment)
 	}
 	f.wantNothingReserved(t)

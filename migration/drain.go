@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // Peer is another node that may take blocks.
@@ -44,7 +45,7 @@ type DrainConfig struct {
 	Incident string
 	Dir      string // of this incident: plan and manifest
 	Stores   []*inventory.Store
-	Vault    *TheVault
+	Vault    *vault.Vault
 	Told     *Appraisals // of the blocks; nil: nobody told anything
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.

@@ -120,7 +120,7 @@ func (d *Drain) handOut(take func(crowded map[string]bool) (some bool)) {
 
 // dirs are all that the drain reads from.
 func (d *Drain) dirs() []string {
-	dirs := d.cfg.Vault.all()
+	dirs := d.cfg.Vault.Paths()
 	for _, s := range d.cfg.Stores {
 		dirs = append(dirs, s.Paths...)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -195,7 +196,7 @@ func (r *fallbackReader) fill() error {
 }
 
 func (r *fallbackReader) Seek(offset int64, whence int) (int64, error) {
-	return seek(&r.pos, r.bytes, offset, whence)
+	return vault.Seek(&r.pos, r.bytes, offset, whence)
 }
 
 func (r *fallbackReader) Close() error { return nil }

@@ -248,7 +248,7 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 		var has int64
 		for tries := 0; tries < 10 && (tries == 0 || has < ahead); tries++ { // where memory is short, the kernel may decline to read ahead
 			evict(t, 0, segments...)
-			r, err := b.vault.catalog.Get("cache/-/d/f-00")
+			r, err := b.vault.Catalog.Get("cache/-/d/f-00")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -355,7 +355,7 @@ func (w *withdrawal) deleted(id string, cleared map[*inventory.Store]bool, maybe
 
 // landed reports whether the vault has a block, or may have it.
 func (w *withdrawal) landed(id string) bool {
-	_, err := w.d.cfg.Vault.find(inventory.BlockID(id))
+	_, err := w.d.cfg.Vault.Find(inventory.BlockID(id))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

@@ -31,7 +31,7 @@ var (
 
 // forget removes a version of a block that landed here, at the word of the node that it was born on.
 func (r *Receiver) forget(node string, id inventory.BlockID, tag string) error {
-	rec, err := r.cfg.Vault.catalog.Get(id)
+	rec, err := r.cfg.Vault.Catalog.Get(id)
 	switch {
 	case err != nil:
 		return err

@@ -21,7 +21,7 @@ func TestFullDiskKeepsWhatHasItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0")
 		synced := make(chan struct{})
-		n.vault.flush = func(*os.File) error { <-synced; return nil }
+		n.vault.Flush = func(*os.File) error { <-synced; return nil }
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
 		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
@@ -147,7 +147,7 @@ func TestFullDiskKnowsWhatIsBeingCommitted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, f := onDisks(t, "b", nil, "d0")
 				synced := make(chan struct{})
-				n.vault.flush = func(*os.File) error { <-synced; return fault }
+				n.vault.Flush = func(*os.File) error { <-synced; return fault }
 				ctx, stop := n.receiving(t)
 				x := contentOf("x", 2*wire.ChunkBytes)
 				first := n.stream(t, ctx)

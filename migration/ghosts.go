@@ -42,7 +42,7 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 
 // lay removes the record of a ghost, unless another version has taken its place since it was read.
 func (r *Receiver) lay(ghost catalog.Record) error {
-	c := r.cfg.Vault.catalog
+	c := r.cfg.Vault.Catalog
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
 	gone, err := c.Remove([]catalog.Record{ghost})

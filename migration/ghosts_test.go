@@ -157,7 +157,7 @@ func TestNothingIsLeftOfAMapOutputThatAnEngineRemoved(t *testing.T) {
 func TestGhostIsLaidOnlyWhileItIsOne(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
-	ghost, err := n.vault.catalog.Get("cache/-/x")
+	ghost, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // A node that took blocks leaves too, and so does the one after it: what they hold goes on with its origin and its sums,
@@ -31,7 +32,7 @@ func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 			from = to
 		}
 		for id := range want {
-			r, err := from.vault.catalog.Get(inventory.BlockID(id))
+			r, err := from.vault.Catalog.Get(inventory.BlockID(id))
 			if err != nil || r.Origin != "a" || r.From != "c" {
 				t.Errorf("%s: origin %q, from %q, %v", id, r.Origin, r.From, err)
 			}
@@ -46,7 +47,7 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 	write(t, filepath.Join(a.dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
 	b.drain(t, within(t, 20*time.Second), c)
-	b.remove(t, func(Held) bool { return true })
+	b.remove(t, func(vault.Held) bool { return true })
 
 	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
 	agent := func(n *node, holder string) *Reader {

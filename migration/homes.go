@@ -290,7 +290,7 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 	hollow := map[*inventory.Store]bool{} // a disk may not be mounted
 	for i, v := range about {
 		if v.Origin != "" && v.Origin != r.Node {
-			if rec, err := r.Vault.catalog.Get(v.ID); err == nil && rec.Origin == v.Origin && rec.Tag() != v.Tag && rec.ModTime > v.Modified {
+			if rec, err := r.Vault.Catalog.Get(v.ID); err == nil && rec.Origin == v.Origin && rec.Tag() != v.Tag && rec.ModTime > v.Modified {
 				is.Changed = append(is.Changed, i)
 			}
 			continue

@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -34,7 +35,7 @@ type inbound struct {
 	pending  []*landed  // complete, and not yet with the kernel
 	flushing []*landed
 
-	seg    *segment
+	seg    *vault.Segment
 	ahead  *allotment // on its disk
 	broken bool       // the segment failed to take bytes
 	again  bool       // what comes may be here already
@@ -358,8 +359,8 @@ func (in *inbound) flush() {
 	in.mu.Unlock()
 	in.recognise(ready)
 	if in.seg != nil {
-		if err := in.on(&in.seg.dir, in.seg.w.Flush); err != nil {
-			in.r.fault(in.seg.dir, err)
+		if err := in.on(&in.seg.Dir, in.seg.Flush); err != nil {
+			in.r.fault(in.seg.Dir, err)
 			in.broken = true
 			ready = in.lose(ready, err)
 		}
@@ -384,7 +385,7 @@ func (in *inbound) unanswered() []*landed {
 func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 	taken := int64(0)
 	if durable.Full(err) {
-		taken = in.seg.w.at
+		taken = in.seg.Taken()
 	}
 	for _, l := range blocks {
 		if l.segment != in.seg || l.Offset+l.Length <= taken {

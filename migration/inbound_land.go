@@ -5,6 +5,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -31,7 +32,7 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.InPlace(inventory.BlockID(o.ID)) {
+		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.Catalog.InPlace(inventory.BlockID(o.ID)) {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.
@@ -50,7 +51,7 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	if err == nil {
 		return release, nil
 	}
-	old, unknown := in.r.cfg.Vault.catalog.Get(inventory.BlockID(o.ID))
+	old, unknown := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID))
 	switch more := o.Bytes() - old.Bytes(); {
 	case unknown != nil:
 		return nil, err
@@ -72,7 +73,7 @@ func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 	var l *placeLanding
 	dir := s.Paths[roots[0]]
 	err = in.on(&dir, func() error {
-		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.catalog, &in.work)
+		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.Catalog, &in.work)
 		return err
 	})
 	if err != nil {
@@ -88,16 +89,16 @@ func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 // that is best now.
 func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 	v, takes := in.r.cfg.Vault, o.Bytes()+besidesBytes
-	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
+	if in.seg != nil && (in.broken || in.seg.End >= vault.SegmentBytes || v.Fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
 		in.part()
 	}
 	if in.seg == nil {
-		dir, room, err := in.r.allot(takes, v.places())
+		dir, room, err := in.r.allot(takes, v.Usable())
 		if err != nil {
 			return err
 		}
 		err = in.on(&dir, func() (err error) {
-			in.seg, err = v.acquire(dir)
+			in.seg, err = v.Acquire(dir)
 			return err
 		})
 		if err != nil {
@@ -109,10 +110,10 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 		in.ahead = room
 		room.grant(takes)
 	}
-	in.dirs = in.seg.in
-	in.seg.behind.Drops = o.Bytes() > packedBytes // what is less may become a file, for which it is read again soon
+	in.dirs = in.seg.In
+	in.seg.Behind.Drops = o.Bytes() > packedBytes // what is less may become a file, for which it is read again soon
 	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
-		in.r.fault(in.seg.dir, err)
+		in.r.fault(in.seg.Dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended
 		in.ahead.drop()
 		return err
@@ -130,7 +131,7 @@ func (in *inbound) further(bytes int64) bool {
 	if in.ahead.take(bytes) {
 		return true
 	}
-	_, room, err := in.r.allot(bytes, in.seg.in)
+	_, room, err := in.r.allot(bytes, in.seg.In)
 	if err != nil {
 		return false
 	}
@@ -147,8 +148,8 @@ func (in *inbound) part() {
 	}
 	in.flush()
 	seg := in.seg
-	in.work.Begin(&seg.dir)
-	in.r.cfg.Vault.release(seg, in.broken)
+	in.work.Begin(&seg.Dir)
+	in.r.cfg.Vault.Release(seg, in.broken)
 	in.work.End()
 	in.ahead.drop()
 	in.seg, in.ahead, in.broken = nil, nil, false
@@ -167,7 +168,7 @@ func (in *inbound) gives(f wire.Frame, do func() error) error {
 	switch in.landing.(type) {
 	case *placeLanding, nowhereLanding:
 	default:
-		if in.seg.from == in.node && in.seg.holds(len(f.Raw)) {
+		if in.seg.From == in.node && in.seg.Holds(len(f.Raw)) {
 			return do()
 		}
 	}

@@ -20,11 +20,12 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // remove has the node's receiver remove what matches.
-func (n *node) remove(t testing.TB, asked func(Held) bool) inventory.Count {
+func (n *node) remove(t testing.TB, asked func(vault.Held) bool) inventory.Count {
 	t.Helper()
 	if n.receiver == nil {
 		n.receive(t)
@@ -36,7 +37,9 @@ func (n *node) remove(t testing.TB, asked func(Held) bool) inventory.Count {
 	return gone
 }
 
-func ofApp(app string) func(Held) bool { return func(h Held) bool { return h.App() == app } }
+func ofApp(app string) func(vault.Held) bool {
+	return func(h vault.Held) bool { return h.App() == app }
+}
 
 // spaceOf is what the files below a directory take of their disk.
 func spaceOf(t testing.TB, dir string) (bytes int64) {
@@ -95,12 +98,12 @@ func (n *node) wantOnly(t testing.TB, want map[string][]byte, apps ...string) {
 func TestRemovalOfAnApp(t *testing.T) {
 	n := newNode(t, "b")
 	want := landApps(t, n, 8, 64<<10)
-	before := spaceOf(t, n.vault.dir)
+	before := spaceOf(t, n.vault.Dir)
 	if got := n.remove(t, ofApp("app-1")); got != (inventory.Count{Blocks: 8, Bytes: 8 * 64 << 10}) {
 		t.Errorf("removed %+v", got)
 	}
 	n.wantOnly(t, want, "app-2")
-	if got := spaceOf(t, n.vault.dir); got > before*6/10 {
+	if got := spaceOf(t, n.vault.Dir); got > before*6/10 {
 		t.Errorf("the segments take %d bytes, %d before half of it was removed", got, before)
 	}
 	if len(n.gone) != 8 || n.gone[0].Scope() != "app-1" {
@@ -111,7 +114,7 @@ func TestRemovalOfAnApp(t *testing.T) {
 	n.receive(t)
 	n.remove(t, ofApp("app-2"))
 	n.wantOnly(t, want, "")
-	if got := segmentsIn(t, n.vault.dir); len(got) != 0 {
+	if got := segmentsIn(t, n.vault.Dir); len(got) != 0 {
 		t.Errorf("nothing is of use in %v", got)
 	}
 	n.reopen(t)
@@ -126,7 +129,7 @@ func TestSmallBlocksGiveTheirSpaceBack(t *testing.T) {
 	n.remove(t, ofApp("app-1"))
 	n.wantOnly(t, plus(want, "cache/stays/x", "x"), "app-2", "stays")
 	n.remove(t, ofApp("app-2"))
-	if got := spaceOf(t, n.vault.dir); got > 16<<10 {
+	if got := spaceOf(t, n.vault.Dir); got > 16<<10 {
 		t.Errorf("one small block is left, and its segment takes %d bytes", got)
 	}
 }
@@ -137,7 +140,7 @@ func TestWhatIsReplacedGivesItsSpaceBack(t *testing.T) {
 		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf(fmt.Sprint(i), 256<<10))))
 	}
 	n.receiver.tidyOnce(t.Context(), time.Now())
-	if got := spaceOf(t, n.vault.dir); got > 300<<10 {
+	if got := spaceOf(t, n.vault.Dir); got > 300<<10 {
 		t.Errorf("one version of 256 KiB is of use, and %d bytes are taken", got)
 	}
 	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("4", 256<<10)) {
@@ -168,18 +171,18 @@ func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 	s.wantReceipt()
 	s.conn.Close()
 	n.receiver.serving.Wait()
-	if err := n.vault.reclaim(t.Context()); err != nil {
+	if err := n.vault.Reclaim(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if got := n.content(t, "cache/-/y"); !bytes.Equal(got, y) {
 		t.Error("a block that has a receipt does not read as what came")
 	}
-	for _, segment := range segmentsIn(t, n.vault.dir) {
+	for _, segment := range segmentsIn(t, n.vault.Dir) {
 		if filepath.Base(segment) == "seg-00000002" {
 			t.Errorf("%s has the number of one that was refused", segment)
 		}
 	}
-	if waste, err := n.vault.catalog.Waste(); len(waste) > 0 || err != nil {
+	if waste, err := n.vault.Catalog.Waste(); len(waste) > 0 || err != nil {
 		t.Errorf("what was refused is still noted, in segments %v, %v", waste, err)
 	}
 }
@@ -206,7 +209,7 @@ func TestRemovalWaitsForWhoReads(t *testing.T) {
 	}
 	c.Close()
 	n.receiver.tidyOnce(t.Context(), time.Now())
-	if got := spaceOf(t, n.vault.dir); got > 16<<10 {
+	if got := spaceOf(t, n.vault.Dir); got > 16<<10 {
 		t.Errorf("nobody reads any more, and %d bytes are taken", got)
 	}
 }
@@ -223,27 +226,27 @@ func punchHole(path string, at, length int64) error {
 func TestRemovalKilledAtEachStep(t *testing.T) {
 	for name, upTo := range map[string]func(n *node, r catalog.Record) error{
 		"after the record": func(n *node, r catalog.Record) error {
-			_, err := n.vault.catalog.Remove([]catalog.Record{r})
+			_, err := n.vault.Catalog.Remove([]catalog.Record{r})
 			return err
 		},
 		"after the hole": func(n *node, r catalog.Record) error {
-			_, err := n.vault.catalog.Remove([]catalog.Record{r})
+			_, err := n.vault.Catalog.Remove([]catalog.Record{r})
 			return errors.Join(err, punchHole(n.segmentPath(r.Segment), r.Offset, r.Length))
 		},
 		"after the last record": func(n *node, _ catalog.Record) error {
-			for r, err := range n.vault.catalog.All() {
+			for r, err := range n.vault.Catalog.All() {
 				if err != nil {
 					return err
 				}
-				if _, err := n.vault.catalog.Remove([]catalog.Record{r}); err != nil {
+				if _, err := n.vault.Catalog.Remove([]catalog.Record{r}); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 		"after the segment's file": func(n *node, _ catalog.Record) error {
-			for r := range n.vault.catalog.All() {
-				if _, err := n.vault.catalog.Remove([]catalog.Record{r}); err != nil {
+			for r := range n.vault.Catalog.All() {
+				if _, err := n.vault.Catalog.Remove([]catalog.Record{r}); err != nil {
 					return err
 				}
 			}
@@ -253,7 +256,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "b")
 			want := landApps(t, n, 1, 64<<10)
-			r, err := n.vault.catalog.Get("cache/app-1/x0")
+			r, err := n.vault.Catalog.Get("cache/app-1/x0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -268,11 +271,11 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 				left = ""
 			}
 			n.wantOnly(t, want, left)
-			waste, err := n.vault.catalog.Waste()
+			waste, err := n.vault.Catalog.Waste()
 			if err != nil || len(waste) > 0 {
 				t.Errorf("segments %v have space to give back still, %v", waste, err)
 			}
-			if got := spaceOf(t, n.vault.dir); left == "" && got > 0 || got > 80<<10 {
+			if got := spaceOf(t, n.vault.Dir); left == "" && got > 0 || got > 80<<10 {
 				t.Errorf("%d bytes are taken", got)
 			}
 		})
@@ -287,7 +290,7 @@ func TestRemovalInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(n.dir, "cache/y"), []byte("the engine's own"))
-	if got := n.remove(t, func(Held) bool { return true }); got.Blocks != 2 {
+	if got := n.remove(t, func(vault.Held) bool { return true }); got.Blocks != 2 {
 		t.Errorf("removed %+v", got)
 	}
 	if _, err := os.Stat(filepath.Join(n.dir, "cache/x")); !errors.Is(err, os.ErrNotExist) {
@@ -412,12 +415,12 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
 	n.receive(t)
-	r, err := n.vault.catalog.Get("cache/-/x")
+	r, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &landed{Record: r, already: true}
-	if _, err := n.vault.catalog.Remove([]catalog.Record{r}); err != nil {
+	if _, err := n.vault.Catalog.Remove([]catalog.Record{r}); err != nil {
 		t.Fatal(err)
 	}
 	n.receiver.commit.record([]*landed{l})
@@ -430,7 +433,7 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 	n := newNode(t, "b")
 	landApps(t, n, 3, 100)
-	err := n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+	err := n.vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 		return errors.Join(tx.DeleteBucket([]byte("weights")), tx.DeleteBucket([]byte("free")), tx.DeleteBucket([]byte("holes")))
 	})
 	if err != nil {
@@ -440,7 +443,7 @@ func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 	if got := n.vault.Count(); got != (inventory.Count{Blocks: 6, Bytes: 600}) {
 		t.Errorf("counted %+v", got)
 	}
-	err = n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+	err = n.vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("blocks")).Put([]byte("cache/app-1/x0"), []byte("broken"))
 	})
 	if err != nil {
@@ -461,15 +464,15 @@ func plus(want map[string][]byte, id, content string) map[string][]byte {
 func TestSegmentThatIsWrittenToIsNotRetired(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
-	s, err := n.vault.acquire(n.vault.dir)
+	s, err := n.vault.Acquire(n.vault.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.remove(t, func(Held) bool { return true })
-	if got := segmentsIn(t, n.vault.dir); len(got) != 1 {
+	n.remove(t, func(vault.Held) bool { return true })
+	if got := segmentsIn(t, n.vault.Dir); len(got) != 1 {
 		t.Errorf("somebody writes to it, and there is %v", got)
 	}
-	n.vault.release(s, false)
+	n.vault.Release(s, false)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", []byte("y"))))
 	if got := n.content(t, "cache/-/y"); string(got) != "y" {
 		t.Errorf("got %q", got)
@@ -482,22 +485,22 @@ func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	frames := blockFrames(1, "cache/-/x", []byte("x"))
 	wantDurable(t, landAll(t, n, frames))
-	old, err := n.vault.catalog.Get("cache/-/x")
+	old, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	aged := old
 	aged.Landed = old.Landed.Add(-2 * renewAfter)
-	if turned, err := n.vault.catalog.Turn([]catalog.Record{old}, []catalog.Record{aged}); err != nil || !turned[0] {
+	if turned, err := n.vault.Catalog.Turn([]catalog.Record{old}, []catalog.Record{aged}); err != nil || !turned[0] {
 		t.Fatal(turned, err)
 	}
-	if !n.vault.claimRemoval("cache/-/x") {
+	if !n.vault.ClaimRemoval("cache/-/x") {
 		t.Fatal("nobody else has it")
 	}
 	if said := landAll(t, n, frames); said[0].Code == wire.VerdictDurable {
 		t.Error("a receipt for what is being removed")
 	}
-	n.vault.moved("cache/-/x")
+	n.vault.Unclaim("cache/-/x")
 	wantDurable(t, landAll(t, n, frames))
 	if _, err := n.receiver.removeBatch([]catalog.Record{aged}, func([]catalog.Record) {}); err != nil {
 		t.Fatal(err)
@@ -521,7 +524,7 @@ func TestRemovalTakesTheDirectoriesThatWereMade(t *testing.T) {
 	wantDurable(t, landAll(t, n, frames...))
 	engines := filepath.Join(n.dir, "s0/blockmgr-0a/07/rdd_1_1")
 	write(t, engines, []byte("the engine's own"))
-	n.remove(t, func(h Held) bool { return h.App() != "application_1_0002" })
+	n.remove(t, func(h vault.Held) bool { return h.App() != "application_1_0002" })
 	for _, gone := range []string{"s0/application_1_0001", "s1/application_1_0001", "s1/blockmgr-0a"} {
 		if _, err := os.Stat(filepath.Join(n.dir, gone)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: got %v, want it gone", gone, err)
@@ -541,7 +544,7 @@ func TestSegmentOfWhatCouldNotBeReadIsGivenBack(t *testing.T) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
 	n.reopen(t) // what comes now has another segment
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
-	err := n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+	err := n.vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("blocks")).Put([]byte("cache/-/x"), []byte("broken"))
 	})
 	if err != nil {
@@ -549,10 +552,10 @@ func TestSegmentOfWhatCouldNotBeReadIsGivenBack(t *testing.T) {
 	}
 	n.receiver.forgetUnsound("cache/-/x")
 	n.reopen(t)
-	if err := n.vault.reclaim(t.Context()); err != nil {
+	if err := n.vault.Reclaim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := segmentsIn(t, n.vault.dir); len(left) != 1 || !bytes.Equal(n.content(t, "cache/-/y"), contentOf("y", 1000)) {
+	if left := segmentsIn(t, n.vault.Dir); len(left) != 1 || !bytes.Equal(n.content(t, "cache/-/y"), contentOf("y", 1000)) {
 		t.Errorf("there is %v, want the segment of y, and y in it", left)
 	}
 }

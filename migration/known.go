@@ -55,16 +55,16 @@ func (in *inbound) trim(batch []*landed) {
 	if in.seg == nil || in.open.Load() {
 		return
 	}
-	end := in.seg.end
+	end := in.seg.End
 	for _, l := range slices.Backward(batch) {
 		if !l.already || l.segment != in.seg || l.Offset+l.Length != end {
 			break
 		}
 		end, l.segment = l.begin, nil
 	}
-	if end < in.seg.end {
-		in.work.Begin(&in.seg.dir)
-		in.seg.forget(end)
+	if end < in.seg.End {
+		in.work.Begin(&in.seg.Dir)
+		in.seg.Forget(end)
 		in.work.End()
 	}
 }
@@ -77,7 +77,7 @@ type earlier struct {
 
 // known looks up the ids of a batch.
 func (in *inbound) known(batch []*landed) (found map[*landed]earlier, err error) {
-	err = in.r.cfg.Vault.catalog.Look(len(batch), func(look *catalog.Lookup) {
+	err = in.r.cfg.Vault.Catalog.Look(len(batch), func(look *catalog.Lookup) {
 		for _, l := range batch {
 			r, err := look.Record(l.ID)
 			if errors.Is(err, fs.ErrNotExist) {

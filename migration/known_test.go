@@ -21,7 +21,7 @@ import (
 // that would take longer than a disk may take over one read, and the disk would be taken to hang.
 func TestOwnFileOfAnotherSizeIsNotRead(t *testing.T) {
 	n := newNode(t, "b", with(filesStore, "cache"))
-	f := newFakeDisks(1<<30, n.vault.dir, n.stores[0].Paths[0])
+	f := newFakeDisks(1<<30, n.vault.Dir, n.stores[0].Paths[0])
 	n.disks = f
 	own := filepath.Join(n.stores[0].Paths[0], "x")
 	write(t, own, nil)
@@ -56,7 +56,7 @@ func (n *node) theStream() *inbound {
 func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
-		f := newFakeDisks(1<<30, n.vault.dir)
+		f := newFakeDisks(1<<30, n.vault.Dir)
 		n.disks = f
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
@@ -64,11 +64,11 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 		s.conn.SetReadDeadline(time.Now().Add(time.Minute))
 		in, over := n.theStream(), make(chan error, 1)
 		go func() {
-			over <- in.on(&n.vault.dir, func() error {
+			over <- in.on(&n.vault.Dir, func() error {
 				step := in.goesOn()
 				for range 12 {
 					time.Sleep(diskio.Overdue / 2)
-					step(&n.vault.dir)
+					step(&n.vault.Dir)
 				}
 				return nil
 			})
@@ -125,7 +125,7 @@ func TestReadingBackGoesOn(t *testing.T) {
 			s.wantReceipt()
 		}
 		steps := 0
-		r, err := n.vault.catalog.Get("cache/-/x")
+		r, err := n.vault.Catalog.Get("cache/-/x")
 		if err == nil {
 			err = n.receiver.intact(r, func(*string) { steps++ })
 		}
@@ -152,7 +152,7 @@ func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
 		for i := range at {
 			wantDurable(t, landAll(t, n, frames))
 			var err error
-			if at[i], err = n.vault.catalog.Get(inventory.BlockID(id)); err != nil {
+			if at[i], err = n.vault.Catalog.Get(inventory.BlockID(id)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -33,9 +34,9 @@ type landing interface {
 // landed is a complete block waiting for the commit that makes it durable.
 type landed struct {
 	catalog.Record
-	segment *segment     // to sync, for a block in the vault
-	begin   int64        // of what was appended to it for the block
-	files   []stagedFile // to sync and to publish, for a block in place
+	segment *vault.Segment // to sync, for a block in the vault
+	begin   int64          // of what was appended to it for the block
+	files   []stagedFile   // to sync and to publish, for a block in place
 	store   *inventory.Store
 	dirs    []string // of its disks: it is committed with others that lie there
 	looked  bool     // whether it is here already
@@ -61,7 +62,7 @@ type landed struct {
 
 // vaultLanding appends the frames of a block to a segment as they are. A stream has one, for one block after the other.
 type vaultLanding struct {
-	seg    *segment
+	seg    *vault.Segment
 	begin  int64 // of what was appended for it
 	offset int64
 	open   int64
@@ -76,35 +77,35 @@ const landedTogether = 8
 
 // into begins a block's landing. It says in the segment where blocks come from if that is another node than the last
 // block's: frames do not, and it must be known should the catalog be lost.
-func (l *vaultLanding) into(seg *segment, from string, f wire.Frame) error {
-	*l = vaultLanding{seg: seg, begin: seg.end, open: int64(len(f.Raw)), spare: l.spare}
-	if seg.from != from {
-		if err := seg.append(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil))); err != nil {
+func (l *vaultLanding) into(seg *vault.Segment, from string, f wire.Frame) error {
+	*l = vaultLanding{seg: seg, begin: seg.End, open: int64(len(f.Raw)), spare: l.spare}
+	if seg.From != from {
+		if err := seg.Append(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil))); err != nil {
 			return err
 		}
-		seg.from = from
+		seg.From = from
 	}
-	l.offset = seg.end
-	return seg.append(f.Raw)
+	l.offset = seg.End
+	return seg.Append(f.Raw)
 }
 
-func (l *vaultLanding) data(_ int, f wire.Frame) error { return l.seg.append(f.Raw) }
+func (l *vaultLanding) data(_ int, f wire.Frame) error { return l.seg.Append(f.Raw) }
 
 func (l *vaultLanding) finish(f wire.Frame, r catalog.Record) (*landed, error) {
-	if err := l.seg.append(f.Raw); err != nil {
+	if err := l.seg.Append(f.Raw); err != nil {
 		return nil, err
 	}
-	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
+	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.No, l.offset, l.open, l.seg.End-l.offset
 	if len(l.spare) == 0 {
 		l.spare = make([]landed, landedTogether)
 	}
 	b := &l.spare[0]
 	l.spare = l.spare[1:]
-	b.Record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.in, l.packing
+	b.Record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.In, l.packing
 	return b, nil
 }
 
-func (l *vaultLanding) abort() { l.seg.forget(l.begin) }
+func (l *vaultLanding) abort() { l.seg.Forget(l.begin) }
 
 // stagedFile is a member under a temporary name beside its place.
 type stagedFile struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -27,7 +28,7 @@ type lane struct {
 	buf      []byte
 	sum      wire.Summer
 	files    inventory.FileReader // where the last block was
-	segments segmentReader        // and the last ones of the vault
+	segments vault.Reader         // and the last ones of the vault
 
 	whole   wire.Sum          // of the block that was sent: in a variable it would be an allocation
 	members []wire.MemberSize // of the block that is sent, and its opening: kept for the next one's

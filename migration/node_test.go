@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/enginetest"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -33,7 +34,7 @@ type node struct {
 	name     string
 	dir      string
 	stores   []*inventory.Store
-	vault    *TheVault
+	vault    *vault.Vault
 	receiver *Receiver
 	id       *certs.Identity
 	room     func(path string) int64
@@ -46,7 +47,7 @@ type node struct {
 	tune     func(*ReceiverConfig)   // what its receiver has beside the usual
 
 	mu     sync.Mutex
-	landed []Held
+	landed []vault.Held
 	gone   []inventory.BlockID
 	why    string // the last of them are gone
 }
@@ -76,7 +77,7 @@ func newNode(t testing.TB, name string, stores ...inventory.StoreConfig) *node {
 
 func (n *node) open(t testing.TB) {
 	t.Helper()
-	v, err := OpenVault(filepath.Join(n.dir, "vault"), n.more...)
+	v, err := vault.Open(filepath.Join(n.dir, "vault"), n.more...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func (n *node) receive(t testing.TB) {
 		Node: n.name, Stores: n.stores, Vault: n.vault, MaxStreams: 32, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
 		Room:  func(p string) (int64, error) { return n.room(p), nil },
 		Admit: func(string, bool) Admission { return Admission{Refused: n.refuse} },
-		Landed: func(h []Held) {
+		Landed: func(h []vault.Held) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.landed = append(n.landed, h...)
@@ -121,7 +122,7 @@ func (n *node) receive(t testing.TB) {
 	n.receiver = r
 }
 
-func (n *node) landedBlocks() []Held {
+func (n *node) landedBlocks() []vault.Held {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.landed)
@@ -333,6 +334,6 @@ func with(c inventory.StoreConfig, paths ...string) inventory.StoreConfig {
 
 // segmentPath is the file of a segment.
 func (n *node) segmentPath(no uint32) string {
-	dir, _ := n.vault.home(no)
-	return segmentFile(dir, no)
+	dir, _ := n.vault.Home(no)
+	return vault.SegmentFile(dir, no)
 }

@@ -27,7 +27,7 @@ func (nowhereLanding) abort() {}
 // that a receipt may be given for.
 func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	dirs := in.r.commit.under(o)
-	if old, err := in.r.cfg.Vault.catalog.Get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
+	if old, err := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
 		dirs = in.r.under(old)
 	}
 	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
@@ -40,7 +40,7 @@ func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 // under are the directories that a block which is here lies in; none where that is not known now.
 func (r *Receiver) under(rec catalog.Record) (dirs []string) {
 	if rec.Segment != 0 {
-		dir, err := r.cfg.Vault.home(rec.Segment)
+		dir, err := r.cfg.Vault.Home(rec.Segment)
 		if err != nil {
 			return nil
 		}
@@ -81,7 +81,7 @@ func (c *committer) acknowledge(batch []*landed) {
 		if !l.awaits {
 			continue
 		}
-		if first, err := c.vault.catalog.Get(inventory.BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.Bytes() == l.Bytes() {
+		if first, err := c.vault.Catalog.Get(inventory.BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.Bytes() == l.Bytes() {
 			l.fault = nil
 		}
 	}

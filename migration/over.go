@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // An app that is over wants none of its blocks any more: what landed of it goes from its holders, and a node that leaves does
@@ -54,7 +55,7 @@ func newsOf(changed func() <-chan struct{}) <-chan struct{} {
 
 // apps are those whose blocks a drain meets.
 func (d *Drain) apps() []string {
-	apps, err := d.cfg.Vault.catalog.Apps()
+	apps, err := d.cfg.Vault.Catalog.Apps()
 	if err != nil {
 		d.cfg.Log.Debug("cannot tell the apps of what landed here", "err", err)
 	}
@@ -106,7 +107,7 @@ func (r *Receiver) letGo(ctx context.Context) {
 	news := newsOf(r.cfg.OverChanged)
 	for gap := time.Duration(0); turn(ctx, news, gap, overEvery); gap = overGap {
 		news = newsOf(r.cfg.OverChanged) // an end that comes while it is asked is heard next
-		apps, err := r.cfg.Vault.catalog.Apps()
+		apps, err := r.cfg.Vault.Catalog.Apps()
 		if err != nil {
 			r.cfg.Log.Warn("cannot tell the apps of what landed here: nothing is removed because its app is over", "err", err)
 		}
@@ -123,7 +124,7 @@ func (r *Receiver) letGoOf(ctx context.Context, apps []string) {
 		r.cfg.Log.Debug("nobody says which apps are over", "err", err)
 	}
 	for _, why := range slices.Compact(slices.Sorted(maps.Values(over))) { // most that end at once end alike
-		gone, err := r.Remove(ctx, itsAppIsOver+why, func(h Held) bool { return over[h.App()] == why })
+		gone, err := r.Remove(ctx, itsAppIsOver+why, func(h vault.Held) bool { return over[h.App()] == why })
 		if gone.Blocks > 0 {
 			r.cfg.Log.Info("removed what landed of apps that are over", "why", why, "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}

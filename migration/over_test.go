@@ -13,13 +13,14 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // ofApps is a vault with some blocks of each of the scopes.
-func ofApps(t *testing.T, blocks int, scopes ...string) *TheVault {
+func ofApps(t *testing.T, blocks int, scopes ...string) *vault.Vault {
 	t.Helper()
-	v, err := OpenVault(t.TempDir())
+	v, err := vault.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func ofApps(t *testing.T, blocks int, scopes ...string) *TheVault {
 			}
 		}
 	}
-	if _, err := v.catalog.Commit(records, nil, nil); err != nil {
+	if _, err := v.Catalog.Commit(records, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -44,11 +45,11 @@ func TestAppsOfWhatLanded(t *testing.T) {
 	for i := range catalog.Batch {
 		want = append(want, fmt.Sprintf("many-%04d", i))
 	}
-	apps, err := ofApps(t, 3, append(want, "-")...).catalog.Apps()
+	apps, err := ofApps(t, 3, append(want, "-")...).Catalog.Apps()
 	if err != nil || !slices.Equal(apps, want) {
 		t.Errorf("got %d: %.100q (%v), want %d", len(apps), apps, err, len(want))
 	}
-	if apps, err := ofApps(t, 0).catalog.Apps(); err != nil || len(apps) > 0 {
+	if apps, err := ofApps(t, 0).Catalog.Apps(); err != nil || len(apps) > 0 {
 		t.Errorf("of an empty vault: got %q (%v)", apps, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -94,7 +95,7 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	}
 	moment, cancel := context.WithTimeout(ctx, diskio.Suspect)
 	defer cancel()
-	r.cfg.Vault.revive(moment)
+	r.cfg.Vault.Revive(moment)
 	still := r.cfg.Vault.Away()
 	for dir := range said {
 		if still[dir] == nil {
@@ -111,8 +112,8 @@ func (r *Receiver) tell(dir string) {
 	if r.cfg.Landed == nil {
 		return
 	}
-	var all []Held
-	for h, err := range r.cfg.Vault.heldIn(dir) {
+	var all []vault.Held
+	for h, err := range r.cfg.Vault.HeldIn(dir) {
 		if err == nil {
 			all = append(all, h)
 		}
@@ -144,7 +145,7 @@ func (r *Receiver) open(dirs []string) []string {
 	r.mu.Lock()
 	stuck := r.stuck
 	r.mu.Unlock()
-	if catalog := r.cfg.Vault.dir; slices.Contains(stuck, catalog) || !r.disks.Keeps(catalog) {
+	if catalog := r.cfg.Vault.Dir; slices.Contains(stuck, catalog) || !r.disks.Keeps(catalog) {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
@@ -156,7 +157,7 @@ func (r *Receiver) open(dirs []string) []string {
 // not mounted.
 func (r *Receiver) answers(old catalog.Record) error {
 	if old.Segment != 0 {
-		dir, err := r.cfg.Vault.home(old.Segment)
+		dir, err := r.cfg.Vault.Home(old.Segment)
 		if err != nil {
 			return err
 		}
@@ -205,14 +206,14 @@ func (r *Receiver) fault(dir string, err error) {
 
 // sayRemade tells of a catalog that was made anew, and of each block that is no longer whole.
 func (r *Receiver) sayRemade() {
-	for _, m := range r.cfg.Vault.takeRemade() {
-		if m.ruin != nil {
+	for _, m := range r.cfg.Vault.TakeRemade() {
+		if m.Ruin != nil {
 			r.cfg.Log.Error("the catalog of what landed here could not be used, and is made anew from the segments; blocks that landed in their place are their store's own from now on",
-				"err", m.ruin.Why, "aside", m.ruin.Aside)
+				"err", m.Ruin.Why, "aside", m.Ruin.Aside)
 			continue
 		}
-		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.dir, "blocks", m.found.Blocks, "bytes", m.found.Bytes, "broken", len(m.broken)+m.others)
-		for _, h := range m.broken {
+		r.cfg.Log.Warn("read segments for the new catalog", "dir", m.Dir, "blocks", m.Found.Blocks, "bytes", m.Found.Bytes, "broken", len(m.Broken)+m.Others)
+		for _, h := range m.Broken {
 			r.broke(h, wire.ErrCorrupt)
 		}
 	}

@@ -62,7 +62,7 @@ func TestBlockWhosePlaceIsOnAnotherFileSystemLandsInTheVault(t *testing.T) {
 	if got := n.content(t, "cache/-/sub/deep/x"); !bytes.Equal(got, content) {
 		t.Error("it does not read as what came")
 	}
-	if r, err := n.vault.catalog.Get("cache/-/sub/deep/x"); err != nil || r.Segment == 0 {
+	if r, err := n.vault.Catalog.Get("cache/-/sub/deep/x"); err != nil || r.Segment == 0 {
 		t.Errorf("got %+v, %v, want it in a segment", r, err)
 	}
 }

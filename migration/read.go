@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -35,7 +36,7 @@ import (
 type Reader struct {
 	Node   string // that it is of
 	Stores []*inventory.Store
-	Vault  *TheVault
+	Vault  *vault.Vault
 	Disks  diskio.Disks // under them; nil: nobody asks
 	Fetch  *Fetcher     // nil: only what is here
 	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is.
@@ -210,7 +211,7 @@ func (rd *Reader) broken(id inventory.BlockID) {
 		return
 	}
 	for _, base := range id.OnRecord() {
-		if _, err := rd.Vault.catalog.Get(base); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := rd.Vault.Catalog.Get(base); !errors.Is(err, fs.ErrNotExist) {
 			rd.Broken(base)
 			return
 		}
@@ -268,7 +269,7 @@ func (rd *Reader) open(id inventory.BlockID) (*content, error) {
 func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 	store := inventory.StoreOf(rd.Stores, id)
 	for _, base := range id.OnRecord() {
-		r, err := rd.Vault.catalog.Get(base)
+		r, err := rd.Vault.Catalog.Get(base)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -280,11 +281,11 @@ func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 		}
 		c, err := rd.openLanded(store, id, r)
 		if errors.Is(err, fs.ErrNotExist) {
-			if now, err := rd.Vault.catalog.Get(base); err == nil && now.Sum != r.Sum {
+			if now, err := rd.Vault.Catalog.Get(base); err == nil && now.Sum != r.Sum {
 				return rd.find(id) // another version has landed since
 			}
 			if store != nil && r.Segment == 0 {
-				rd.Vault.unread.suspect(base) // an engine removed it from its place, or put another there: readers are sent here in vain
+				rd.Vault.Unread.Suspect(base) // an engine removed it from its place, or put another there: readers are sent here in vain
 			}
 			break
 		}
@@ -351,9 +352,9 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog
 }
 
 // LandedIn is the directory that a member of a block that landed here lies in.
-func landedIn(v *TheVault, s *inventory.Store, r catalog.Record, i int) string {
+func landedIn(v *vault.Vault, s *inventory.Store, r catalog.Record, i int) string {
 	if r.Segment != 0 {
-		dir, _ := v.home(r.Segment)
+		dir, _ := v.Home(r.Segment)
 		return dir
 	}
 	return s.Paths[r.Placed[i].Root]
@@ -362,12 +363,12 @@ func landedIn(v *TheVault, s *inventory.Store, r catalog.Record, i int) string {
 // openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
 // the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
 // behind it next says how far ahead of its reading a disk is to be asked.
-func openLanded(v *TheVault, s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
+func openLanded(v *vault.Vault, s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
-		c, err := v.reader(r, i, ahead)
+		c, err := v.Member(r, i, ahead)
 		if errors.Is(err, fs.ErrNotExist) {
-			if now, is := v.unpacked(r); is { // it has become files meanwhile
+			if now, is := v.Unpacked(r); is { // it has become files meanwhile
 				return openLanded(v, s, now, i, ahead)
 			}
 			return nil, err
@@ -392,5 +393,5 @@ func openLanded(v *TheVault, s *inventory.Store, r catalog.Record, i int, ahead 
 		f.Close()
 		return nil, errors.Join(err, fs.ErrNotExist)
 	}
-	return newChunkReader(f, r.Members[i].Bytes, placedChunks{sums: p.Chunks}, ahead), nil
+	return vault.NewChunkReader(f, r.Members[i].Bytes, vault.PlacedChunks{Sums: p.Chunks}, ahead), nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -25,7 +26,7 @@ import (
 type ReceiverConfig struct {
 	Node   string
 	Stores []*inventory.Store
-	Vault  *TheVault
+	Vault  *vault.Vault
 
 	// Room says how many bytes may still be written below a path; with Disks, what they have reserved is off already.
 	Room func(path string) (int64, error)
@@ -35,13 +36,13 @@ type ReceiverConfig struct {
 	Admit func(node string, advised bool) Admission
 	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
 	// again once Landed has returned.
-	Landed func([]Held)
+	Landed func([]vault.Held)
 	Gone   func(ids []inventory.BlockID, why string)
 	// Ended is told when a stream has ended that blocks landed by: its sender may go now. Nil: nobody is.
 	Ended func()
 	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot
 	// be read, only the id is known. Nil: nobody is.
-	Broken func(Held)
+	Broken func(vault.Held)
 	// Over says which apps are over: what landed of them goes. Nil: none is.
 	Over Over
 	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
@@ -105,14 +106,14 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	cfg.Vault.Watch(cfg.Disks)
 	for _, s := range cfg.Stores {
 		s.Watch(cfg.Disks)
-		if err := cfg.Vault.catalog.Renumber(s.Name, s.Paths); err != nil {
+		if err := cfg.Vault.Catalog.Renumber(s.Name, s.Paths); err != nil {
 			mistrust(s, err)
 		}
 		if s.Land == inventory.LandPlace {
 			if err := sweepStaging(s); err != nil { // of a disk that errs, or that may only be read: others are well
 				cfg.Log.Warn("what a crash left behind stays", "err", err)
 			}
-			findAway(s, cfg.Vault.catalog)
+			findAway(s, cfg.Vault.Catalog)
 		}
 		for _, why := range s.AwayWhy {
 			if why != nil {
@@ -183,7 +184,7 @@ func (r *Receiver) grant(alone bool) wire.Grant {
 }
 
 func (r *Receiver) rooms(alone bool) (g wire.Grant, all, vault Room) {
-	rests, places := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places()
+	rests, places := r.cfg.Vault.Count().Bytes, r.cfg.Vault.Usable()
 	within := func(is Room) Room {
 		return Room{r.budget.left(rests, is.Bytes, alone), r.budget.left(rests, is.LargestBytes, alone)}
 	}
@@ -233,7 +234,7 @@ func (r *Receiver) take(bytes int64, among []string) (dir string, release func()
 	}
 	err = &FullError{NeedBytes: bytes, HasBytes: r.most(open)}
 	if len(open) == 0 {
-		err = fmt.Errorf("no disk takes blocks, or none their records in %s: %s: %w", r.cfg.Vault.dir, strings.Join(among, ", "), err)
+		err = fmt.Errorf("no disk takes blocks, or none their records in %s: %s: %w", r.cfg.Vault.Dir, strings.Join(among, ", "), err)
 	}
 	return "", nil, err
 }
@@ -249,7 +250,7 @@ func (r *Receiver) homes(s *inventory.Store, o wire.Opening) (roots []int, relea
 	}
 	if s.Shape.Anywhere() {
 		among := s.Paths
-		if old, err := r.cfg.Vault.catalog.Get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
+		if old, err := r.cfg.Vault.Catalog.Get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
 			among = s.Paths[old.Placed[0].Root:][:1]
 		}
 		dir, release, err := r.take(o.Bytes(), among)
@@ -476,13 +477,13 @@ func readThrough(m wire.MemberSize, c io.Reader, step func()) (err error) {
 // lies is the directory that a member of a block lies in; the vault's first where that is not known.
 func (r *Receiver) lies(rec catalog.Record, member int) *string {
 	if rec.Segment != 0 {
-		dir, _ := r.cfg.Vault.home(rec.Segment)
+		dir, _ := r.cfg.Vault.Home(rec.Segment)
 		return &dir
 	}
 	if s := r.stores[inventory.BlockID(rec.ID).Store()]; s != nil && member < len(rec.Placed) && rec.Placed[member].Root < len(s.Paths) {
 		return &s.Paths[rec.Placed[member].Root]
 	}
-	return &r.cfg.Vault.dir
+	return &r.cfg.Vault.Dir
 }
 
 // VaultDir is where an agent with that data directory keeps its vault.

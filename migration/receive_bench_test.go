@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -27,7 +28,7 @@ func BenchmarkReceive(b *testing.B) {
 			Stores: n.stores, Vault: n.vault, MaxStreams: 32, Log: slog.New(slog.DiscardHandler),
 			Room:   func(string) (int64, error) { return 1 << 40, nil },
 			Admit:  func(string, bool) Admission { return Admission{} },
-			Landed: func([]Held) {},
+			Landed: func([]vault.Held) {},
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -23,7 +23,7 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 		x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
 		s.send(x)
 		s.wantReceipt()
-		f.set(f.bad, n.vault.dir, true)
+		f.set(f.bad, n.vault.Dir, true)
 		if room := n.receiver.grant(false).RoomBytes; room != 0 {
 			t.Errorf("it tells of room for %d bytes", room)
 		}
@@ -31,12 +31,12 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 		for i, size := range []int{1000, 2 * packedBytes} {
 			o := wire.Opening{ID: "cache/-/y", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "y", Bytes: int64(size)}}}
 			s.send(wire.AppendFrame(nil, wire.FrameOpen, uint32(2+i), o.Append(nil)))
-			s.wantRefusal("records in " + n.vault.dir)
+			s.wantRefusal("records in " + n.vault.Dir)
 			s.send(wire.AppendFrame(nil, wire.FrameAbort, uint32(2+i), nil))
 		}
 		s.send(x) // which is on record
 		s.wantReceipt()
-		f.set(f.bad, n.vault.dir, false)
+		f.set(f.bad, n.vault.Dir, false)
 		s.send(blockFrames(4, "cache/-/y", contentOf("y", 1000)))
 		s.wantReceipt()
 		s.conn.Close()

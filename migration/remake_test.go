@@ -17,6 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -88,7 +89,7 @@ func TestCatalogIsMadeAnewFromTheSegments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, want, not := rich(t)
-			p := filepath.Join(n.vault.dir, "catalog.db")
+			p := filepath.Join(n.vault.Dir, "catalog.db")
 			n.vault.Close()
 			damage(t, p)
 			n.open(t)
@@ -98,7 +99,7 @@ func TestCatalogIsMadeAnewFromTheSegments(t *testing.T) {
 			}
 			n.reopen(t)
 			n.wantRich(t, want, not)
-			if made := n.vault.takeRemade(); len(made) != 0 {
+			if made := n.vault.TakeRemade(); len(made) != 0 {
 				t.Errorf("made anew a second time: %+v", made)
 			}
 		})
@@ -134,7 +135,7 @@ func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
 // whose own record it was, and new ones land.
 func TestAnyBitOfTheCatalog(t *testing.T) {
 	n, want, _ := rich(t)
-	p := filepath.Join(n.vault.dir, "catalog.db")
+	p := filepath.Join(n.vault.Dir, "catalog.db")
 	n.vault.Close()
 	good, err := os.ReadFile(p)
 	if err != nil {
@@ -185,11 +186,11 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 // What no longer is whole is named, and the blocks around it are found.
 func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n, want, _ := rich(t)
-	r, err := n.vault.catalog.Get("cache/app-1/x21")
+	r, err := n.vault.Catalog.Get("cache/app-1/x21")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := n.vault.catalog.Get("cache/app-1/x33")
+	o, err := n.vault.Catalog.Get("cache/app-1/x33")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +209,8 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n.open(t)
 	delete(want, "cache/app-1/x21")
 	delete(want, "cache/app-1/x33")
-	made := n.vault.takeRemade()
-	if len(made) != 2 || made[0].ruin.Why == nil || len(made[1].broken) != 1 || made[1].broken[0].ID != "cache/app-1/x21" {
+	made := n.vault.TakeRemade()
+	if len(made) != 2 || made[0].Ruin.Why == nil || len(made[1].Broken) != 1 || made[1].Broken[0].ID != "cache/app-1/x21" {
 		t.Errorf("told %+v", made)
 	}
 	n.wantRich(t, want, []string{"cache/app-1/x21", "cache/app-1/x33"})
@@ -229,7 +230,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 		return 1 << 40
 	}
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
-	if _, err := os.Stat(segmentFile(second, 1)); err != nil {
+	if _, err := os.Stat(vault.SegmentFile(second, 1)); err != nil {
 		t.Fatal(err)
 	}
 	n.vault.Close()
@@ -248,7 +249,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	if err := os.Rename(second+".away", second); err != nil {
 		t.Fatal(err)
 	}
-	if back := n.vault.revive(t.Context()); len(back) != 1 {
+	if back := n.vault.Revive(t.Context()); len(back) != 1 {
 		t.Fatalf("%q is back", back)
 	}
 	for range 2 {
@@ -266,7 +267,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
 	n, _ := onDisks(t, "b", nil, "d0")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	if err := errors.Join(n.vault.Close(), os.RemoveAll(n.vault.dir)); err != nil {
+	if err := errors.Join(n.vault.Close(), os.RemoveAll(n.vault.Dir)); err != nil {
 		t.Fatal(err)
 	}
 	n.open(t)
@@ -281,7 +282,7 @@ func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 		wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
 		write(t, filepath.Join(a.dir, "cache/own"), []byte("own"))
-		err := a.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+		err := a.vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 			return tx.Bucket([]byte("blocks")).Put([]byte("cache/-/x"), []byte("broken"))
 		})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
@@ -22,8 +23,8 @@ var errRemoved = errors.New("what was here is being moved or removed: send it ag
 // Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
 // asks for it later is told why it is not there.
-func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed inventory.Count, err error) {
-	return r.removeAll(ctx, why, func(rec catalog.Record) bool { return asked(heldOf(rec)) }, nil)
+func (r *Receiver) Remove(ctx context.Context, why string, asked func(vault.Held) bool) (removed inventory.Count, err error) {
+	return r.removeAll(ctx, why, func(rec catalog.Record) bool { return asked(vault.HeldOf(rec)) }, nil)
 }
 
 // removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).
@@ -41,7 +42,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog
 			errs = append(errs, err)
 		}
 	}
-	for rec, err := range r.cfg.Vault.catalog.All() {
+	for rec, err := range r.cfg.Vault.Catalog.All() {
 		if ctx.Err() != nil {
 			errs = append(errs, ctx.Err())
 			break
@@ -64,7 +65,7 @@ func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 			d.clear()
 		}
 	}
-	return r.cfg.Vault.reclaim(ctx)
+	return r.cfg.Vault.Reclaim(ctx)
 }
 
 // removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
@@ -90,15 +91,15 @@ func (r *Receiver) removeOf(store string, batch []catalog.Record, tell func([]ca
 	var going []catalog.Record
 	var claimed []catalog.Record
 	touched := map[*inventory.Store][]place{}
-	c := r.cfg.Vault.catalog
+	c := r.cfg.Vault.Catalog
 	defer r.pauseUnpacking(store)()
 	for _, rec := range batch {
-		rec = r.cfg.Vault.now(rec)
+		rec = r.cfg.Vault.Now(rec)
 		if len(rec.Placed) > 0 {
-			if !r.cfg.Vault.claimRemoval(inventory.BlockID(rec.ID)) {
+			if !r.cfg.Vault.ClaimRemoval(inventory.BlockID(rec.ID)) {
 				continue // it lands anew
 			}
-			defer r.cfg.Vault.moved(inventory.BlockID(rec.ID))
+			defer r.cfg.Vault.Unclaim(inventory.BlockID(rec.ID))
 		}
 		claimed = append(claimed, rec)
 	}
@@ -246,7 +247,7 @@ func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
 		a := aged{r, now, 0}
 		gone, err = r.removeAll(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), a.old, a.ended)
 	} else {
-		err = r.cfg.Vault.reclaim(ctx)
+		err = r.cfg.Vault.Reclaim(ctx)
 	}
 	if gone.Blocks > 0 {
 		r.cfg.Log.Info("removed what was kept for long enough", "blocks", gone.Blocks, "bytes", gone.Bytes, "keep", r.cfg.Keep)

@@ -26,7 +26,7 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 			}
 			wantDurable(t, landAll(t, n, streams...))
 			was := map[string]string{} // the directory of each
-			for r, err := range n.vault.catalog.All() {
+			for r, err := range n.vault.Catalog.All() {
 				if err != nil || len(r.Placed) != 1 {
 					t.Fatalf("%+v, %v", r, err)
 				}
@@ -51,7 +51,7 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 						continue
 					}
 					here++
-					if r, err := n.vault.catalog.Get(inventory.BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
+					if r, err := n.vault.Catalog.Get(inventory.BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
 						t.Errorf("%s in %s: got %+v, %v", id, dir, r.Placed, err)
 					} else if got := n.content(t, id); !bytes.Equal(got, contentOf(fmt.Sprint(i), 100)) {
 						t.Errorf("%s: got %q", id, got)

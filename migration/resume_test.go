@@ -352,7 +352,7 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 			if name != "it comes back" {
 				return
 			}
-			if err := errors.Join(n.vault.Close(), os.Remove(filepath.Join(n.vault.dir, "catalog.db"))); err != nil {
+			if err := errors.Join(n.vault.Close(), os.Remove(filepath.Join(n.vault.Dir, "catalog.db"))); err != nil {
 				t.Fatal(err)
 			}
 			n.open(t)

@@ -119,7 +119,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		}
 	}
 	reading.Go(func() {
-		if !d.concernsAny(d.cfg.Vault.all()) {
+		if !d.concernsAny(d.cfg.Vault.Paths()) {
 			return
 		}
 		began := time.Now()
@@ -128,7 +128,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			d.cfg.Settle(patient)
 			cancel()
 		}
-		if !d.askFor(naming, d.cfg.Vault.all(), take) {
+		if !d.askFor(naming, d.cfg.Vault.Paths(), take) {
 			return
 		}
 		for it, err := range carried(d.cfg.Vault, d.cfg.Stores) {
@@ -136,7 +136,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 				return
 			}
 		}
-		d.looks.read(d.cfg.Vault.all(), began) // the catalog names what lies on any of its disks
+		d.looks.read(d.cfg.Vault.Paths(), began) // the catalog names what lies on any of its disks
 		d.ask()
 	})
 	reading.Wait()

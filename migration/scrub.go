@@ -23,11 +23,11 @@ const (
 
 // scrub reads back what landed until ctx ends. With no rate it looks at nothing but what readers found to be broken.
 func (r *Receiver) scrub(ctx context.Context) {
-	u := &r.cfg.Vault.unread
-	some := u.news()
+	u := &r.cfg.Vault.Unread
+	some := u.News()
 	rested := time.Now()
 	for ctx.Err() == nil {
-		if id, ok := u.takeSuspect(); ok {
+		if id, ok := u.TakeSuspect(); ok {
 			r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.lookAt(ctx, w, id) })
 			continue
 		}
@@ -36,19 +36,19 @@ func (r *Receiver) scrub(ctx context.Context) {
 			now := time.Now()
 			if now.Sub(rested) >= scrubEvery {
 				rested = now
-				if ends, err := r.cfg.Vault.catalog.SegmentEnds(); err == nil { // else it is named where it is asked for
-					u.noteAll(ends)
+				if ends, err := r.cfg.Vault.Catalog.SegmentEnds(); err == nil { // else it is named where it is asked for
+					u.NoteAll(ends)
 				}
 			}
-			no, stretch, soon := u.takeSegment(now, scrubAfter)
+			no, stretch, soon := u.TakeSegment(now, scrubAfter)
 			if no != 0 {
 				r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.scrubSegment(ctx, w, no, stretch) })
 				continue
 			}
-			placed, later := u.takePlaced(now, scrubAfter)
-			if !placed.since.IsZero() {
+			placed, later := u.TakePlaced(now, scrubAfter)
+			if !placed.Since.IsZero() {
 				if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.scrubPlaced(ctx, w, placed) }) {
-					u.again(placed)
+					u.Again(placed)
 				}
 				continue
 			}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // A disk hangs under who reads back what landed: what is broken on another is found all the same.
@@ -19,14 +21,14 @@ func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 	f.give(n.more[0], 1<<40)
 	f.give(n.more[1], 0)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", y)))
-	r, err := n.vault.catalog.Get("cache/-/x")
+	r, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	flip(t, n.more[0], y, 10)
 	thaw := hangsOpen(t, n.segmentPath(r.Segment))
-	broken := make(chan Held, 10)
-	n.tune = func(cfg *ReceiverConfig) { cfg.Broken = func(h Held) { broken <- h } }
+	broken := make(chan vault.Held, 10)
+	n.tune = func(cfg *ReceiverConfig) { cfg.Broken = func(h vault.Held) { broken <- h } }
 	n.receive(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -13,21 +13,22 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
 // Only where one does not match is it asked which block lies there.
-func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s unreadStretch) {
-	dir, err := r.cfg.Vault.home(no)
+func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) {
+	dir, err := r.cfg.Vault.Home(no)
 	if err != nil || r.hangs(dir) != nil {
 		return // what is there is not held now; readers are told so
 	}
-	done := r.cfg.Vault.read(no)
+	done := r.cfg.Vault.Read(no)
 	defer done()
-	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: segmentFile(dir, no), at: s.from, to: s.to, urgent: s.urgent}
+	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: vault.SegmentFile(dir, no), at: s.From, to: s.To, urgent: s.Urgent}
 	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
-		if _, empty, unread := r.cfg.Vault.catalog.Free(no); unread == nil && empty {
+		if _, empty, unread := r.cfg.Vault.Catalog.Free(no); unread == nil && empty {
 			return // all of it was removed meanwhile, or became files
 		}
 		r.fault(dir, err)
@@ -64,7 +65,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 		w.work.Begin(&w.dir)
 		fr, err := frames.Next()
 		if err != nil {
-			end := w.r.cfg.Vault.catalog.Hole(w.no, w.at)
+			end := w.r.cfg.Vault.Catalog.Hole(w.no, w.at)
 			if end <= w.at {
 				return err
 			}
@@ -90,7 +91,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 	w.work.End()
 	w.r.scrubbed.Add(bytes)
-	for _, id := range w.r.cfg.Vault.catalog.Unsound(w.ids) {
+	for _, id := range w.r.cfg.Vault.Catalog.Unsound(w.ids) {
 		w.r.forgetUnsound(id)
 	}
 	w.ids = w.ids[:0]
@@ -98,36 +99,36 @@ func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 }
 
 // sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
-func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s unreadStretch) {
-	for rec, err := range r.cfg.Vault.catalog.All() {
+func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) {
+	for rec, err := range r.cfg.Vault.Catalog.All() {
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && rec.ID != "":
 			r.forgetUnsound(inventory.BlockID(rec.ID))
-		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.to:
+		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.To:
 			r.check(rec, work)
-			r.paces(ctx, rec.Bytes(), s.urgent)
+			r.paces(ctx, rec.Bytes(), s.Urgent)
 		}
 	}
 }
 
 // scrubPlaced reads back what lies in place, and the catalog on the way.
-func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p unreadPlaced) {
+func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) {
 	var read int64
-	for rec, err := range r.cfg.Vault.catalog.All() {
+	for rec, err := range r.cfg.Vault.Catalog.All() {
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && rec.ID != "":
 			r.forgetUnsound(inventory.BlockID(rec.ID))
-		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.landed):
+		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.Landed):
 			r.check(rec, work)
 			r.scrubbed.Add(rec.Bytes())
 			read += rec.Bytes()
 		}
 		if read += recordCost; read >= scrubStep {
-			r.paces(ctx, read, p.urgent)
+			r.paces(ctx, read, p.Urgent)
 			read = 0
 		}
 	}
@@ -139,7 +140,7 @@ const recordCost = 256
 // lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
 // heard otherwise.
 func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
-	rec, err := r.cfg.Vault.catalog.Get(id)
+	rec, err := r.cfg.Vault.Catalog.Get(id)
 	switch {
 	case errors.Is(err, wire.ErrCorrupt):
 		r.forgetUnsound(id)
@@ -151,7 +152,7 @@ func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.B
 			d.clear()
 		}
 	case r.check(rec, work) == nil && r.cfg.Landed != nil:
-		r.cfg.Landed([]Held{heldOf(rec)})
+		r.cfg.Landed([]vault.Held{vault.HeldOf(rec)})
 	}
 	r.paces(ctx, rec.Bytes(), true)
 }
@@ -183,7 +184,7 @@ func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
 		from, bytes := int64(0), rec.Members[i].Bytes
 		switch {
 		case rec.Segment != 0:
-			f, err = os.Open(segmentFile(*dir, rec.Segment))
+			f, err = os.Open(vault.SegmentFile(*dir, rec.Segment))
 			from, bytes = rec.Offset, rec.Length
 		case s == nil || i >= len(rec.Placed) || rec.Placed[i].Root >= len(s.Roots):
 			return
@@ -211,7 +212,7 @@ func rotten(err error) bool {
 func (r *Receiver) condemn(rec catalog.Record, why error) {
 	gone, err := r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) {
 		for _, g := range gone {
-			r.broke(heldOf(g), why)
+			r.broke(vault.HeldOf(g), why)
 		}
 	})
 	if err != nil {
@@ -224,7 +225,7 @@ func (r *Receiver) condemn(rec catalog.Record, why error) {
 // forgetUnsound removes the record of a block if it cannot be read: where the block lies, and what it should be, nobody
 // knows any more.
 func (r *Receiver) forgetUnsound(id inventory.BlockID) {
-	c := r.cfg.Vault.catalog
+	c := r.cfg.Vault.Catalog
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
 	if len(c.Unsound([]inventory.BlockID{id})) == 0 {
@@ -235,11 +236,11 @@ func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
 		return
 	}
-	r.broke(Held{ID: id}, why)
+	r.broke(vault.Held{ID: id}, why)
 }
 
 // broke tells of a block that rested here and does not any more.
-func (r *Receiver) broke(h Held, why error) {
+func (r *Receiver) broke(h vault.Held, why error) {
 	r.broken.Add(1)
 	r.cfg.Log.Error("a block from another node is broken here: it is removed", "block", h.ID, "node", h.From, "bytes", h.Bytes, "err", why)
 	if r.cfg.Broken != nil {
@@ -251,4 +252,4 @@ func (r *Receiver) broke(h Held, why error) {
 func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), r.broken.Load() }
 
 // Suspect has a block looked at that a reader found to be broken. It reports false when too many wait for that.
-func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.unread.suspect(id) }
+func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.Unread.Suspect(id) }

@@ -14,21 +14,22 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // scrubbing runs the node's receiver, which reads back what lands at that rate, until stop is called.
-func (n *node) scrubbing(t testing.TB, bytesPerSecond int64) (broken func() []Held, stop func()) {
+func (n *node) scrubbing(t testing.TB, bytesPerSecond int64) (broken func() []vault.Held, stop func()) {
 	t.Helper()
 	var mu sync.Mutex
-	var all []Held
+	var all []vault.Held
 	tune := n.tune
 	n.tune = func(cfg *ReceiverConfig) {
 		if tune != nil {
 			tune(cfg)
 		}
 		cfg.ScrubBytesPerSecond = bytesPerSecond
-		cfg.Broken = func(h Held) {
+		cfg.Broken = func(h vault.Held) {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, h)
@@ -38,7 +39,7 @@ func (n *node) scrubbing(t testing.TB, bytesPerSecond int64) (broken func() []He
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { n.receiver.Run(ctx) })
-	return func() []Held {
+	return func() []vault.Held {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(all)
@@ -116,7 +117,7 @@ func TestScrubComesBackTheNextDay(t *testing.T) {
 // removeOne removes one block, which leaves a hole in its segment.
 func (n *node) removeOne(t testing.TB, id string) {
 	t.Helper()
-	if gone, err := n.receiver.Remove(t.Context(), "at an operator's word", func(h Held) bool { return string(h.ID) == id }); err != nil || gone.Blocks != 1 {
+	if gone, err := n.receiver.Remove(t.Context(), "at an operator's word", func(h vault.Held) bool { return string(h.ID) == id }); err != nil || gone.Blocks != 1 {
 		t.Fatalf("removed %v, %v", gone, err)
 	}
 }

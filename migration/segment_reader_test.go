@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -44,7 +45,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	wantDurable(t, landAll(t, n, frames("cache/-/first"), stream, frames("cache/-/rots"), frames("cache/-/misplaced"), frames("cache/-/removed"), frames("cache/-/last")))
 	planned := map[string]inventory.Block{}
 	find := func(id string) inventory.Block {
-		b, err := n.vault.find(inventory.BlockID(id))
+		b, err := n.vault.Find(inventory.BlockID(id))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,11 +55,11 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 		planned[id] = find(id)
 	}
 
-	var near segmentReader
-	defer near.leave()
+	var near vault.Reader
+	defer near.Leave()
 	read := func(id string) (bool, error) {
 		got := make([]byte, 3000)
-		is, err := near.read(n.vault, planned[id], 0, got)
+		is, err := near.Read(n.vault, planned[id], 0, got)
 		if is && err == nil && !bytes.Equal(got, content[id]) {
 			t.Errorf("%s: was read with other bytes", id)
 		}
@@ -72,7 +73,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	output := find(three.ID)
 	for i, want := range [][]byte{data, {}, index} {
 		got := make([]byte, len(want))
-		if is, err := near.read(n.vault, output, i, got); !is || err != nil || !bytes.Equal(got, want) {
+		if is, err := near.Read(n.vault, output, i, got); !is || err != nil || !bytes.Equal(got, want) {
 			t.Errorf("member %d of a map output: got %v, %v, %x, want %x", i, is, err, got, want)
 		}
 	}
@@ -84,7 +85,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want it named as corrupt", id, is, err)
 		}
 	}
-	n.remove(t, func(h Held) bool { return h.ID == "cache/-/removed" })
+	n.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/removed" })
 	if is, err := read("cache/-/removed"); is || err != nil {
 		t.Errorf("what was removed: got %v, %v, want that it is not there", is, err)
 	}
@@ -92,7 +93,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	if is, err := read("cache/-/first"); !is || !errors.Is(err, inventory.ErrChanged) {
 		t.Errorf("another version has landed: got %v, %v, want that it has changed", is, err)
 	}
-	r, err := n.vault.catalog.Get("cache/-/last")
+	r, err := n.vault.Catalog.Get("cache/-/last")
 	if err := errors.Join(err, os.Truncate(n.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // What the disk has of a large block leaves the page cache while the rest comes. Small blocks stay: those that become files
@@ -24,7 +25,7 @@ func TestLargeBlocksLeaveThePageCache(t *testing.T) {
 		if sum, entries := trip.run(t.Context()); int(sum.Moved.Blocks) != all/size {
 			t.Fatalf("got %+v, want %d blocks moved\n%v", sum, all/size, entries[:1])
 		}
-		switch cached := inPageCache(t, segmentFile(b.vault.dir, 1), diskio.WriteBehindBytes); {
+		switch cached := inPageCache(t, vault.SegmentFile(b.vault.Dir, 1), diskio.WriteBehindBytes); {
 		case size > packedBytes && cached > 0.2:
 			t.Errorf("%.0f %% of what the disk has of a block of %d bytes is in the page cache", 100*cached, size)
 		case size <= packedBytes && cached < 0.5:

@@ -101,7 +101,7 @@ func (l *lane) take(ctx context.Context) error {
 // be something else by now, or nothing.
 func (l *lane) sendBatch(ctx context.Context) error {
 	defer l.files.Leave()
-	defer l.segments.leave()
+	defer l.segments.Leave()
 	l.now, l.cold, l.ahead = time.Now(), false, maxBatch
 	sent := 0
 	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {

@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -44,7 +45,7 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	m := b.Members[i]
 	s := d.stores[b.ID.Store()]
 	if m.Root == inventory.InVault {
-		r, err := d.cfg.Vault.catalog.Get(b.ID)
+		r, err := d.cfg.Vault.Catalog.Get(b.ID)
 		if err == nil && !r.Is(m, i) {
 			err = inventory.ErrChanged // another version has landed since
 		}
@@ -55,7 +56,7 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	}
 	if d.origin(&b) != "" {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
-		r, err := d.cfg.Vault.catalog.Get(b.ID)
+		r, err := d.cfg.Vault.Catalog.Get(b.ID)
 		if j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
 			if c, err := openLanded(d.cfg.Vault, s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
@@ -75,7 +76,7 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 
 // readWhole reads a member that is as long as p. Only afterwards does it look whether that is what was planned, and of what came from a
 // peer whether it is what came.
-func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.FileReader, segments *segmentReader) error {
+func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.FileReader, segments *vault.Reader) error {
 	m := b.Members[i]
 	if m.Root != inventory.InVault {
 		err := d.same(b, files.Read(d.stores[b.ID.Store()], m, p))
@@ -84,7 +85,7 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 		}
 		return err
 	}
-	if is, err := segments.read(d.cfg.Vault, b, i, p); is {
+	if is, err := segments.Read(d.cfg.Vault, b, i, p); is {
 		return err
 	}
 	r, err := d.openMember(b, i) // it has become files
@@ -97,12 +98,12 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 
 // asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.
 func (d *Drain) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
-	r, err := d.cfg.Vault.catalog.Get(id)
+	r, err := d.cfg.Vault.Catalog.Get(id)
 	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	if err != nil || r.Segment != 0 || j < 0 || j >= len(r.Placed) {
 		return nil
 	}
-	if at := r.Placed[j]; at.Root == m.Root && at.Path == m.Path && at.ModTime == m.ModTime.UnixNano() && !(placedChunks{sums: at.Chunks}).has(0, p) {
+	if at := r.Placed[j]; at.Root == m.Root && at.Path == m.Path && at.ModTime == m.ModTime.UnixNano() && !(vault.PlacedChunks{Sums: at.Chunks}).Has(0, p) {
 		return fmt.Errorf("%s: %w", m.Path, wire.ErrCorrupt)
 	}
 	return nil
@@ -168,7 +169,7 @@ func (d *Drain) judge(e plan.Entry, err error) ruling {
 // find looks up a planned block anew, where it was found.
 func (d *Drain) find(b inventory.Block) (inventory.Block, error) {
 	if b.Members[0].Root == inventory.InVault {
-		now, err := d.cfg.Vault.find(b.ID)
+		now, err := d.cfg.Vault.Find(b.ID)
 		if s := d.stores[b.ID.Store()]; errors.Is(err, fs.ErrNotExist) && s != nil && s.Land == inventory.LandPlace {
 			return s.Find(b.ID) // it may have become files
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -36,7 +37,7 @@ type comeback struct {
 type unfinished struct {
 	landing  landing
 	packed   vaultLanding
-	seg      *segment // that it lies in; nil: it has files
+	seg      *vault.Segment // that it lies in; nil: it has files
 	ahead    *allotment
 	room     *allotment
 	promised func()

@@ -61,7 +61,7 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 			}
 			n.receiver.dropGhosts(t.Context())
 			n.receiver.lookAt(t.Context(), &diskio.Work{}, "cache/-/x")
-			r, err := n.vault.catalog.Get("cache/-/x")
+			r, err := n.vault.Catalog.Get("cache/-/x")
 			if err != nil || len(n.gone) > 0 {
 				t.Fatalf("its record: %v; told that %v are gone, since %q", err, n.gone, n.why)
 			}

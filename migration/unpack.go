@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -81,7 +82,7 @@ func (r *Receiver) packs(o wire.Opening) (p packing, small bool) {
 		return p, false
 	}
 	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
-	return p, !r.cfg.Vault.catalog.InPlace(inventory.BlockID(o.ID))
+	return p, !r.cfg.Vault.Catalog.InPlace(inventory.BlockID(o.ID))
 }
 
 // overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced
@@ -103,7 +104,7 @@ type unpacker struct {
 	moves atomic.Int64 // how often records have said that files are about to be named
 
 	mu       sync.Mutex
-	fresh    []Held          // landed since the last look
+	fresh    []vault.Held    // landed since the last look
 	missed   bool            // more have than are in fresh: look through the catalog
 	since    time.Time       // when the first of them landed
 	noted    inventory.Count // of them
@@ -130,11 +131,11 @@ func newUnpackers(r *Receiver) (all []*unpacker) {
 }
 
 // landed notes what waits from now on, and passes on that it landed.
-func (r *Receiver) landed(held []Held) {
+func (r *Receiver) landed(held []vault.Held) {
 	now := time.Now()
 	r.unpackers.lately.Note(now)
 	for _, h := range held {
-		if u := r.unpackerOf(h.ID); u != nil && h.packed {
+		if u := r.unpackerOf(h.ID); u != nil && h.Packed {
 			u.note(now, h)
 		}
 	}
@@ -153,7 +154,7 @@ func (r *Receiver) unpackerOf(id inventory.BlockID) *unpacker {
 	return nil
 }
 
-func (u *unpacker) note(now time.Time, h Held) {
+func (u *unpacker) note(now time.Time, h vault.Held) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.noted == (inventory.Count{}) {
@@ -274,7 +275,7 @@ func (r *Receiver) untilQuiet(now time.Time) time.Duration {
 }
 
 // take hands out what is to be looked at: the blocks that have landed, or (all) whatever the catalog has.
-func (u *unpacker) take(now time.Time) (fresh []Held, all bool) {
+func (u *unpacker) take(now time.Time) (fresh []vault.Held, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	all = u.missed || !u.retry.IsZero() && !u.retry.After(now)
@@ -323,7 +324,7 @@ func (u *unpacker) pass(ctx context.Context) {
 
 // GiveBack frees what segments have of blocks that became files.
 func (u *unpacker) giveBack(ctx context.Context) {
-	if err := u.r.cfg.Vault.reclaim(ctx); err != nil && ctx.Err() == nil {
+	if err := u.r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
 		u.r.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)
 	}
 }
@@ -367,11 +368,11 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 }
 
 // pick reads the records of what has landed, as many as make a group.
-func (u *unpacker) pick(fresh []Held) (group []catalog.Record, rest []Held) {
+func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vault.Held) {
 	for bytes := int64(0); len(fresh) > 0 && len(group) < groupBlocks && bytes < groupBytes; {
 		h := fresh[0]
 		fresh = fresh[1:]
-		r, err := u.r.cfg.Vault.catalog.Get(h.ID)
+		r, err := u.r.cfg.Vault.Catalog.Get(h.ID)
 		if err == nil && wants(u.store, r) {
 			group, bytes = append(group, r), bytes+r.Bytes()
 			continue

@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -50,11 +51,11 @@ func (u *unpacker) group(ctx context.Context, records []catalog.Record) (made in
 	defer func() {
 		for _, m := range moves {
 			m.room()
-			u.r.cfg.Vault.moved(inventory.BlockID(m.was.ID))
+			u.r.cfg.Vault.Unclaim(inventory.BlockID(m.was.ID))
 		}
 	}()
-	from := newReplay(u.r.cfg.Vault)
-	defer from.close()
+	from := vault.NewReplay(u.r.cfg.Vault)
+	defer from.Close()
 	for _, r := range records {
 		if err = ctx.Err(); err == nil && u.r.leaving() {
 			err = errLeaving
@@ -141,19 +142,19 @@ func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 }
 
 // stage writes the files of a block beside their places.
-func (u *unpacker) stage(from *replay, r catalog.Record) (_ *move, err error) {
+func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err error) {
 	v, s := u.r.cfg.Vault, u.store
 	if err := u.r.sound(s); err != nil {
 		return nil, err
 	}
-	if !v.claimRemoval(inventory.BlockID(r.ID)) { // for both it must be that nobody else touches the files
+	if !v.ClaimRemoval(inventory.BlockID(r.ID)) { // for both it must be that nobody else touches the files
 		return nil, errBusy
 	}
 	m := &move{was: r, earlier: r.Placed, room: func() {}}
 	defer func() {
 		if err != nil {
 			m.room()
-			v.moved(inventory.BlockID(r.ID))
+			v.Unclaim(inventory.BlockID(r.ID))
 		}
 	}()
 	into := r
@@ -169,13 +170,13 @@ func (u *unpacker) stage(from *replay, r catalog.Record) (_ *move, err error) {
 	m.room = room
 	u.work.Begin(&s.Paths[roots[0]])
 	defer u.work.End()
-	l, err := landInPlace(s, r.Opening, roots, v.catalog, &u.work)
+	l, err := landInPlace(s, r.Opening, roots, v.Catalog, &u.work)
 	if err != nil {
 		u.r.fault(s.Paths[roots[0]], err)
 		return nil, err
 	}
 	var refused error // by the store's disk, not by the segment's
-	err = from.block(r, func(member int, f wire.Frame) error {
+	err = from.Block(r, func(member int, f wire.Frame) error {
 		u.work.Begin(&s.Paths[roots[member]])
 		refused = l.data(member, f)
 		return refused
@@ -240,13 +241,13 @@ func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 		}
 		return made, err
 	}
-	publish(u.store, blocks, u.r.cfg.Vault.catalog, u.r.disks, &u.work)
+	publish(u.store, blocks, u.r.cfg.Vault.Catalog, u.r.disks, &u.work)
 	return u.settle(moves)
 }
 
 // announce writes down what the files will be, and returns the blocks that still are what they were.
 func (u *unpacker) announce(moves []*move) (still []*move, err error) {
-	c := u.r.cfg.Vault.catalog
+	c := u.r.cfg.Vault.Catalog
 	var was, into []catalog.Record
 	for _, m := range moves {
 		r := m.was
@@ -273,7 +274,7 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 
 // settle has the records of what was published say so. What could not be published rests where it was.
 func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
-	c := u.r.cfg.Vault.catalog
+	c := u.r.cfg.Vault.Catalog
 	var was, into []catalog.Record
 	for _, m := range moves {
 		r := m.into.Record
@@ -290,7 +291,7 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 		return made, err // they are announced still, and found in their place
 	}
 	var files []catalog.Change
-	defer func() { u.r.cfg.Vault.unread.note(files) }()
+	defer func() { u.r.cfg.Vault.Unread.Note(files) }()
 	for i, m := range moves {
 		n := inventory.Count{Blocks: 1, Bytes: m.was.Bytes()}
 		switch {
@@ -309,9 +310,9 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 // again looks at a block once more that has changed meanwhile.
 func (u *unpacker) again(r catalog.Record) {
 	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
-	now, err := u.r.cfg.Vault.catalog.Get(inventory.BlockID(r.ID))
+	now, err := u.r.cfg.Vault.Catalog.Get(inventory.BlockID(r.ID))
 	if err == nil && wants(u.store, now) {
-		u.note(time.Now(), heldOf(now))
+		u.note(time.Now(), vault.HeldOf(now))
 	}
 }
 
@@ -351,4 +352,15 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 	}
 	u.r.cfg.Log.Warn("no file can be made of a block: it stays in its segment", "block", r.ID, "err", why)
 	return nil
+}
+
+// packed returns a group of the store's blocks that are to be unpacked, behind the id after, and the last id that was looked at.
+func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, err error) {
+	wanted := func(r catalog.Record) bool { return wants(u.store, r) } // what cannot be read is named when it is asked for
+	return u.r.cfg.Vault.Catalog.Some(u.store.Name, after, wanted, groupBlocks, groupBytes)
+}
+
+// wants reports whether a block rests in a segment and belongs in the store's directories.
+func wants(s *inventory.Store, r catalog.Record) bool {
+	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // hungDisks do not come back from a sync of a directory until they thaw.
@@ -157,7 +158,7 @@ func TestSpaceIsGivenBackWhileMoreIsUnpacked(t *testing.T) {
 	var least int64 = blocks << 20
 	n.tune = func(cfg *ReceiverConfig) {
 		cfg.Admit = func(string, bool) Admission { // asked before each block
-			least = min(least, spaceOf(t, n.vault.dir))
+			least = min(least, spaceOf(t, n.vault.Dir))
 			return Admission{}
 		}
 	}
@@ -225,7 +226,7 @@ func TestDrainMeetsTheUnpacking(t *testing.T) {
 func TestPlannedBlockThatBecameAFile(t *testing.T) {
 	n, want := packed(t, 3, 500)
 	const id = "cache/-/d1/f-0001"
-	planned, err := n.vault.find(id)
+	planned, err := n.vault.Find(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	h := n.reader()
 	const id = "cache/-/d1/f-0001"
 	etag := etagOf(t, h, id)
-	before, err := n.vault.catalog.Get(id)
+	before, err := n.vault.Catalog.Get(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	n, _ := packed(t, 2, 1000)
 	n.receive(t)
-	u, c := n.receiver.unpackers.all[0], n.vault.catalog
+	u, c := n.receiver.unpackers.all[0], n.vault.Catalog
 	recs, _, err := u.packed(nil)
 	if err != nil || len(recs) != 2 {
 		t.Fatalf("got %d blocks, %v", len(recs), err)
@@ -306,8 +307,8 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	if _, err := c.Turn(recs[1:], []catalog.Record{before}); err != nil {
 		t.Fatal(err)
 	}
-	from := newReplay(n.vault)
-	defer from.close()
+	from := vault.NewReplay(n.vault)
+	defer from.Close()
 	m, err := u.stage(from, recs[0])
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +363,7 @@ func TestRemovalWaitsForTheFilesOfAGroup(t *testing.T) {
 			letGo(n, moves)
 			leave()
 		})
-		if got := n.remove(t, func(Held) bool { return true }); got.Blocks != 20 {
+		if got := n.remove(t, func(vault.Held) bool { return true }); got.Blocks != 20 {
 			t.Errorf("removed %d blocks, want 20", got.Blocks)
 		}
 		n.wantFiles(t, map[string][]byte{})

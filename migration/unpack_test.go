@@ -19,6 +19,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -92,7 +93,7 @@ func (l *notes) count(what string) int {
 func (n *node) wantPacked(t testing.TB, want map[string][]byte) {
 	t.Helper()
 	for id, content := range want {
-		if r, err := n.vault.catalog.Get(inventory.BlockID(id)); err != nil || r.Segment == 0 {
+		if r, err := n.vault.Catalog.Get(inventory.BlockID(id)); err != nil || r.Segment == 0 {
 			t.Errorf("%s: %v, segment %d, want it in one", id, err, r.Segment)
 		}
 		if _, err := os.Stat(n.file(id)); err == nil {
@@ -108,7 +109,7 @@ func (n *node) wantPacked(t testing.TB, want map[string][]byte) {
 func (n *node) wantFiles(t testing.TB, want map[string][]byte) {
 	t.Helper()
 	for id, content := range want {
-		if r, err := n.vault.catalog.Get(inventory.BlockID(id)); err != nil || r.Segment != 0 || len(r.Placed) != 1 {
+		if r, err := n.vault.Catalog.Get(inventory.BlockID(id)); err != nil || r.Segment != 0 || len(r.Placed) != 1 {
 			t.Errorf("%s: %v, segment %d, placed %v, want it in place", id, err, r.Segment, r.Placed)
 		}
 		if got, err := os.ReadFile(n.file(id)); err != nil || !bytes.Equal(got, content) {
@@ -118,7 +119,7 @@ func (n *node) wantFiles(t testing.TB, want map[string][]byte) {
 			t.Errorf("%s: %d other bytes are read", id, len(got))
 		}
 	}
-	if got := segmentsIn(t, n.vault.dir); len(got) != 0 {
+	if got := segmentsIn(t, n.vault.Dir); len(got) != 0 {
 		t.Errorf("nothing is of use in %v", got)
 	}
 	if left, _ := filepath.Glob(filepath.Join(n.dir, "cache", inventory.StagingDir, "*")); len(left) != 0 {
@@ -173,7 +174,7 @@ func TestSmallBlocksBecomeFilesWhenTheNodeIsQuiet(t *testing.T) {
 		s.send(blockFrames(9, "cache/-/large", large))
 		s.wantReceipt()
 		want["cache/-/large"] = large
-		if r, err := n.vault.catalog.Get("cache/-/large"); err != nil || r.Segment != 0 {
+		if r, err := n.vault.Catalog.Get("cache/-/large"); err != nil || r.Segment != 0 {
 			t.Errorf("a large block: %v, segment %d, want it in place", err, r.Segment)
 		}
 		s.conn.Close()
@@ -246,7 +247,7 @@ func TestMapOutputsAreUnpackedWhole(t *testing.T) {
 // the next start ends the work.
 func TestUnpackingKilledAtEachStep(t *testing.T) {
 	publish := func(n *node, moves []*move) {
-		publish(n.stores[0], intoOf(moves), n.vault.catalog, n.receiver.disks, new(diskio.Work))
+		publish(n.stores[0], intoOf(moves), n.vault.Catalog, n.receiver.disks, new(diskio.Work))
 	}
 	for name, upTo := range map[string]func(t *testing.T, n *node, u *unpacker, moves []*move){
 		"staged": func(*testing.T, *node, *unpacker, []*move) {},
@@ -301,9 +302,9 @@ func TestUnpackingKilledAtEachStep(t *testing.T) {
 
 func staged(t testing.TB, n *node, u *unpacker) (moves []*move) {
 	t.Helper()
-	from := newReplay(n.vault)
-	defer from.close()
-	for r, err := range n.vault.catalog.All() {
+	from := vault.NewReplay(n.vault)
+	defer from.Close()
+	for r, err := range n.vault.Catalog.All() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +330,7 @@ func announced(t testing.TB, u *unpacker, moves []*move) []*move {
 func letGo(n *node, moves []*move) {
 	for _, m := range moves {
 		m.room()
-		n.vault.moved(inventory.BlockID(m.was.ID))
+		n.vault.Unclaim(inventory.BlockID(m.was.ID))
 	}
 }
 
@@ -381,7 +382,7 @@ func TestFileInTheWayOfABlock(t *testing.T) {
 		}
 		wantWaiting(t, n, 1, 1)
 		stop()
-		n.receiver.Remove(t.Context(), "at an operator's word", func(Held) bool { return true })
+		n.receiver.Remove(t.Context(), "at an operator's word", func(vault.Held) bool { return true })
 		if got, _ := os.ReadFile(n.file(id)); !bytes.Equal(got, want[id]) {
 			t.Error("what was the node's own went with the block")
 		}
@@ -402,7 +403,7 @@ func TestFileThatComesIntoTheWay(t *testing.T) {
 		t.Errorf("made %d files, %v, want two", made.Blocks, err)
 	}
 	wantWaiting(t, n, 1, 1)
-	if r, err := n.vault.catalog.Get(id); err != nil || r.Segment == 0 || len(r.Placed) != 0 {
+	if r, err := n.vault.Catalog.Get(id); err != nil || r.Segment == 0 || len(r.Placed) != 0 {
 		t.Errorf("%v, segment %d, placed %v, want it in its segment alone", err, r.Segment, r.Placed)
 	}
 	if got, _ := os.ReadFile(n.file(id)); string(got) != "mine" {
@@ -475,15 +476,15 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	moves := staged(t, n, u)
 	want[id] = contentOf("newer", 900)
 	s := n.stream(t, t.Context())
-	writing, err := n.vault.catalog.DB().Begin(true) // the announcement waits for it
+	writing, err := n.vault.Catalog.DB().Begin(true) // the announcement waits for it
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer writing.Rollback() // or no vault could be closed after a failure
 	var announcing sync.WaitGroup
 	announcing.Go(func() { moves, err = u.announce(moves) })
-	for n.vault.catalog.Writing.TryLock() {
-		n.vault.catalog.Writing.Unlock()
+	for n.vault.Catalog.Writing.TryLock() {
+		n.vault.Catalog.Writing.Unlock()
 		runtime.Gosched()
 	}
 	rest := s.begin(blockFrames(1, id, want[id]))
@@ -495,7 +496,7 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	}
 	s.send(rest)
 	refused := s.verdict().Code != wire.VerdictDurable
-	publish(n.stores[0], intoOf(moves), n.vault.catalog, n.receiver.disks, new(diskio.Work))
+	publish(n.stores[0], intoOf(moves), n.vault.Catalog, n.receiver.disks, new(diskio.Work))
 	if _, err := u.settle(moves); err != nil {
 		t.Error(err)
 	}
@@ -560,12 +561,12 @@ func TestBlockThatIsRemovedWhileItIsUnpacked(t *testing.T) {
 			if after {
 				moves = announced(t, u, moves)
 			}
-			n.remove(t, func(h Held) bool { return h.ID == id })
+			n.remove(t, func(h vault.Held) bool { return h.ID == id })
 			if _, err := u.put(moves); err != nil {
 				t.Error(err)
 			}
 			letGo(n, moves)
-			n.remove(t, func(h Held) bool { return h.ID == id }) // as the next look at what is kept does
+			n.remove(t, func(h vault.Held) bool { return h.ID == id }) // as the next look at what is kept does
 			n.unpack()
 			delete(want, id)
 			n.wantFiles(t, want)

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // Appraisal is what a program says that a block is worth: how long it takes to compute it again. 0 takes back what was said.
@@ -248,10 +249,10 @@ func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) ti
 }
 
 // There reports whether a block is on this node, in a store or from others. What lies on a disk that does not answer is.
-func There(stores []*inventory.Store, v *TheVault, id inventory.BlockID) bool {
+func There(stores []*inventory.Store, v *vault.Vault, id inventory.BlockID) bool {
 	_, err := findIn(stores, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err = v.catalog.Get(id)
+		_, err = v.Catalog.Get(id)
 	}
 	return !errors.Is(err, fs.ErrNotExist)
 }

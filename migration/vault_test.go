@@ -25,6 +25,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -185,7 +186,7 @@ func TestCorruptBytesAreNeverServed(t *testing.T) {
 func TestCorruptCatalogValueIsNamed(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 10)), blockFrames(2, "cache/-/y", contentOf("y", 10))))
-	err := n.vault.catalog.DB().Update(func(tx *bbolt.Tx) error {
+	err := n.vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("blocks"))
 		v := bytes.Clone(b.Get([]byte("cache/-/x")))
 		v[len(v)/2] ^= 1
@@ -221,7 +222,7 @@ func TestCatalogListsInBatches(t *testing.T) {
 	for i := range 3*catalog.Batch + 7 {
 		records = append(records, catalog.Change{Record: &catalog.Record{Opening: wire.Opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, Segment: 1}})
 	}
-	if _, err := n.vault.catalog.Commit(records, nil, nil); err != nil {
+	if _, err := n.vault.Catalog.Commit(records, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	i := 0
@@ -281,7 +282,7 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 	for name, p := range map[string]string{"x": "c1/x", "y": "c0/y"} { // x would land in c0, y in c1
 		write(t, filepath.Join(n.dir, p), []byte("own"))
 		o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: name, Bytes: 3}}}
-		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(diskio.Work)); !errors.Is(err, errOccupied) {
+		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.Catalog, new(diskio.Work)); !errors.Is(err, errOccupied) {
 			t.Errorf("%s: got %v, want that the place is taken", name, err)
 		}
 	}
@@ -291,7 +292,7 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 3}}}
-	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(diskio.Work))
+	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.Catalog, new(diskio.Work))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,8 +305,8 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	}
 	write(t, filepath.Join(n.dir, "cache/x"), []byte("the engine's own"))
 	batch := []*landed{done}
-	var held []Held
-	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
+	var held []vault.Held
+	newCommitter(n.vault, nil, func(h []vault.Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
 	if len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
 		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
 	}
@@ -323,7 +324,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	var batch []*landed
 	for _, name := range []string{"bad", "deep/er/bad", "good"} {
 		o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: name, Bytes: 0}}}
-		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(diskio.Work))
+		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.Catalog, new(diskio.Work))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,8 +336,8 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	}
 	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
 	write(t, filepath.Join(n.dir, "cache/deep"), []byte("a file where a directory should be"))
-	var held []Held
-	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
+	var held []vault.Held
+	newCommitter(n.vault, nil, func(h []vault.Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
 	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[2].fault != nil || batch[0].fault == nil || batch[1].fault == nil {
 		t.Errorf("got %v, faults %v, %v, %v", held, batch[0].fault, batch[1].fault, batch[2].fault)
 	}
@@ -348,7 +349,7 @@ func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 		n := newNode(t, "b")
 		failed := make(chan struct{})
 		var syncs atomic.Int32
-		n.vault.flush = func(f *os.File) error {
+		n.vault.Flush = func(f *os.File) error {
 			if syncs.Add(1) > 1 {
 				return unix.Fdatasync(int(f.Fd()))
 			}
@@ -367,7 +368,7 @@ func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 		s.wantReceipt()
 		s.conn.Close()
 		stop()
-		if got := segmentsIn(t, n.vault.dir); len(got) != 1 || n.vault.Close() != nil {
+		if got := segmentsIn(t, n.vault.Dir); len(got) != 1 || n.vault.Close() != nil {
 			t.Errorf("segments %v, want the one that has the block", got)
 		}
 	})

@@ -32,17 +32,17 @@ func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 				t.Errorf("a reader: status %d %s, want that its disk is not mounted", status, body)
 			}
 			n.receive(t)
-			r, err := n.vault.catalog.Get("cache/-/x")
+			r, err := n.vault.Catalog.Get("cache/-/x")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(n.receiver.check(r, &diskio.Work{}), n.vault.reclaim(t.Context())); err != nil {
+			if err := errors.Join(n.receiver.check(r, &diskio.Work{}), n.vault.Reclaim(t.Context())); err != nil {
 				t.Error(err)
 			}
 			if err := errors.Join(os.RemoveAll(n.more[1]), os.Rename(aside, n.more[1])); err != nil {
 				t.Fatal(err)
 			}
-			n.vault.revive(t.Context())
+			n.vault.Revive(t.Context())
 			if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
 				t.Error("with its disk back it does not read as what came")
 			}
@@ -64,11 +64,11 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 		t.Errorf("got %v, want what to do", why)
 	}
 	write(t, gone, nil)
-	if back := n.vault.revive(t.Context()); len(back) != 1 {
+	if back := n.vault.Revive(t.Context()); len(back) != 1 {
 		t.Errorf("%v are back, away %v", back, n.vault.Away())
 	}
 	n.receive(t)
-	r, err := n.vault.catalog.Get("cache/-/x")
+	r, err := n.vault.Catalog.Get("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}

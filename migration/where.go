@@ -80,7 +80,7 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 // segment is not opened.
 func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
 	for _, base := range id.OnRecord() {
-		if r, err := rd.Vault.catalog.Get(base); err == nil && r.Segment != 0 && !outdoes(inventory.StoreOf(rd.Stores, id), r, rd.Node) {
+		if r, err := rd.Vault.Catalog.Get(base); err == nil && r.Segment != 0 && !outdoes(inventory.StoreOf(rd.Stores, id), r, rd.Node) {
 			for _, m := range r.Members {
 				here = here || m.Name == id.Name()
 			}

@@ -73,8 +73,8 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	n.more = []string{filepath.Join(dir, "vault")}
 	n.disks = newFakeDisks(1<<30, n.more[0])
 	n.open(t)
-	refused, waits, sync := make(chan struct{}), atomic.Bool{}, n.vault.flush
-	n.vault.flush = func(f *os.File) error {
+	refused, waits, sync := make(chan struct{}), atomic.Bool{}, n.vault.Flush
+	n.vault.Flush = func(f *os.File) error {
 		if waits.Load() {
 			<-refused
 		}
@@ -125,7 +125,7 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 		if code, ok := said[uint32(i)]; !ok || code != wire.VerdictDurable {
 			continue
 		}
-		r, err := n.vault.catalog.Get(inventory.BlockID(id(i)))
+		r, err := n.vault.Catalog.Get(inventory.BlockID(id(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 	var blocks []*landed
 	land := func(id string) {
 		content := contentOf(id, wire.ChunkBytes)
-		l, err := landInPlace(s, wire.Opening{ID: id, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: wire.ChunkBytes}}}, []int{0}, n.vault.catalog, new(diskio.Work))
+		l, err := landInPlace(s, wire.Opening{ID: id, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: wire.ChunkBytes}}}, []int{0}, n.vault.Catalog, new(diskio.Work))
 		if err == nil {
 			err = l.data(0, wire.Frame{Sum: crc32.Checksum(content, wire.Castagnoli), Payload: content})
 		}
@@ -177,7 +177,7 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 		t.Skip("the disk refused nothing")
 	}
 	mended()
-	publish(s, blocks, n.vault.catalog, diskio.OrWell(nil), new(diskio.Work))
+	publish(s, blocks, n.vault.Catalog, diskio.OrWell(nil), new(diskio.Work))
 	for _, b := range blocks {
 		if b.fault != nil {
 			continue

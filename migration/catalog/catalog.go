@@ -90,6 +90,7 @@ func NoPanic(what string, err *error) {
 	}
 }
 
+// Close closes its file.
 func (c *Catalog) Close() error { return c.db.Close() }
 
 // DB is its file, for who measures it or puts it to the test.

@@ -99,6 +99,7 @@ func (r Record) newer(than Record) bool {
 	return r.ModTime > than.ModTime || r.ModTime == than.ModTime && r.Landed.After(than.Landed)
 }
 
+// SameAs reports whether both lie at one place.
 func (p Placed) SameAs(other Placed) bool { return p.Root == other.Root && p.Path == other.Path }
 
 // ErrConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a

@@ -184,6 +184,7 @@ func (c *Catalog) ToSalvage(dir string) (yes bool, err error) {
 	return yes, err
 }
 
+// YetToSalvage reports whether those of any directory are.
 func (c *Catalog) YetToSalvage() (yes bool, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket(bucketSalvage); b != nil {

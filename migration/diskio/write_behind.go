@@ -24,8 +24,10 @@ type WriteBehind struct {
 	Drops bool
 }
 
+// WriteBehindBytes is a step.
 const WriteBehindBytes = 8 << 20
 
+// Wrote says that a file has been written up to there. Nil: there is none to write behind in.
 func (w *WriteBehind) Wrote(f *os.File, end int64) error {
 	if f == nil || end-w.Begun < WriteBehindBytes {
 		return nil

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// remade is what became of what had landed when the catalog was made anew.
-type remade struct {
-	ruin *catalog.Ruin // nil: this is about a directory
+// Remade is what became of what had landed when the catalog was made anew.
+type Remade struct {
+	Ruin *catalog.Ruin // nil: this is about a directory
 
-	dir    string
-	found  inventory.Count
-	broken []Held // no longer whole
-	others int    // more of them
+	Dir    string
+	Found  inventory.Count
+	Broken []Held // no longer whole
+	Others int    // more of them
 }
 
 // mostNamed bounds the list of broken blocks.
@@ -52,29 +52,29 @@ func anySegments(dirs []string) bool {
 const numbersAside = 1 << 20
 
 // salvage reads a directory's segments into a catalog that was made anew.
-func (v *TheVault) salvage(dir string) error {
+func (v *Vault) salvage(dir string) error {
 	entries, err := os.ReadDir(filepath.Join(dir, "segments"))
 	if err != nil {
 		return fmt.Errorf("the catalog was made anew and should learn what lies here (if nothing ever did: mkdir %s): %w", filepath.Join(dir, "segments"), err)
 	}
-	ends, err := v.catalog.SegmentEnds()
+	ends, err := v.Catalog.SegmentEnds()
 	if err != nil {
 		return err
 	}
-	report := remade{dir: dir}
+	report := Remade{Dir: dir}
 	for _, e := range entries {
 		no, ok := segmentNumber(e.Name())
 		if !ok {
 			continue
 		}
-		if end, taken := ends[no]; taken && end.At > 0 && cmp.Or(end.Dir, v.dir) != dir {
-			return fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.Dir, v.dir))
+		if end, taken := ends[no]; taken && end.At > 0 && cmp.Or(end.Dir, v.Dir) != dir {
+			return fmt.Errorf("segment %d lies here and in %s", no, cmp.Or(end.Dir, v.Dir))
 		}
 		if err := v.salvageSegment(dir, no, &report); err != nil {
 			return fmt.Errorf("read segment %d for the catalog: %w", no, err)
 		}
 	}
-	err = v.catalog.IsSalvaged(dir)
+	err = v.Catalog.IsSalvaged(dir)
 	if err != nil {
 		return err
 	}
@@ -89,33 +89,33 @@ func segmentNumber(name string) (no uint32, ok bool) {
 	return no, n == 1 && err == nil
 }
 
-func (v *TheVault) salvageSegment(dir string, no uint32, report *remade) error {
+func (v *Vault) salvageSegment(dir string, no uint32, report *Remade) error {
 	var batch []catalog.Record
 	flush := func() error {
-		err := v.catalog.Salvaged(batch)
+		err := v.Catalog.Salvaged(batch)
 		batch = batch[:0]
 		return err
 	}
 	whole := func(r catalog.Record) error {
-		report.found = report.found.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
+		report.Found = report.Found.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 		if batch = append(batch, r); len(batch) < catalog.Batch {
 			return nil
 		}
 		return flush()
 	}
 	broken := func(h Held) {
-		if len(report.broken) < mostNamed {
-			report.broken = append(report.broken, h)
+		if len(report.Broken) < mostNamed {
+			report.Broken = append(report.Broken, h)
 		} else {
-			report.others++
+			report.Others++
 		}
 	}
-	s, err := salvage(segmentFile(dir, no), no, whole, broken)
+	s, err := salvage(SegmentFile(dir, no), no, whole, broken)
 	if err = cmp.Or(err, flush()); err != nil {
 		return err
 	}
 	end := catalog.End{At: s.end}
-	if dir != v.dir {
+	if dir != v.Dir {
 		end.Dir = dir
 	}
 	var spare []catalog.Record
@@ -124,12 +124,12 @@ func (v *TheVault) salvageSegment(dir string, no uint32, report *remade) error {
 			spare = append(spare, catalog.Record{Segment: no, Offset: g.At, Length: g.Length})
 		}
 	}
-	_, err = v.catalog.Commit(nil, map[uint32]catalog.End{no: end}, spare)
+	_, err = v.Catalog.Commit(nil, map[uint32]catalog.End{no: end}, spare)
 	return err
 }
 
-// takeRemade returns what has become of the catalog since it was last asked.
-func (v *TheVault) takeRemade() (all []remade) {
+// TakeRemade returns what has become of the catalog since it was last asked.
+func (v *Vault) TakeRemade() (all []Remade) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	all, v.remade = v.remade, nil

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"encoding/binary"
@@ -12,9 +12,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// chunkReader serves a landed member and lets no byte out before the chunk that it is part of has been verified. It is
+// ChunkReader serves a landed member and lets no byte out before the chunk that it is part of has been verified. It is
 // an io.ReadSeeker for http.ServeContent and for a drain that carries the block on.
-type chunkReader struct {
+type ChunkReader struct {
 	f     *os.File
 	bytes int64
 	from  chunkSource
@@ -31,15 +31,16 @@ type chunkReader struct {
 type chunkSource interface {
 	// place is where in the file the chunk of that number begins.
 	place(number int64) int64
-	// read reads the chunk of that number and size with one read into buf, verifies it, and returns its bytes.
+	// Read reads the chunk of that number and size with one read into buf, verifies it, and returns its bytes.
 	read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error)
 }
 
-func newChunkReader(f *os.File, bytes int64, from chunkSource, ahead int64) *chunkReader {
-	return &chunkReader{f: f, bytes: bytes, from: from, ahead: ahead, have: -1}
+// NewChunkReader reads a file of so many bytes, chunk by chunk. Where they are not in memory a disk is asked for so much ahead.
+func NewChunkReader(f *os.File, bytes int64, from chunkSource, ahead int64) *ChunkReader {
+	return &ChunkReader{f: f, bytes: bytes, from: from, ahead: ahead, have: -1}
 }
 
-func (r *chunkReader) Read(p []byte) (int, error) {
+func (r *ChunkReader) Read(p []byte) (int, error) {
 	if r.pos >= r.bytes {
 		return 0, io.EOF
 	}
@@ -64,12 +65,12 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 	return c, nil
 }
 
-func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {
-	return seek(&r.pos, r.bytes, offset, whence)
+func (r *ChunkReader) Seek(offset int64, whence int) (int64, error) {
+	return Seek(&r.pos, r.bytes, offset, whence)
 }
 
-// seek is io.Seeker's for a content of so many bytes.
-func seek(pos *int64, bytes, offset int64, whence int) (int64, error) {
+// Seek is io.Seeker's for a content of so many bytes.
+func Seek(pos *int64, bytes, offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
 		offset += *pos
@@ -83,7 +84,7 @@ func seek(pos *int64, bytes, offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-func (r *chunkReader) Close() error {
+func (r *ChunkReader) Close() error {
 	if r.done != nil {
 		r.done()
 	}
@@ -109,26 +110,26 @@ func (c framedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]b
 	return raw[wire.HeaderBytes:], nil
 }
 
-// placedChunks are the bytes of a plain file whose checksums are in the catalog.
-type placedChunks struct{ sums []byte }
+// PlacedChunks are the bytes of a plain file whose checksums are in the catalog.
+type PlacedChunks struct{ Sums []byte }
 
-func (placedChunks) place(number int64) int64 { return number * wire.ChunkBytes }
+func (PlacedChunks) place(number int64) int64 { return number * wire.ChunkBytes }
 
-func (c placedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
-	if int64(len(c.sums)) < (number+1)*4 {
+func (c PlacedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
+	if int64(len(c.Sums)) < (number+1)*4 {
 		return nil, fmt.Errorf("%s: no checksum for chunk %d: %w", f.Name(), number, wire.ErrCorrupt)
 	}
 	p := buf[:bytes]
 	if _, err := f.ReadAt(p, c.place(number)); err != nil {
 		return nil, err
 	}
-	if !c.has(number, p) {
+	if !c.Has(number, p) {
 		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), c.place(number), wire.ErrCorrupt)
 	}
 	return p, nil
 }
 
-// has reports whether those are the bytes of a chunk.
-func (c placedChunks) has(number int64, p []byte) bool {
-	return len(p) == 0 || int64(len(c.sums)) >= (number+1)*4 && crc32.Checksum(p, wire.Castagnoli) == binary.BigEndian.Uint32(c.sums[number*4:])
+// Has reports whether those are the bytes of a chunk.
+func (c PlacedChunks) Has(number int64, p []byte) bool {
+	return len(p) == 0 || int64(len(c.Sums)) >= (number+1)*4 && crc32.Checksum(p, wire.Castagnoli) == binary.BigEndian.Uint32(c.Sums[number*4:])
 }

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"bytes"
@@ -112,7 +112,7 @@ func (s *salvaged) next() error {
 	case errors.Is(err, wire.ErrCorrupt):
 		s.lose(at)
 		if at+r.Length <= s.size { // else it was never whole
-			s.broken(heldOf(r))
+			s.broken(HeldOf(r))
 		}
 		s.seek(min(at+r.Length, s.size))
 		return nil

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 // file, and a segment in which nothing is of use any more loses its file. The catalog knows of both before and after, so
 // that a crash between leaves only work that is done again.
 
-// read counts a reader of a segment in, until done. What it reads is not punched out under it.
-func (v *TheVault) read(no uint32) (done func()) {
+// Read counts a reader of a segment in, until done. What it reads is not punched out under it.
+func (v *Vault) Read(no uint32) (done func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.reading[no]++
@@ -34,10 +34,10 @@ func (v *TheVault) read(no uint32) (done func()) {
 	})
 }
 
-// reclaim gives back the space of what is free, but for what is being read or lies on a disk that does not answer: that
+// Reclaim gives back the space of what is free, but for what is being read or lies on a disk that does not answer: that
 // comes next time.
-func (v *TheVault) reclaim(ctx context.Context) error {
-	segments, err := v.catalog.Waste()
+func (v *Vault) Reclaim(ctx context.Context) error {
+	segments, err := v.Catalog.Waste()
 	var errs []error
 	for _, no := range segments {
 		if ctx.Err() != nil {
@@ -52,8 +52,8 @@ func (v *TheVault) reclaim(ctx context.Context) error {
 
 // reclaimAside leaves a disk behind that it does not come back from: what was removed from others gets its space back, and whoever removes
 // goes on. Until it is back nobody begins there.
-func (v *TheVault) reclaimAside(no uint32) error {
-	dir, err := v.home(no)
+func (v *Vault) reclaimAside(no uint32) error {
+	dir, err := v.Home(no)
 	if err != nil || v.Readable(dir) != nil || v.hangs(dir) {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (v *TheVault) reclaimAside(no uint32) error {
 }
 
 // hangs reports whether a reclaim has not come back from a directory.
-func (v *TheVault) hangs(dir string) bool {
+func (v *Vault) hangs(dir string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	back, hangs := v.hung[dir]
@@ -92,8 +92,8 @@ func (v *TheVault) hangs(dir string) bool {
 	return hangs
 }
 
-func (v *TheVault) reclaimIn(no uint32, dir string) error {
-	wide, empty, err := v.catalog.Free(no)
+func (v *Vault) reclaimIn(no uint32, dir string) error {
+	wide, empty, err := v.Catalog.Free(no)
 	if err != nil {
 		return err
 	}
@@ -103,28 +103,28 @@ func (v *TheVault) reclaimIn(no uint32, dir string) error {
 	if v.isRead(no) {
 		return nil
 	}
-	if err := punch(segmentFile(dir, no), wide); err != nil {
+	if err := punch(SegmentFile(dir, no), wide); err != nil {
 		return err
 	}
-	return v.catalog.Punched(no, wide)
+	return v.Catalog.Punched(no, wide)
 }
 
-func (v *TheVault) isRead(no uint32) bool {
+func (v *Vault) isRead(no uint32) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.reading[no] > 0
 }
 
 // retire makes sure that nothing is appended to a segment any more. It reports false while somebody does.
-func (v *TheVault) retire(no uint32) bool {
+func (v *Vault) retire(no uint32) bool {
 	v.mu.Lock()
 	s := v.writing[no]
 	if s == nil || s.users > 0 {
 		v.mu.Unlock()
 		return s == nil
 	}
-	d := v.placeOf(s.dir)
-	d.free = slices.DeleteFunc(d.free, func(other *segment) bool { return other == s })
+	d := v.placeOf(s.Dir)
+	d.free = slices.DeleteFunc(d.free, func(other *Segment) bool { return other == s })
 	s.closed = true
 	delete(v.writing, no)
 	v.mu.Unlock() // what follows may take as long as the disk likes
@@ -134,14 +134,14 @@ func (v *TheVault) retire(no uint32) bool {
 
 // unlink removes the file of a segment that nobody appends to, if still nothing in it is of use: a commit may have come
 // before it was retired. Who reads it reads to the end of it.
-func (v *TheVault) unlink(no uint32, dir string) error {
-	if _, empty, err := v.catalog.Free(no); err != nil || !empty {
+func (v *Vault) unlink(no uint32, dir string) error {
+	if _, empty, err := v.Catalog.Free(no); err != nil || !empty {
 		return err
 	}
-	if err := durable.Remove(segmentFile(dir, no)); err != nil {
+	if err := durable.Remove(SegmentFile(dir, no)); err != nil {
 		return err
 	}
-	if err := v.catalog.CloseBook(no); err != nil {
+	if err := v.Catalog.CloseBook(no); err != nil {
 		return err
 	}
 	v.mu.Lock()

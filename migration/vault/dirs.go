@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"cmp"
@@ -21,19 +21,19 @@ type vaultDir struct {
 	path    string
 	away    error      // why nothing in it is used; nil: it is
 	looking bool       // somebody opens it, which may take as long as its disk hangs
-	free    []*segment // open for appending, no writer now
+	free    []*Segment // open for appending, no writer now
 
 	segments fs.FileInfo // of its directory of them, once somebody has begun to open it; nil: nobody has
 }
 
-// home is the directory of a segment; seen there, or named by the catalog alone.
+// Home is the directory of a segment; seen there, or named by the catalog alone.
 type home struct {
 	dir  string
 	seen bool
 }
 
 // Away says of each directory that is not used why that is.
-func (v *TheVault) Away() map[string]error {
+func (v *Vault) Away() map[string]error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	away := map[string]error{}
@@ -45,9 +45,9 @@ func (v *TheVault) Away() map[string]error {
 	return away
 }
 
-// revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
+// Revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
 // ctx lasts.
-func (v *TheVault) revive(ctx context.Context) (back []string) {
+func (v *Vault) Revive(ctx context.Context) (back []string) {
 	type answer struct {
 		dir *vaultDir
 		err error
@@ -78,8 +78,8 @@ func (v *TheVault) revive(ctx context.Context) (back []string) {
 	return back
 }
 
-// places are the directories that may be used now.
-func (v *TheVault) places() (paths []string) {
+// Usable are the directories that may be used now.
+func (v *Vault) Usable() (paths []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, d := range v.dirs {
@@ -90,15 +90,15 @@ func (v *TheVault) places() (paths []string) {
 	return paths
 }
 
-// all are the vault's directories.
-func (v *TheVault) all() (paths []string) {
+// Paths are the vault's directories.
+func (v *Vault) Paths() (paths []string) {
 	for _, d := range v.dirs {
 		paths = append(paths, d.path)
 	}
 	return paths
 }
 
-func (v *TheVault) placeOf(dir string) *vaultDir {
+func (v *Vault) placeOf(dir string) *vaultDir {
 	for _, d := range v.dirs {
 		if d.path == dir {
 			return d
@@ -107,10 +107,10 @@ func (v *TheVault) placeOf(dir string) *vaultDir {
 	return nil
 }
 
-// home returns the directory of a segment, and why it cannot be used if it cannot.
-func (v *TheVault) home(no uint32) (dir string, err error) {
+// Home returns the directory of a segment, and why it cannot be used if it cannot.
+func (v *Vault) Home(no uint32) (dir string, err error) {
 	v.mu.Lock()
-	dir = cmp.Or(v.homes[no].dir, v.dir)
+	dir = cmp.Or(v.homes[no].dir, v.Dir)
 	d := v.placeOf(dir)
 	if d != nil {
 		err = d.away
@@ -126,7 +126,7 @@ func (v *TheVault) home(no uint32) (dir string, err error) {
 }
 
 // open makes a directory ready for use.
-func (v *TheVault) open(d *vaultDir) error {
+func (v *Vault) open(d *vaultDir) error {
 	err := v.recover(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -139,7 +139,7 @@ func (v *TheVault) open(d *vaultDir) error {
 
 // distinct returns an error if a directory's segments are those of another one that is used, by a link or because one disk is
 // mounted twice: what is known of the one would be a stray in the other.
-func (v *TheVault) distinct(d *vaultDir) error {
+func (v *Vault) distinct(d *vaultDir) error {
 	segments, err := os.Stat(filepath.Join(d.path, "segments"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -159,19 +159,19 @@ func (v *TheVault) distinct(d *vaultDir) error {
 }
 
 // recover learns which segments lie in a directory, and brings them to where the catalog knows of them.
-func (v *TheVault) recover(d *vaultDir) error {
+func (v *Vault) recover(d *vaultDir) error {
 	dir := d.path
 	if err := v.distinct(d); err != nil {
 		return err
 	}
-	if unread, err := v.catalog.ToSalvage(dir); err != nil {
+	if unread, err := v.Catalog.ToSalvage(dir); err != nil {
 		return err
 	} else if unread {
 		if err := v.salvage(dir); err != nil {
 			return err
 		}
 	}
-	ends, err := v.catalog.SegmentEnds()
+	ends, err := v.Catalog.SegmentEnds()
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (v *TheVault) recover(d *vaultDir) error {
 		// A shorter one: the catalog is synced after the segment, so this is a disk that lost what it had promised. The
 		// blocks are found to be corrupt when they are read; the rest of the segment still serves.
 		if info.Size() > end.At || reservedBehind(info) {
-			if err := os.Truncate(segmentFile(dir, no), min(info.Size(), end.At)); err != nil {
+			if err := os.Truncate(SegmentFile(dir, no), min(info.Size(), end.At)); err != nil {
 				return err
 			}
 		}
@@ -214,7 +214,7 @@ func reservedBehind(info fs.FileInfo) bool {
 
 // list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone, nor used when it has
 // none of them: its disk is not there, and what would be written under its name would land on another.
-func (v *TheVault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, error) {
+func (v *Vault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, error) {
 	segments := filepath.Join(dir, "segments")
 	entries, err := os.ReadDir(segments)
 	if err == nil {
@@ -233,8 +233,8 @@ func (v *TheVault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry,
 
 // deserted returns an awayError if blocks lie in segments of a directory and it has no segment at all that is known. The first
 // directory has the catalog: it is there.
-func (v *TheVault) deserted(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) error {
-	if dir == v.dir {
+func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) error {
+	if dir == v.Dir {
 		return nil
 	}
 	for _, e := range entries {
@@ -242,22 +242,22 @@ func (v *TheVault) deserted(dir string, entries []os.DirEntry, ends map[uint32]c
 			return nil
 		}
 	}
-	laden, err := v.catalog.Laden()
+	laden, err := v.Catalog.Laden()
 	if err != nil {
 		return err
 	}
 	for no, end := range ends {
-		if at, _ := v.home(no); laden[no] && at == dir && end.Dir == dir {
-			return diskio.Away(fmt.Errorf("%s has none of the segments that blocks lie in, as if its disk were not mounted; if they are gone for good: touch %s", dir, segmentFile(dir, no)))
+		if at, _ := v.Home(no); laden[no] && at == dir && end.Dir == dir {
+			return diskio.Away(fmt.Errorf("%s has none of the segments that blocks lie in, as if its disk were not mounted; if they are gone for good: touch %s", dir, SegmentFile(dir, no)))
 		}
 	}
 	return nil
 }
 
 // lacks says of a segment whose file is not there what that means for the blocks in it.
-func (v *TheVault) lacks(no uint32, dir string) error {
+func (v *Vault) lacks(no uint32, dir string) error {
 	if entries, err := os.ReadDir(filepath.Join(dir, "segments")); err == nil || errors.Is(err, fs.ErrNotExist) {
-		ends, err := v.catalog.SegmentEnds()
+		ends, err := v.Catalog.SegmentEnds()
 		if err = cmp.Or(err, v.deserted(dir, entries, ends)); err != nil {
 			return err
 		}
@@ -266,30 +266,30 @@ func (v *TheVault) lacks(no uint32, dir string) error {
 }
 
 // removeStray removes a segment's file that is of no use in a directory, unless it is the very file that is of use in another.
-func (v *TheVault) removeStray(no uint32, dir string) error {
-	if at, err := v.home(no); at != dir {
+func (v *Vault) removeStray(no uint32, dir string) error {
+	if at, err := v.Home(no); at != dir {
 		if err = cmp.Or(err, v.Readable(at)); err != nil {
 			return nil // it cannot be told now
 		}
-		stray, err := os.Stat(segmentFile(dir, no))
-		used, unused := os.Stat(segmentFile(at, no))
+		stray, err := os.Stat(SegmentFile(dir, no))
+		used, unused := os.Stat(SegmentFile(at, no))
 		if err == nil && unused == nil && os.SameFile(stray, used) {
 			return nil
 		}
 	}
-	return durable.Remove(segmentFile(dir, no))
+	return durable.Remove(SegmentFile(dir, no))
 }
 
 // claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under
 // a number that has since been given to a segment elsewhere, while this directory was away.
-func (v *TheVault) claim(no uint32, dir string, end catalog.End) bool {
+func (v *Vault) claim(no uint32, dir string, end catalog.End) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.last = max(v.last, no)
 	if end.At == 0 {
 		return false
 	}
-	if at := cmp.Or(end.Dir, v.dir); at != dir && v.homes[no].seen {
+	if at := cmp.Or(end.Dir, v.Dir); at != dir && v.homes[no].seen {
 		return false
 	}
 	v.homes[no] = home{dir, true} // should the disk have been mounted elsewhere, that is where its segments are

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 // written from where it is, still warm from being decrypted, in one system call with what was gathered before it; only its
 // last part is copied.
 type pieces struct {
-	w   bothWriter
+	w   Writer
 	at  int64  // where in the file the next write goes
 	buf []byte // less than a piece, not written
 	err error  // of a write: bytes are missing, and nothing more is appended behind them
@@ -21,19 +21,20 @@ type pieces struct {
 // fewer of them: 64 / 256 / 1024 KiB cost 0.27 / 0.21 / 0.15 CPU s/GiB (measured; docs/design/measured.md).
 const pieceBytes = 256 << 10
 
-// bothWriter writes head and then tail, of which one may be empty.
-type bothWriter interface {
-	writeBoth(head, tail []byte) (int, error)
+// Writer writes to a disk.
+type Writer interface {
+	// WriteBoth writes head and then tail, of which one may be empty.
+	WriteBoth(head, tail []byte) (int, error)
 }
 
-func newPieces(w bothWriter, at int64) *pieces {
+func newPieces(w Writer, at int64) *pieces {
 	return &pieces{w: w, at: at}
 }
 
 // inFile writes to where a file is.
 type inFile struct{ *os.File }
 
-func (f inFile) writeBoth(head, tail []byte) (n int, err error) {
+func (f inFile) WriteBoth(head, tail []byte) (n int, err error) {
 	if len(head) > 0 && len(tail) > 0 {
 		if n, err = unix.Writev(int(f.Fd()), [][]byte{head, tail}); err != nil && err != unix.EINTR {
 			return 0, &os.PathError{Op: "writev", Path: f.Name(), Err: err}
@@ -82,7 +83,7 @@ func (g *pieces) Flush() error {
 func (g *pieces) put(p []byte) {
 	if g.err == nil {
 		var n int
-		n, g.err = g.w.writeBoth(g.buf, p)
+		n, g.err = g.w.WriteBoth(g.buf, p)
 		g.at, g.buf = g.at+int64(n), g.buf[:0]
 	}
 }
@@ -101,4 +102,4 @@ func (g *pieces) room() int { return pieceBytes - int(g.at%pieceBytes) - len(g.b
 func (g *pieces) Buffered() int { return len(g.buf) }
 
 // reset goes on at another place of the file, or of another one.
-func (g *pieces) reset(w bothWriter, at int64) { g.w, g.at, g.buf, g.err = w, at, g.buf[:0], nil }
+func (g *pieces) reset(w Writer, at int64) { g.w, g.at, g.buf, g.err = w, at, g.buf[:0], nil }

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"errors"
@@ -15,9 +15,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// segmentReader reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with
+// Reader reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with
 // one call. What is verified of it is what Vault.reader verifies.
-type segmentReader struct {
+type Reader struct {
 	open []openSegment // the last ones that blocks were in
 	head []byte        // what was read last before a chunk's bytes
 }
@@ -32,8 +32,8 @@ type openSegment struct {
 // them.
 const mostOpen = 4
 
-// leave keeps no segment open.
-func (n *segmentReader) leave() {
+// Leave keeps no segment open.
+func (n *Reader) Leave() {
 	for _, s := range n.open {
 		s.leave()
 	}
@@ -45,9 +45,9 @@ func (s openSegment) leave() {
 	s.done()
 }
 
-// read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
+// Read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
 // not in a segment any more or that cannot be opened: whoever looks for it alone says why.
-func (n *segmentReader) read(v *TheVault, b inventory.Block, i int, p []byte) (is bool, err error) {
+func (n *Reader) Read(v *Vault, b inventory.Block, i int, p []byte) (is bool, err error) {
 	r, f := n.find(v, b.ID)
 	if f == nil {
 		return false, nil
@@ -75,23 +75,23 @@ func (n *segmentReader) read(v *TheVault, b inventory.Block, i int, p []byte) (i
 	return true, nil
 }
 
-// find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
+// Find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
 // on that the block is there: what is free of it may be given to others otherwise.
-func (n *segmentReader) find(v *TheVault, id inventory.BlockID) (catalog.Record, *os.File) {
+func (n *Reader) find(v *Vault, id inventory.BlockID) (catalog.Record, *os.File) {
 	for range 2 {
-		r, err := v.catalog.Get(id)
+		r, err := v.Catalog.Get(id)
 		if err != nil || r.Segment == 0 {
 			return r, nil
 		}
 		if i := slices.IndexFunc(n.open, func(s openSegment) bool { return s.no == r.Segment }); i >= 0 {
 			return r, n.open[i].f
 		}
-		dir, err := v.home(r.Segment)
+		dir, err := v.Home(r.Segment)
 		if err != nil || v.Readable(dir) != nil {
 			return r, nil
 		}
-		done := v.read(r.Segment)
-		f, err := os.Open(segmentFile(dir, r.Segment))
+		done := v.Read(r.Segment)
+		f, err := os.Open(SegmentFile(dir, r.Segment))
 		if err != nil {
 			done()
 			return r, nil
@@ -106,7 +106,7 @@ func (n *segmentReader) find(v *TheVault, id inventory.BlockID) (catalog.Record,
 }
 
 // fill reads what is at a place into the head, and what follows into p. What memory lacks the disk is asked for, with what follows.
-func (n *segmentReader) fill(f *os.File, at int64, p []byte) error {
+func (n *Reader) fill(f *os.File, at int64, p []byte) error {
 	fd := int(f.Fd())
 	got, _ := diskio.Retry(func() (int, error) { return unix.Preadv2(fd, [][]byte{n.head, p}, at, unix.RWF_NOWAIT) })
 	if got == len(n.head)+len(p) {

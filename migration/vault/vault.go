@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"bytes"
@@ -27,31 +27,31 @@ import (
 //
 // A segment has one writer at a time. What lies behind the end that the catalog knows of was never receipted and is cut
 // off when its directory is opened.
-type TheVault struct {
+type Vault struct {
 	diskio.Watched
 
-	dir     string
-	catalog *catalog.Catalog
-	flush   func(*os.File) error // makes a segment's bytes durable
-	unread  unread               // what landed and is to be read back
+	Dir     string               // the first of its directories
+	Catalog *catalog.Catalog     // it closes it
+	Flush   func(*os.File) error // makes a segment's bytes durable
+	Unread  Unread               // what landed and is to be read back
 
 	mu    sync.Mutex
 	dirs  []*vaultDir
 	homes map[uint32]home // of every segment
 	last  uint32          // highest segment number in use
 
-	remade []remade // what nobody has told of yet
+	remade []Remade // what nobody has told of yet
 
 	hung    map[string]<-chan struct{} // directories that a reclaim does not come back from, until it does
-	writing map[uint32]*segment        // open for appending
+	writing map[uint32]*Segment        // open for appending
 	reading map[uint32]int             // readers of a segment
 	moving  map[inventory.BlockID]int  // blocks in place: how many name their files now; -1: they are being removed
 }
 
-// OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
+// Open opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
 // lie in more directories than that. One of these that is gone or does not answer is passed by: its blocks are not held
-// until it is back (Away, revive).
-func OpenVault(dir string, more ...string) (*TheVault, error) {
+// until it is back (Away, Revive).
+func Open(dir string, more ...string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
@@ -60,10 +60,10 @@ func OpenVault(dir string, more ...string) (*TheVault, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &TheVault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{},
-		hung: map[string]<-chan struct{}{}, writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[inventory.BlockID]int{}}
+	v := &Vault{Dir: filepath.Clean(dir), Catalog: c, Flush: fdatasync, homes: map[uint32]home{},
+		hung: map[string]<-chan struct{}{}, writing: map[uint32]*Segment{}, reading: map[uint32]int{}, moving: map[inventory.BlockID]int{}}
 	if ruined != nil {
-		v.remade = []remade{{ruin: ruined}}
+		v.remade = []Remade{{Ruin: ruined}}
 	}
 	for _, p := range all {
 		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
@@ -73,7 +73,7 @@ func OpenVault(dir string, more ...string) (*TheVault, error) {
 	ends, err := c.SegmentEnds()
 	for no, end := range ends {
 		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
-		v.homes[no] = home{dir: cmp.Or(end.Dir, v.dir)}
+		v.homes[no] = home{dir: cmp.Or(end.Dir, v.Dir)}
 	}
 	if yet, err := c.YetToSalvage(); err == nil && yet {
 		v.last += numbersAside
@@ -83,12 +83,12 @@ func OpenVault(dir string, more ...string) (*TheVault, error) {
 	}
 	late, cancel := context.WithTimeout(context.Background(), diskio.OpenPatience)
 	defer cancel()
-	v.revive(late)
+	v.Revive(late)
 	return v, nil
 }
 
 // Close closes the vault. No receiver may be using it.
-func (v *TheVault) Close() error {
+func (v *Vault) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var errs []error
@@ -98,45 +98,46 @@ func (v *TheVault) Close() error {
 		}
 		d.free = nil
 	}
-	return errors.Join(append(errs, v.catalog.Close())...)
+	return errors.Join(append(errs, v.Catalog.Close())...)
 }
 
-func segmentFile(dir string, no uint32) string {
+// SegmentFile is the file of a segment in one of the directories.
+func SegmentFile(dir string, no uint32) string {
 	return filepath.Join(dir, "segments", fmt.Sprintf("seg-%08d", no))
 }
 
 // Held yields every block that landed here from another node, but for those in directories that are away.
-func (v *TheVault) Held() iter.Seq2[Held, error] {
+func (v *Vault) Held() iter.Seq2[Held, error] {
 	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
 			return true
 		}
-		_, err := v.home(r.Segment)
+		_, err := v.Home(r.Segment)
 		return err == nil
 	})
 }
 
-// heldIn yields the blocks whose segments lie in a directory.
-func (v *TheVault) heldIn(dir string) iter.Seq2[Held, error] {
+// HeldIn yields the blocks whose segments lie in a directory.
+func (v *Vault) HeldIn(dir string) iter.Seq2[Held, error] {
 	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
 			return false
 		}
-		at, err := v.home(r.Segment)
+		at, err := v.Home(r.Segment)
 		return err == nil && at == dir
 	})
 }
 
-func (v *TheVault) held(is func(catalog.Record) bool) iter.Seq2[Held, error] {
+func (v *Vault) held(is func(catalog.Record) bool) iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
-		for r, err := range v.catalog.All() {
+		for r, err := range v.Catalog.All() {
 			if err != nil {
 				if !yield(Held{}, err) {
 					return
 				}
 				continue
 			}
-			if is(r) && !yield(heldOf(r), nil) {
+			if is(r) && !yield(HeldOf(r), nil) {
 				return
 			}
 		}
@@ -150,10 +151,11 @@ type Held struct {
 	From   string // the node that it was carried from
 	Origin string // the node that it was born on
 
-	packed bool // it is in a segment
+	Packed bool // it is in a segment
 }
 
-func heldOf(r catalog.Record) Held {
+// HeldOf is the block of a record.
+func HeldOf(r catalog.Record) Held {
 	return Held{inventory.BlockID(r.ID), r.Bytes(), r.From, r.Origin, r.Segment != 0}
 }
 
@@ -161,11 +163,11 @@ func heldOf(r catalog.Record) Held {
 func (h Held) App() string { return h.ID.App() }
 
 // Count is what rests here from other nodes, in segments and in place.
-func (v *TheVault) Count() inventory.Count { return v.catalog.Count() }
+func (v *Vault) Count() inventory.Count { return v.Catalog.Count() }
 
-// block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
-func (v *TheVault) block(r catalog.Record) inventory.Block {
-	dir, _ := v.home(r.Segment)
+// Block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
+func (v *Vault) Block(r catalog.Record) inventory.Block {
+	dir, _ := v.Home(r.Segment)
 	b := inventory.Block{ID: inventory.BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, Value: time.Duration(r.Value) * time.Millisecond, Origin: r.Origin, Traced: true}
 	for _, m := range r.Members {
 		b.Members = append(b.Members, inventory.Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), Root: inventory.InVault, Path: dir, ChangeTime: r.Landed.UnixNano()})
@@ -173,35 +175,35 @@ func (v *TheVault) block(r catalog.Record) inventory.Block {
 	return b
 }
 
-// unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
-func (v *TheVault) unreadable(r catalog.Record) inventory.Block {
-	return inventory.Block{ID: inventory.BlockID(r.ID), Members: []inventory.Member{{Root: inventory.InVault, Path: v.dir}}, Origin: "?", Traced: true}
+// Unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
+func (v *Vault) Unreadable(r catalog.Record) inventory.Block {
+	return inventory.Block{ID: inventory.BlockID(r.ID), Members: []inventory.Member{{Root: inventory.InVault, Path: v.Dir}}, Origin: "?", Traced: true}
 }
 
-// find returns a block whose bytes are in a segment.
-func (v *TheVault) find(id inventory.BlockID) (inventory.Block, error) {
-	r, err := v.catalog.Get(id)
+// Find returns a block whose bytes are in a segment.
+func (v *Vault) Find(id inventory.BlockID) (inventory.Block, error) {
+	r, err := v.Catalog.Get(id)
 	if err == nil && r.Segment == 0 {
 		err = fs.ErrNotExist
 	}
-	return v.block(r), err
+	return v.Block(r), err
 }
 
-// reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
+// Member reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
-func (v *TheVault) reader(r catalog.Record, member int, ahead int64) (_ *chunkReader, err error) {
-	dir, err := v.home(r.Segment)
+func (v *Vault) Member(r catalog.Record, member int, ahead int64) (_ *ChunkReader, err error) {
+	dir, err := v.Home(r.Segment)
 	if err = cmp.Or(err, v.Readable(dir)); err != nil {
 		return nil, err
 	}
-	done := v.read(r.Segment)
+	done := v.Read(r.Segment)
 	defer func() {
 		if err != nil {
 			done()
 		}
 	}()
-	f, err := os.Open(segmentFile(dir, r.Segment))
-	if now, gone := v.catalog.Get(inventory.BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
+	f, err := os.Open(SegmentFile(dir, r.Segment))
+	if now, gone := v.Catalog.Get(inventory.BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
 		if err == nil {
 			f.Close()
 		}
@@ -221,7 +223,7 @@ func (v *TheVault) reader(r catalog.Record, member int, ahead int64) (_ *chunkRe
 		err = errElsewhere(&r)
 		return nil, err
 	}
-	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: framesOf(&r, member)}, ahead)
+	c := NewChunkReader(f, r.Members[member].Bytes, framedChunks{at: framesOf(&r, member)}, ahead)
 	c.done = done
 	return c, nil
 }

@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"bytes"
@@ -16,20 +16,22 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// replay reads blocks out of segments, frame by frame as they came.
-type replay struct {
-	vault  *TheVault
+// Replay reads blocks out of segments, frame by frame as they came.
+type Replay struct {
+	vault  *Vault
 	no     uint32 // of the segment that is open; 0: none is
 	f      *os.File
 	done   func()
 	frames *wire.Reader
 }
 
-func newReplay(v *TheVault) *replay {
-	return &replay{vault: v, frames: wire.NewReader(nil, wire.ChunkBytes)}
+// NewReplay begins to read blocks of a vault.
+func NewReplay(v *Vault) *Replay {
+	return &Replay{vault: v, frames: wire.NewReader(nil, wire.ChunkBytes)}
 }
 
-func (p *replay) close() {
+// Close ends that.
+func (p *Replay) Close() {
 	if p.no != 0 {
 		p.f.Close()
 		p.done()
@@ -37,13 +39,13 @@ func (p *replay) close() {
 	}
 }
 
-func (p *replay) open(no uint32, dir string) error {
+func (p *Replay) open(no uint32, dir string) error {
 	if p.no == no {
 		return nil
 	}
-	p.close()
-	done := p.vault.read(no)
-	f, err := os.Open(segmentFile(dir, no))
+	p.Close()
+	done := p.vault.Read(no)
+	f, err := os.Open(SegmentFile(dir, no))
 	if err != nil {
 		done()
 		return err
@@ -52,10 +54,10 @@ func (p *replay) open(no uint32, dir string) error {
 	return nil
 }
 
-// block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
+// Block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
 // that its record says.
-func (p *replay) block(r catalog.Record, data func(member int, f wire.Frame) error) error {
-	dir, err := p.vault.home(r.Segment)
+func (p *Replay) Block(r catalog.Record, data func(member int, f wire.Frame) error) error {
+	dir, err := p.vault.Home(r.Segment)
 	if err = cmp.Or(err, p.vault.Readable(dir)); err != nil {
 		return diskio.Away(err)
 	}
@@ -96,15 +98,15 @@ func (p *replay) block(r catalog.Record, data func(member int, f wire.Frame) err
 	return err
 }
 
-// unpacked returns the record of a block that has become files since r was read.
-func (v *TheVault) unpacked(r catalog.Record) (now catalog.Record, is bool) {
-	now, err := v.catalog.Get(inventory.BlockID(r.ID))
+// Unpacked returns the record of a block that has become files since r was read.
+func (v *Vault) Unpacked(r catalog.Record) (now catalog.Record, is bool) {
+	now, err := v.Catalog.Get(inventory.BlockID(r.ID))
 	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
 }
 
-// now returns the record of a block as it is, r if what landed is no longer the same.
-func (v *TheVault) now(r catalog.Record) catalog.Record {
-	now, err := v.catalog.Get(inventory.BlockID(r.ID))
+// Now returns the record of a block as it is, r if what landed is no longer the same.
+func (v *Vault) Now(r catalog.Record) catalog.Record {
+	now, err := v.Catalog.Get(inventory.BlockID(r.ID))
 	if err != nil || now.Sum != r.Sum || !now.Landed.Equal(r.Landed) {
 		return r
 	}

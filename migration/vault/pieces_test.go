@@ -1,4 +1,4 @@
-package migration
+package vault
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func TestPieces(t *testing.T) {
 		if end := written + len(head) + len(tail); end%pieceBytes != 0 && !flushing {
 			t.Fatalf("a write ends at byte %d", end)
 		}
-		n, err := inFile{file}.writeBoth(head, tail)
+		n, err := inFile{file}.WriteBoth(head, tail)
 		written += n
 		return n, err
 	}), 0)
@@ -73,4 +73,4 @@ func TestPiecesEndWithAFault(t *testing.T) {
 
 type writerFunc func(head, tail []byte) (int, error)
 
-func (f writerFunc) writeBoth(head, tail []byte) (int, error) { return f(head, tail) }
+func (f writerFunc) WriteBoth(head, tail []byte) (int, error) { return f(head, tail) }
