@@ -6,7 +6,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
-	bolt "go.etcd.io/bbolt"
+
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
 // Two say where another coordinator is: this one's file, which an operator may change while nothing can be agreed on, and
@@ -23,7 +24,7 @@ type address struct {
 var addressesKey = []byte("addresses")
 
 // readAddresses compares the file with what it said at the last start, and keeps what is new.
-func readAddresses(store *raftStore, peers []Peer, agreed raft.Configuration) (map[raft.ServerID]address, error) {
+func readAddresses(store *raftstore.Store, peers []Peer, agreed raft.Configuration) (map[raft.ServerID]address, error) {
 	if len(peers) == 0 {
 		return nil, nil
 	}
@@ -50,12 +51,7 @@ func readAddresses(store *raftStore, peers []Peer, agreed raft.Configuration) (m
 	if err != nil || bytes.Equal(now, b) {
 		return all, err
 	}
-	return all, store.note(addressesKey, now)
-}
-
-// note keeps a value if the disk takes it now.
-func (s *raftStore) note(k, v []byte) error {
-	return s.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(stableBucket).Put(k, sealed(k, v)) })
+	return all, store.Note(addressesKey, now)
 }
 
 // addressIn is what was agreed on; empty: it is no member.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
 // Of a coordinator's file and what all agreed on, who spoke last says where another one is, through any number of restarts.
@@ -26,7 +28,7 @@ func TestWhoSpokeLastSaysWhereACoordinatorIs(t *testing.T) {
 		{"the file follows", "newest", "newest", "newest", "newest", "newest"},
 		{"it was removed", "newest", "", "", "newest", "newest"},
 	} {
-		store, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+		store, err := raftstore.Open(path, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

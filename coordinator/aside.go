@@ -69,7 +69,7 @@ func (f *fleet) stepAside(ctx context.Context) error {
 
 // unfit says why another coordinator should lead rather than this one; empty: no reason.
 func (f *fleet) unfit() string {
-	if err := f.ledger.store.ill(); err != nil {
+	if err := f.ledger.store.Ill(); err != nil {
 		return fmt.Sprintf("its log could not be written: %v", err)
 	}
 	if f.goes() {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 func TestBlocksAreLocated(t *testing.T) {
@@ -288,6 +289,19 @@ func TestHalfGoodbyeIsNone(t *testing.T) {
 		v.is("a", Decommissioning)
 		if files, _ := os.ReadDir(filepath.Join(v.cfg.DataDir, "manifests")); len(files) != 0 {
 			v.Errorf("got files %v, want none", files)
+		}
+	})
+}
+
+func FuzzBlockID(f *testing.F) {
+	for _, s := range []string{"s/a/x", "s/-/dir/x", "", "/", "//", "s//x", "s/a/", "s/a/\x00", "é/b/c", "s/a/b/../../c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if checkID(s) == nil {
+			if got := blockmap.KeyOf(s).ID(); got != s {
+				t.Errorf("got %q, want %q", got, s)
+			}
 		}
 	})
 }

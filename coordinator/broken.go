@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 // evBroken says that blocks are no longer whole at a node that held them. A leader tells it of what it heard itself.
@@ -33,9 +34,9 @@ const (
 // known to the leader that was told.
 type broken struct {
 	mu      sync.Mutex // guards all below
-	known   map[blockKey]brokenAt
-	of      map[string][]blockKey // by the nodes that they came from, in the order in which they were told
-	orphans bool                  // there may be some that came from nobody who is known still
+	known   map[blockmap.Key]brokenAt
+	of      map[string][]blockmap.Key // by the nodes that they came from, in the order in which they were told
+	orphans bool                      // there may be some that came from nobody who is known still
 }
 
 type brokenAt struct {
@@ -55,11 +56,11 @@ func newBroken() *broken {
 func (b *broken) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known, b.of, b.orphans = map[blockKey]brokenAt{}, map[string][]blockKey{}, false
+	b.known, b.of, b.orphans = map[blockmap.Key]brokenAt{}, map[string][]blockmap.Key{}, false
 }
 
 // add remembers a block, unless there are too many.
-func (b *broken) add(k blockKey, at brokenAt) bool {
+func (b *broken) add(k blockmap.Key, at brokenAt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was, known := b.known[k]
@@ -68,7 +69,7 @@ func (b *broken) add(k blockKey, at brokenAt) bool {
 			return false
 		}
 		b.orphans = false // of those nobody can be asked, and what is asked for comes first
-		maps.DeleteFunc(b.known, func(_ blockKey, at brokenAt) bool { return len(at.sources) == 0 })
+		maps.DeleteFunc(b.known, func(_ blockmap.Key, at brokenAt) bool { return len(at.sources) == 0 })
 	}
 	b.known[k] = at
 	b.orphans = b.orphans || len(at.sources) == 0
@@ -86,8 +87,8 @@ func (b *broken) add(k blockKey, at brokenAt) bool {
 }
 
 // drop has a source be asked for a block no more. The lock is held.
-func (b *broken) drop(source string, k blockKey) {
-	b.of[source] = slices.DeleteFunc(b.of[source], func(other blockKey) bool { return other == k })
+func (b *broken) drop(source string, k blockmap.Key) {
+	b.of[source] = slices.DeleteFunc(b.of[source], func(other blockmap.Key) bool { return other == k })
 	if len(b.of[source]) == 0 {
 		delete(b.of, source)
 	}
@@ -100,9 +101,9 @@ func (b *broken) settle(source string, ids ...string) {
 	if len(b.of[source]) == 0 {
 		return
 	}
-	settled := map[blockKey]bool{} // at once: of each by itself, the list is as long as there are blocks
+	settled := map[blockmap.Key]bool{} // at once: of each by itself, the list is as long as there are blocks
 	for _, id := range ids {
-		k := keyOf(id)
+		k := blockmap.KeyOf(id)
 		at := b.known[k]
 		if !slices.Contains(at.sources, source) {
 			continue
@@ -114,7 +115,7 @@ func (b *broken) settle(source string, ids ...string) {
 			delete(b.known, k)
 		}
 	}
-	if b.of[source] = slices.DeleteFunc(b.of[source], func(k blockKey) bool { return settled[k] }); len(b.of[source]) == 0 {
+	if b.of[source] = slices.DeleteFunc(b.of[source], func(k blockmap.Key) bool { return settled[k] }); len(b.of[source]) == 0 {
 		delete(b.of, source)
 	}
 }
@@ -138,14 +139,14 @@ func without(all []string, one string) []string {
 }
 
 // askFor returns the first blocks that came from a node and that nobody holds now. It forgets those that somebody does.
-func (b *broken) askFor(source string, held func(blockKey, []string) bool) (blocks []*api.BrokenBlock) {
+func (b *broken) askFor(source string, held func(blockmap.Key, []string) bool) (blocks []*api.BrokenBlock) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	keys := b.of[source]
 	if len(keys) == 0 {
 		return nil
 	}
-	keys = slices.DeleteFunc(keys, func(k blockKey) bool {
+	keys = slices.DeleteFunc(keys, func(k blockmap.Key) bool {
 		at := b.known[k]
 		switch {
 		case !slices.Contains(at.sources, source):
@@ -156,7 +157,7 @@ func (b *broken) askFor(source string, held func(blockKey, []string) bool) (bloc
 			delete(b.known, k)
 			return true
 		}
-		blocks = append(blocks, &api.BrokenBlock{Id: k.id(), Peer: at.peer, Heir: at.from != source})
+		blocks = append(blocks, &api.BrokenBlock{Id: k.ID(), Peer: at.peer, Heir: at.from != source})
 		return false
 	})
 	if b.of[source] = keys; len(keys) == 0 {
@@ -172,7 +173,7 @@ func (b *broken) count(source string) int {
 	return len(b.of[source])
 }
 
-func (b *broken) at(k blockKey) (at brokenAt, known bool) {
+func (b *broken) at(k blockmap.Key) (at brokenAt, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at, known = b.known[k]
@@ -180,7 +181,7 @@ func (b *broken) at(k blockKey) (at brokenAt, known bool) {
 }
 
 // all returns what is remembered now.
-func (b *broken) all() map[blockKey]brokenAt {
+func (b *broken) all() map[blockmap.Key]brokenAt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.known)
@@ -188,8 +189,8 @@ func (b *broken) all() map[blockKey]brokenAt {
 
 // others are those that have a block, but for a node that it came from if that leaves: what it took in from others it has still, and
 // goes with it. So does what one has that is done, for it has handed on what it could.
-func (f *fleet) others(k blockKey, sources []string) []*api.Holder {
-	said, _ := f.blocks.holders(k)
+func (f *fleet) others(k blockmap.Key, sources []string) []*api.Holder {
+	said, _ := f.blocks.Holders(k)
 	leaves := func(node string) bool {
 		if !slices.Contains(sources, node) {
 			return !f.vouches(node)
@@ -208,13 +209,13 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	type fate struct{ from, then, by string }
 	type sum struct {
 		fate
-		arrival
+		blockmap.Arrival
 		first string
 	}
 	var told []*sum
 	for _, w := range words {
-		k := keyOf(w.Id)
-		bytes, from := f.blocks.drops(holder, k)
+		k := blockmap.KeyOf(w.Id)
+		bytes, from := f.blocks.Drops(holder, k)
 		at := fate{from: cmp.Or(w.From, from)}
 		was := brokenAt{from: at.from, peer: holder, bytes: cmp.Or(w.Bytes, bytes)}
 		for _, source := range slices.Compact([]string{at.from, cmp.Or(w.Origin, at.from)}) {
@@ -230,22 +231,22 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 			kept := f.broken.add(k, was)
 			for _, source := range was.sources { // no reply may come to ask for it: it goes through its ledger, and asks who has what
 				if !kept || f.broken.count(source) > againTold {
-					f.blocks.endsAt(source)
+					f.blocks.EndsAt(source)
 				}
 			}
 		}
-		if len(told) >= maxSources { // an honest node has few
+		if len(told) >= blockmap.MaxSources { // an honest node has few
 			at = fate{then: at.then}
 		}
 		i := slices.IndexFunc(told, func(s *sum) bool { return s.fate == at })
 		if i < 0 {
 			i, told = len(told), append(told, &sum{fate: at, first: w.Id})
 		}
-		told[i].arrival = arrival{told[i].blocks + 1, told[i].bytes + cmp.Or(w.Bytes, bytes)}
+		told[i].Arrival = blockmap.Arrival{Blocks: told[i].Blocks + 1, Bytes: told[i].Bytes + cmp.Or(w.Bytes, bytes)}
 	}
 	for _, s := range told {
-		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.blocks, "bytes", s.bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
-		f.tellSoft(evBroken, holder, saying("from", s.from, "blocks", strconv.FormatInt(s.blocks, 10), "bytes", strconv.FormatInt(s.bytes, 10),
+		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
+		f.tellSoft(evBroken, holder, saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
 			"block", s.first, "then", s.then, "peer", s.by))
 	}
 }
@@ -285,12 +286,12 @@ func (f *fleet) again(n node) []*api.BrokenBlock {
 	if !f.leavesWith(n) {
 		return nil
 	}
-	return f.broken.askFor(n.Name, func(k blockKey, sources []string) bool { return len(f.others(k, sources)) > 0 })
+	return f.broken.askFor(n.Name, func(k blockmap.Key, sources []string) bool { return len(f.others(k, sources)) > 0 })
 }
 
 // brokenForGood says whether a block was broken where it was held, and no node that it came from is there any more.
 func (f *fleet) brokenForGood(id string) bool {
-	at, known := f.broken.at(keyOf(id))
+	at, known := f.broken.at(blockmap.KeyOf(id))
 	return known && f.isLost(at)
 }
 

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 // A block that broke at an heir is asked of the node that handed it on and of the one that it was born on, which knows another name
 // for where it went, until each has named it as lost, or somebody has it.
 func TestBrokenBlockIsAskedOfAllItCameFrom(t *testing.T) {
-	b, k := newBroken(), keyOf("cache/-/x")
+	b, k := newBroken(), blockmap.KeyOf("cache/-/x")
 	was := brokenAt{from: "passer", sources: []string{"passer", "home"}, peer: "heir", bytes: 7}
-	nobody := func(blockKey, []string) bool { return false }
+	nobody := func(blockmap.Key, []string) bool { return false }
 	want := func(when, of string, asked, heir bool) {
 		t.Helper()
 		got := b.askFor(of, nobody)
@@ -41,7 +42,7 @@ func TestBrokenBlockIsAskedOfAllItCameFrom(t *testing.T) {
 		t.Errorf("%v is remembered", all)
 	}
 	b.add(k, was)
-	if got := b.askFor("home", func(blockKey, []string) bool { return true }); len(got) > 0 || len(b.all()) > 0 {
+	if got := b.askFor("home", func(blockmap.Key, []string) bool { return true }); len(got) > 0 || len(b.all()) > 0 {
 		t.Errorf("it is held, and asked for: %v", got)
 	}
 }
@@ -92,7 +93,7 @@ func TestBrokenBlockIsRememberedOnce(t *testing.T) {
 	b := newBroken()
 	for i := range 1000 {
 		from := fmt.Sprintf("node-%d", i)
-		b.add(keyOf("spark/app/x"), brokenAt{from: from, sources: []string{from}, peer: "p"})
+		b.add(blockmap.KeyOf("spark/app/x"), brokenAt{from: from, sources: []string{from}, peer: "p"})
 	}
 	if len(b.known) != 1 || len(b.of) != 1 || len(b.of["node-999"]) != 1 {
 		t.Errorf("%d blocks are known, of %d nodes, want one, of the last", len(b.known), len(b.of))
@@ -116,7 +117,7 @@ func TestManifestOfAnyNodeIsTaken(t *testing.T) {
 func TestBrokenBlocksOfTheGoneMakeRoom(t *testing.T) {
 	b := newBroken()
 	add := func(name, from string) bool {
-		return b.add(keyOf("spark/app/"+name), brokenAt{from: from, sources: []string{from}, peer: "p"})
+		return b.add(blockmap.KeyOf("spark/app/"+name), brokenAt{from: from, sources: []string{from}, peer: "p"})
 	}
 	ids := make([]string, maxBroken)
 	for i := range ids {
@@ -130,7 +131,7 @@ func TestBrokenBlocksOfTheGoneMakeRoom(t *testing.T) {
 	if got := len(b.all()); got != maxBroken {
 		t.Errorf("%d are remembered, want all while there is room", got)
 	}
-	nobody := func(blockKey, []string) bool { return false }
+	nobody := func(blockmap.Key, []string) bool { return false }
 	if !add("x", "a") || len(b.askFor("a", nobody)) != 1 || len(b.of["gone"]) > 0 {
 		t.Error("what can be asked for has no room")
 	}
@@ -262,7 +263,7 @@ func TestBrokenBlocksBeyondThoseRemembered(t *testing.T) {
 		if got := said.String(); !strings.Contains(got, "then=again") || strings.Contains(got, "then=lost") {
 			t.Errorf("got %q, want all carried again", got)
 		}
-		if f.blocks.endsOf("a") == 0 {
+		if f.blocks.EndsOf("a") == 0 {
 			t.Error("a is not told that some lapsed")
 		}
 	})

@@ -32,7 +32,7 @@ func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next st
 	f.ledger.view(func(m *machine) { // thousands, each time: none is copied
 		for name, n := range m.Nodes {
 			p := f.leases.read(name)
-			told, _ := f.blocks.reported(name, n.ID)
+			told, _ := f.blocks.Reported(name, n.ID)
 			has := !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 			there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
 			switch {

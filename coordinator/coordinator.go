@@ -8,13 +8,14 @@
 //
 // New starts nothing. Run serves until its context ends and leaves nothing behind but data_dir.
 //
-// The files by subject, in an order to read them:
+// Where blocks are is kept in package blockmap, and raft's log on the disk in package raftstore. The files by subject, in an order to read
+// them:
 //
 //	what is decided:      fsm, steps, waits, excluded; door, tokens, revoked, hosts_steps, events_mark; restore
-//	  agreed on:          raft, raftstore, raftlog, hang, streams; peers, colleagues, addresses, members, share
+//	  agreed on:          raft, raftlog, hang, streams; peers, colleagues, addresses, members, share
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
-//	  where blocks are:   blocks, shelves, lapsed, fallbacks; held
+//	  where blocks are:   fallbacks; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
 //	agents call:          auth, lobby, refusals, membership, join, reports, broken, goodbye, manifests, wire
@@ -41,6 +42,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
 const (
@@ -294,7 +296,7 @@ func stop(calls *grpc.Server, pages *http.Server) error {
 		calls.Stop()
 		select {
 		case <-ended:
-		case <-time.After(hangAfter): // what waits for a disk cannot be ended
+		case <-time.After(raftstore.HangAfter): // what waits for a disk cannot be ended
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -43,7 +44,7 @@ type fleet struct {
 	roster     *roster
 	apps       *apps
 	beats      appBeats
-	blocks     *blocks
+	blocks     *blockmap.Map
 	asides     asides
 	manifests  *manifests
 	metrics    *metrics
@@ -88,7 +89,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, manifests: kept, started: now,
-		leases: newLeases(nil, now), roster: newRoster(), apps: newApps(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
+		leases: newLeases(nil, now), roster: newRoster(), apps: newApps(), blocks: blockmap.New(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
 	if st != nil {
@@ -115,7 +116,7 @@ func (f *fleet) do(c command) ([]event, error) {
 	for _, e := range events {
 		switch e.Type {
 		case evReplaced, evForgotten:
-			f.blocks.forget(e.Node)
+			f.blocks.Forget(e.Node)
 			f.broken.leaves(e.Node)
 			f.leases.forget(e.Node)
 			f.apps.forget(e.Node)
@@ -125,7 +126,7 @@ func (f *fleet) do(c command) ([]event, error) {
 		case evHosts:
 			f.hosts.changed()
 		case evAppResumed:
-			f.blocks.resume()
+			f.blocks.Resume()
 		}
 		f.metrics.saw(e)
 	}
@@ -237,22 +238,22 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	if !f.toldOf(id) && f.toldOf(whole) {
 		asked = whole // a file of a block that landed or was lost whole
 	}
-	said, what := f.blocks.holders(keyOf(asked))
+	said, what := f.blocks.Holders(blockmap.KeyOf(asked))
 	reply := &api.LocateReply{State: "unknown", Holders: f.reachable(said)}
 	if len(reply.Holders) > 0 {
 		reply.State = "held"
 		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
-			f.nameCandidates(reply, r, what.from.Value())
+			f.nameCandidates(reply, r, what.From.Value())
 		}
 		return reply, nil
 	}
-	from, why := f.blocks.endOf(keyOf(id))
+	from, why := f.blocks.EndOf(blockmap.KeyOf(id))
 	if why == "" {
-		from, why = f.blocks.endOf(keyOf(whole))
+		from, why = f.blocks.EndOf(blockmap.KeyOf(whole))
 	}
 	switch left := f.lost(asked); {
 	case len(said) > 0:
-		reply.State, from, why = "lost", what.from.Value(), said[0]+", which had it, is gone"
+		reply.State, from, why = "lost", what.From.Value(), said[0]+", which had it, is gone"
 	case left != nil:
 		reply.State, why = "lost", left.Node+" left without it: see its manifest"
 	case f.brokenForGood(asked):
@@ -265,7 +266,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 
 // toldOf says whether anybody told of a block under that very id.
 func (f *fleet) toldOf(id string) bool {
-	said, _ := f.blocks.holders(keyOf(id))
+	said, _ := f.blocks.Holders(blockmap.KeyOf(id))
 	return len(said) > 0 || f.lost(id) != nil || f.brokenForGood(id)
 }
 

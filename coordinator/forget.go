@@ -36,7 +36,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 		if n.forgettable() && s.present(n) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.shown())
 		}
-		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.shown()), Blocks: int64(s.blocks.heldBy(name))})
+		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.shown()), Blocks: int64(s.blocks.HeldBy(name))})
 	}
 	if _, err := s.decide(ctx, command{Do: doForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
 // govern follows elections until ctx ends: whenever this coordinator is made the leader it takes over, and stops
@@ -58,7 +60,7 @@ func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(diskPause):
+		case <-time.After(raftstore.DiskPause):
 		}
 		if !f.ledger.leads() || f.ledger.term() != term {
 			return errFollows
@@ -133,7 +135,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.tookOver.Store(&now)
 	f.leases.begin(names, now)
 	f.brakes.begin()
-	f.blocks.clear()
+	f.blocks.Clear()
 	f.broken.clear()
 	f.apps.clear()
 	f.beats.begin(now)

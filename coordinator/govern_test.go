@@ -37,8 +37,8 @@ func TestTakeOverWaitsForTheDisk(t *testing.T) {
 		defer f.Close()
 		f.identity = id
 		limit := func(bytes int) {
-			f.ledger.store.db.Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
-				f.ledger.store.db.MaxSize = bytes
+			f.ledger.store.DB().Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
+				f.ledger.store.DB().MaxSize = bytes
 				return context.Canceled
 			})
 		}

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,38 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	bolt "go.etcd.io/bbolt"
-)
 
-// A disk that takes a second to sync is told of once a minute, and is in the metrics: nothing else says why everybody waits.
-func TestDiskThatIsSlowIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var said strings.Builder
-		l := openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))
-		defer l.Close()
-		l.store.log = slog.New(slog.NewTextHandler(&said, nil))
-		write := l.store.commit
-		l.store.commit = func(tx func(*bolt.Tx) error) error { time.Sleep(time.Second); return write(tx) }
-		for i := range 90 {
-			if _, err := l.do(registration(fmt.Sprint(i))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		l.store.commit = write
-		if _, err := l.do(registration("fast")); err != nil {
-			t.Fatal(err)
-		}
-		if got := said.String(); strings.Count(got, "slow to be written") != 2 || !strings.Contains(got, "took=1s writes=60") {
-			t.Errorf("got %q, want the first slow write, and those of the next minute", got)
-		}
-		registry := prometheus.NewRegistry()
-		registry.MustRegister(l.store.slow.took)
-		if all, err := registry.Gather(); err != nil || all[0].GetMetric()[0].GetHistogram().GetSampleSum() < 90 {
-			t.Errorf("got %v, %v, want 90 s of writing", all, err)
-		}
-	})
-}
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
+)
 
 // A disk that hangs is told of, and keeps no caller: what it was to write would be waited for without end.
 func TestDiskThatHangsIsTold(t *testing.T) {
@@ -61,26 +32,24 @@ func TestDiskThatHangsIsTold(t *testing.T) {
 			(&web{fleet: f}).ready(w, nil)
 			return w.Code
 		}
-		thaw, thawed := make(chan bool), make(chan error, 1)
-		go func() {
-			thawed <- l.store.update(func(*bolt.Tx) error { <-thaw; return nil })
-		}()
-		time.Sleep(hangAfter / 2)
-		if err := l.store.hangs(); err != nil || ready() != http.StatusOK {
+		thaw, thawed := freeze(l.store), make(chan error, 1)
+		go func() { thawed <- l.store.Set([]byte("x"), nil) }()
+		time.Sleep(raftstore.HangAfter / 2)
+		if err := l.store.Hangs(); err != nil || ready() != http.StatusOK {
 			t.Errorf("got %v, want nothing said of a slow disk", err)
 		}
-		time.Sleep(hangAfter + hangPace)
+		time.Sleep(raftstore.HangAfter + raftstore.HangPace)
 		if _, err := l.do(registration("a")); !errors.Is(err, errNoLog) {
 			t.Errorf("got %v, want %v", err, errNoLog)
 		}
-		if l.store.hangs() == nil || ready() != http.StatusServiceUnavailable {
+		if l.store.Hangs() == nil || ready() != http.StatusServiceUnavailable {
 			t.Error("a coordinator that decides nothing is said to be ready")
 		}
-		close(thaw)
+		thaw()
 		if err := <-thawed; err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * hangPace)
+		time.Sleep(2 * raftstore.HangPace)
 		if _, err := l.do(registration("a")); err != nil || ready() != http.StatusOK {
 			t.Errorf("the disk is well again: %v", err)
 		}
@@ -95,11 +64,11 @@ func TestDiskThatHangsIsTold(t *testing.T) {
 }
 
 // freeze has the disk of a log hang until thaw is called.
-func freeze(s *raftStore) (thaw func()) {
+func freeze(s *raftstore.Store) (thaw func()) {
 	frozen := make(chan bool)
-	s.commit = func(write func(*bolt.Tx) error) error {
+	s.Commit = func(write func(*bolt.Tx) error) error {
 		<-frozen
-		return s.db.Update(write)
+		return s.DB().Update(write)
 	}
 	return func() { close(frozen) }
 }
@@ -123,15 +92,15 @@ func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 		thaw := freeze(f.ledger.store)
 		began := time.Now()
 		_, err = f.do(registration("a"))
-		if took := time.Since(began); !errors.Is(err, errDeposed) || took > hangAfter+2*hangPace {
+		if took := time.Since(began); !errors.Is(err, errDeposed) || took > raftstore.HangAfter+2*raftstore.HangPace {
 			t.Errorf("got %v after %s, want to be told to ask elsewhere once the disk is known to hang", err, took)
 		}
-		time.Sleep(2 * hangPace)
+		time.Sleep(2 * raftstore.HangPace)
 		if term.Err() == nil {
 			t.Error("who follows events here goes on waiting for them")
 		}
 		thaw()
-		time.Sleep(2 * hangPace)
+		time.Sleep(2 * raftstore.HangPace)
 		if _, err := f.ledger.lead(); err != nil {
 			t.Errorf("the disk is well again, and nobody else leads: %v", err)
 		}

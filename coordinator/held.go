@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 // reportSlack is how long a report of what landed is under way at most, beyond the beats that it waits for.
@@ -92,7 +93,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	if r.GetElsewhere() {
 		for _, run := range r.GetBlocks() {
 			for id := range run.IDs() {
-				others, _ := f.blocks.holders(keyNear(id, &scope))
+				others, _ := f.blocks.Holders(blockmap.KeyNear(id, &scope))
 				others = slices.DeleteFunc(others, func(node string) bool { return node == r.GetNode() || !vouched(node) })
 				if len(others) == 0 && !told {
 					reply.Unsure++
@@ -110,15 +111,15 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	var holders []string
 	for _, run := range r.GetBlocks() {
 		for id, bytes := range run.IDs() {
-			k, at := keyNear(id, &scope), place
+			k, at := blockmap.KeyNear(id, &scope), place
 			place++
-			holders = f.blocks.appendHolders(holders[:0], k, bytes)
+			holders = f.blocks.AppendHolders(holders[:0], k, bytes)
 			kept, was := false, ""
 			for _, node := range holders {
 				// Whoever asks goes. What it took in once it carries like its own, and has it still. Of what it had from one that goes, too, that
 				// one may say that this one has it.
 				if node != r.GetNode() {
-					kept, was = vouched(node) && !(leaves(node) && f.blocks.cameFrom(k, r.GetNode()) == node), node
+					kept, was = vouched(node) && !(leaves(node) && f.blocks.CameFrom(k, r.GetNode()) == node), node
 					if kept {
 						break
 					}
@@ -127,7 +128,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			if kept {
 				continue
 			}
-			_, why := f.blocks.endOf(k)
+			_, why := f.blocks.EndOf(k)
 			switch {
 			case was != "" && len(f.reachable([]string{was})) > 0:
 				why = was + ", which has it, goes"
@@ -153,7 +154,7 @@ func (f *fleet) vouches(name string) bool {
 		return false
 	}
 	n, _ := f.node(name)
-	if _, another := f.blocks.reported(name, n.ID); another {
+	if _, another := f.blocks.Reported(name, n.ID); another {
 		return false
 	}
 	return n.State != Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
@@ -204,7 +205,7 @@ func (f *fleet) allTold() (all bool) {
 	f.ledger.view(func(m *machine) {
 		for _, n := range m.Nodes {
 			gone := n.State == Lost || n.State == Gone || n.State == Decommissioned
-			told, _ := f.blocks.reported(n.Name, n.ID)
+			told, _ := f.blocks.Reported(n.Name, n.ID)
 			all = all && (gone || told)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 // asksWho asks who has what was carried that long ago, and says who that is not.
@@ -335,7 +336,7 @@ func BenchmarkCheckHeld(b *testing.B) {
 	id := func(i int) string { return fmt.Sprintf("cache/-/d%03d/part-%06d", i/1000, i) }
 	from := unique.Make("a")
 	for i := range 200_000 {
-		if _, err := f.blocks.hear(fmt.Sprintf("host-%d", i%100), []word{{key: keyOf(id(i)), what: landed{4096, from}}}); err != nil {
+		if _, err := f.blocks.Hear(fmt.Sprintf("host-%d", i%100), []blockmap.Word{{Key: blockmap.KeyOf(id(i)), What: blockmap.Landed{Bytes: 4096, From: from}}}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -402,11 +403,11 @@ func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 		return n.ID
 	}
 	tells := func(id string) {
-		full := newBlocks()
-		if _, err := full.hear("b", []word{{key: keyOf("cache/-/x"), what: landed{7, unique.Make("a")}}}); err != nil {
+		full := blockmap.New()
+		if _, err := full.Hear("b", []blockmap.Word{{Key: blockmap.KeyOf("cache/-/x"), What: blockmap.Landed{Bytes: 7, From: unique.Make("a")}}}); err != nil {
 			t.Fatal(err)
 		}
-		f.blocks.replace("b", id, full)
+		f.blocks.Replace("b", id, full)
 	}
 	want := func(when string, missing int) {
 		t.Helper()

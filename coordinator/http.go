@@ -74,7 +74,7 @@ func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 	leader, _ := s.ledger.leader()
 	outside := s.ledger.outside()
 	switch {
-	case s.ledger.alone() && (!s.ledger.leads() || s.ledger.store.hangs() != nil), !s.ledger.alone() && s.ledger.store.ill() != nil:
+	case s.ledger.alone() && (!s.ledger.leads() || s.ledger.store.Hangs() != nil), !s.ledger.alone() && s.ledger.store.Ill() != nil:
 		refuseHTTP(w, http.StatusServiceUnavailable, "the log cannot be written now: look at the disk of data_dir")
 	case leader == "" && outside != "":
 		refuseHTTP(w, http.StatusServiceUnavailable, outside)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"unique"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -67,32 +66,6 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 	})
 }
 
-// A full report says again what there is, every time that a leader changes: nothing of that makes room for itself.
-func TestWhatStaysDoesNotLapse(t *testing.T) {
-	known := newBlocks()
-	x, y := keyOf("s/a/x"), keyOf("s/a/y")
-	full := func(keys ...blockKey) *blocks {
-		all := newBlocks()
-		for _, k := range keys {
-			if _, err := all.hear("b", []word{{key: k, what: landed{1, unique.Make("a")}}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return all
-	}
-	known.replace("b", "", full(x, y))
-	known.replace("b", "", full(x))
-	if _, why := known.endOf(x); why != "" {
-		t.Errorf("x, which is held: got %q", why)
-	}
-	if from, why := known.endOf(y); from != "a" || why != "b has it no more" {
-		t.Errorf("y: got %q from %q", why, from)
-	}
-	if nodes, _ := known.holders(x); len(nodes) != 1 || known.located() != 1 {
-		t.Errorf("got x at %v and %d blocks in all, want it at b alone", nodes, known.located())
-	}
-}
-
 // The source of a block may have it still, and is asked first, however many nodes have a store of that name.
 func TestTheSourceOfWhatLapsedIsAsked(t *testing.T) {
 	inTown(t, func(v *town) {
@@ -118,34 +91,4 @@ func TestTheSourceOfWhatLapsedIsAsked(t *testing.T) {
 			}
 		}
 	})
-}
-
-// However many blocks end, what is remembered of them is bounded: the newest.
-func TestLapsedAreBounded(t *testing.T) {
-	var l lapsed
-	from := unique.Make("a")
-	spread := func(i int) uint64 { return uint64(i) * 0x9e3779b97f4a7c15 }
-	const many = 10 * lapsedRows * lapsedEach
-	for i := range many {
-		l.add(spread(i), from, "b removed it")
-		l.add(spread(i), from, fmt.Sprint("c removed it ", i%2)) // it came again, and went
-	}
-	kept, once := 0, map[uint64]bool{}
-	for _, row := range l.rows {
-		kept += len(row)
-		for _, one := range row {
-			once[one.key] = true
-		}
-		if cap(row) > lapsedEach {
-			t.Fatalf("room for %d in a row, want at most %d", cap(row), lapsedEach)
-		}
-	}
-	if kept > lapsedRows*lapsedEach || kept != len(once) {
-		t.Errorf("got %d of %d blocks, want each once and at most %d", kept, len(once), lapsedRows*lapsedEach)
-	}
-	for i, want := range map[int]string{many - 1: "c removed it 1", many - lapsedRows: "c removed it 0", 0: "", many + 1: ""} {
-		if _, why := l.at(spread(i)); why != want {
-			t.Errorf("block %d of %d: got %q, want %q", i, many, why, want)
-		}
-	}
 }

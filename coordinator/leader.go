@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
 // Why a coordinator that is one of several decides nothing.
@@ -105,7 +107,7 @@ func (o *office) agreed(term context.Context, asked time.Time) {
 // long as an election takes; for half of that their word need not be asked again.
 func (l *ledger) lead() (context.Context, error) {
 	term, sure := l.inOffice()
-	if term == nil || !l.alone() && l.store.hangs() != nil { // raft would say nothing, neither yes nor no
+	if term == nil || !l.alone() && l.store.Hangs() != nil { // raft would say nothing, neither yes nor no
 		return nil, errFollows
 	}
 	if sure || l.alone() {
@@ -180,12 +182,12 @@ func (l *ledger) verify() error {
 
 // leadsStill asks the others.
 func (l *ledger) leadsStill() error {
-	return l.store.unlessHung(func() error { return l.raft.VerifyLeader().Error() })
+	return l.store.UnlessHung(func() error { return l.raft.VerifyLeader().Error() })
 }
 
 // whyNot is why a command was not decided, in the words that callers act on.
 func (l *ledger) whyNot(err error) error {
-	_, hangs := errors.AsType[errHangs](err)
+	_, hangs := errors.AsType[raftstore.HangsError](err)
 	switch {
 	case l.alone():
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
@@ -220,7 +222,7 @@ func (l *ledger) handOver(to string) error {
 	}
 	number := l.term()
 	base := l.office.quit() // from here on another may decide
-	err := l.store.unlessHung(func() error {
+	err := l.store.UnlessHung(func() error {
 		if to == "" {
 			return l.raft.LeadershipTransfer().Error()
 		}

@@ -46,10 +46,10 @@ func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 			a.Nodes, a.NodesCount = nodes[:min(len(nodes), appsNamed)], int64(len(nodes))
 		}
 	}
-	for app, has := range f.blocks.byApp() {
+	for app, has := range f.blocks.ByApp() {
 		if wanted(app) {
 			a := shown(app)
-			a.HeldBlocks, a.HeldBytes, a.Holders = has.blocks, has.bytes, has.holders
+			a.HeldBlocks, a.HeldBytes, a.Holders = has.Blocks, has.Bytes, has.Holders
 		}
 	}
 	for _, a := range known {
@@ -82,49 +82,4 @@ func (a *apps) running() map[string][]string {
 		all[app] = slices.Clone(nodes)
 	}
 	return all
-}
-
-// holdings are what landed of one app.
-type holdings struct{ blocks, bytes, holders int64 }
-
-// byApp adds up what is held of each app. A scope that is only the name of a block manager's directory is no app's, for
-// nothing on the disk says whose it is.
-func (b *blocks) byApp() map[string]holdings {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	all := map[string]holdings{}
-	for _, s := range b.shelves {
-		if s == nil {
-			continue
-		}
-		here := map[string]holdings{}
-		for _, p := range s.sheets {
-			p.addUp(here)
-		}
-		for app, has := range here {
-			sum := all[app]
-			all[app] = holdings{sum.blocks + has.blocks, sum.bytes + has.bytes, sum.holders + 1}
-		}
-	}
-	return all
-}
-
-func (p *sheet) addUp(sums map[string]holdings) {
-	if p == nil {
-		return
-	}
-	of := make([]holdings, len(p.kinds))
-	for _, r := range p.rows {
-		if !r.gone {
-			of[r.kind].blocks++
-			of[r.kind].bytes += r.bytes
-		}
-	}
-	for i, has := range of {
-		_, app, _ := strings.Cut(p.kinds[i].scope.Value(), "/")
-		if has.blocks > 0 && app != "-" && !strings.HasPrefix(app, "blockmgr-") {
-			sum := sums[app]
-			sums[app] = holdings{blocks: sum.blocks + has.blocks, bytes: sum.bytes + has.bytes}
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
 // changePatience bounds one change of the members: the new one may have to be sent a snapshot first.
@@ -124,7 +125,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 	}
 	for _, m := range were {
 		if slices.Contains(r.GetRemove(), string(m.ID)) {
-			if err := s.ledger.store.unlessHung(s.ledger.raft.RemoveServer(m.ID, 0, changePatience).Error); err != nil {
+			if err := s.ledger.store.UnlessHung(s.ledger.raft.RemoveServer(m.ID, 0, changePatience).Error); err != nil {
 				return nil, unchanged("remove", m, err)
 			}
 			s.log.Warn("a coordinator was removed", "name", string(m.ID), "address", string(m.Address))
@@ -132,7 +133,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 	}
 	for _, m := range will {
 		if !slices.Contains(were, m) || slices.Contains(r.GetRemove(), string(m.ID)) { // it comes back empty
-			if err := s.ledger.store.unlessHung(s.ledger.raft.AddVoter(m.ID, m.Address, 0, changePatience).Error); err != nil {
+			if err := s.ledger.store.UnlessHung(s.ledger.raft.AddVoter(m.ID, m.Address, 0, changePatience).Error); err != nil {
 				return nil, unchanged("add", m, err)
 			}
 			s.log.Warn("a coordinator was added", "name", string(m.ID), "address", string(m.Address))
@@ -161,7 +162,7 @@ func (s *operator) leaveTo(ctx context.Context, will []raft.Server) error {
 }
 
 func unchanged(what string, m raft.Server, err error) error {
-	if _, hangs := errors.AsType[errHangs](err); hangs || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+	if _, hangs := errors.AsType[raftstore.HangsError](err); hangs || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 		return overtaken{errDeposed}
 	}
 	return status.Errorf(codes.Aborted, "%s coordinator %s at %s: %v: lifeboat raft members shows what was done", what, m.ID, m.Address, err)
@@ -220,7 +221,7 @@ func undialled(address string) (wrong string) {
 
 // SaveSnapshot sends the machine as it is now, after everything that was decided before the call.
 func (s *operator) SaveSnapshot(_ *api.SaveSnapshotRequest, stream grpc.ServerStreamingServer[api.SaveSnapshotReply]) error {
-	if err := s.ledger.store.unlessHung(s.ledger.raft.Barrier(changePatience).Error); err != nil {
+	if err := s.ledger.store.UnlessHung(s.ledger.raft.Barrier(changePatience).Error); err != nil {
 		return asStatus(s.ledger.whyNot(err))
 	}
 	if err := s.ledger.fsm.trouble(); err != nil {

@@ -49,7 +49,7 @@ func newMetrics(f *fleet) *metrics {
 			m.events.WithLabelValues(t) // from 0 on, or an alert would miss the first
 		}
 	}
-	r.MustRegister(f.ledger.store.slow.took, figures.Now(f.figures))
+	r.MustRegister(f.ledger.store.Took(), figures.Now(f.figures))
 	return m
 }
 
@@ -65,7 +65,7 @@ func (f *fleet) figures(to figures.To) {
 	for state, n := range c.nodes {
 		to.Gauge("lifeboat_coordinator_nodes", "Nodes by state.", float64(n), "state", string(state))
 	}
-	to.Gauge("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", float64(f.blocks.located()))
+	to.Gauge("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", float64(f.blocks.Located()))
 	to.Gauge("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost, but for those of rehearsals.", float64(c.lost))
 	to.Gauge("lifeboat_coordinator_last_event", "Index of the newest event.", float64(c.lastEvent))
 	to.Gauge("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", float64(f.audience.count()))

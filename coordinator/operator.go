@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -147,15 +148,15 @@ func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStream
 func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error {
 	nodes := []string{only}
 	if only == "" {
-		nodes = s.blocks.nodes()
+		nodes = s.blocks.Nodes()
 	}
 	for _, name := range nodes {
-		for _, k := range s.blocks.of(name) {
-			said, what := s.blocks.holders(k)
+		for _, k := range s.blocks.Of(name) {
+			said, what := s.blocks.Holders(k)
 			if len(said) == 0 || only == "" && said[0] != name {
 				continue // gone meanwhile, or told with its first holder
 			}
-			b := &api.BlockInfo{Id: k.id(), Bytes: what.bytes, From: what.from.Value(), State: "lost"}
+			b := &api.BlockInfo{Id: k.ID(), Bytes: what.Bytes, From: what.From.Value(), State: "lost"}
 			for _, h := range s.reachable(said) {
 				b.State = "held"
 				b.Holders = append(b.Holders, h.Node)
@@ -195,7 +196,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 			if newest := s.manifests.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
 				continue // or told with the newest manifest that names it
 			}
-			if said, _ := s.blocks.holders(keyOf(e.ID)); len(said) > 0 {
+			if said, _ := s.blocks.Holders(blockmap.KeyOf(e.ID)); len(said) > 0 {
 				continue
 			}
 			if err := send(&api.BlockInfo{Id: e.ID, Bytes: e.Bytes, From: ref.Node, State: "lost"}); err != nil {
@@ -209,13 +210,13 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 // eachBroken lists what no manifest names as lost, for it was moved and broke afterwards.
 func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
 	for k, at := range s.broken.all() {
-		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.lost(k.id()) != nil {
+		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.lost(k.ID()) != nil {
 			continue
 		}
-		if said, _ := s.blocks.holders(k); len(said) > 0 {
+		if said, _ := s.blocks.Holders(k); len(said) > 0 {
 			continue
 		}
-		if err := send(&api.BlockInfo{Id: k.id(), Bytes: at.bytes, From: at.from, State: "lost"}); err != nil {
+		if err := send(&api.BlockInfo{Id: k.ID(), Bytes: at.bytes, From: at.from, State: "lost"}); err != nil {
 			return err
 		}
 	}
@@ -263,7 +264,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 	}
 	reply := &api.CoordinatorStatus{
 		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hostsTo(),
-		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.located()), Term: s.ledger.raft.CurrentTerm(),
+		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
 	}
 	if !s.ledger.alone() {
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -48,7 +49,7 @@ var errNoLog = errors.New("the coordinator cannot write its log now: try again i
 // ledger is the durable state behind raft: commands go through do, readers look through view.
 type ledger struct {
 	raft      *raft.Raft
-	store     *raftStore
+	store     *raftstore.Store
 	fsm       *replica
 	log       *raftLog
 	streams   *streams // nil: this coordinator is alone
@@ -76,11 +77,11 @@ type ledgerConfig struct {
 // openLedger opens or makes the ledger under dir, and begins to take part in elections.
 func openLedger(c ledgerConfig) (_ *ledger, err error) {
 	defer func() {
-		if _, bad := errors.AsType[errDamaged](err); bad {
+		if _, bad := errors.AsType[raftstore.DamagedError](err); bad {
 			err = fmt.Errorf("%w: %s", err, c.remedy())
 		}
 	}()
-	store, err := openRaftStore(filepath.Join(c.dir, "raft.db"), c.log)
+	store, err := raftstore.Open(filepath.Join(c.dir, "raft.db"), c.log)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (l *ledger) whole(snapshots raft.SnapshotStore) error {
 		}
 		break
 	}
-	return damaged("the snapshots under %s are damaged, and its log begins later, at entry %d: %w", l.dir, first, errors.Join(faults...))
+	return raftstore.Damaged("the snapshots under %s are damaged, and its log begins later, at entry %d: %w", l.dir, first, errors.Join(faults...))
 }
 
 func raftConfig(log *raftLog) *raft.Config {
@@ -252,9 +253,9 @@ func (l *ledger) awaitLead(ctx context.Context) error {
 // applied already, nothing need be waited for.
 func (l *ledger) catchUp() error {
 	l.log.began.Store(true)
-	last, err := l.store.lastCommand()
+	last, err := l.store.LastCommand()
 	if err == nil && !l.fsm.applied(last) {
-		err = l.store.unlessHung(func() error { return l.raft.Barrier(0).Error() })
+		err = l.store.UnlessHung(func() error { return l.raft.Barrier(0).Error() })
 	}
 	if err != nil {
 		return fmt.Errorf("apply the log under %s: %w", l.dir, err)
@@ -267,11 +268,11 @@ const closePatience = 5 * time.Second
 
 // Close stops raft and closes its files. It does not wait for a disk that hangs: what was acknowledged is on it, as after a crash.
 func (l *ledger) Close() error {
-	l.store.giveUp()
+	l.store.GiveUp()
 	closed := make(chan error, 1)
 	go func() { closed <- l.close() }()
 	patience := closePatience
-	if l.store.hangs() != nil {
+	if l.store.Hangs() != nil {
 		patience = 0
 	}
 	select {
@@ -308,11 +309,11 @@ func (l *ledger) do(c command) ([]event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.store.hangs(); err != nil {
+	if err := l.store.Hangs(); err != nil {
 		return nil, fmt.Errorf("%w (%w)", errNoLog, err)
 	}
 	f := l.raft.Apply(data, applyPatience)
-	if err := l.store.unlessHung(f.Error); err != nil {
+	if err := l.store.UnlessHung(f.Error); err != nil {
 		return nil, l.whyNot(err)
 	}
 	v := f.Response().(verdict)

@@ -110,8 +110,8 @@ func TestFullDisk(t *testing.T) {
 		var said bytes.Buffer
 		l := openTestLedger(t, t.TempDir(), slog.New(slog.NewTextHandler(&said, nil)))
 		limit := func(bytes int) {
-			l.store.db.Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
-				l.store.db.MaxSize = bytes
+			l.store.DB().Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
+				l.store.DB().MaxSize = bytes
 				return errors.New("rolled back")
 			})
 		}
@@ -169,14 +169,15 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 		v.order(time.Hour, "a")
 		// What a kill -9 leaves: the files as they are, with nobody having closed them.
 		copied := v.TempDir()
-		if err := os.WriteFile(filepath.Join(copied, "raft.db"), read(v.T, filepath.Join(v.cfg.DataDir, "raft.db")), 0o600); err != nil {
+		log, err := os.ReadFile(filepath.Join(v.cfg.DataDir, "raft.db"))
+		if err := errors.Join(err, os.WriteFile(filepath.Join(copied, "raft.db"), log, 0o600)); err != nil {
 			v.Fatal(err)
 		}
 		v.stop()
 		v.cfg.DataDir = copied
 		v.start()
 		v.is("a", Decommissioning)
-		_, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "b"})
+		_, err = v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "b"})
 		v.refused(err, codes.NotFound, "b")
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 // errReportOvertaken ends a report that its node gave up: the link was cut, and it has told all anew over another.
@@ -24,8 +25,8 @@ var errReportOvertaken = status.Error(codes.Aborted, "a newer report of this nod
 func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
 	var name, machine, incarnation string
 	var sequence uint64
-	var full *blocks // what a full report has said so far
-	var words []word
+	var full *blockmap.Map // what a full report has said so far
+	var words []blockmap.Word
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -52,11 +53,11 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		}
 		s.breaks(name, r.Broken)
 		words = wordsOf(words[:0], name, r, s.overIn)
-		var news arrivals
+		var news blockmap.Arrivals
 		if full != nil {
-			_, err = full.hear(name, words)
+			_, err = full.Hear(name, words)
 		} else {
-			news, err = s.blocks.hear(name, words)
+			news, err = s.blocks.Hear(name, words)
 		}
 		s.moves.add(name, news)
 		if err != nil {
@@ -70,7 +71,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		if !s.leases.reports(name, sequence) || !s.asides.is(name, full) {
 			return errReportOvertaken
 		}
-		s.moves.add(name, s.blocks.replace(name, machine, full))
+		s.moves.add(name, s.blocks.Replace(name, machine, full))
 	}
 	return stream.SendAndClose(&api.ReportBlocksReply{})
 }
@@ -78,31 +79,31 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 // asides are the full reports that are being heard, one of each node: the memory that they take is bounded as that of what it holds is.
 type asides struct {
 	mu sync.Mutex // guards what follows
-	of map[string]*blocks
+	of map[string]*blockmap.Map
 }
 
 // begin has a node tell all anew. What it said in another full report that has not ended counts for nothing.
-func (a *asides) begin(node string) *blocks {
-	full := newBlocks()
+func (a *asides) begin(node string) *blockmap.Map {
+	full := blockmap.New()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if was := a.of[node]; was != nil {
-		was.clear()
+		was.Clear()
 	}
 	if a.of == nil {
-		a.of = map[string]*blocks{}
+		a.of = map[string]*blockmap.Map{}
 	}
 	a.of[node] = full
 	return full
 }
 
-func (a *asides) is(node string, full *blocks) bool {
+func (a *asides) is(node string, full *blockmap.Map) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.of[node] == full
 }
 
-func (a *asides) end(node string, full *blocks) {
+func (a *asides) end(node string, full *blockmap.Map) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.of[node] == full {
@@ -127,14 +128,14 @@ func (f *fleet) overIn(scope string) (over bool) {
 }
 
 // wordsOf appends what a node's report says.
-func wordsOf(words []word, node string, r *api.ReportBlocksRequest, overIn func(scope string) bool) []word {
+func wordsOf(words []blockmap.Word, node string, r *api.ReportBlocksRequest, overIn func(scope string) bool) []blockmap.Word {
 	words = slices.Grow(words, blocksIn(r))
 	scope, from := unique.Make(""), unique.Make("")
 	for _, b := range r.Landed {
 		if b.From != from.Value() {
 			from = unique.Make(b.From)
 		}
-		words = append(words, word{key: keyNear(b.Id, &scope), what: landed{b.Bytes, from}})
+		words = append(words, blockmap.Word{Key: blockmap.KeyNear(b.Id, &scope), What: blockmap.Landed{Bytes: b.Bytes, From: from}})
 	}
 	for _, run := range r.Runs {
 		from = unique.Make(run.From)
@@ -142,11 +143,11 @@ func wordsOf(words []word, node string, r *api.ReportBlocksRequest, overIn func(
 			scope = unique.Make(run.Blocks.Scope)
 		}
 		for name, bytes := range run.Blocks.All() {
-			k := blockKey{scope, name}
+			k := blockmap.Key{Scope: scope, Name: name}
 			if run.Blocks.Scope == "" {
-				k = keyNear(name, &scope)
+				k = blockmap.KeyNear(name, &scope)
 			}
-			words = append(words, word{key: k, what: landed{bytes, from}})
+			words = append(words, blockmap.Word{Key: k, What: blockmap.Landed{Bytes: bytes, From: from}})
 		}
 	}
 	why := node + " removed it"
@@ -155,11 +156,11 @@ func wordsOf(words []word, node string, r *api.ReportBlocksRequest, overIn func(
 	}
 	over, of := false, unique.Make("")
 	for _, id := range r.Gone {
-		k := keyNear(id, &scope)
+		k := blockmap.KeyNear(id, &scope)
 		if scope != of {
 			over, of = overIn(scope.Value()), scope
 		}
-		words = append(words, word{key: k, gone: true, over: over, why: why})
+		words = append(words, blockmap.Word{Key: k, Gone: true, Over: over, Why: why})
 	}
 	return words
 }

@@ -3,11 +3,13 @@ package coordinator
 import (
 	"testing"
 	"time"
+	"unique"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
 // A node has one full report under way: what it said in another that hangs is given up at once, and no more is taken there. One node could
@@ -39,16 +41,16 @@ func TestOneFullReportOfANodeAtATime(t *testing.T) {
 func TestReportThatHangsTakesNoMemory(t *testing.T) {
 	var under asides
 	hangs := under.begin("a")
-	if _, err := hangs.hear("a", []word{{key: keyOf("s/-/x"), what: landed{from: handleOf(0)}}}); err != nil || hangs.located() != 1 {
-		t.Fatalf("got %d blocks, %v", hangs.located(), err)
+	if _, err := hangs.Hear("a", []blockmap.Word{{Key: blockmap.KeyOf("s/-/x"), What: blockmap.Landed{From: unique.Make("from-0")}}}); err != nil || hangs.Located() != 1 {
+		t.Fatalf("got %d blocks, %v", hangs.Located(), err)
 	}
 	under.begin("b")
 	if !under.is("a", hangs) {
 		t.Error("another node's report ended it")
 	}
 	next := under.begin("a")
-	if hangs.located() != 0 || under.is("a", hangs) || !under.is("a", next) {
-		t.Errorf("%d blocks of it are kept; is it under way: %t; the next one: %t", hangs.located(), under.is("a", hangs), under.is("a", next))
+	if hangs.Located() != 0 || under.is("a", hangs) || !under.is("a", next) {
+		t.Errorf("%d blocks of it are kept; is it under way: %t; the next one: %t", hangs.Located(), under.is("a", hangs), under.is("a", next))
 	}
 	under.end("a", hangs)
 	if !under.is("a", next) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -31,6 +32,8 @@ const (
 	// maxSnapshot is far above a machine of 100,000 nodes.
 	maxSnapshot = 1 << 30
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func writeSnapshot(m *machine, to io.Writer) error {
 	body, err := json.Marshal(m)
@@ -100,7 +103,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 		return Restored{}, err
 	}
 	term := max(1, had, newestTerm(m.Events)) // or what happens next would come before what happened: events go by their term first
-	store, err := openRaftStore(filepath.Join(cfg.DataDir, "raft.db"), log)
+	store, err := raftstore.Open(filepath.Join(cfg.DataDir, "raft.db"), log)
 	if err != nil {
 		return Restored{}, err
 	}
@@ -139,8 +142,8 @@ func putAside(dir string) (aside string, term uint64, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "raft.db")); errors.Is(err, os.ErrNotExist) {
 		return "", 0, nil
 	}
-	store, err := openRaftStore(filepath.Join(dir, "raft.db"), slog.New(slog.DiscardHandler))
-	if errors.Is(err, errInUse) {
+	store, err := raftstore.Open(filepath.Join(dir, "raft.db"), slog.New(slog.DiscardHandler))
+	if errors.Is(err, raftstore.ErrInUse) {
 		return "", 0, err
 	}
 	if err == nil {

@@ -4,116 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unique"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
-
-// The table of blocks agrees with the plainest one there is, whatever is said in whatever order.
-func TestBlocksAgreeWithModel(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		b, model := newBlocks(), map[string]map[string]bool{} // node: ids
-		id := func() string { return fmt.Sprintf("s/app%d/b%d", r.IntN(3), r.IntN(8)) }
-		for step := range 400 {
-			node := fmt.Sprint("n", r.IntN(4))
-			if model[node] == nil {
-				model[node] = map[string]bool{}
-			}
-			switch x := id(); r.IntN(8) {
-			case 0:
-				full := newBlocks()
-				clear(model[node])
-				for range r.IntN(5) {
-					x := id()
-					model[node][x] = true
-					if _, err := full.hear(node, []word{{key: keyOf(x), what: landed{from: unique.Make("")}}}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				b.replace(node, "", full)
-			case 1:
-				clear(model[node])
-				b.forget(node)
-			case 2, 3, 4:
-				delete(model[node], x)
-				if _, err := b.hear(node, []word{{key: keyOf(x), gone: true}}); err != nil {
-					t.Fatal(err)
-				}
-			default:
-				model[node][x] = true
-				if _, err := b.hear(node, []word{{key: keyOf(x), what: landed{int64(step), unique.Make("f")}}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			all := map[string]bool{}
-			for a := range 3 {
-				for i := range 8 {
-					x := fmt.Sprintf("s/app%d/b%d", a, i)
-					var want []string
-					for _, n := range slices.Sorted(maps.Keys(model)) {
-						if model[n][x] {
-							want = append(want, n)
-							all[x] = true
-						}
-					}
-					if got, _ := b.holders(keyOf(x)); !slices.Equal(got, want) {
-						t.Fatalf("seed %d, step %d: block %s: got holders %v, want %v", seed, step, x, got, want)
-					}
-				}
-			}
-			if b.located() != len(all) {
-				t.Fatalf("seed %d, step %d: got %d blocks located, want %d", seed, step, b.located(), len(all))
-			}
-			if got := len(b.of(node)); got != len(model[node]) {
-				t.Fatalf("seed %d, step %d: got %d blocks of %s, want %d", seed, step, got, node, len(model[node]))
-			}
-		}
-	}
-}
-
-func FuzzBlockID(f *testing.F) {
-	for _, s := range []string{"s/a/x", "s/-/dir/x", "", "/", "//", "s//x", "s/a/", "s/a/\x00", "é/b/c", "s/a/b/../../c"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if checkID(s) == nil {
-			if got := keyOf(s).id(); got != s {
-				t.Errorf("got %q, want %q", got, s)
-			}
-		}
-	})
-}
-
-func BenchmarkBlocks(b *testing.B) {
-	for b.Loop() {
-		const n = 1 << 20
-		blocks := newBlocks()
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for i := range n {
-			id := fmt.Sprintf("spark/app-20261121120000-0001/shuffle_%d_%d_0", i/10000, i%10000)
-			if _, err := blocks.hear(fmt.Sprint("node-", i%100), []word{{key: keyOf(id), what: landed{1 << 20, unique.Make("node-x")}}}); err != nil {
-				b.Fatal(err)
-			}
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/block")
-		runtime.KeepAlive(blocks)
-	}
-}
 
 func fleetOf(n int) []*api.Peer {
 	var peers []*api.Peer
@@ -299,13 +201,13 @@ func FuzzReport(f *testing.F) {
 		if proto.Unmarshal(data, r) != nil || checkReport(r) != nil {
 			return
 		}
-		b := newBlocks()
-		if _, err := b.hear("a", wordsOf(nil, "a", r, func(string) bool { return false })); err != nil {
+		b := blockmap.New()
+		if _, err := b.Hear("a", wordsOf(nil, "a", r, func(string) bool { return false })); err != nil {
 			t.Fatal(err)
 		}
-		for _, k := range b.of("a") {
-			if checkID(k.id()) != nil {
-				t.Errorf("got block %q", k.id())
+		for _, k := range b.Of("a") {
+			if checkID(k.ID()) != nil {
+				t.Errorf("got block %q", k.ID())
 			}
 		}
 	})

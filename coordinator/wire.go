@@ -2,8 +2,10 @@ package coordinator
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -357,4 +359,20 @@ func distinct(names []string) ([]string, error) {
 		seen[name] = true
 	}
 	return names, nil
+}
+
+// checkID says why id is no STORE/SCOPE/NAME.
+func checkID(id string) error {
+	if len(id) > maxID {
+		return fmt.Errorf("block id of %d bytes: at most %d", len(id), maxID)
+	}
+	store, rest, _ := strings.Cut(id, "/")
+	scope, name, _ := strings.Cut(rest, "/")
+	if store == "" || scope == "" || name == "" {
+		return fmt.Errorf("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
+	}
+	if !plain(id) && (!utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl)) { // as agents take it: not all files have names that print
+		return fmt.Errorf("block id %q: must be UTF-8 without control characters", id)
+	}
+	return nil
 }

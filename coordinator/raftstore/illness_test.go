@@ -1,4 +1,4 @@
-package coordinator
+package raftstore
 
 import (
 	"bytes"
@@ -17,14 +17,14 @@ import (
 // Raft writes a vote in two halves and answers after the second: the disk has both or neither.
 func TestVoteIsWrittenAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raft.db")
-	open := func() *raftStore {
-		s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	open := func() *Store {
+		s, err := Open(path, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	vote := func(s *raftStore) (uint64, string) {
+	vote := func(s *Store) (uint64, string) {
 		t.Helper()
 		term, err1 := s.GetUint64(voteTerm)
 		who, err2 := s.Get(voteCandidate)
@@ -58,7 +58,7 @@ func TestVoteIsWrittenAtOnce(t *testing.T) {
 }
 
 // writes is how often the file was written.
-func writes(t *testing.T, s *raftStore) (n int) {
+func writes(t *testing.T, s *Store) (n int) {
 	t.Helper()
 	if err := s.db.View(func(tx *bolt.Tx) error { n = tx.ID(); return nil }); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func writes(t *testing.T, s *raftStore) (n int) {
 func TestIllStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
-		s, err := openRaftStore(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.NewTextHandler(&said, nil)))
+		s, err := Open(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.NewTextHandler(&said, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,15 +86,15 @@ func TestIllStore(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %s to say so: nobody else is elected meanwhile", took)
 		}
-		if s.ill() == nil || strings.Count(said.String(), "the log cannot be written") != 1 {
-			t.Errorf("got %v, and said %q", s.ill(), &said)
+		if s.Ill() == nil || strings.Count(said.String(), "the log cannot be written") != 1 {
+			t.Errorf("got %v, and said %q", s.Ill(), &said)
 		}
 		s.db.MaxSize = 0
-		if err := s.SetUint64([]byte("CurrentTerm"), 2); err != nil || time.Since(began) < diskPause {
-			t.Errorf("got %v after %s, want the next election no sooner than after %s", err, time.Since(began), diskPause)
+		if err := s.SetUint64([]byte("CurrentTerm"), 2); err != nil || time.Since(began) < DiskPause {
+			t.Errorf("got %v after %s, want the next election no sooner than after %s", err, time.Since(began), DiskPause)
 		}
 		time.Sleep(convalesce)
-		if err := s.ill(); err != nil {
+		if err := s.Ill(); err != nil {
 			t.Errorf("got %v when it is long over", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package coordinator
+package raftstore
 
 import (
 	"bufio"
@@ -19,9 +19,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-func openStore(t *testing.T, path string) *raftStore {
+func openStore(t *testing.T, path string) *Store {
 	t.Helper()
-	s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	s, err := Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func entryAt(i uint64) *raft.Log {
 }
 
 // checkEntries wants exactly the entries from..to, whole.
-func checkEntries(s *raftStore, from, to uint64) error {
+func checkEntries(s *Store, from, to uint64) error {
 	first, err1 := s.FirstIndex()
 	last, err2 := s.LastIndex()
 	if err := errors.Join(err1, err2); err != nil {
@@ -101,7 +101,7 @@ func TestRaftStoreKeeps(t *testing.T) {
 func TestRaftStoreIsOpenedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raft.db")
 	openStore(t, path)
-	if _, err := openRaftStore(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process has it open") {
+	if _, err := Open(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process has it open") {
 		t.Errorf("got %v, want a word about the other process", err)
 	}
 }
@@ -166,7 +166,7 @@ func reopen(t *testing.T, dir string, file []byte, from, to uint64) {
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	s, err := Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("reopen with entries %d to %d: %v", from, to, err)
 	}
@@ -214,13 +214,13 @@ func TestRaftStoreRefusesCutFile(t *testing.T) {
 		if err := os.WriteFile(cut, whole[:size], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openRaftStore(cut, slog.New(slog.DiscardHandler))
+		s, err := Open(cut, slog.New(slog.DiscardHandler))
 		if err != nil {
 			refused++
 			if strings.Contains(err.Error(), "cut short: it has") {
 				short++
 			}
-			if _, bad := errors.AsType[errDamaged](err); !bad {
+			if _, bad := errors.AsType[DamagedError](err); !bad {
 				t.Errorf("cut to %d bytes: %v: does not say that it is damaged", size, err)
 			}
 			continue
@@ -262,10 +262,10 @@ func TestRaftStoreRefusesAlteredEntry(t *testing.T) {
 		if err := os.WriteFile(bad, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openRaftStore(bad, slog.New(slog.DiscardHandler))
+		s, err := Open(bad, slog.New(slog.DiscardHandler))
 		if err != nil {
 			refused++
-			if _, bad := errors.AsType[errDamaged](err); !bad || !strings.Contains(err.Error(), "log entry 17: checksum") {
+			if _, bad := errors.AsType[DamagedError](err); !bad || !strings.Contains(err.Error(), "log entry 17: checksum") {
 				t.Errorf("byte %d flipped: %v: does not name the entry as damaged", at, err)
 			}
 			continue
@@ -293,7 +293,7 @@ func TestMain(m *testing.M) {
 
 // storeForEver stores entry after entry and prints the index of each once it is acknowledged.
 func storeForEver(path string) error {
-	s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	s, err := Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -352,7 +352,7 @@ func TestRaftStoreSurvivesKill9(t *testing.T) {
 		}
 		child.Wait() // killed: the error says so
 
-		s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+		s, err := Open(path, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
@@ -384,7 +384,7 @@ func FuzzDecodeEntry(f *testing.F) {
 
 // A log that was empty a moment ago, as it is behind a snapshot that was restored, has the first word of its leader by now.
 func TestNewestCommand(t *testing.T) {
-	s, err := openRaftStore(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.DiscardHandler))
+	s, err := Open(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestNewestCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := s.lastCommand(); err != nil || got != next.want {
+		if got, err := s.LastCommand(); err != nil || got != next.want {
 			t.Errorf("behind %+v: got %d (%v), want %d", next.entry, got, err, next.want)
 		}
 	}
@@ -427,7 +427,7 @@ func TestVoteThatIsNotWrittenIsNotGiven(t *testing.T) {
 		given := make(chan error, 1)
 		go func() { given <- vote(2, strings.Repeat("c", 1<<20)) }()
 		time.Sleep(10 * time.Second)
-		s.giveUp()
+		s.GiveUp()
 		if err := <-given; err == nil {
 			t.Error("a vote was given that is not on the disk")
 		}

@@ -1,13 +1,10 @@
-package coordinator
+package blockmap
 
 import (
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 	"unique"
 )
 
@@ -18,10 +15,10 @@ const maxHeldBlocks = 4 << 20
 // maxHeldNames is how long their names may be in all: 128 bytes each, where one may have 4096.
 const maxHeldNames = maxHeldBlocks * 128
 
-// blocks is where landed blocks rest. The holders report it and report it anew to a new process; nothing of it is
+// Map is where landed blocks rest. The holders report it and report it anew to a new process; nothing of it is
 // written down. What a node holds stands in the rows of its shelf, and one index of hashes over all rows answers where a
 // block is. Neither has pointers in it: a fleet's millions of blocks cost the garbage collector next to nothing.
-type blocks struct {
+type Map struct {
 	seed maphash.Seed
 
 	mu      sync.RWMutex // guards all below
@@ -35,90 +32,78 @@ type blocks struct {
 	resumed uint32            // how often the end of an app was taken back, of which anything may have been removed
 }
 
-// blockKey is an id in two parts: thousands of blocks share the first.
-type blockKey struct {
-	scope unique.Handle[string] // STORE/SCOPE
-	name  string
+// Key is an id in two parts: thousands of blocks share the first.
+type Key struct {
+	Scope unique.Handle[string] // STORE/SCOPE
+	Name  string
 }
 
-func (k blockKey) id() string { return k.scope.Value() + "/" + k.name }
+// ID is the whole of it.
+func (k Key) ID() string { return k.Scope.Value() + "/" + k.Name }
 
-type landed struct {
-	bytes int64
-	from  unique.Handle[string]
+// Landed is what a holder says of a block that it has.
+type Landed struct {
+	Bytes int64
+	From  unique.Handle[string]
 }
 
-// word is one thing that a node says of a block.
-type word struct {
-	key  blockKey
-	what landed
-	gone bool
-	over bool   // it is gone with its app, as it should
-	why  string // it is gone, for whoever asks for it
+// Word is one thing that a node says of a block.
+type Word struct {
+	Key  Key
+	What Landed
+	Gone bool
+	Over bool   // it is gone with its app, as it should
+	Why  string // it is gone, for whoever asks for it
 }
 
-func newBlocks() *blocks {
-	b := &blocks{seed: maphash.MakeSeed()}
-	b.clear()
+// New knows of nothing.
+func New() *Map {
+	b := &Map{seed: maphash.MakeSeed()}
+	b.Clear()
 	return b
 }
 
-// clear forgets all, as a new process would.
-func (b *blocks) clear() {
+// Clear forgets all, as a new process would.
+func (b *Map) Clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
 	b.full, b.count, b.lapsed, b.ends, b.resumed = map[string]string{}, 0, lapsed{}, map[string]uint32{}, 0
 }
 
-func keyOf(id string) blockKey {
+// KeyOf takes an id apart, which is STORE/SCOPE/NAME.
+func KeyOf(id string) Key {
 	near := unique.Make("")
-	return keyNear(id, &near)
+	return KeyNear(id, &near)
 }
 
-// keyNear is keyOf for one id after the other: most have the scope of the one before.
-func keyNear(id string, near *unique.Handle[string]) blockKey {
+// KeyNear is KeyOf for one id after the other: most have the scope of the one before.
+func KeyNear(id string, near *unique.Handle[string]) Key {
 	store := strings.IndexByte(id, '/')
 	scope := store + 1 + strings.IndexByte(id[store+1:], '/')
 	if id[:scope] != near.Value() {
 		*near = unique.Make(id[:scope])
 	}
-	return blockKey{*near, id[scope+1:]}
+	return Key{*near, id[scope+1:]}
 }
 
-// checkID says why id is no STORE/SCOPE/NAME.
-func checkID(id string) error {
-	if len(id) > maxID {
-		return fmt.Errorf("block id of %d bytes: at most %d", len(id), maxID)
-	}
-	store, rest, _ := strings.Cut(id, "/")
-	scope, name, _ := strings.Cut(rest, "/")
-	if store == "" || scope == "" || name == "" {
-		return fmt.Errorf("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
-	}
-	if !plain(id) && (!utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl)) { // as agents take it: not all files have names that print
-		return fmt.Errorf("block id %q: must be UTF-8 without control characters", id)
-	}
-	return nil
-}
-
-// hear takes a node's words in their order, and counts what it now has and had not before.
-func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
+// Hear takes a node's words in their order, and counts what it now has and had not before.
+func (b *Map) Hear(node string, words []Word) (news Arrivals, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var from unique.Handle[string]
-	var some arrival // from there
+	var some Arrival // from there
 	told := func() {
-		if some.blocks > 0 {
-			news.add(from.Value(), some)
+		if some.Blocks > 0 {
+			news.Add(from.Value(), some)
 		}
 	}
 	defer told()
 	s := b.shelves[b.numbers[node]]
 	for _, w := range words {
-		if w.gone {
+		if w.Gone {
 			held := b.count
-			if was, _ := b.drop(s, w.key, w.why); b.count < held && !w.over {
+			if was, _ := b.drop(s, w.Key, w.Why); b.count < held && !w.Over {
 				b.ended(was)
 			}
 			continue
@@ -126,25 +111,25 @@ func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 		if s == nil {
 			s = b.newShelf(node)
 		}
-		isNew, err := b.put(s, w.key, w.what)
+		isNew, err := b.put(s, w.Key, w.What)
 		if err != nil {
 			return news, err
 		}
 		if !isNew {
 			continue
 		}
-		if w.what.from != from {
+		if w.What.From != from {
 			told()
-			from, some = w.what.from, arrival{}
+			from, some = w.What.From, Arrival{}
 		}
-		some = arrival{some.blocks + 1, some.bytes + w.what.bytes}
+		some = Arrival{some.Blocks + 1, some.Bytes + w.What.Bytes}
 	}
 	return news, nil
 }
 
-// replace forgets what node, the machine of that id, was said to hold and takes what full heard of it instead, which is of no use
+// Replace forgets what node, the machine of that id, was said to hold and takes what full heard of it instead, which is of no use
 // afterwards. The first words of all tell what there is, and no news of it; later ones count as hear does.
-func (b *blocks) replace(node, machine string, full *blocks) (news arrivals) {
+func (b *Map) Replace(node, machine string, full *Map) (news Arrivals) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	said := full.shelves[full.numbers[node]]
@@ -153,7 +138,7 @@ func (b *blocks) replace(node, machine string, full *blocks) (news arrivals) {
 		for n, k := range said.all() {
 			if _, known := b.find(had, b.hash(k), k); !known {
 				what := said.what(n)
-				news.count(what.from.Value(), what.bytes)
+				news.count(what.From.Value(), what.Bytes)
 			}
 		}
 	}
@@ -169,20 +154,20 @@ func (b *blocks) replace(node, machine string, full *blocks) (news arrivals) {
 	return news
 }
 
-// appendHolders appends who was said to hold the block with so many bytes, in no order: what has another size is another version.
-func (b *blocks) appendHolders(to []string, k blockKey, bytes int64) []string {
+// AppendHolders appends who was said to hold the block with so many bytes, in no order: what has another size is another version.
+func (b *Map) AppendHolders(to []string, k Key, bytes int64) []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for at := range b.rowsOf(b.at[b.hash(k)], k) {
-		if s := b.shelves[at.shelf]; s.what(at.row).bytes == bytes {
+		if s := b.shelves[at.shelf]; s.what(at.row).Bytes == bytes {
 			to = append(to, s.node)
 		}
 	}
 	return to
 }
 
-// cameFrom is the node that carried a block to another, "" if that is not said to hold it.
-func (b *blocks) cameFrom(k blockKey, holder string) string {
+// CameFrom is the node that carried a block to another, "" if that is not said to hold it.
+func (b *Map) CameFrom(k Key, holder string) string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	number, known := b.numbers[holder]
@@ -194,20 +179,20 @@ func (b *blocks) cameFrom(k blockKey, holder string) string {
 	if !has {
 		return ""
 	}
-	return s.what(at.row).from.Value()
+	return s.what(at.row).From.Value()
 }
 
-// reported says whether node has said all that landed there since this process started, as the machine of that id, and whether it said
+// Reported says whether node has said all that landed there since this process started, as the machine of that id, and whether it said
 // so as another: what is known of that is forgotten in a moment.
-func (b *blocks) reported(node, machine string) (told, another bool) {
+func (b *Map) Reported(node, machine string) (told, another bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	said, told := b.full[node]
 	return told && said == machine, told && said != machine
 }
 
-// forget drops all that node was said to hold.
-func (b *blocks) forget(node string) {
+// Forget drops all that node was said to hold.
+func (b *Map) Forget(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.full, node)
@@ -219,7 +204,7 @@ func (b *blocks) forget(node string) {
 }
 
 // takeDown forgets a shelf. there: its node is there, and has told of that.
-func (b *blocks) takeDown(number uint32, why string, there bool) {
+func (b *Map) takeDown(number uint32, why string, there bool) {
 	s := b.shelves[number]
 	for n, k := range s.all() {
 		held := b.count
@@ -234,37 +219,37 @@ func (b *blocks) takeDown(number uint32, why string, there bool) {
 const mostEnds = 64 << 10
 
 // ended notes that nobody holds any more what came from a node.
-func (b *blocks) ended(was landed) { b.endedOf(was.from.Value()) }
+func (b *Map) ended(was Landed) { b.endedOf(was.From.Value()) }
 
-func (b *blocks) endedOf(from string) {
+func (b *Map) endedOf(from string) {
 	if _, known := b.ends[from]; known || len(b.ends) < mostEnds {
 		b.ends[from]++
 	}
 }
 
-// endsAt notes that of a block that came from a node, which has broken, and that it may not be asked for by name.
-func (b *blocks) endsAt(from string) {
+// EndsAt notes that of a block that came from a node, which has broken, and that it may not be asked for by name.
+func (b *Map) EndsAt(from string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.endedOf(from)
 }
 
-// endsOf is how often it was told of what came from a node that nobody holds it any more, or may have been.
-func (b *blocks) endsOf(node string) uint32 {
+// EndsOf is how often it was told of what came from a node that nobody holds it any more, or may have been.
+func (b *Map) EndsOf(node string) uint32 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.ends[node] + b.resumed
 }
 
-// resume notes that the end of an app was taken back.
-func (b *blocks) resume() {
+// Resume notes that the end of an app was taken back.
+func (b *Map) Resume() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.resumed++
 }
 
-// holders names who was said to hold the block, and says of how many bytes and from whom.
-func (b *blocks) holders(k blockKey) (nodes []string, what landed) {
+// Holders names who was said to hold the block, and says of how many bytes and from whom.
+func (b *Map) Holders(k Key) (nodes []string, what Landed) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for at := range b.rowsOf(b.at[b.hash(k)], k) {
@@ -275,45 +260,45 @@ func (b *blocks) holders(k blockKey) (nodes []string, what landed) {
 	return nodes, what
 }
 
-// drops forgets that a node holds a block, which is broken there, and returns what it was said to be.
-func (b *blocks) drops(node string, k blockKey) (bytes int64, from string) {
+// Drops forgets that a node holds a block, which is broken there, and returns what it was said to be.
+func (b *Map) Drops(node string, k Key) (bytes int64, from string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if was, had := b.drop(b.shelves[b.numbers[node]], k, "it was broken at "+node); had {
-		bytes, from = was.bytes, was.from.Value()
+		bytes, from = was.Bytes, was.From.Value()
 	}
 	return bytes, from
 }
 
-// endOf says of a block that was held why it is not any more, and from which node it came.
-func (b *blocks) endOf(k blockKey) (from, why string) {
+// EndOf says of a block that was held why it is not any more, and from which node it came.
+func (b *Map) EndOf(k Key) (from, why string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.lapsed.at(b.longHash(k))
 }
 
-// of lists the blocks of one node, by id.
-func (b *blocks) of(node string) []blockKey {
+// Of lists the blocks of one node, by id.
+func (b *Map) Of(node string) []Key {
 	b.mu.RLock()
-	var keys []blockKey
+	var keys []Key
 	if s := b.shelves[b.numbers[node]]; s != nil {
-		keys = make([]blockKey, 0, s.count) // of millions, growing would take as much again, and more
+		keys = make([]Key, 0, s.count) // of millions, growing would take as much again, and more
 		for _, k := range s.all() {
 			keys = append(keys, k)
 		}
 	}
 	b.mu.RUnlock()
-	slices.SortFunc(keys, func(x, y blockKey) int {
-		if x.scope != y.scope {
-			return strings.Compare(x.scope.Value(), y.scope.Value())
+	slices.SortFunc(keys, func(x, y Key) int {
+		if x.Scope != y.Scope {
+			return strings.Compare(x.Scope.Value(), y.Scope.Value())
 		}
-		return strings.Compare(x.name, y.name)
+		return strings.Compare(x.Name, y.Name)
 	})
 	return keys
 }
 
-// heldBy is how many blocks a node was said to hold.
-func (b *blocks) heldBy(node string) int {
+// HeldBy is how many blocks a node was said to hold.
+func (b *Map) HeldBy(node string) int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if s := b.shelves[b.numbers[node]]; s != nil {
@@ -322,8 +307,8 @@ func (b *blocks) heldBy(node string) int {
 	return 0
 }
 
-// nodes lists everybody who was said to hold anything.
-func (b *blocks) nodes() (names []string) {
+// Nodes lists everybody who was said to hold anything.
+func (b *Map) Nodes() (names []string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, s := range b.shelves {
@@ -335,7 +320,8 @@ func (b *blocks) nodes() (names []string) {
 	return names
 }
 
-func (b *blocks) located() int {
+// Located is how many blocks are held by anybody, each once.
+func (b *Map) Located() int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.count

@@ -1,4 +1,8 @@
-package coordinator
+// Package raftstore is the file that a coordinator's raft log lies in: what it acknowledges is on the disk, what was altered or cut short is
+// refused at the start, and a disk that fails, hangs or is slow is told of and ends nothing.
+//
+// It knows nothing of what the entries say, nor who leads.
+package raftstore
 
 import (
 	"bytes"
@@ -20,7 +24,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// raftStore keeps raft's log and its few stable values in one bbolt file. What it acknowledges is on the disk. It is ours
+// Store keeps raft's log and its few stable values in one bbolt file. What it acknowledges is on the disk. It is ours
 // because the published stores do not build beside raft 1.8.0.
 //
 // bbolt never overwrites a live page and commits by one checksummed page, so a crash leaves the last acknowledged
@@ -31,11 +35,11 @@ import (
 // A disk that takes no more must not end the process: the fleet can still be read, and heartbeats answered. A failing log
 // is an error, and makes raft step down at once. A failing stable value is tried again until it is written or the store is
 // given up, because raft ends the process when it hears of that error about a term.
-type raftStore struct {
+type Store struct {
 	db      *bolt.DB
-	commit  func(func(*bolt.Tx) error) error // db.Update; in tests of disks that hang, another
+	Commit  func(func(*bolt.Tx) error) error // db.Update; in tests of disks that hang, another
 	log     *slog.Logger
-	closing chan struct{} // closed by giveUp
+	closing chan struct{} // closed by GiveUp
 	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
 	illness atomic.Pointer[illness]
 	slow    *slowness
@@ -59,7 +63,7 @@ const (
 	entryHead    = 1 + 1 + 8 + 8 + 4 // version, type, term, appended at, length of the extensions
 	entryTail    = 4                 // CRC-32C over key and entry
 	openTimeout  = time.Second       // another process holds the file's lock: say so soon
-	diskPause    = time.Second       // between two attempts at a disk that fails
+	DiskPause    = time.Second       // between two attempts at a disk that fails
 	convalesce   = time.Minute       // after a failure: a full disk takes small entries for a while, and then fails again
 )
 
@@ -69,13 +73,14 @@ var (
 	voteCandidate = []byte("LastVoteCand")
 )
 
-// errDamaged is a file that is not what it was. What to do about that depends on whether there are other coordinators (remedy).
-type errDamaged struct{ error }
+// DamagedError is a file that is not what it was. What to do about that depends on whether there are other coordinators (remedy).
+type DamagedError struct{ error }
 
-func damaged(format string, args ...any) error { return errDamaged{fmt.Errorf(format, args...)} }
+// Damaged makes one.
+func Damaged(format string, args ...any) error { return DamagedError{fmt.Errorf(format, args...)} }
 
-// openRaftStore opens or makes the store at path.
-func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
+// Open opens or makes the store at path.
+func Open(path string, log *slog.Logger) (*Store, error) {
 	if err := examine(path); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -91,7 +96,7 @@ func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
 	if err := errors.Join(err, durable.SyncDir(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return &raftStore{db: db, commit: db.Update, log: log, closing: make(chan struct{}), slow: newSlowness()}, nil
+	return &Store{db: db, Commit: db.Update, log: log, closing: make(chan struct{}), slow: newSlowness()}, nil
 }
 
 func openBolt(path string) (db *bolt.DB, err error) {
@@ -107,15 +112,16 @@ func openBolt(path string) (db *bolt.DB, err error) {
 // refuseDamage turns into an error what bbolt asserts by panic: a page that is not what it should be.
 func refuseDamage(err *error) {
 	if p := recover(); p != nil {
-		*err = damaged("damaged: %v", p)
+		*err = Damaged("damaged: %v", p)
 	}
 }
 
-var errInUse = errors.New("another process has it open: stop the other coordinator or give this one its own data_dir")
+// ErrInUse is of a file that another process has open.
+var ErrInUse = errors.New("another process has it open: stop the other coordinator or give this one its own data_dir")
 
 func inUse(err error) error {
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return errInUse
+		return ErrInUse
 	}
 	return err
 }
@@ -136,13 +142,13 @@ func examine(path string) error {
 		return inUse(err)
 	}
 	if err != nil {
-		return errDamaged{err}
+		return DamagedError{err}
 	}
 	defer db.Close()
 	return db.View(func(tx *bolt.Tx) error {
 		// A mapped page beyond the end of a file ends the process when touched.
 		if want := tx.Size(); info.Size() < want {
-			return damaged("cut short: it has %d bytes, its last commit needs %d", info.Size(), want)
+			return Damaged("cut short: it has %d bytes, its last commit needs %d", info.Size(), want)
 		}
 		return walk(tx)
 	})
@@ -183,21 +189,24 @@ func walk(tx *bolt.Tx) (err error) {
 		})
 	})
 	if err != nil {
-		return damaged("damaged: %w", err)
+		return Damaged("damaged: %w", err)
 	}
 	return nil
 }
 
-// giveUp ends what waits for a failing disk. No vote is given after it that is not on the disk.
-func (s *raftStore) giveUp() { close(s.closing) }
+// GiveUp ends what waits for a failing disk. No vote is given after it that is not on the disk.
+func (s *Store) GiveUp() { close(s.closing) }
+
+// DB is the file, for who looks into it or puts it to the test.
+func (s *Store) DB() *bolt.DB { return s.db }
 
 // Close closes the file.
-func (s *raftStore) Close() error { return s.db.Close() }
+func (s *Store) Close() error { return s.db.Close() }
 
 // pause waits before a failing disk is tried again. It reports whether to try.
-func (s *raftStore) pause() bool {
+func (s *Store) pause() bool {
 	select {
-	case <-time.After(diskPause):
+	case <-time.After(DiskPause):
 		return true
 	case <-s.closing:
 		return false
@@ -205,16 +214,16 @@ func (s *raftStore) pause() bool {
 }
 
 // FirstIndex implements raft.LogStore.
-func (s *raftStore) FirstIndex() (uint64, error) {
+func (s *Store) FirstIndex() (uint64, error) {
 	return s.edge(func(c *bolt.Cursor) ([]byte, []byte) { return c.First() })
 }
 
 // LastIndex implements raft.LogStore.
-func (s *raftStore) LastIndex() (uint64, error) {
+func (s *Store) LastIndex() (uint64, error) {
 	return s.edge(func(c *bolt.Cursor) ([]byte, []byte) { return c.Last() })
 }
 
-func (s *raftStore) edge(pick func(*bolt.Cursor) (k, v []byte)) (index uint64, err error) {
+func (s *Store) edge(pick func(*bolt.Cursor) (k, v []byte)) (index uint64, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		if k, _ := pick(tx.Bucket(logBucket).Cursor()); k != nil {
 			index = binary.BigEndian.Uint64(k)
@@ -224,9 +233,9 @@ func (s *raftStore) edge(pick func(*bolt.Cursor) (k, v []byte)) (index uint64, e
 	return index, err
 }
 
-// lastCommand is the index of the newest command in the log, or of what the snapshot has where there is none; 0: the log is
+// LastCommand is the index of the newest command in the log, or of what the snapshot has where there is none; 0: the log is
 // empty. It is one look: a leader's first entry may come at any moment.
-func (s *raftStore) lastCommand() (index uint64, err error) {
+func (s *Store) LastCommand() (index uint64, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		c := tx.Bucket(logBucket).Cursor()
 		for k, v := c.Last(); k != nil; k, v = c.Prev() {
@@ -245,7 +254,7 @@ func (s *raftStore) lastCommand() (index uint64, err error) {
 }
 
 // GetLog implements raft.LogStore.
-func (s *raftStore) GetLog(index uint64, entry *raft.Log) error {
+func (s *Store) GetLog(index uint64, entry *raft.Log) error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		k := key(index)
 		v := tx.Bucket(logBucket).Get(k)
@@ -257,10 +266,10 @@ func (s *raftStore) GetLog(index uint64, entry *raft.Log) error {
 }
 
 // StoreLog implements raft.LogStore.
-func (s *raftStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
+func (s *Store) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs implements raft.LogStore: all of the entries or none, on the disk when it returns.
-func (s *raftStore) StoreLogs(entries []*raft.Log) error {
+func (s *Store) StoreLogs(entries []*raft.Log) error {
 	err := s.update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(logBucket)
 		b.FillPercent = 0.9 // entries are appended in order: half-empty pages would stay so
@@ -278,17 +287,17 @@ func (s *raftStore) StoreLogs(entries []*raft.Log) error {
 }
 
 // fell notes that the log could not be written.
-func (s *raftStore) fell(err error) {
-	if s.ill() == nil {
+func (s *Store) fell(err error) {
+	if s.Ill() == nil {
 		s.log.Error("the log cannot be written, and this coordinator leads no more where there is another: free or replace the disk of data_dir",
 			"file", s.db.Path(), "err", err)
 	}
 	s.illness.Store(&illness{time.Now(), err})
 }
 
-// ill is why the log could not be written lately, or cannot be now; nil: it could.
-func (s *raftStore) ill() error {
-	if err := s.hangs(); err != nil {
+// Ill is why the log could not be written lately, or cannot be now; nil: it could.
+func (s *Store) Ill() error {
+	if err := s.Hangs(); err != nil {
 		return err
 	}
 	if i := s.illness.Load(); i != nil && time.Since(i.at) < convalesce {
@@ -298,7 +307,7 @@ func (s *raftStore) ill() error {
 }
 
 // DeleteRange implements raft.LogStore.
-func (s *raftStore) DeleteRange(from, to uint64) error {
+func (s *Store) DeleteRange(from, to uint64) error {
 	return s.update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(logBucket)
 		var doomed [][]byte // a cursor may not be trusted to step on after a delete
@@ -317,12 +326,12 @@ func (s *raftStore) DeleteRange(from, to uint64) error {
 
 // Set implements raft.StableStore. The two halves of a vote go to the disk together: one write less between the end of one
 // leader and the next, twice in a row, for the candidate and for who votes for it.
-func (s *raftStore) Set(k, v []byte) error {
+func (s *Store) Set(k, v []byte) error {
 	if bytes.Equal(k, voteTerm) {
 		s.ballot = bytes.Clone(v)
 		return nil
 	}
-	if i := s.illness.Load(); i != nil && time.Since(i.at) < diskPause {
+	if i := s.illness.Load(); i != nil && time.Since(i.at) < DiskPause {
 		s.pause() // or raft would stand for election, win, and fail again, twenty times a second
 	}
 	for failed := false; ; failed = true {
@@ -362,7 +371,7 @@ func (s *raftStore) Set(k, v []byte) error {
 func sealed(k, v []byte) []byte { return binary.BigEndian.AppendUint32(bytes.Clone(v), checksum(k, v)) }
 
 // Get implements raft.StableStore.
-func (s *raftStore) Get(k []byte) (v []byte, err error) {
+func (s *Store) Get(k []byte) (v []byte, err error) {
 	if bytes.Equal(k, voteTerm) && s.ballot != nil {
 		return bytes.Clone(s.ballot), nil
 	}
@@ -376,10 +385,10 @@ func (s *raftStore) Get(k []byte) (v []byte, err error) {
 }
 
 // SetUint64 implements raft.StableStore.
-func (s *raftStore) SetUint64(k []byte, v uint64) error { return s.Set(k, key(v)) }
+func (s *Store) SetUint64(k []byte, v uint64) error { return s.Set(k, key(v)) }
 
 // GetUint64 implements raft.StableStore.
-func (s *raftStore) GetUint64(k []byte) (uint64, error) {
+func (s *Store) GetUint64(k []byte) (uint64, error) {
 	v, err := s.Get(k)
 	switch {
 	case err != nil || len(v) == 0:
@@ -442,4 +451,9 @@ func decodeStable(k, stored []byte) ([]byte, error) {
 
 func checksum(k, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, body)
+}
+
+// Note keeps a value if the disk takes it now.
+func (s *Store) Note(k, v []byte) error {
+	return s.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(stableBucket).Put(k, sealed(k, v)) })
 }

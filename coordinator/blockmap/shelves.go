@@ -1,4 +1,4 @@
-package coordinator
+package blockmap
 
 import (
 	"fmt"
@@ -50,14 +50,14 @@ type place struct{ shelf, row uint32 }
 // sheet is where a row stands.
 func (s *shelf) sheet(n uint32) (p *sheet, i int) { return s.sheets[n/sheetRows], int(n % sheetRows) }
 
-func (s *shelf) what(n uint32) landed {
+func (s *shelf) what(n uint32) Landed {
 	p, i := s.sheet(n)
-	return landed{p.rows[i].bytes, p.kinds[p.rows[i].kind].from}
+	return Landed{p.rows[i].bytes, p.kinds[p.rows[i].kind].from}
 }
 
 // all yields what is there, and the numbers of the rows.
-func (s *shelf) all() iter.Seq2[uint32, blockKey] {
-	return func(yield func(uint32, blockKey) bool) {
+func (s *shelf) all() iter.Seq2[uint32, Key] {
+	return func(yield func(uint32, Key) bool) {
 		if s == nil {
 			return
 		}
@@ -72,14 +72,14 @@ func (s *shelf) all() iter.Seq2[uint32, blockKey] {
 }
 
 // all yields what is on a sheet. The names share one string.
-func (p *sheet) all() iter.Seq2[int, blockKey] {
-	return func(yield func(int, blockKey) bool) {
+func (p *sheet) all() iter.Seq2[int, Key] {
+	return func(yield func(int, Key) bool) {
 		if p == nil {
 			return
 		}
 		text, start := string(p.text), uint32(0)
 		for i, r := range p.rows {
-			if !r.gone && !yield(i, blockKey{p.kinds[r.kind].scope, text[start:r.end]}) {
+			if !r.gone && !yield(i, Key{p.kinds[r.kind].scope, text[start:r.end]}) {
 				return
 			}
 			start = r.end
@@ -87,24 +87,24 @@ func (p *sheet) all() iter.Seq2[int, blockKey] {
 	}
 }
 
-func (p *sheet) is(i int, k blockKey) bool {
+func (p *sheet) is(i int, k Key) bool {
 	start := uint32(0)
 	if i > 0 {
 		start = p.rows[i-1].end
 	}
-	return string(p.text[start:p.rows[i].end]) == k.name && p.kinds[p.rows[i].kind].scope == k.scope
+	return string(p.text[start:p.rows[i].end]) == k.Name && p.kinds[p.rows[i].kind].scope == k.Scope
 }
 
-// add writes a row on the open sheet, which has room.
-func (s *shelf) add(k blockKey, what landed, next place) place {
-	p, of, size := s.sheets[s.open], kind{k.scope, what.from}, len(k.name)
+// Add writes a row on the open sheet, which has room.
+func (s *shelf) add(k Key, what Landed, next place) place {
+	p, of, size := s.sheets[s.open], kind{k.Scope, what.From}, len(k.Name)
 	if last := len(p.kinds) - 1; last < 0 || p.kinds[last] != of {
 		p.kinds = append(p.kinds, of)
-		size += len(k.scope.Value())
+		size += len(k.Scope.Value())
 	}
 	p.size, s.size = p.size+size, s.size+size
-	p.text = append(p.text, k.name...)
-	p.rows = append(p.rows, row{bytes: what.bytes, next: next, end: uint32(len(p.text)), kind: uint16(len(p.kinds) - 1)})
+	p.text = append(p.text, k.Name...)
+	p.rows = append(p.rows, row{bytes: what.Bytes, next: next, end: uint32(len(p.text)), kind: uint16(len(p.kinds) - 1)})
 	s.count++
 	return place{s.number, s.open*sheetRows + uint32(len(p.rows)-1)}
 }
@@ -125,7 +125,7 @@ func (s *shelf) turn() {
 }
 
 // newShelf is for a node that has none.
-func (b *blocks) newShelf(node string) *shelf {
+func (b *Map) newShelf(node string) *shelf {
 	s := &shelf{node: node}
 	s.turn()
 	b.putUp(s)
@@ -133,7 +133,7 @@ func (b *blocks) newShelf(node string) *shelf {
 }
 
 // putUp takes in a shelf, and what is on it.
-func (b *blocks) putUp(s *shelf) {
+func (b *Map) putUp(s *shelf) {
 	n := slices.Index(b.shelves[1:], nil) + 1
 	if n == 0 {
 		n, b.shelves = len(b.shelves), append(b.shelves, nil)
@@ -150,7 +150,7 @@ func (b *blocks) putUp(s *shelf) {
 }
 
 // put notes a block, and says whether the shelf did not have it before.
-func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) {
+func (b *Map) put(s *shelf, k Key, what Landed) (isNew bool, err error) {
 	if full := s.open; len(s.sheets[full].rows) == sheetRows {
 		s.turn()
 		b.tidy(s, full)
@@ -162,8 +162,8 @@ func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) 
 		if at.shelf != s.number {
 			continue
 		}
-		if s.what(at.row).from == what.from {
-			b.row(at).bytes = what.bytes
+		if s.what(at.row).From == what.From {
+			b.row(at).bytes = what.Bytes
 			return false, nil
 		}
 		b.drop(s, k, "") // what it shares with its neighbours is another
@@ -184,11 +184,11 @@ func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) 
 }
 
 // drop forgets a block that is on a shelf, and says what it was. Where nobody else has it, why is what is remembered of it.
-func (b *blocks) drop(s *shelf, k blockKey, why string) (was landed, had bool) {
+func (b *Map) drop(s *shelf, k Key, why string) (was Landed, had bool) {
 	h := b.hash(k)
 	at, had := b.find(s, h, k)
 	if !had {
-		return landed{}, false
+		return Landed{}, false
 	}
 	was = s.what(at.row)
 	b.unlink(h, at, k, why)
@@ -203,7 +203,7 @@ func (b *blocks) drop(s *shelf, k blockKey, why string) (was landed, had bool) {
 }
 
 // tidy gives up a full sheet of which less than a quarter is left. That moves on to the open one.
-func (b *blocks) tidy(s *shelf, n uint32) {
+func (b *Map) tidy(s *shelf, n uint32) {
 	p := s.sheets[n]
 	if 4*p.gone <= 3*sheetRows {
 		return
@@ -215,7 +215,7 @@ func (b *blocks) tidy(s *shelf, n uint32) {
 		}
 		r := p.rows[i]
 		s.count--
-		b.point(b.hash(k), place{s.number, n*sheetRows + uint32(i)}, s.add(k, landed{r.bytes, p.kinds[r.kind].from}, r.next))
+		b.point(b.hash(k), place{s.number, n*sheetRows + uint32(i)}, s.add(k, Landed{r.bytes, p.kinds[r.kind].from}, r.next))
 	}
 	s.size -= p.size
 	s.sheets[n] = nil
@@ -223,19 +223,19 @@ func (b *blocks) tidy(s *shelf, n uint32) {
 }
 
 // unlink takes a row out of the index.
-func (b *blocks) unlink(h uint32, at place, k blockKey, why string) {
+func (b *Map) unlink(h uint32, at place, k Key, why string) {
 	b.point(h, at, b.row(at).next)
 	if b.isHeld(h, k) {
 		return
 	}
 	b.count--
 	if why != "" {
-		b.lapsed.add(b.longHash(k), b.shelves[at.shelf].what(at.row).from, why)
+		b.lapsed.add(b.longHash(k), b.shelves[at.shelf].what(at.row).From, why)
 	}
 }
 
 // point has what points to one row point to another.
-func (b *blocks) point(h uint32, from, to place) {
+func (b *Map) point(h uint32, from, to place) {
 	at := b.at[h]
 	switch {
 	case at != from:
@@ -250,13 +250,13 @@ func (b *blocks) point(h uint32, from, to place) {
 	}
 }
 
-func (b *blocks) row(at place) *row {
+func (b *Map) row(at place) *row {
 	p, i := b.shelves[at.shelf].sheet(at.row)
 	return &p.rows[i]
 }
 
 // rowsOf yields where the block stands, once for each of its holders. The rows of its hash begin with first.
-func (b *blocks) rowsOf(first place, k blockKey) iter.Seq[place] {
+func (b *Map) rowsOf(first place, k Key) iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for at := first; at != (place{}); at = b.row(at).next {
 			if p, i := b.shelves[at.shelf].sheet(at.row); p.is(i, k) && !yield(at) {
@@ -267,7 +267,7 @@ func (b *blocks) rowsOf(first place, k blockKey) iter.Seq[place] {
 }
 
 // find is where a block stands on a shelf, if there is one.
-func (b *blocks) find(s *shelf, h uint32, k blockKey) (at place, found bool) {
+func (b *Map) find(s *shelf, h uint32, k Key) (at place, found bool) {
 	for at := range b.rowsOf(b.at[h], k) {
 		if b.shelves[at.shelf] == s {
 			return at, true
@@ -276,7 +276,7 @@ func (b *blocks) find(s *shelf, h uint32, k blockKey) (at place, found bool) {
 	return place{}, false
 }
 
-func (b *blocks) isHeld(h uint32, k blockKey) bool {
+func (b *Map) isHeld(h uint32, k Key) bool {
 	for range b.rowsOf(b.at[h], k) {
 		return true
 	}
@@ -284,8 +284,8 @@ func (b *blocks) isHeld(h uint32, k blockKey) bool {
 }
 
 // hash is a short one, for the memory: among millions some ids share theirs, and they are compared.
-func (b *blocks) hash(k blockKey) uint32 { return uint32(b.longHash(k)) }
+func (b *Map) hash(k Key) uint32 { return uint32(b.longHash(k)) }
 
-func (b *blocks) longHash(k blockKey) uint64 {
-	return maphash.String(b.seed, k.name) ^ bits.RotateLeft64(maphash.String(b.seed, k.scope.Value()), 32)
+func (b *Map) longHash(k Key) uint64 {
+	return maphash.String(b.seed, k.Name) ^ bits.RotateLeft64(maphash.String(b.seed, k.Scope.Value()), 32)
 }

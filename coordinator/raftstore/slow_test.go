@@ -1,0 +1,44 @@
+package raftstore
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	bolt "go.etcd.io/bbolt"
+)
+
+// A disk that takes a second to sync is told of once a minute, and is in the metrics: nothing else says why everybody waits.
+func TestDiskThatIsSlowIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		s, err := Open(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.NewTextHandler(&said, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		write := s.Commit
+		s.Commit = func(tx func(*bolt.Tx) error) error { time.Sleep(time.Second); return write(tx) }
+		for i := range uint64(90) {
+			if err := s.SetUint64([]byte("CurrentTerm"), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Commit = write
+		if err := s.SetUint64([]byte("CurrentTerm"), 90); err != nil {
+			t.Fatal(err)
+		}
+		if got := said.String(); strings.Count(got, "slow to be written") != 2 || !strings.Contains(got, "took=1s writes=60") {
+			t.Errorf("got %q, want the first slow write, and those of the next minute", got)
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(s.Took())
+		if all, err := registry.Gather(); err != nil || all[0].GetMetric()[0].GetHistogram().GetSampleSum() < 90 {
+			t.Errorf("got %v, %v, want 90 s of writing", all, err)
+		}
+	})
+}
