@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,7 +118,17 @@ func TestStopWithADiskThatHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))
+				var broken atomic.Bool
 				thaw := freeze(l.store)
+				frozen := l.store.Commit
+				l.store.Commit = func(write func(*bolt.Tx) error) error {
+					return frozen(func(tx *bolt.Tx) error {
+						if broken.Load() {
+							return syscall.EIO
+						}
+						return write(tx)
+					})
+				}
 				asked := make(chan error, 1)
 				go func() {
 					_, err := l.do(registration("a"))
@@ -131,6 +143,7 @@ func TestStopWithADiskThatHangs(t *testing.T) {
 				if err := <-asked; !errors.Is(err, errNoLog) {
 					t.Errorf("got %v, want %v", err, errNoLog)
 				}
+				broken.Store(true) // raft, as it ends, may answer nobody of what it had written
 				thaw()
 			})
 		})
