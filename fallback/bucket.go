@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,17 +48,15 @@ func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.R
 	if n := len(b.prefix) + len(name); n > mostKey {
 		return longKeyError(n)
 	}
-	answered, stop := lingering(ctx)
-	defer stop()
-	u := &uploading{Bucket: b, ended: ctx.Err, key: b.prefix + name, fresh: fresh}
+	u := &uploading{Bucket: b, key: b.prefix + name, fresh: fresh}
 	if bytes > partBytes {
-		return explain(u.parts(answered, bytes, content))
+		return explain(u.parts(ctx, bytes, content))
 	}
 	part := make([]byte, bytes)
 	if err := readPart(content, part, true); err != nil {
 		return err
 	}
-	return explain(u.whole(answered, part))
+	return explain(u.whole(ctx, part))
 }
 
 // longKeyError says how long a key would be that a bucket does not take.
@@ -72,17 +71,18 @@ func (longKeyError) Is(target error) bool { return target == fs.ErrInvalid }
 // uploading is one content on its way.
 type uploading struct {
 	*Bucket
-	ended func() error // says when nothing more may leave
 	key   string
 	fresh bool
 }
 
-func (u *uploading) whole(ctx context.Context, body []byte) error {
-	sum := checksum(body)
+func (u *uploading) whole(ctx context.Context, part []byte) error {
+	sum, body := checksum(part), newBody(ctx, part)
+	answered, stop := body.lingering(ctx)
+	defer stop()
 	in := &s3.PutObjectInput{
-		Bucket: &u.bucket, Key: &u.key, Body: newBody(u.ended, body), ContentLength: aws.Int64(int64(len(body))), ChecksumCRC32C: &sum, IfNoneMatch: u.condition(),
+		Bucket: &u.bucket, Key: &u.key, Body: body, ContentLength: aws.Int64(int64(len(part))), ChecksumCRC32C: &sum, IfNoneMatch: u.condition(),
 	}
-	out, err := u.client.PutObject(ctx, in)
+	out, err := u.client.PutObject(answered, in)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,9 @@ func (u *uploading) condition() *string {
 
 // parts uploads a large content part by part. An upload that is not completed is aborted: its parts cost as much as any.
 func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) error {
-	begun, err := u.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+	answered, stop := lingering(ctx)
+	defer stop()
+	begun, err := u.client.CreateMultipartUpload(answered, &s3.CreateMultipartUploadInput{
 		Bucket: &u.bucket, Key: &u.key, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32c,
 	})
 	if err != nil {
@@ -106,12 +108,12 @@ func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) e
 	}
 	done, err := u.sendParts(ctx, begun.UploadId, bytes, content)
 	if err == nil {
-		_, err = u.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+		_, err = u.client.CompleteMultipartUpload(answered, &s3.CompleteMultipartUploadInput{
 			Bucket: &u.bucket, Key: &u.key, UploadId: begun.UploadId, IfNoneMatch: u.condition(),
 			MultipartUpload: &types.CompletedMultipartUpload{Parts: done},
 		})
 	}
-	if err == nil || code(err) == noSuchUpload && u.stands(ctx, bytes, done) {
+	if err == nil || code(err) == noSuchUpload && u.stands(answered, bytes, done) {
 		return nil
 	}
 	err = explain(err)
@@ -154,11 +156,13 @@ func (u *uploading) sendParts(ctx context.Context, upload *string, size int64, c
 		if err := readPart(content, part, left == 0); err != nil {
 			return nil, err
 		}
-		no, sum := aws.Int32(int32(len(done)+1)), checksum(part)
-		out, err := u.client.UploadPart(ctx, &s3.UploadPartInput{
-			Bucket: &u.bucket, Key: &u.key, UploadId: upload, PartNumber: no, Body: newBody(u.ended, part),
+		no, sum, body := aws.Int32(int32(len(done)+1)), checksum(part), newBody(ctx, part)
+		answered, stop := body.lingering(ctx)
+		out, err := u.client.UploadPart(answered, &s3.UploadPartInput{
+			Bucket: &u.bucket, Key: &u.key, UploadId: upload, PartNumber: no, Body: body,
 			ContentLength: aws.Int64(int64(len(part))), ChecksumCRC32C: &sum,
 		})
+		stop()
 		if err == nil {
 			err = verified(sum, out.ChecksumCRC32C)
 		}
@@ -248,15 +252,43 @@ func verified(sent string, said *string) error {
 type body struct {
 	*bytes.Reader
 	ended func() error
+	sent  atomic.Bool // to its end
 }
 
-func newBody(ended func() error, b []byte) *body { return &body{bytes.NewReader(b), ended} }
+func newBody(ctx context.Context, b []byte) *body {
+	return &body{Reader: bytes.NewReader(b), ended: ctx.Err}
+}
+
+// lingering returns a context that outlasts ctx, which the body is sent in, for as long as it may be answered for: not at all when it was
+// not sent whole.
+func (b *body) lingering(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, func() {
+		if !b.sent.Load() {
+			cancel() // what is stuck in a slow connection would be for nothing
+			return
+		}
+		time.AfterFunc(answerGrace, cancel)
+	})
+	return late, func() { undo(); cancel() }
+}
 
 func (b *body) Read(p []byte) (int, error) {
 	if err := b.ended(); err != nil {
 		return 0, err
 	}
-	return b.Reader.Read(p)
+	n, err := b.Reader.Read(p)
+	b.sent.Store(b.Len() == 0)
+	return n, err
+}
+
+// Seek goes back to where it is sent from, once more or after it was read for its checksum.
+func (b *body) Seek(offset int64, whence int) (int64, error) {
+	if err := b.ended(); err != nil {
+		return 0, err
+	}
+	b.sent.Store(false)
+	return b.Reader.Seek(offset, whence)
 }
 
 // WriteTo hides that of the reader inside, which would not ask.

@@ -33,6 +33,9 @@ type fallback struct {
 const (
 	// answerSoon is how long the fallback may owe the answer to a first question before that is told.
 	answerSoon = 2 * time.Second
+	// recordGrace is how long after the end of sending the record may follow of what was sent whole by then: it is what a receipt is at a
+	// peer. What the storage has to answer in (1.5 s) is counted from there on, and ends with receiptGrace.
+	recordGrace = receiptGrace - 1500*time.Millisecond
 	// never is longer than any drain.
 	never = 365 * 24 * time.Hour
 	// largeUpload is where a rate can be told from a latency.
@@ -280,6 +283,8 @@ const staleThere = 12 * time.Hour
 // stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
 func (u *upload) save(ctx context.Context) error {
 	d, f := u.d, u.d.fallback
+	late, stop := linger(ctx, recordGrace)
+	defer stop()
 	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
 	if ours.Origin == "" {
 		ours.Origin = d.cfg.Node
@@ -318,7 +323,7 @@ func (u *upload) save(ctx context.Context) error {
 		return err
 	}
 	ours.Sum = ours.sum()
-	err = f.putRecord(ctx, ours, fresh)
+	err = f.putRecord(late, ours, fresh)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("somebody else put a block of that id there at the same time: %w", err)
 	}

@@ -1,0 +1,80 @@
+package fallback_test
+
+import (
+	"context"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/fallback"
+)
+
+// What is stuck half sent when time is up is given up then: nothing of it could count, and the rest of the tail is for others. What was
+// sent whole may be answered for.
+func TestUploadThatIsHalfSentWhenTimeIsUpIsNotWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		size  int
+		reads bool
+		most  time.Duration
+	}{
+		"a small one": {1 << 20, false, 0},
+		"a part":      {large, false, 0},
+		"sent whole":  {1 << 20, true, 1500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+				f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.Method != http.MethodPut {
+						return false
+					}
+					if c.reads {
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+					time.Sleep(10 * time.Second)
+					return true
+				})
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				began := time.Now()
+				if err := tryPut(ctx, b, c.size); err == nil {
+					t.Error("it was put")
+				}
+				if over := time.Since(began) - time.Second; over != c.most || f.count("PUT") != 1 {
+					t.Errorf("the upload ended %v after its time with %d requests, want %v and one", over, f.count("PUT"), c.most)
+				}
+			})
+		})
+	}
+}
+
+// A bucket that says "slow down" when time is up is not asked again: nothing may leave. Over TLS the SDK does not read a content before
+// it sends its head.
+func TestUploadIsNotTriedAgainWhenTimeIsUp(t *testing.T) {
+	f := &fakeS3{objects: map[string][]byte{}, at: map[string]time.Time{}}
+	srv := httptest.NewTLSServer(f)
+	defer srv.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", ca)
+	b := clientOf(t, srv.URL)
+	ctx, stop := context.WithCancel(t.Context())
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = io.Copy(io.Discard, r.Body)
+		stop()
+		refuse(w, http.StatusServiceUnavailable, "SlowDown")
+		return true
+	})
+	if err := tryPut(ctx, b, 1000); err == nil {
+		t.Error("it was put")
+	}
+	if n := f.count("PUT"); n != 1 {
+		t.Errorf("it was asked %d times, want once", n)
+	}
+}
