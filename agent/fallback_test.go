@@ -150,13 +150,15 @@ type hanging struct {
 	asked  atomic.Int64
 }
 
-func (s *hanging) Stat(ctx context.Context, name string) (int64, string, time.Time, error) {
-	s.asked.Add(1)
+func (s *hanging) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
+	if strings.HasSuffix(name, "-that-is-not-there") {
+		s.asked.Add(1)
+	}
 	if !s.mended.Load() {
 		time.Sleep(3 * time.Second)
-		return 0, "", time.Time{}, errors.New("no answer for 3s: it may hang")
+		return 0, errors.New("no answer for 3s: it may hang")
 	}
-	return s.Storage.Stat(ctx, name)
+	return s.Storage.Get(ctx, name, from, into)
 }
 
 // The status says from the first minute on what is wrong, what was said and for how long; an ill fallback is looked at each
@@ -215,11 +217,11 @@ func (s *endless) Sweep(ctx context.Context, _ time.Time, _ func(string) bool) (
 	return 0, ctx.Err()
 }
 
-func (s *endless) Stat(ctx context.Context, name string) (int64, string, time.Time, error) {
-	if name != swept {
+func (s *endless) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
+	if strings.HasSuffix(name, "-that-is-not-there") {
 		s.asked.Add(1)
 	}
-	return s.Storage.Stat(ctx, name)
+	return s.Storage.Get(ctx, name, from, into)
 }
 
 // A share that hangs as it is swept, or is so large that this takes hours, is looked at all the same.

@@ -56,15 +56,19 @@ const probe = "lifeboat-probe"
 // Check reports whether the storage keeps and gives back now.
 func Check(ctx context.Context, s Storage) error {
 	const word = "lifeboat puts its blocks here when no peer takes them\n"
-	// First what is answered soonest: a storage that hangs is known by it.
-	switch _, _, _, err := s.Stat(ctx, probe+"-that-is-not-there"); {
-	case err == nil:
+	// First what is answered soonest: a storage that hangs is known by it. By Get: what a bucket answers to Stat has no word of why not.
+	switch _, err := s.Get(ctx, probe+"-that-is-not-there", 0, make([]byte, 1)); {
+	case err == nil, errors.Is(err, io.EOF):
 		return errors.New("it has " + probe + "-that-is-not-there, which nobody puts: remove it, or, if it says so of everything, use another storage")
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("ask for what is not there: %w", err)
 	}
 	if err := s.Put(ctx, probe, int64(len(word)), strings.NewReader(word), false); err != nil {
 		return fmt.Errorf("write: %w", err)
+	}
+	// Records are put so: a server that does not know the condition would take no block.
+	if err := s.Put(ctx, probe, int64(len(word)), strings.NewReader(word), true); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write only where nothing is (If-None-Match): %w", err)
 	}
 	got := make([]byte, len(word))
 	if _, err := s.Get(ctx, probe, 0, got); err != nil {

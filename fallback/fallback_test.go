@@ -2,9 +2,9 @@ package fallback_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/fallback/storagetest"
@@ -20,9 +20,7 @@ func TestBucket(t *testing.T) {
 // hasAll is a storage that says of every name that it is there, as some gateways do.
 type hasAll struct{ fallback.Storage }
 
-func (hasAll) Stat(context.Context, string) (int64, string, time.Time, error) {
-	return 1, "", time.Time{}, nil
-}
+func (hasAll) Get(context.Context, string, int64, []byte) (int, error) { return 0, io.EOF }
 
 func TestStorageThatHasEverythingIsSaidToBeNone(t *testing.T) {
 	err := fallback.Check(t.Context(), hasAll{fallback.NewDirectory(t.TempDir())})

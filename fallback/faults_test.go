@@ -256,13 +256,6 @@ func TestBucketVerifiesWhatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestCheckTellsWhatIsWrong(t *testing.T) {
-	f, b := newFakeS3(t)
-	answer(f, always, http.StatusForbidden, "AccessDenied", func(r *http.Request) bool { return r.Method == http.MethodHead })
-	wantError(t, fallback.Check(t.Context(), b), "ask for what is not there", "forbidden", "s3:ListBucket")
-	wantError(t, fallback.Check(t.Context(), fallback.NewDirectory("/nowhere/at/all")), "is it mounted")
-}
-
 func TestKeysAreReadFromTheirFile(t *testing.T) {
 	f, _ := newFakeS3(t)
 	srv := httptest.NewServer(f)

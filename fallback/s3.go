@@ -175,6 +175,26 @@ func code(err error) string {
 	return ""
 }
 
+// advice is what helps against what a bucket says by these words: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+var advice = map[string]string{
+	"ExpiredToken":                       "its keys have ended: renew them where they come from (fallback.s3.credentials_file, or the SDK's chain)",
+	"InvalidToken":                       keysAdvice,
+	"InvalidAccessKeyId":                 keysAdvice,
+	"SignatureDoesNotMatch":              keysAdvice,
+	"RequestTimeTooSkewed":               "this machine's clock is wrong: have it set (chrony, systemd-timesyncd)",
+	"RequestExpired":                     "this machine's clock is wrong: have it set (chrony, systemd-timesyncd)",
+	"AuthorizationHeaderMalformed":       regionAdvice,
+	"IllegalLocationConstraintException": regionAdvice,
+	"PermanentRedirect":                  regionAdvice,
+	"InvalidObjectState":                 "it was moved to an archive: keep lifecycle rules from doing that",
+	"QuotaExceeded":                      "raise the quota, or remove what is old",
+}
+
+const (
+	keysAdvice   = "correct the keys (fallback.s3.credentials_file and .profile)"
+	regionAdvice = "set fallback.s3.region to the bucket's"
+)
+
 // explain makes an SDK's error one that says what the bucket said and what helps; of those that callers branch on, the
 // plain ones.
 func explain(err error) error {
@@ -198,6 +218,8 @@ func explain(err error) error {
 		return fs.ErrNotExist
 	case status == http.StatusPreconditionFailed, word == "ConditionalRequestConflict":
 		return fs.ErrExist
+	case advice[word] != "":
+		return fmt.Errorf("the bucket answers %d (%s): %s", status, saying(err), advice[word])
 	case status == http.StatusForbidden:
 		return fmt.Errorf("forbidden (%s): the agent needs s3:PutObject, s3:GetObject and s3:AbortMultipartUpload on the objects, s3:ListBucket on the bucket", saying(err))
 	case status != 0:
