@@ -28,7 +28,7 @@ type Directory struct {
 }
 
 const (
-	unfinished = "lifeboat-unfinished" // where contents lie until they are whole
+	unfinished = "lifeboat-unfinished" // where contents lie until they are whole, in several directories
 	// mostKnown bounds memory; what is forgotten is synced once more.
 	mostKnown = 4096
 	copyBytes = 256 << 10
@@ -137,8 +137,8 @@ func (c *call) leave(why error) error {
 // Put writes content aside, makes it durable, and gives it its name then.
 func (d *Directory) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
 	_, err := do(ctx, d, func(c *call, root *os.Root) (struct{}, error) {
-		aside := unfinished + "/" + rand.Text()
-		err := c.in(func() error { return d.makeDirs(root, unfinished) })
+		aside := asideName()
+		err := c.in(func() error { return d.makeDirs(root, path.Dir(aside)) })
 		if err == nil {
 			err = d.write(ctx, c, root, aside, bytes, content)
 		}
@@ -161,6 +161,12 @@ func (d *Directory) Put(ctx context.Context, name string, bytes int64, content i
 	return err
 }
 
+// asideName is in one of 32 directories: the kernel makes one name at a time in each, and on a share that takes the share's latency.
+func asideName() string {
+	name := rand.Text()
+	return unfinished + "/" + name[:1] + "/" + name[1:]
+}
+
 // create opens a file aside, also where the directory for that was known and is gone: another share may be mounted by now.
 func (d *Directory) create(root *os.Root, aside string) (*os.File, error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
@@ -169,7 +175,7 @@ func (d *Directory) create(root *os.Root, aside string) (*os.File, error) {
 		return f, err
 	}
 	d.forget()
-	if err := d.makeDirs(root, unfinished); err != nil {
+	if err := d.makeDirs(root, path.Dir(aside)); err != nil {
 		return nil, err
 	}
 	return root.OpenFile(aside, flags, 0o640)

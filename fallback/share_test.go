@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -21,9 +23,10 @@ import (
 
 // share is a mounted directory that is watched: by FUSE, over a directory of this machine.
 type share struct {
-	dir  string
-	sync func(unsynced int64) // asked at each sync of a file
-	gone chan string          // names that were removed or given up for others
+	dir    string
+	sync   func(unsynced int64)   // asked at each sync of a file
+	create atomic.Pointer[func()] // asked at each new file
+	gone   chan string            // names that were removed or given up for others
 }
 
 // shareNode is a file or a directory of it.
@@ -83,6 +86,9 @@ func (n *shareNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno 
 
 // Create opens a file that the kernel does not write past us.
 func (n *shareNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	if asked := n.of.create.Load(); asked != nil {
+		(*asked)()
+	}
 	inode, f, flags, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
 	if errno != 0 {
 		return nil, nil, 0, errno
@@ -154,4 +160,36 @@ func TestContentThatWasGivenUpIsNotPutLater(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(s.dir, "x")); string(got) != "new" {
 		t.Errorf("got %q, %v, want what was put last", got, err)
 	}
+}
+
+// A share that is far away makes the names of several contents at once: in one directory the kernel would wait for each before it asks
+// for the next.
+func TestNamesAreMadeSideBySide(t *testing.T) {
+	s := newShare(t)
+	var under atomic.Int64
+	two, once := make(chan struct{}), sync.Once{}
+	s.create.Store(new(func() {
+		if under.Add(1) == 2 {
+			once.Do(func() { close(two) })
+		}
+		defer under.Add(-1)
+		select {
+		case <-two:
+		case <-time.After(5 * time.Second):
+			once.Do(func() {
+				t.Error("no second name is asked for while the first is made")
+				close(two)
+			})
+		}
+	}))
+	d := fallback.NewDirectory(s.dir)
+	var puts sync.WaitGroup
+	for i := range 32 {
+		puts.Go(func() {
+			if err := d.Put(t.Context(), fmt.Sprintf("%d/x", i), 1, strings.NewReader("x"), false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	puts.Wait()
 }
