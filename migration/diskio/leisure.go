@@ -10,11 +10,14 @@ import (
 
 const (
 	// A look works a fifth of the time, and after it comes a pause of so many times what it worked, a minute at least: a
-	// fifth of a percent of a processor.
-	lookStint = 5 * time.Millisecond
-	lookRest  = 4 * lookStint
-	lookPause = 500
-	LeastLook = time.Minute
+	// fifth of a percent of a processor. What waits for the next look should not wait for long: it is two percent at most where
+	// the pause would be longer than enoughPause.
+	lookStint   = 5 * time.Millisecond
+	lookRest    = 4 * lookStint
+	lookPause   = 500
+	hurryPause  = 50
+	enoughPause = 5 * time.Minute
+	LeastLook   = time.Minute
 	// FirstLook waits until a node that starts has started.
 	FirstLook = 10 * time.Second
 )
@@ -22,7 +25,8 @@ const (
 // AtLeisure looks again and again until ctx ends. look returns for how long it worked.
 func AtLeisure(ctx context.Context, look func(context.Context) time.Duration) {
 	for pause := FirstLook; Sleep(ctx, pause); {
-		pause = max(LeastLook, lookPause*look(ctx))
+		worked := look(ctx)
+		pause = max(LeastLook, min(lookPause*worked, enoughPause), hurryPause*worked)
 	}
 }
 
