@@ -186,7 +186,7 @@ func (a *Agent) locate(ctx context.Context, id inventory.BlockID, past bool) (mi
 	if err != nil {
 		return migration.Location{}, err
 	}
-	return migration.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Lost: r.State == "lost", Why: r.Why}, nil
+	return migration.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Unheard: a.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
 }
 
 // locateMore names more of those who could have a block, and who turns out to hold it meanwhile.

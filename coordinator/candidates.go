@@ -12,10 +12,52 @@ import (
 // maxCandidates bounds whom one answer sends a reader to ask. Where there are more, they are named part by part.
 const maxCandidates = 128
 
-// nameCandidates says who could have a block, from where the question says, and who may look into a fallback.
-func (f *fleet) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string) {
+// nameCandidates says who could have a block, from where the question says, and who may look into a fallback. Some are said to have it.
+func (f *fleet) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string, said ...string) {
 	reply.Candidates, reply.Next = f.candidates(r.GetId(), from, r.GetAfter())
 	reply.Fallbacks = f.fallbacks()
+	if r.GetAfter() == "" {
+		reply.Unheard = f.unheard(r.GetId(), from, said)
+	}
+}
+
+// maxUnheard is how many a reader asks at once (migration.AskMany): those that are dead cost one's patience.
+const maxUnheard = 16
+
+// unheard are LOST nodes that may have a block: those that are said to, then those whose stores could, and of these whoever was heard of last.
+func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
+	type silent struct {
+		*api.Holder
+		seen time.Time
+	}
+	store, _, _ := strings.Cut(id, "/")
+	var others []silent
+	f.ledger.view(func(m *machine) {
+		for name, n := range m.Nodes {
+			if n.State != Lost {
+				continue
+			}
+			h := &api.Holder{Node: name, Address: n.PeerAddress}
+			if name == from || slices.Contains(said, name) {
+				named = append(named, h)
+			} else if p := f.leases.read(name); f.couldHave(n, p, store) {
+				others = append(others, silent{h, p.seen})
+			}
+		}
+	})
+	slices.SortFunc(others, func(a, b silent) int {
+		return cmp.Or(b.seen.Compare(a.seen), strings.Compare(a.Node, b.Node))
+	})
+	for _, s := range others {
+		named = append(named, s.Holder)
+	}
+	return named[:min(len(named), maxUnheard)]
+}
+
+// couldHave says whether a node has a store of that name, or has yet to say what landed there.
+func (f *fleet) couldHave(n node, p pulse, store string) bool {
+	told, _ := f.blocks.Reported(n.Name, n.ID)
+	return !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 }
 
 // candidates are the nodes that have a store of the block's name, and those that have yet to say what landed there: after
@@ -32,8 +74,7 @@ func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next st
 	f.ledger.view(func(m *machine) { // thousands, each time: none is copied
 		for name, n := range m.Nodes {
 			p := f.leases.read(name)
-			told, _ := f.blocks.Reported(name, n.ID)
-			has := !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
+			has := f.couldHave(n, p, store)
 			there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
 			switch {
 			case !has || !there:

@@ -243,7 +243,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	if len(reply.Holders) > 0 {
 		reply.State = "held"
 		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
-			f.nameCandidates(reply, r, what.From.Value())
+			f.nameCandidates(reply, r, what.From.Value(), said...)
 		}
 		return reply, nil
 	}
@@ -260,7 +260,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 		reply.State = "lost"
 	}
 	reply.Why = why
-	f.nameCandidates(reply, r, from)
+	f.nameCandidates(reply, r, from, said...)
 	return reply, nil
 }
 

@@ -28,7 +28,7 @@
 //	  becomes files:      unpack, unpack_group
 //	  is read back:       scrub, scrub_aside, scrub_read, again
 //	  goes again:         removal, aged, over, ghosts; forget, forget_tell, forgotten, look_back, catch_up
-//	readers:              read, read_own, read_patience, read_through, read_again, where, fetch, seek, ask_many
+//	readers:              read, read_own, read_patience, read_through, read_again, where, fetch, seek, unheard, ask_many
 //	the last resort:      fallback, fallback_record, fallback_content, fallback_when, fallback_send, fallback_many, fallback_read, fallback_forget
 //	sick disks:           drain_disks
 package migration

@@ -29,6 +29,7 @@ type Location struct {
 	Holders    []Holder
 	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it, or no holder answers
 	Next       string   // more could have it, behind that node; empty: these are all
+	Unheard    []Holder // LOST nodes that may have it, and be in reach from here; named with the candidates
 	Lost       bool     // its holder is gone, or its node left without it
 	Why        string   // nobody is known to hold it, though somebody did; empty: nobody ever did
 }
@@ -70,6 +71,8 @@ type Fetcher struct {
 	client *http.Client
 
 	seeking sync.Mutex // held by who asks a whole fleet
+
+	unheard unheard
 }
 
 type holderKey struct{}
@@ -137,20 +140,23 @@ func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []
 		if found, err := f.probe(ctx, id, slices.Concat(loc.Holders, without(loc.Candidates, loc.Holders))); err == nil {
 			return found, true, nil
 		}
-		return loc.Holders, true, nil
-	case loc.Lost:
-		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have it all the same.
-		if found, err := f.probe(ctx, id, loc.Candidates); err == nil {
+		if found := f.askUnheard(ctx, id, loc.Unheard); len(found) > 0 {
 			return found, true, nil
 		}
-		return nil, true, fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
+		return loc.Holders, true, nil
 	}
 	found, err := f.probe(ctx, id, loc.Candidates)
 	switch {
-	case errors.Is(err, errNeverKnown) && loc.Why != "":
+	case err != nil && loc.Lost, errors.Is(err, errNeverKnown) && loc.Why != "":
+		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have had it all the same.
 		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	case err != nil && loc.Next != "" && ctx.Err() == nil:
 		found, err = f.seek(ctx, id, loc.Next, err)
+	}
+	if err != nil {
+		if found := f.askUnheard(ctx, id, loc.Unheard); len(found) > 0 {
+			return found, true, nil
+		}
 	}
 	return found, true, err
 }
@@ -167,12 +173,17 @@ func (e *lostError) Error() string { return errLost.Error() }
 func (e *lostError) Unwrap() error { return errLost }
 
 func (f *Fetcher) probe(ctx context.Context, id inventory.BlockID, candidates []Holder) ([]Holder, error) {
+	return f.probeFor(ctx, id, candidates, ProbePatience, func(Holder) {})
+}
+
+// probeFor asks nodes if they have a block, each for so long, until one has. silent is told of those that gave no answer.
+func (f *Fetcher) probeFor(ctx context.Context, id inventory.BlockID, candidates []Holder, each time.Duration, silent func(Holder)) ([]Holder, error) {
 	probing, enough := context.WithCancel(ctx)
 	defer enough()
 	var mu sync.Mutex
 	var found []Holder
 	var unasked error
-	AskMany(probing, len(candidates), ProbePatience, func(one context.Context, i int) {
+	AskMany(probing, len(candidates), each, func(one context.Context, i int) {
 		if probing.Err() != nil {
 			return
 		}
@@ -183,6 +194,9 @@ func (f *Fetcher) probe(ctx context.Context, id inventory.BlockID, candidates []
 		switch {
 		case err != nil:
 			unasked = err
+			if probing.Err() == nil {
+				silent(h)
+			}
 		case resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultipleChoices:
 			resp.Body.Close()
 			found = append(found, h)
@@ -246,6 +260,9 @@ func (f *Fetcher) open(ctx context.Context, method string, id inventory.BlockID,
 	}
 	others, unasked := f.probe(ctx, id, without(slices.Concat(loc.Holders, loc.Candidates), holders))
 	if unasked != nil {
+		others = f.askUnheard(ctx, id, loc.Unheard)
+	}
+	if len(others) == 0 {
 		return nil, Holder{}, err
 	}
 	return f.openAny(ctx, method, id, header, others)

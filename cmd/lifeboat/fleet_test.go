@@ -377,7 +377,7 @@ func (f *fleet) Locate(_ context.Context, req *api.LocateRequest) (*api.LocateRe
 	if err := f.read("locate"+req.GetAfter()+".json", &r); err != nil {
 		return nil, err
 	}
-	for _, h := range slices.Concat(r.GetHolders(), r.GetCandidates(), r.GetFallbacks()) {
+	for _, h := range slices.Concat(r.GetHolders(), r.GetCandidates(), r.GetFallbacks(), r.GetUnheard()) {
 		if h.Address = f.peers[h.GetNode()]; h.Address == "" {
 			h.Address = "127.0.0.1:1" // nobody listens there
 		}

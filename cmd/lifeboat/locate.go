@@ -115,6 +115,13 @@ func (r *reach) find(ctx context.Context, id string, enough int, past bool) (hav
 	}
 	// Also what is lost as far as is known: locations lag behind.
 	have, gone, doubt := seek(ctx, id, append(holders, candidates...), doors, enough)
+	if len(have) == 0 {
+		unheard, err := r.nodes(reply.GetUnheard())
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		have, _, _ = probe(ctx, id, unheard, min(enough, len(unheard))) // LOST, so that silence is what is to be expected
+	}
 	if len(have) == 0 && len(holders) > 0 {
 		return holders, nil, doubt, nil // they are away, and may be back
 	}

@@ -1,0 +1,57 @@
+package migration
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// A node that the coordinator calls LOST may be cut off from it alone, and have the only copy. So a reader asks a few of those when nobody
+// else has a block. Most of them are dead, in a wave of preemptions hundreds: whoever does not answer soon is let be for a while, or each
+// of the many blocks that were lost with it would wait again to be called lost.
+
+const (
+	unheardPatience = time.Second
+	unheardPause    = 30 * time.Second
+)
+
+// unheard remembers who of them did not answer, and until when they are not asked.
+type unheard struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+// askUnheard returns one of the LOST nodes that has the block. That none says so means nothing.
+func (f *Fetcher) askUnheard(ctx context.Context, id inventory.BlockID, lost []Holder) []Holder {
+	ask := f.unheard.due(lost)
+	if len(ask) == 0 {
+		return nil
+	}
+	found, _ := f.probeFor(ctx, id, ask, unheardPatience, f.unheard.silent)
+	return found
+}
+
+func (u *unheard) due(nodes []Holder) (ask []Holder) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, h := range nodes {
+		if time.Now().After(u.until[h.Node]) {
+			ask = append(ask, h)
+		}
+	}
+	return ask
+}
+
+func (u *unheard) silent(h Holder) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(u.until, func(_ string, until time.Time) bool { return now.After(until) })
+	if u.until == nil {
+		u.until = map[string]time.Time{}
+	}
+	u.until[h.Node] = now.Add(unheardPause)
+}
