@@ -212,6 +212,31 @@ func TestAnswersThatAreLostSayNothing(t *testing.T) {
 	})
 }
 
+// Many places on a slow disk wait for each other's probes, longer than one may be silent that has its disk for itself.
+func TestPlacesOfASlowDiskStayKnown(t *testing.T) {
+	paths := []string{"/mnt/a/1", "/mnt/a/2", "/mnt/a/3", "/mnt/a/4", "/mnt/a/5", "/mnt/a/6"}
+	inBubble(t, Config{Paths: paths}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		time.Sleep(time.Minute)
+		f.say(func(t task) answer {
+			time.Sleep(9 * time.Second)
+			a := fine(t)
+			a.Wrote = 9 * time.Second
+			return a
+		})
+		time.Sleep(3 * time.Minute)
+		for range 120 {
+			time.Sleep(time.Second)
+			for _, d := range m.Snapshot() {
+				if d.Health != Slow || d.UsableBytes == 0 {
+					t.Errorf("got %s %v %q with %d bytes of room, want it SLOW", d.Path, d.Health, d.Why, d.UsableBytes)
+				}
+			}
+		}
+		f.say(fine)
+		time.Sleep(10 * time.Second)
+	})
+}
+
 func TestWorkThatFailsCountsAndAsksForAProbe(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		time.Sleep(time.Second)

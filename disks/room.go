@@ -84,8 +84,13 @@ func (m *Monitor) view(now time.Time, p *place) Disk {
 	return d
 }
 
+// stale says whether its disk has not answered for long. Places of a slow one wait for each other's probes.
 func (m *Monitor) stale(now time.Time, p *place) bool {
-	return now.Sub(p.answered) > staleAfter*m.cfg.Every
+	answered := p.answered
+	if d := m.devices[p.device]; d != nil && d.answered.After(answered) {
+		answered = d.answered
+	}
+	return now.Sub(answered) > staleAfter*m.cfg.Every
 }
 
 // usable is what may be reserved. What was given back since the disk was asked counts as written: it may have been.

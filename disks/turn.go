@@ -38,6 +38,8 @@ type device struct {
 	asked  *question // nil: none under way
 	speed  *speed
 
+	answered time.Time // for any of its places, the last time
+
 	reserved int64 // for blocks under way
 	spent    int64 // given back since the beginning: what was reserved may have been written, until the disk is asked anew
 }
@@ -238,7 +240,7 @@ func (m *Monitor) take(c *question) {
 	if p.device != c.device.key { // it moved meanwhile: this is about another disk
 		return
 	}
-	p.answered = now
+	p.answered, c.device.answered = now, now
 	if c.late {
 		p.dueProbe = now
 	}
