@@ -69,6 +69,9 @@ func (r Refused) Error() string { return r.Why }
 // errNobodyJoins: a token is of no use there, whatever it is.
 var errNobodyJoins = errors.New("nobody joins there: it is no coordinator's listen.grpc (by default port 7411), or that coordinator has no issue.ca_key")
 
+// errSilent: it may not be up yet, or never be, and a firewall says nothing either.
+var errSilent = fmt.Errorf("it does not answer in %s: is it up, and does a firewall let us through to its listen.grpc (by default port 7411)?", askLimit)
+
 // errFollowed: a coordinator that has its new certificate still hands out the CA that came before, and is not believed by it.
 var errFollowed = errors.New("its certificate is of another CA than the one that the token or join.pin names, as after a change of the CA: " +
 	"lifeboat token create makes a new token, lifeboat tls pin prints the new pin")
@@ -108,7 +111,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 			return nil, j.withOthers(at, err)
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), ctx.Err())
+			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), context.Cause(ctx))
 		}
 		if cfg.Trouble != nil {
 			cfg.Trouble(err)
@@ -120,7 +123,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), ctx.Err())
+			return nil, fmt.Errorf("%w (%w)", j.withOthers(at, err), context.Cause(ctx))
 		}
 	}
 }
@@ -160,6 +163,9 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	defer cancel()
 	protos := []string{api.JoinProtocol}
 	cas, err := j.call(ctx, certs.Unverified(protos), at, http.MethodGet, "/ca", nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, errSilent
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +216,9 @@ func (j *joining) call(ctx context.Context, config *tls.Config, at, method, path
 			}
 			conn := tls.Client(raw, config)
 			err = conn.HandshakeContext(ctx)
+			if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
+				return nil, errors.Join(errNobodyJoins, raw.Close())
+			}
 			// RFC 7301, 3.2: a server that knows none of the names says so in an alert, and crypto/tls has no value for that.
 			if err != nil && !strings.HasSuffix(err.Error(), "tls: no application protocol") {
 				return nil, errors.Join(err, raw.Close())

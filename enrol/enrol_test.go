@@ -237,6 +237,41 @@ func TestJoinWhereNobodyJoins(t *testing.T) {
 	}
 }
 
+// Whoever gave another port, or an address where nobody is, learns that, and not how our waiting ended.
+func TestJoinTellsOfAnotherPort(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers func(net.Conn)
+		want    error
+	}{
+		"plain HTTP": {func(far net.Conn) {
+			go io.Copy(io.Discard, far)
+			io.WriteString(far, "HTTP/1.0 400 Bad Request\r\n\r\n")
+		}, errNobodyJoins},
+		"silence": {func(far net.Conn) { io.Copy(io.Discard, far) }, errSilent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := newTown(t).config(t)
+				cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+					near, far := net.Pipe()
+					go c.answers(far)
+					return near, nil
+				}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 45*time.Second, errors.New("enough"))
+				defer cancel()
+				cfg.Trouble = func(err error) {
+					if !errors.Is(err, c.want) {
+						t.Errorf("got %v, want %v", err, c.want)
+					}
+				}
+				if _, err := Join(ctx, cfg); err == nil || !strings.HasSuffix(err.Error(), "(enough)") {
+					t.Errorf("got %v, want to hear why no more is tried", err)
+				}
+			})
+		})
+	}
+}
+
 // Of several coordinators each has its own reason, and all are told in the end.
 func TestJoinTellsWhyEachGaveNone(t *testing.T) {
 	w := newTown(t)

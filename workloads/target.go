@@ -91,7 +91,7 @@ func (f PIDFile) find(_ context.Context, proc procfs) ([]process, error) {
 		return nil, err
 	}
 	if started.Sub(info.ModTime()) > pidFileSlack {
-		return nil, nobody("pid file %s is stale: it was written at %s, and %s started at %s",
+		return nil, nobody("pid file %s is stale: it was written at %s, and %s started at %s; if only the clock was set meanwhile, touch it",
 			f, info.ModTime().Format(time.DateTime), p, started.Format(time.DateTime))
 	}
 	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != p.uid && owner != 0 && int(owner) != os.Geteuid() {

@@ -97,7 +97,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		return err
 	}
 	addresses := (&reach{coordinator: j.coordinator}).coordinatorAddrs()
-	ctx, cancel := context.WithTimeout(ctx, joinPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, joinPatience, fmt.Errorf("given up after %s: mend that, and join again", joinPatience))
 	defer cancel()
 	files := enrol.In(j.dataDir)
 	said, until := map[string]bool{}, time.Now().Add(joinPatience)
