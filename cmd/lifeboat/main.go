@@ -12,7 +12,7 @@
 //	whom a verb asks:      reach, tls, token, revoke
 //	how it is shown:       output, human, width, screen, watch
 //	a node leaves:         decommission, deactivate, forget, refresh, simulate; leaving, wait, machines, maintenance, value, apps
-//	what became of it:     nodes, nodes_room, status, status_fallback, status_json, brake, space, account, manifest, audit, events, web
+//	what became of it:     nodes, nodes_room, status, status_fallback, status_json, brake, space, account, manifest, manifest_sums, audit, events, web
 //	blocks:                blocks, blocks_rm, locate, holders, get, reading, target, shuffles
 //	what is wrong:         doctor, diagnose, diagnose_coordinator, probes, stores, disks, config
 //	a fleet begins:        init, join, generalize, raft

@@ -24,7 +24,7 @@ func manifestCommand() *cobra.Command {
 		Use:   "manifest [--self | NODE]",
 		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
-were moved; JSON has them all, but for those that the node could not write down, on a full disk, say: of them it says how
+were moved, and in the end where how many went, and why how many did not; JSON has them all, but for those that the node could not write down, on a full disk, say: of them it says how
 many. What the coordinator was not told, or has no more, is asked of the peer that the node left it with. Exits 4 when
 something was lost, or time was up for what the node was to wait for. That of a rehearsal (lifeboat simulate) says so, and
 exits 4 for what would have been lost: the node stayed, and has its blocks.`,
@@ -106,6 +106,7 @@ type manifestPrinter struct {
 	moved   int64 // of the entries
 	of      *api.ManifestSummary
 	entries jsonList
+	sums    manifestSums
 }
 
 func (p *manifestPrinter) add(msg *api.GoodbyeRequest) error {
@@ -161,6 +162,7 @@ func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	if p.out == formatJSON {
 		return p.entries.add(api.EntryToJSON(e))
 	}
+	p.sums.add(e)
 	if e.GetOutcome() == "moved" && !p.all {
 		return nil
 	}
@@ -200,6 +202,11 @@ func (p *manifestPrinter) end(asked string) error {
 			return err
 		}
 		if _, err := io.WriteString(p.w, "}\n"); err != nil {
+			return err
+		}
+	}
+	if p.out != formatJSON {
+		if err := p.sums.print(p.w); err != nil {
 			return err
 		}
 	}
