@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -163,6 +164,11 @@ func (f *fleet) picture(n node) *api.Node {
 	p := f.leases.read(n.Name)
 	out := nodeTo(n, p, now)
 	out.SubState, out.WaitsFor = waits(n, p, f.elsewhere(n, now), now)
+	if out.Status != nil && (n.State == Lost || n.State == Shutdown || n.shown() == Gone) {
+		last := proto.Clone(out.Status).(*api.Status)
+		last.RoomBytes, last.VaultRoomBytes = 0, nil // what is not there has room for nobody
+		out.Status = last
+	}
 	if !p.suspected.IsZero() {
 		out.Suspect, out.Schedulable = durationpb.New(now.Sub(p.suspected)), false
 		if n.State == Active {

@@ -494,3 +494,26 @@ func TestShortLeaseRunsOut(t *testing.T) {
 		v.is("a", Lost)
 	})
 }
+
+// Who plans by the list counts no room on a node that is not there.
+func TestWhoIsAwayHasNoRoom(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.status.RoomBytes, a.status.HeldBytes = 1<<40, 7
+		a.register()
+		a.beat()
+		if st := v.seen("a").Status; st.GetRoomBytes() != 1<<40 {
+			v.Errorf("got %v, want the room that it has", st)
+		}
+		time.Sleep(time.Minute)
+		v.is("a", Lost)
+		if st := v.seen("a").Status; st.GetRoomBytes() != 0 || st.GetHeldBytes() != 7 {
+			v.Errorf("got %v, want no room and what it held", st)
+		}
+		a.register()
+		a.beat()
+		if st := v.seen("a").Status; st.GetRoomBytes() != 1<<40 {
+			v.Errorf("got %v once it is back, want its room", st)
+		}
+	})
+}
