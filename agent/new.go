@@ -171,7 +171,7 @@ func (a *Agent) openHeartbeat() error {
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address,
 		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
-		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), Status: a.status, Held: a.held, Revoked: a.distrust, Log: a.log,
+		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"), Status: a.status, Held: a.held, Revoked: a.distrust, Log: a.log,
 	})
 	return err
 }

@@ -25,3 +25,22 @@ func TestWhoseCertificateIsRevokedCarriesNothingMore(t *testing.T) {
 		}
 	})
 }
+
+// A node that was shut out is not let in because an agent begins anew while there is no coordinator.
+func TestWhoseCertificateIsRevokedIsRefusedAfterARestart(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		if _, err := c.Operator(0).Revoke(t.Context(), &api.RevokeRequest{Role: "node", Name: c.Name(0), Reason: "stolen"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Sleep(5 * time.Second)
+		c.KillCoordinator()
+		c.Kill(1)
+		c.Restart(1)
+		c.Notice(0, 120*time.Second)
+		c.Sleep(100 * time.Second)
+		if moved, _ := c.Moved(0); moved != 0 {
+			t.Errorf("%d blocks of a node that was shut out were taken, want none", moved)
+		}
+	})
+}

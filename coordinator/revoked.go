@@ -42,6 +42,9 @@ func (d *door) revoke(of certs.Name, undo bool, at time.Time) error {
 		}
 		d.Revoked[of.String()] = at
 	}
+	if !at.After(d.RevokedAt) { // a leader's clock may be behind that of the one before
+		at = d.RevokedAt.Add(1)
+	}
 	d.RevokedAt = at
 	return nil
 }
@@ -52,13 +55,13 @@ func (f *fleet) revokedAt(n certs.Name) (at time.Time) {
 	return at
 }
 
-// revoked is the list, and its version; 0: there never was one. Who has that version is not told it again.
+// revoked is the list, and its version; 0: there never was one. Who has that version, or a later one, is not told it.
 func (f *fleet) revoked(has uint64) (version uint64, all []*api.Revoked) {
 	f.ledger.view(func(m *machine) {
 		if m.Door.RevokedAt.IsZero() {
 			return
 		}
-		if version = uint64(m.Door.RevokedAt.UnixNano()); version == has {
+		if version = uint64(m.Door.RevokedAt.UnixNano()); version <= has { // less: it was restored from a snapshot from before
 			return
 		}
 		for of, at := range m.Door.Revoked {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 // A node whose certificate is revoked may do nothing any more, over a restart: not over the connection that it has, nor over another;
@@ -59,6 +60,9 @@ func TestRevoke(t *testing.T) {
 		if again, err := b.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "host-b", Incarnation: b.incarnation, Status: b.status, RevokedVersion: r.RevokedVersion}); err != nil || len(again.Revoked) > 0 || again.RevokedVersion != r.RevokedVersion {
 			v.Errorf("told again: got %v, %v", again, err)
 		}
+		if later, err := b.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "host-b", Incarnation: b.incarnation, Status: b.status, RevokedVersion: r.RevokedVersion + 1}); err != nil || len(later.Revoked) > 0 {
+			v.Errorf("told one that has a later list: got %v, %v", later, err)
+		}
 		time.Sleep(v.cfg.Lease + time.Minute)
 		wantRefusal(v.T, v.joins(stolen, "host-a", token), "revoked")
 		v.restart()
@@ -86,4 +90,15 @@ func TestRevoke(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Agents take newer lists for older ones, whatever the clock of the next leader says.
+func TestEachListOfRevokedIsLaterThanTheOneBefore(t *testing.T) {
+	d, of := door{}, certs.Name{Role: certs.RoleNode, Name: "host-a"}
+	if err := d.revoke(of, false, t0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.revoke(of, true, t0.Add(-time.Minute)); err != nil || !d.RevokedAt.After(t0) {
+		t.Errorf("got %s, %v; want later than %s", d.RevokedAt, err, t0)
+	}
 }

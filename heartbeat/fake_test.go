@@ -131,6 +131,8 @@ type coordinator struct {
 	directive *api.Directive
 	peers     []*api.Peer
 	version   uint64
+	revokedAt uint64
+	revoked   []*api.Revoked
 	overtakes int // announced restarts
 
 	registered []*api.RegisterRequest
@@ -176,6 +178,9 @@ func (c *coordinator) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*
 		reply = &api.HeartbeatReply{Pace: c.pace(), Directive: c.directive, PeersVersion: c.version}
 		if c.version != r.PeersVersion {
 			reply.Peers = c.peers
+		}
+		if reply.RevokedVersion = c.revokedAt; c.revokedAt != r.RevokedVersion {
+			reply.Revoked = c.revoked
 		}
 	}
 	reply.Term, reply.Now = c.term, timestamppb.New(time.Now().Add(-c.behind))

@@ -44,11 +44,13 @@ type Config struct {
 	// Dial reaches a coordinator; it must give up when its context ends. Nil: a plain net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	PeersFile string // where the peers are kept across restarts; empty: nowhere
+	PeersFile   string // where the peers are kept across restarts; empty: nowhere
+	RevokedFile string // likewise whose certificates are refused
 
 	// Status is asked before every beat and must not block; what it returns is changed here. Nil: no status is sent.
 	Status func() *api.Status
-	// Revoked is told whose certificates are refused that were made before some time, whenever that changes. Nil: nobody is.
+	// Revoked is told whose certificates are refused that were made before some time: by New, as it was last heard, and whenever that
+	// changes. Nil: nobody is.
 	Revoked func([]*api.Revoked)
 	// Held yields every block that landed here from others, each until the next; it is read by every full report. Nil: none.
 	Held func() iter.Seq2[*api.HeldBlock, error]
@@ -78,19 +80,20 @@ func (c Config) validate() error {
 
 // Client is one node's link to its coordinators.
 type Client struct {
-	cfg    Config
-	log    *slog.Logger
-	links  *links
-	wishes *wishes
-	peers  *peerBook
-	outbox *outbox
-	broken brokenWords
-	again  *agains
-	ends   *ends
-	lapses *ends
-	nudge  chan struct{}
-	unsaid chan struct{}      // see Unaccounted
-	back   chan time.Duration // see Back
+	cfg     Config
+	log     *slog.Logger
+	links   *links
+	wishes  *wishes
+	peers   *peerBook
+	revoked *revokedBook
+	outbox  *outbox
+	broken  brokenWords
+	again   *agains
+	ends    *ends
+	lapses  *ends
+	nudge   chan struct{}
+	unsaid  chan struct{}      // see Unaccounted
+	back    chan time.Duration // see Back
 
 	namesake atomic.Bool // see Namesake
 
@@ -103,7 +106,7 @@ type Client struct {
 	reportWithin time.Duration // as the coordinator wished at the last registration
 }
 
-// New makes a client and loads the peers that were last heard. It dials nobody.
+// New makes a client and loads what was last heard of peers and revoked certificates. It dials nobody.
 func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
@@ -114,20 +117,25 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = new(net.Dialer).DialContext
 	}
-	return &Client{
-		cfg:    cfg,
-		log:    cfg.Log,
-		links:  newLinks(cfg),
-		wishes: newWishes(),
-		peers:  loadPeers(cfg.PeersFile, cfg.Node, cfg.Log),
-		outbox: newOutbox(),
-		again:  newAgains(),
-		ends:   newEnds(),
-		lapses: newEnds(),
-		nudge:  make(chan struct{}, 1),
-		unsaid: make(chan struct{}, 1),
-		back:   make(chan time.Duration, 1),
-	}, nil
+	c := &Client{
+		cfg:     cfg,
+		log:     cfg.Log,
+		links:   newLinks(cfg),
+		wishes:  newWishes(),
+		peers:   loadPeers(cfg.PeersFile, cfg.Node, cfg.Log),
+		revoked: loadRevoked(cfg.RevokedFile, cfg.Log),
+		outbox:  newOutbox(),
+		again:   newAgains(),
+		ends:    newEnds(),
+		lapses:  newEnds(),
+		nudge:   make(chan struct{}, 1),
+		unsaid:  make(chan struct{}, 1),
+		back:    make(chan time.Duration, 1),
+	}
+	if _, all := c.revoked.has(); len(all) > 0 && cfg.Revoked != nil {
+		cfg.Revoked(all)
+	}
+	return c, nil
 }
 
 // Run registers the node and beats until ctx ends, then returns nil. It is called once. A coordinator that is away, hangs
@@ -136,10 +144,11 @@ func (c *Client) Run(ctx context.Context) error {
 	c.links.keep()
 	defer c.links.letGo()
 
-	// Beats, reports and the writing of the peers file run apart: a long report or a slow disk must not silence the node.
+	// Beats, reports and the writing of files run apart: a long report or a slow disk must not silence the node.
 	var beside sync.WaitGroup
 	beside.Go(func() { c.tell(ctx) })
 	beside.Go(func() { c.peers.save(ctx) })
+	beside.Go(func() { c.revoked.save(ctx) })
 	newPulse(c).run(ctx)
 
 	ended := make(chan struct{})
@@ -149,7 +158,7 @@ func (c *Client) Run(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-limit.C:
-		c.log.Error("a report or the peers file is stuck on a disk: leaving without it", "took", farewell)
+		c.log.Error("a report, the peers file or the list of revoked certificates is stuck on a disk: leaving without it", "took", farewell)
 	}
 	return nil
 }

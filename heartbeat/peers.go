@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -98,7 +97,7 @@ func (b *peerBook) hear(peers []*api.Peer) {
 		}
 	}
 	b.peers = peers
-	b.mark()
+	mark(b.dirty)
 }
 
 func (b *peerBook) missedAt() time.Time {
@@ -116,16 +115,17 @@ func (b *peerBook) sound(peers []*api.Peer) []*api.Peer {
 	})
 }
 
-func (b *peerBook) mark() {
+func mark(dirty chan struct{}) {
 	select {
-	case b.dirty <- struct{}{}:
+	case dirty <- struct{}{}:
 	default:
 	}
 }
 
-// save writes the file whenever the list has changed, until ctx ends; a change heard before that is still written.
-func (b *peerBook) save(ctx context.Context) {
-	if b.file == "" {
+// keepFile writes a file whenever it is older than what it keeps, until ctx ends; a change heard before that is still written. What a
+// restart would lack without it is said when it cannot be.
+func keepFile(ctx context.Context, file string, dirty chan struct{}, write func() error, what, lacks string, log *slog.Logger) {
+	if file == "" {
 		return
 	}
 	failing := false
@@ -133,18 +133,18 @@ func (b *peerBook) save(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			select {
-			case <-b.dirty:
+			case <-dirty:
 			default:
 				return
 			}
-		case <-b.dirty:
+		case <-dirty:
 		}
-		err := writePeers(b.file, b.list())
+		err := write()
 		switch {
 		case err == nil && failing:
-			b.log.Info("the peers file can be written again", "file", b.file)
+			log.Info(what+" can be written again", "file", file)
 		case err != nil && !failing:
-			b.log.Warn("the peers file cannot be written: a restarted agent would know older peers", "file", b.file, "err", err)
+			log.Warn(what+" cannot be written: a restarted agent would "+lacks, "file", file, "err", err)
 		}
 		failing = err != nil
 		if failing {
@@ -152,23 +152,19 @@ func (b *peerBook) save(ctx context.Context) {
 				return
 			}
 			sleep(ctx, saveAgain, nil)
-			b.mark()
+			mark(dirty)
 		}
 	}
 }
 
+func (b *peerBook) save(ctx context.Context) {
+	keepFile(ctx, b.file, b.dirty, func() error { return writePeers(b.file, b.list()) }, "the peers file", "know older peers", b.log)
+}
+
 func readPeers(file string) ([]*api.Peer, error) {
-	f, err := os.Open(file)
+	text, err := readBounded(file, mostPeersFile)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostPeersFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > mostPeersFile {
-		return nil, fmt.Errorf("is larger than %d bytes", mostPeersFile)
 	}
 	return parsePeers(text)
 }

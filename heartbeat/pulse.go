@@ -39,7 +39,6 @@ type pulse struct {
 	*Client
 	interval     time.Duration
 	peersVersion uint64 // of the peers in hand, as numbered by the coordinator in use; 0: send them all
-	revoked      uint64 // the version of the list of revoked certificates that was heard
 	registered   bool
 	place        place         // as the last registration had it
 	fresh        bool          // registered since the last answered beat
@@ -159,12 +158,13 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 
 func (p *pulse) beat(ctx context.Context, k *link) error {
 	sent := time.Now()
+	revoked, _ := p.revoked.has()
 	reply, err := k.Heartbeat(ctx, &api.HeartbeatRequest{
 		Node:         p.cfg.Node,
 		Incarnation:  p.cfg.Incarnation,
 		Sequence:     p.sequence.next(), // before the status: what comes between makes it newer, never older
 		Status:       p.status(),
-		PeersVersion: p.peersVersion, RevokedVersion: p.revoked,
+		PeersVersion: p.peersVersion, RevokedVersion: revoked,
 	})
 	if err != nil {
 		return fmt.Errorf("beat: %w", err)
@@ -195,10 +195,8 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 		p.peersVersion = v
 		p.peers.hear(reply.GetPeers())
 	}
-	if v := reply.GetRevokedVersion(); v != 0 && v != p.revoked {
-		if p.revoked = v; p.cfg.Revoked != nil {
-			p.cfg.Revoked(reply.GetRevoked())
-		}
+	if p.revoked.hear(reply.GetRevokedVersion(), reply.GetRevoked()) && p.cfg.Revoked != nil {
+		p.cfg.Revoked(reply.GetRevoked())
 	}
 	p.wishes.hear(reply.GetDirective())
 	p.again.hear(reply.GetAgain())
