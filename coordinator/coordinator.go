@@ -18,7 +18,7 @@
 //	  where blocks are:   fallbacks; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
-//	agents call:          auth, lobby, refusals, membership, join, reports, broken, goodbye, manifests, wire
+//	agents call:          auth, lobby, refusals, quotas, membership, join, reports, broken, goodbye, manifests, wire
 //	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
 //	people call:          operator, deactivate, drain, forget, asking, audit; http, page
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh

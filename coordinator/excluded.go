@@ -31,8 +31,8 @@ func (s *membership) heedDisks(n node, st *api.Status) (node, error) {
 	} else {
 		c.Do = doReadmit
 	}
-	if _, err := s.do(c); err != nil {
-		return n, err
+	if _, err := s.doFor(n.Name, c); err != nil {
+		return n, unlessOften(err)
 	}
 	n, _ = s.node(n.Name)
 	return n, nil

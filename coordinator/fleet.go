@@ -54,6 +54,7 @@ type fleet struct {
 	authority  *certs.Authority // nil: no certificates are made here
 	identity   *certs.Identity
 	denials    denials
+	quotas     quotas
 	brakes     brakes
 	bursts     *bursts
 	audience   *audience
@@ -324,6 +325,9 @@ func (f *fleet) answers(h *api.Holder) bool {
 
 // asStatus gives a refusal the code and the words that callers act on.
 func asStatus(err error) error {
+	if _, often := errors.AsType[tooOften](err); often {
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
 	switch {
 	case err == nil:
 		return nil

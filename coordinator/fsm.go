@@ -173,6 +173,7 @@ type manifestRef struct {
 	Moved       int64     `json:"moved"`
 	Lost        int64     `json:"lost"`
 	Skipped     int64     `json:"skipped"`
+	Bytes       int64     `json:"bytes,omitempty"`
 	Finished    time.Time `json:"finished,omitzero"` // its drain, by the node's clock
 }
 
@@ -431,7 +432,24 @@ func (m *machine) keep(ref *manifestRef) {
 		}
 	}
 	kept = append(kept, ref)
+	kept = withinMost(kept, ref.Node)
 	m.Manifests = kept[max(0, len(kept)-keptManifests):]
+}
+
+// withinMost drops the oldest manifests of a node that has more on the coordinators' disks, or in their memory, than one may have.
+func withinMost(all []*manifestRef, node string) []*manifestRef {
+	var bytes, entries int64
+	for i, r := range slices.Backward(all) {
+		if r.Node != node {
+			continue
+		}
+		bytes += r.Bytes
+		entries += min(r.Moved, maxEntries) + min(r.Lost, maxEntries) + min(r.Skipped, maxEntries)
+		if i < len(all)-1 && (bytes > maxManifest || entries > maxEntries) {
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	return all
 }
 
 // inForce says whether what ref names as lost is lost still: a node that came back as itself brought its blocks along, and one that

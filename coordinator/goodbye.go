@@ -47,14 +47,9 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 		if err := checkManifest(r); err != nil {
 			return err
 		}
-		var lost []string
-		for e := range entriesOf(r) {
-			if err := w.add(e); err != nil {
-				return s.unwritten(name, err)
-			}
-			if e.Outcome == "lost" {
-				lost = append(lost, e.Id)
-			}
+		lost, err := w.take(r)
+		if err != nil {
+			return s.unwritten(name, err)
 		}
 		s.broken.settle(name, lost...)
 	}
@@ -102,13 +97,13 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	}
 	ref := &manifestRef{
 		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
-		Moved: max(w.counts["moved"], summary.GetMoved().GetBlocks()), Lost: max(w.counts["lost"], summary.GetLost().GetBlocks()),
+		Bytes: w.bytes, Moved: max(w.counts["moved"], summary.GetMoved().GetBlocks()), Lost: max(w.counts["lost"], summary.GetLost().GetBlocks()),
 		Skipped: max(w.counts["skipped"], summary.GetSkipped().GetBlocks()), // a disk may not have taken all entries
 	}
 	if summary.FinishedAt != nil {
 		ref.Finished = summary.FinishedAt.AsTime()
 	}
-	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
+	events, err := s.doFor(name, command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
 		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -33,6 +35,8 @@ type manifests struct {
 	lost  map[uint64]*manifestRef // hash of a block's id: the newest manifest that names it as lost
 	files map[string]bool         // that there are
 	read  map[string]bool         // that lost was filled from
+
+	coming map[string]*manifestWriter // by node: one at a time, the newest
 }
 
 // entryFrom is a line of a file as its node told it.
@@ -52,7 +56,7 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), handing: make(chan struct{}, shared), lost: map[uint64]*manifestRef{}, files: map[string]bool{}, read: map[string]bool{}}
+	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), handing: make(chan struct{}, shared), lost: map[uint64]*manifestRef{}, files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -191,24 +195,29 @@ func (m *manifests) entries(ref *manifestRef) iter.Seq2[manifest.Entry, error] {
 
 // manifestWriter is a manifest on its way in.
 type manifestWriter struct {
-	of     *manifests
-	name   string
+	of   *manifests
+	node string
+	name string
+
+	mu     sync.Mutex // guards what follows: another goodbye of the node ends this one, which may wait for words that never come
 	file   *os.File
 	out    *bufio.Writer
 	line   []byte // the last one
 	lost   []uint64
 	counts map[string]int64 // by outcome
 	total  int64
+	bytes  int64
 	ended  bool
 }
 
-// begin starts a file for node's manifest. Its caller ends with commit, and calls abort in any case.
+// begin starts a file for node's manifest, and ends one that the node has begun and not ended. Its caller ends with commit, and calls
+// abort in any case.
 func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestWriter, error) {
 	head, err := protojson.Marshal(summary)
 	if err != nil {
 		return nil, err
 	}
-	w := &manifestWriter{of: m, name: node + "-" + strings.ToLower(rand.Text()) + ".jsonl", counts: map[string]int64{}}
+	w := &manifestWriter{of: m, node: node, name: node + "-" + strings.ToLower(rand.Text()) + ".jsonl", counts: map[string]int64{}}
 	if w.file, err = m.root.OpenFile(w.partial(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return nil, err
 	}
@@ -216,6 +225,13 @@ func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestW
 	if err := json.NewEncoder(w.out).Encode(json.RawMessage(head)); err != nil {
 		w.abort()
 		return nil, err
+	}
+	m.mu.Lock()
+	was := m.coming[node]
+	m.coming[node] = w
+	m.mu.Unlock()
+	if was != nil {
+		was.abort()
 	}
 	return w, nil
 }
@@ -225,6 +241,25 @@ func (w *manifestWriter) partial() string { return partly + w.name }
 // partly begins the name of a file that is being written: no node's name begins so.
 const partly = ".partial-"
 
+// take adds what a message says, and returns what that names as lost.
+func (w *manifestWriter) take(r *api.GoodbyeRequest) (lost []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return nil, errGoodbyeOvertaken
+	}
+	for e := range entriesOf(r) {
+		if err := w.add(e); err != nil {
+			return nil, err
+		}
+		if e.Outcome == "lost" {
+			lost = append(lost, e.Id)
+		}
+	}
+	return lost, nil
+}
+
+// add adds an entry. The lock is held.
 func (w *manifestWriter) add(e *api.ManifestEntry) error {
 	if w.total++; w.total > maxEntries {
 		return fault("a manifest of more than %d entries", maxEntries)
@@ -234,12 +269,20 @@ func (w *manifestWriter) add(e *api.ManifestEntry) error {
 		w.lost = append(w.lost, w.of.hash(e.Id))
 	}
 	w.line = entryFrom(e).AppendLine(w.line[:0]) // as encoding/json writes it, only faster: there may be millions
+	if w.bytes += int64(len(w.line)); w.bytes > maxManifest {
+		return fault("a manifest of more than %d bytes", maxManifest)
+	}
 	_, err := w.out.Write(w.line)
 	return err
 }
 
 // commit makes the file durable under its own name.
 func (w *manifestWriter) commit() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return errGoodbyeOvertaken
+	}
 	if err := errors.Join(w.out.Flush(), w.file.Sync()); err != nil {
 		return err
 	}
@@ -255,9 +298,19 @@ func (w *manifestWriter) commit() error {
 
 // abort removes what commit has not made durable.
 func (w *manifestWriter) abort() {
+	w.of.mu.Lock()
+	if w.of.coming[w.node] == w {
+		delete(w.of.coming, w.node)
+	}
+	w.of.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.ended {
-		w.ended = true
+		w.ended, w.lost = true, nil
 		w.file.Close()
 		w.of.remove(w.partial())
 	}
 }
+
+// errGoodbyeOvertaken ends a goodbye that its node gave up: the link was cut, and it says it anew over another.
+var errGoodbyeOvertaken = status.Error(codes.Aborted, "a newer goodbye of this node was heard")

@@ -46,7 +46,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
 		return nil, asStatus(fmt.Errorf("node %s: %w", name, errIncarnation))
 	}
-	if _, err := s.do(c); err != nil {
+	if _, err := s.doFor(name, c); err != nil {
 		return nil, asStatus(err)
 	}
 	s.leases.register(name, r, now)
@@ -130,9 +130,9 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 	default:
 		return n, nil
 	}
-	events, err := s.do(c)
+	events, err := s.doFor(n.Name, c)
 	if err != nil || len(events) == 0 {
-		return n, err
+		return n, unlessOften(err)
 	}
 	n, _ = s.node(n.Name)
 	return n, nil
@@ -182,7 +182,7 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 		return &api.WorkerDecommissionReply{}, nil
 	}
 	now := time.Now()
-	if _, err := s.do(command{Do: doAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
+	if _, err := s.doFor(name, command{Do: doAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WorkerDecommissionReply{}, nil
@@ -206,7 +206,7 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which says nothing of it, or by another notice
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.do(command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
+	if _, err := s.doFor(name, command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WithdrawDecommissionReply{}, nil
@@ -228,7 +228,7 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 	if s.leases.overtaken(name, r.Sequence) { // a cut link held it back: the node is here again
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.do(command{Do: doUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
+	if _, err := s.doFor(name, command{Do: doUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.ReportUnavailableReply{}, nil

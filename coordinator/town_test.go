@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -276,6 +277,19 @@ func (v *town) seen(name string) *api.Node {
 		v.Fatal(err)
 	}
 	return n
+}
+
+// manifestFiles are the names of what there is of manifests.
+func (v *town) manifestFiles() (names []string) {
+	v.Helper()
+	files, err := os.ReadDir(filepath.Join(v.cfg.DataDir, "manifests"))
+	if err != nil {
+		v.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
 }
 
 func (v *town) is(name string, want State) {

@@ -1,0 +1,100 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// What a node says may have to be written down: that it is another machine now, that it leaves, that it stays after all, what became of its
+// blocks. Whoever has its key could say such things as fast as the log takes them, and so push out of it all that happened in the fleet.
+
+const (
+	// writesAtOnce and writesEvery bound what is written down for one node. A machine that is started again and again, with nothing
+	// kept, makes a write or two each time; 16,384 events that are kept last for half a day then.
+	writesAtOnce = 100
+	writesEvery  = 5 * time.Second
+
+	// quotasSwept is how many nodes are remembered before those are forgotten that wrote nothing lately.
+	quotasSwept = 1024
+)
+
+// tooOften is why a node's word is not taken.
+type tooOften struct{ node string }
+
+func (t tooOften) Error() string {
+	return fmt.Sprintf("node %s has more written down than it may, %d things at once and then one each %s: look in its log why it starts or changes so often; if somebody else has its key, lifeboat revoke node %[1]s",
+		t.node, writesAtOnce, writesEvery)
+}
+
+// quotas are how much may be written down for each node, by the name in its certificate.
+type quotas struct {
+	mu    sync.Mutex           // guards what follows
+	until map[string]time.Time // when it may write writesAtOnce times again
+	sweep int                  // how many there may be before they are gone through
+}
+
+// take says whether there may be one more.
+func (q *quotas) take(node string, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	until := q.until[node]
+	if until.Before(now) {
+		until = now
+	}
+	if until.Sub(now) > (writesAtOnce-1)*writesEvery {
+		return false
+	}
+	if q.until == nil {
+		q.until, q.sweep = map[string]time.Time{}, quotasSwept
+	}
+	q.until[node] = until.Add(writesEvery)
+	if len(q.until) > q.sweep {
+		for name, until := range q.until {
+			if until.Before(now) {
+				delete(q.until, name)
+			}
+		}
+		q.sweep = max(quotasSwept, 2*len(q.until))
+	}
+	return true
+}
+
+// giveBack takes one back: nothing was written.
+func (q *quotas) giveBack(node string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.until[node] = q.until[node].Add(-writesEvery)
+}
+
+// spend counts one against the node.
+func (s *membership) spend(node string) error {
+	if s.quotas.take(node, time.Now()) {
+		return nil
+	}
+	if times := s.denials.count("too often "+node, time.Now()); times > 0 {
+		s.log.Warn("a node has more written down than it may: is it started again and again, or does somebody else have its key?", "node", node, "times", times)
+	}
+	return tooOften{node}
+}
+
+// doFor decides what a node gives rise to. What changes nothing is not counted.
+func (s *membership) doFor(node string, c command) ([]event, error) {
+	if err := s.spend(node); err != nil {
+		return nil, err
+	}
+	events, err := s.do(c)
+	if err == nil && len(events) == 0 || undecided(err) {
+		s.quotas.giveBack(node)
+	}
+	return events, err
+}
+
+// unlessOften is for a beat, which is answered all the same: what it says is written down with a later one.
+func unlessOften(err error) error {
+	if _, often := errors.AsType[tooOften](err); often {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// Whoever has a node's key does not push out of the log what happens to the others: it is another machine a hundred times, and then one
+// each five seconds. What changes nothing is not counted, its beats are answered, and it is let in again later.
+func TestOneNodeMayNotWriteTheLogFull(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("host-a"), v.agent("host-b")
+		b.register()
+		for range 3 * writesAtOnce {
+			b.register()
+		}
+		machines, refused := 0, 0
+		again := func() error {
+			machines++
+			incarnation := fmt.Sprint("machine ", machines)
+			_, err := a.Register(v.Context(), &api.RegisterRequest{Node: a.name, Incarnation: incarnation, PeerAddress: "host-a:7412", Status: a.status})
+			if err == nil {
+				a.incarnation = incarnation
+			}
+			return err
+		}
+		var said error
+		for range 3 * writesAtOnce {
+			time.Sleep(time.Millisecond)
+			if err := again(); err != nil {
+				refused, said = refused+1, err
+			}
+		}
+		if refused != 2*writesAtOnce {
+			t.Errorf("%d of %d registrations were refused, want %d", refused, 3*writesAtOnce, 2*writesAtOnce)
+		}
+		v.refused(said, codes.ResourceExhausted, "lifeboat revoke node host-a")
+		a.notice("i-1", time.Hour)
+		a.beat()
+		v.is("host-a", Active) // its notice is written down later
+		b.notice("i-2", time.Hour)
+		b.beat()
+		v.is("host-b", Decommissioning)
+		a.live(10)
+		v.is("host-a", Decommissioning)
+		time.Sleep(writesAtOnce * writesEvery)
+		if err := again(); err != nil {
+			t.Errorf("later: %v", err)
+		}
+	})
+}
+
+// Who wrote nothing for long is forgotten.
+func TestQuotasAreBounded(t *testing.T) {
+	var q quotas
+	for i := range 10 * quotasSwept {
+		if now := t0.Add(time.Duration(i) * time.Second); !q.take(fmt.Sprint(i), now) {
+			t.Fatalf("the first write of node %d is refused", i)
+		}
+		if len(q.until) > quotasSwept+1 {
+			t.Fatalf("%d nodes are remembered, of which all but a few wrote nothing lately", len(q.until))
+		}
+	}
+}
+
+// A node has one manifest under way: of any more each could take gigabytes of disk.
+func TestANewerGoodbyeEndsTheOneBefore(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("host-a")
+		a.register()
+		a.notice("i-1", time.Hour)
+		a.announce()
+		said := &api.ManifestSummary{Node: a.name, Incarnation: a.incarnation, Incident: "i-1", Kind: "terminate", Source: "ec2"}
+		old, err := a.Goodbye(v.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*api.GoodbyeRequest{{Summary: said}, {Entries: []*api.ManifestEntry{{Id: "spark/-/x", Bytes: 1, Outcome: "moved"}}}} {
+			if err := old.Send(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := len(v.manifestFiles()); n != 1 {
+			t.Fatalf("got %d files, want the one that is coming", n)
+		}
+		a.goodbye("i-1")
+		if files := v.manifestFiles(); len(files) != 1 || strings.HasPrefix(files[0], partly) {
+			t.Errorf("got %v, want the newer one alone", files)
+		}
+		_ = old.Send(&api.GoodbyeRequest{Entries: []*api.ManifestEntry{{Id: "spark/-/y", Bytes: 1, Outcome: "moved"}}})
+		if _, err := old.CloseAndRecv(); status.Code(err) != codes.Aborted {
+			t.Errorf("the older one: got %v, want Aborted", err)
+		}
+	})
+}
+
+// What is kept of one node's manifests is bounded, and the newest is always kept.
+func TestManifestsOfOneNodeAreBounded(t *testing.T) {
+	m := newMachine()
+	m.keep(&manifestRef{File: "other", Node: "host-b", Lost: 1})
+	for i := range 5 {
+		m.keep(&manifestRef{File: fmt.Sprint("lost ", i), Node: "host-a", Incident: fmt.Sprint(i), Lost: maxEntries/2 + 1})
+	}
+	for i := range 5 {
+		m.keep(&manifestRef{File: fmt.Sprint("large ", i), Node: "host-c", Incident: fmt.Sprint(i), Bytes: maxManifest/2 - 1})
+	}
+	var files []string
+	for _, r := range m.Manifests {
+		files = append(files, r.File)
+	}
+	if want := []string{"other", "lost 4", "large 3", "large 4"}; !slices.Equal(files, want) {
+		t.Errorf("got %q, want %q", files, want)
+	}
+	w := &manifestWriter{bytes: maxManifest, counts: map[string]int64{}}
+	if err := w.add(&api.ManifestEntry{Id: "spark/-/x", Outcome: "moved"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an entry too many: got %v, want InvalidArgument", err)
+	}
+}
