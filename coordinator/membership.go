@@ -103,6 +103,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
+	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
 	if n := s.blocks.EndsOf(name); n > 0 {
 		reply.Lapses = s.reign()<<32 | uint64(n) // who leads anew counts anew
 	}

@@ -78,6 +78,8 @@ type Restored struct {
 	Nodes   int
 	Members []string // empty: this coordinator alone
 	Aside   string   // where what was there before is now; empty: nothing was
+	Revoked int      // names whose certificates are refused; of those that were revoked since nothing is known
+	Tokens  int      // that a machine may join with now, those among them that were used up or revoked since
 }
 
 // Restorer is who restores a snapshot, and why.
@@ -91,7 +93,14 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 		return Restored{}, fmt.Errorf("snapshot: %w", err)
 	}
 	done = Restored{SavedAt: head.SavedAt, Nodes: len(m.Nodes), Members: namesOf(cfg.Peers)}
-	m.restored(by, head.SavedAt, time.Now().UTC().Round(0))
+	now := time.Now()
+	done.Revoked = len(m.Door.Revoked)
+	for _, t := range m.Door.Tokens {
+		if t.Uses != 0 && now.Before(t.Expires) {
+			done.Tokens++
+		}
+	}
+	m.restored(by, head.SavedAt, now.UTC().Round(0))
 	if own, ok := cfg.own(); ok && own != cfg.Peers[0] {
 		return Restored{}, fmt.Errorf("restore on %s, the first of peers, with data_dir of the others empty: they join it", cfg.Peers[0].Name)
 	}

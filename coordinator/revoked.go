@@ -73,6 +73,17 @@ func (f *fleet) revoked(has uint64) (version uint64, all []*api.Revoked) {
 	return version, all
 }
 
+// knowsMore says that an agent refuses what this coordinator has forgotten. The list is not taken from it: a node could shut out others.
+func (f *fleet) knowsMore(node string, its, ours uint64) {
+	if its <= ours {
+		return
+	}
+	if times := f.denials.count("more is revoked", time.Now()); times > 0 {
+		f.log.Warn("an agent knows of certificates that were revoked and are not here: was a snapshot restored from before? lifeboat revoke them again",
+			"node", node, "revoked_at", time.Unix(0, int64(its)).UTC(), "others", times-1)
+	}
+}
+
 // Revoke is for a key that somebody else has, and for people who are not to change anything any more.
 func (s *operator) Revoke(ctx context.Context, r *api.RevokeRequest) (*api.RevokeReply, error) {
 	n := certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}

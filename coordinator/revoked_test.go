@@ -1,7 +1,10 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +104,41 @@ func TestEachListOfRevokedIsLaterThanTheOneBefore(t *testing.T) {
 	if err := d.revoke(of, true, t0.Add(-time.Minute)); err != nil || !d.RevokedAt.After(t0) {
 		t.Errorf("got %s, %v; want later than %s", d.RevokedAt, err, t0)
 	}
+}
+
+// A coordinator that was restored says how much of what was revoked it knows, and that an agent knows more, once for all that do.
+func TestRestoreSaysWhatMayBeForgotten(t *testing.T) {
+	m := newMachine()
+	m.Door.Revoked = map[string]time.Time{"node host-a": t0}
+	soon := time.Now().Add(time.Hour)
+	m.Door.Tokens = map[string]joinToken{
+		"one": {Uses: 1, Expires: soon}, "any": {Uses: -1, Expires: soon}, "used": {Expires: soon}, "late": {Uses: 1, Expires: soon.Add(-2 * time.Hour)},
+	}
+	var file bytes.Buffer
+	if err := writeSnapshot(m, &file); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Default()
+	cfg.DataDir = t.TempDir()
+	done, err := Restore(cfg, &file, Restorer{}, slog.New(slog.DiscardHandler))
+	if err != nil || done.Revoked != 1 || done.Tokens != 2 {
+		t.Errorf("got %+v, %v; want one name, and two tokens", done, err)
+	}
+	inTown(t, func(v *town) {
+		v.stop()
+		var said bytes.Buffer
+		v.log = slog.New(slog.NewTextHandler(&said, nil))
+		v.start()
+		for _, name := range []string{"host-a", "host-b"} {
+			a := v.agent(name)
+			a.register()
+			if _, err := a.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: name, Incarnation: a.incarnation, Status: a.status, RevokedVersion: 7}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.stop()
+		if n := strings.Count(said.String(), "lifeboat revoke them again"); n != 1 {
+			t.Errorf("it was said %d times, want once:\n%s", n, said.String())
+		}
+	})
 }

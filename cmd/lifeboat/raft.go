@@ -244,7 +244,10 @@ func raftRestoreCommand() *cobra.Command {
 		Use:   "restore FILE --config FILE",
 		Short: "Have a coordinator that does not run begin with what a snapshot says",
 		Long: `Makes the data_dir of the settings begin with what the snapshot FILE says, and puts aside what was there. The coordinator must not
-run. Of several, restore the first of peers, empty data_dir of the others, and start them all: they take everything from it.`,
+run. Of several, restore the first of peers, empty data_dir of the others, and start them all: they take everything from it.
+
+What was revoked after the snapshot is good again: agents refuse it until something else is revoked, and coordinators do not, and
+renew it. So revoke it again at once, and look which join tokens there are.`,
 		Example: `  lifeboat raft restore fleet.snapshot --config /etc/lifeboat/coordinator.yaml`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -267,6 +270,10 @@ run. Of several, restore the first of peers, empty data_dir of the others, and s
 			}
 			w := cmd.OutOrStdout()
 			fmt.Fprintf(w, "restored %s, as of %s, into %s\n", count(int64(done.Nodes), "node"), done.SavedAt.Format(time.RFC3339), cfg.DataDir)
+			fmt.Fprintf(w, "what was revoked since then is not revoked any more, %s is: once it runs, lifeboat revoke again at once\n", count(int64(done.Revoked), "name"))
+			if done.Tokens > 0 {
+				fmt.Fprintf(w, "%s can be joined with, also what was used up or revoked since then: lifeboat token list, and token revoke\n", count(int64(done.Tokens), "token"))
+			}
 			if done.Aside != "" {
 				fmt.Fprintf(w, "what was there is in %s\n", done.Aside)
 			}
