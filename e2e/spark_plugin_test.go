@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,8 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -100,26 +103,12 @@ func TestSparkReadsWhatItHadCached(t *testing.T) {
 	classes, _, _ := strings.Cut(java[len(java)-1], ":")
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	_, service, _ := net.SplitHostPort(freeAddress(t))
-	deploy := func(dirs []string, options, class string, args ...string) *exec.Cmd {
-		cmd := jvm(slices.Concat(java, strings.Fields(options), []string{"org.apache.spark.deploy." + class}, args))
-		cmd.Env = append(cmd.Env, "SPARK_HOME="+filepath.Dir(filepath.Dir(jars)), "SPARK_SCALA_VERSION=2.13", "SPARK_LOCAL_DIRS="+strings.Join(dirs, ","))
-		log, err := os.OpenFile(filepath.Join(f.dir, "deploy.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer log.Close()
-		cmd.Stderr = log
-		launch(t, cmd)
-		return cmd
-	}
+	deploy := f.sparks(java, jars)
 	master := "spark://127.0.0.1:" + port
 	deploy(nil, "", "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
 	deploy(append(a.spark(), b.spark()...), "-Dspark.shuffle.service.port="+service, "ExternalShuffleService") // one for both: they have the loopback in common
-	worker := func(n *node) *exec.Cmd {
-		return deploy(n.spark(), "", "worker.Worker", "--host", n.host, "--webui-port", "0", "--cores", "1", "--memory", "512m", "--work-dir", filepath.Join(n.dir, "work"), master)
-	}
-	leaver := worker(a)
-	worker(b)
+	leaver := deploy.worker(a.spark(), a.host, master, "")
+	deploy.worker(b.spark(), b.host, master, "")
 	f.up()
 	s := talk(t, jvm(slices.Concat(java, []string{
 		"Cache", master, "spark.driver.host=localhost", "spark.driver.bindAddress=127.0.0.1", "spark.locality.wait=60s", "spark.executor.memory=512m",
@@ -157,6 +146,60 @@ func TestSparkReadsWhatItHadCached(t *testing.T) {
 	s.says("dropped", "drop")
 	if left := carried(); len(left) != 0 {
 		t.Errorf("Spark left %v at the peer", left)
+	}
+}
+
+// With spark.authenticate the shuffle service of a NodeManager knows an application's secret where an executor of it has started, and a standalone
+// worker's goes by one for all. What was carried to where it is not known the driver fetches, and executors read there.
+func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
+	jars := sparkJars(t)
+	for _, why := range []string{"no secret", "no service"} {
+		t.Run(why, func(t *testing.T) {
+			f := newFleet(t)
+			run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
+			a, b := f.agent("127.0.0.1"), f.agent("127.0.0.2") // nodes are named as Spark knows their hosts
+			java := javaOf(t, jars)
+			classes, _, _ := strings.Cut(java[len(java)-1], ":")
+			_, port, _ := net.SplitHostPort(freeAddress(t))
+			const secret = "sesame"
+			const options = "-Dspark.authenticate=true -Dspark.authenticate.secret=" + secret
+			settings := []string{
+				"spark.driver.host=localhost", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=512m",
+				"spark.executor.extraClassPath=" + classes, "spark.local.dir=" + t.TempDir(), "spark.authenticate=true", "spark.authenticate.secret=" + secret,
+				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket,
+				"spark.lifeboat.coordinators=" + f.http, "spark.lifeboat.ca=" + filepath.Join(f.tls, "ca.pem"),
+				"spark.lifeboat.cert=" + filepath.Join(f.tls, "spark.pem"), "spark.lifeboat.key=" + filepath.Join(f.tls, "spark.key"),
+			}
+			if why == "no secret" {
+				_, service, _ := net.SplitHostPort(freeAddress(t))
+				settings = append(settings, "spark.shuffle.service.enabled=true", "spark.shuffle.service.port="+service, "spark.lifeboat.dirs="+strings.Join(b.spark(), ","))
+				talk(t, jvm(slices.Concat(java, []string{"Services", service, secret, "127.0.0.1=known", "127.0.0.2=unknown", "127.0.0.3=known"})))
+			}
+			deploy, master := f.sparks(java, jars), "spark://127.0.0.1:"+port
+			deploy(nil, options, "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
+			leaver := deploy.worker(a.spark(), a.host, master, options)
+			f.up()
+			s := talk(t, jvm(slices.Concat(java, []string{"Reduce", master}, settings)))
+			s.says("719400 of 1200 mapped", "sum")
+			s.says("[127.0.0.1]", "where")
+			deploy.worker([]string{filepath.Join(f.dir, "third")}, "127.0.0.3", master, options)
+
+			a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
+			f.until(func() error { // small blocks become files later
+				if got := s.ask("where"); got != "[localhost]" {
+					return fmt.Errorf("the driver looks for map outputs at %s, not at its own host", got)
+				}
+				return nil
+			})
+			if err := syscall.Kill(-leaver.Process.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			a.kill()
+			if err := os.RemoveAll(a.dir); err != nil {
+				t.Fatal(err)
+			}
+			s.says("719400 of 0 mapped", "sum")
+		})
 	}
 }
 
@@ -227,6 +270,85 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 		}
 		v.until(is(name, "OVER", "it said so"))
 	}
+}
+
+// A driver asks about what is on a host that leaves after one second, and then each two: not whenever it looks, twenty times a second.
+func TestSparkDriverAsksNowAndThen(t *testing.T) {
+	jars := sparkJars(t)
+	f := newFleet(t)
+	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
+	a := f.agent("127.0.0.1") // as Spark knows the driver's host
+	f.up()
+	var mu sync.Mutex
+	asked := map[string][]time.Time{} // about which output
+	socket := filepath.Join(f.socks, "pretend.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Lifeboat-Node", a.host) // where it was born, still
+		if r.Method != http.MethodPost {
+			return
+		}
+		ids, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		for id := range strings.Lines(string(ids)) {
+			asked[id] = append(asked[id], time.Now())
+		}
+	})}
+	go agent.Serve(listener)
+	defer agent.Close()
+	startSpark(t, jars, apart(a.spark()), filepath.Join(f.dir, "none"),
+		"spark.plugins=LifeboatPlugin", "spark.test.appId="+application, "spark.lifeboat.socket="+socket,
+		"spark.lifeboat.coordinators="+f.http, "spark.lifeboat.ca="+filepath.Join(f.tls, "ca.pem"),
+		"spark.lifeboat.cert="+filepath.Join(f.tls, "spark.pem"), "spark.lifeboat.key="+filepath.Join(f.tls, "spark.key"))
+	a.verb("decommission", "--self", "--timeout", "90s").exits(0)
+
+	f.until(func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(asked) != 24 {
+			return fmt.Errorf("the driver has asked about %d map outputs, want 24", len(asked))
+		}
+		for id, at := range asked {
+			if len(at) < 4 {
+				return fmt.Errorf("the driver has asked %d times about %s", len(at), id)
+			}
+		}
+		return nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for id, at := range asked {
+		if took := at[3].Sub(at[0]); took < 4500*time.Millisecond {
+			t.Errorf("the driver asked four times within %v about %s", took, id)
+		}
+	}
+}
+
+// sparks starts a part of a standalone cluster of Spark's, which ends with the test.
+type sparks func(dirs []string, options, class string, args ...string) *exec.Cmd
+
+func (f *fleet) sparks(java []string, jars string) sparks {
+	return func(dirs []string, options, class string, args ...string) *exec.Cmd {
+		f.t.Helper()
+		cmd := jvm(slices.Concat(java, strings.Fields(options), []string{"org.apache.spark.deploy." + class}, args))
+		cmd.Env = append(cmd.Env, "SPARK_HOME="+filepath.Dir(filepath.Dir(jars)), "SPARK_SCALA_VERSION=2.13", "SPARK_LOCAL_DIRS="+strings.Join(dirs, ","))
+		log, err := os.OpenFile(filepath.Join(f.dir, "deploy.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		defer log.Close()
+		cmd.Stderr = log
+		launch(f.t, cmd)
+		return cmd
+	}
+}
+
+func (start sparks) worker(dirs []string, host, master, options string) *exec.Cmd {
+	return start(dirs, options, "worker.Worker", "--host", host, "--webui-port", "0", "--cores", "1", "--memory", "512m", "--work-dir", filepath.Join(filepath.Dir(dirs[0]), "work-"+host), master)
 }
 
 // shuffleService is Spark's external shuffle service, which ends with the test.

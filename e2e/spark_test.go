@@ -63,7 +63,11 @@ func sparkJars(t *testing.T) string {
 func javaOf(t *testing.T, jars string) []string {
 	t.Helper()
 	classes := t.TempDir()
-	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Cache.java", "testdata/spark/Options.java", "../examples/spark/LifeboatPlugin.java").exits(0)
+	sources, err := filepath.Glob("testdata/spark/*.java")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, nil, nil, "javac", slices.Concat([]string{"-cp", jars, "-d", classes, "../examples/spark/LifeboatPlugin.java"}, sources)...).exits(0)
 	options := strings.Fields(run(t, nil, nil, "java", "-cp", classes+":"+jars, "Options").exits(0).stdout)
 	return slices.Concat([]string{"java"}, options, []string{"-Xmx512m", "-cp", classes + ":" + jars})
 }

@@ -1,4 +1,8 @@
+import java.io.BufferedInputStream;
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.Closeable;
+import java.io.EOFException;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
@@ -10,6 +14,7 @@ import java.net.Socket;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -40,6 +45,7 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -59,6 +65,7 @@ import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.api.plugin.SparkPlugin;
+import org.apache.spark.network.client.StreamCallbackWithID;
 import org.apache.spark.network.shuffle.ExternalBlockStoreClient;
 import org.apache.spark.network.shuffle.protocol.ExecutorShuffleInfo;
 import org.apache.spark.network.util.MapConfigProvider;
@@ -70,11 +77,14 @@ import org.apache.spark.scheduler.SparkListenerBlockUpdated;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerUnpersistRDD;
 import org.apache.spark.storage.BlockId;
+import org.apache.spark.storage.BlockManager;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.BlockManagerMaster;
 import org.apache.spark.storage.BlockUpdatedInfo;
 import org.apache.spark.storage.FallbackStorage;
 import org.apache.spark.storage.RDDBlockId;
+import org.apache.spark.storage.ShuffleDataBlockId;
+import org.apache.spark.storage.ShuffleIndexBlockId;
 import org.apache.spark.storage.StorageLevel;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -106,6 +116,7 @@ public final class LifeboatPlugin implements SparkPlugin {
     /** Of what nobody is known to have yet every node is asked that could have it: of a few of a shuffle's outputs, and of more once those have landed. */
     private static final int FEW = 8;
     private static final int TOLD = 5; // seconds until an executor knows that outputs have moved
+    private static final String FETCH = "1g"; // the most that the driver fetches of what no shuffle service serves
     private static final int TELL = 20; // seconds, after which shuffle services are told again of what is there
     private static final Pattern PLACE = Pattern.compile("\"id\":\"[^\"]*/([^\"/]+)\",\"node\":\"([^\"]*)\"(?:,\"landed\":\"([a-z]*)\")?");
 
@@ -148,6 +159,8 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final ThreadLocal<SocketChannel> agent = new ThreadLocal<>(); // a connection to it
         private final Map<String, Integer> registered = new ConcurrentHashMap<>(); // hosts whose shuffle services were told, and their ports
         private final ScheduledExecutorService telling = daemon("lifeboat-tell");
+        private final Set<String> unserved = new HashSet<>(); // hosts of which it was said that their shuffle services do not serve this application
+        private final AtomicLong fetches = new AtomicLong(); // how many bytes more the driver may fetch
         private final Map<Integer, Shuffle> asked = new HashMap<>();
         private final Map<String, Long> leaving = new ConcurrentHashMap<>(); // hosts, and until when outputs are looked for that have left them
         private Cached cached; // null: nobody serves cached partitions of executors that are gone
@@ -165,6 +178,7 @@ public final class LifeboatPlugin implements SparkPlugin {
                 log.warn("Lifeboat's agent does not answer at {}: while it does not, maps run again whose outputs are lost", socket(), e);
             }
             SparkConf conf = spark.conf();
+            fetches.set(conf.getSizeAsBytes("spark.lifeboat.fetch", FETCH));
             if (conf.getBoolean("spark.shuffle.service.enabled", false) && conf.getBoolean("spark.shuffle.service.fetch.rdd.enabled", false)
                 && !conf.getBoolean("spark.io.encryption.enabled", false) // the shuffle service hands cached partitions out as they are on disk, and Spark takes them for plain
                 && !conf.get("spark.lifeboat.dirs", "").isEmpty()) {
@@ -258,7 +272,11 @@ public final class LifeboatPlugin implements SparkPlugin {
                 Asked about = of.getValue();
                 try {
                     BlockManagerId where = about.answer.get(about.lost ? until - System.nanoTime() : 0, TimeUnit.NANOSECONDS);
-                    if (where != null && where.executorId().startsWith(EXECUTOR)) serves(where.host(), where.port(), away);
+                    if (where != null && where.executorId().startsWith(EXECUTOR) && !serves(where, away)) {
+                        about.ask(() -> fetch(shuffle, map));
+                        asking.execute(about.answer);
+                        continue;
+                    }
                     if (where != null && known.outputs.get(map) == about) tracker.updateMapOutput(shuffle, map, where);
                     moved |= where != null;
                     if (!about.lost) in++;
@@ -407,11 +425,11 @@ public final class LifeboatPlugin implements SparkPlugin {
         }
 
         /** Where readers are to look for a file that a node has. */
-        private static BlockManagerId at(String node, String landed, BlockManagerId was) throws NotYet {
+        private BlockManagerId at(String node, String landed, BlockManagerId was) throws NotYet {
             if (landed.isEmpty()) throw new NotYet("it is still where it was born: it may be carried away yet");
             if (landed.equals("vault")) throw new NotYet(node + " has not made it a file yet");
             if (was.executorId().equals(EXECUTOR + node)) throw new NotYet("it was not found at " + node + ", where it is: it may be carried on yet");
-            if (setting("spark.lifeboat.dirs", "").isEmpty()) return null; // nobody serves what lies there
+            if (setting("spark.lifeboat.dirs", "").isEmpty() && fetches.get() <= 0) return null; // nobody serves what lies there
             return BlockManagerId.apply(EXECUTOR + node, node, Integer.parseInt(setting("spark.shuffle.service.port", "7337")), Option.empty());
         }
 
@@ -421,6 +439,64 @@ public final class LifeboatPlugin implements SparkPlugin {
             if (!away.add(host)) throw new IOException("the shuffle service of " + host + " did not answer a moment ago");
             tell(host, port);
             registered.put(host, port);
+        }
+
+        /**
+         * Reports whether the shuffle service of a node serves what is there. That of a NodeManager has the secret of an application only
+         * where an executor of it has started (spark.authenticate). The driver fetches what nobody serves, while it may.
+         */
+        private boolean serves(BlockManagerId at, Set<String> away) throws IOException, InterruptedException {
+            try {
+                serves(at.host(), at.port(), away);
+                return true;
+            } catch (InterruptedException e) {
+                throw e;
+            } catch (Exception e) { // of any kind: as above
+                if (fetches.get() <= 0) throw e;
+                if (unserved.add(at.host())) log.warn("No shuffle service serves what Lifeboat put at {}: the driver fetches it and serves it, while spark.lifeboat.fetch lasts", at.host(), e);
+                return false;
+            }
+        }
+
+        /** Brings a map output to the driver's own disk, through the agent: executors read it here as they read each other's. Spark removes it with its shuffle. */
+        private BlockManagerId fetch(int shuffle, long map) throws IOException {
+            BlockManager own = SparkEnv.get().blockManager();
+            byte[] index;
+            try (Body body = get(file(shuffle, map))) {
+                index = body.in.readNBytes((int) body.bytes);
+                if (index.length != body.bytes || index.length < Long.BYTES) throw new EOFException(file(shuffle, map) + " broke off");
+            }
+            long bytes = ByteBuffer.wrap(index).getLong(index.length - Long.BYTES), all = index.length + bytes; // where the last partition ends
+            try {
+                if (fetches.addAndGet(-all) < 0) throw new IOException("the driver has fetched as much as it may: raise spark.lifeboat.fetch");
+                if (bytes > 0) {
+                    try (Body body = get(file(shuffle, map).replace(".index", ".data"))) {
+                        if (body.bytes != bytes) throw new IOException("the data has " + body.bytes + " bytes, its index says " + bytes);
+                        store(own, new ShuffleDataBlockId(shuffle, map, 0), body.in, bytes);
+                    }
+                }
+                store(own, new ShuffleIndexBlockId(shuffle, map, 0), new ByteArrayInputStream(index), index.length); // with which Spark knows of it
+            } catch (Throwable e) {
+                fetches.addAndGet(all);
+                throw e;
+            }
+            return own.blockManagerId();
+        }
+
+        private static void store(BlockManager own, BlockId block, InputStream from, long bytes) throws IOException {
+            StreamCallbackWithID file = own.migratableResolver().putShuffleBlockAsStream(block, own.serializerManager());
+            try {
+                byte[] part = new byte[64 << 10];
+                for (int n; bytes > 0; bytes -= n) {
+                    n = from.read(part, 0, (int) Math.min(part.length, bytes));
+                    if (n < 0) throw new EOFException(block + " broke off");
+                    file.onData(block.name(), ByteBuffer.wrap(part, 0, n));
+                }
+                file.onComplete(block.name());
+            } catch (Throwable e) {
+                file.onFailure(block.name(), e);
+                throw e;
+            }
         }
 
         /** A shuffle service that began anew may know of nobody, as that of a NodeManager without recovery. */
@@ -434,6 +510,7 @@ public final class LifeboatPlugin implements SparkPlugin {
         }
 
         private void tell(String host, int port) throws IOException, InterruptedException {
+            if (setting("spark.lifeboat.dirs", "").isEmpty()) throw new IOException("spark.lifeboat.dirs is not set: it cannot be told of Lifeboat's directories");
             boolean authenticated = SparkEnv.get().securityManager().isAuthenticationEnabled();
             TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of("spark.shuffle.io.connectionCreationTimeout", "5s")));
             try (ExternalBlockStoreClient client = new ExternalBlockStoreClient(conf, SparkEnv.get().securityManager(), authenticated, 5000)) {
@@ -443,6 +520,33 @@ public final class LifeboatPlugin implements SparkPlugin {
         }
 
         private static String socket() { return setting("spark.lifeboat.socket", "/run/lifeboat/agent.sock"); }
+
+        /** What is in a file of the application's, wherever it is. */
+        private static final class Body implements Closeable {
+            final InputStream in;
+            long bytes;
+
+            Body(InputStream in) { this.in = in; }
+
+            @Override public void close() throws IOException { in.close(); }
+        }
+
+        private Body get(String file) throws IOException {
+            SocketChannel to = SocketChannel.open(UnixDomainSocketAddress.of(socket()));
+            Body body = new Body(new BufferedInputStream(Channels.newInputStream(to), 64 << 10));
+            try {
+                String request = "GET /blocks/" + setting("spark.lifeboat.store", "spark") + "/" + app() + "/" + file + " HTTP/1.0\r\nHost: agent\r\n\r\n";
+                for (ByteBuffer all = StandardCharsets.US_ASCII.encode(request); all.hasRemaining(); ) to.write(all);
+                StringBuilder head = new StringBuilder();
+                for (int c; head.indexOf("\r\n\r\n") < 0 && (c = body.in.read()) >= 0; ) head.append((char) c);
+                if (head.indexOf("200") != 9) throw new IOException("the agent, asked for " + file + ", says " + head.toString().lines().findFirst().orElse("nothing"));
+                body.bytes = Long.parseLong(header(head.toString(), "Content-Length"));
+                return body;
+            } catch (Throwable e) {
+                body.close();
+                throw e;
+            }
+        }
 
         /** The agent's answer to HEAD: the status line and the headers. */
         private String head(String path) throws IOException { return ask("HEAD " + path + " HTTP/1.1\r\nHost: agent\r\n\r\n"); }

@@ -1,0 +1,62 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.Arrays;
+import java.util.TreeSet;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+
+import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.api.java.JavaPairRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.util.LongAccumulator;
+import scala.Tuple2;
+import scala.collection.JavaConverters;
+
+/**
+ * The driver of a Spark application of a cluster, with one shuffle. It is told on its standard input what to do, and answers each line with one.
+ *
+ * <pre>
+ * Reduce MASTER [KEY=VALUE]...
+ *   sum    sums all up, and says how many records were mapped for that
+ *   where  the hosts at which the driver believes map outputs to be
+ * </pre>
+ */
+public final class Reduce {
+    public static void main(String[] args) throws Exception {
+        SparkConf conf = new SparkConf().setMaster(args[0]).setAppName("reduce").set("spark.ui.enabled", "false");
+        for (int i = 1; i < args.length; i++) conf.set(args[i].split("=", 2)[0], args[i].split("=", 2)[1]);
+        JavaSparkContext spark = new JavaSparkContext(conf);
+        spark.setLogLevel("WARN");
+        LongAccumulator mapped = spark.sc().longAccumulator();
+        JavaPairRDD<Integer, Long> sums = spark.parallelize(IntStream.range(0, 1200).boxed().collect(Collectors.toList()), 12).mapToPair(i -> {
+            mapped.add(1);
+            return new Tuple2<>(i % 100, (long) i);
+        }).reduceByKey(Long::sum, 4);
+        System.out.println("ready");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            try {
+                System.out.println(answer(line, sums, mapped));
+            } catch (Throwable e) {
+                System.out.println("failed: " + e.toString().replace('\n', ' '));
+            }
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static String answer(String what, JavaPairRDD<Integer, Long> sums, LongAccumulator mapped) {
+        switch (what) {
+            case "sum":
+                mapped.reset();
+                return sums.values().reduce(Long::sum) + " of " + mapped.value() + " mapped";
+            case "where":
+                return JavaConverters.mapAsJavaMap(((MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker()).shuffleStatuses()).values().stream()
+                    .flatMap(shuffle -> Arrays.stream(shuffle.mapStatuses())).map(output -> output == null ? "nowhere" : output.location().host())
+                    .collect(Collectors.toCollection(TreeSet::new)).toString();
+            default:
+                return "failed: no such command: " + what;
+        }
+    }
+}
