@@ -58,14 +58,13 @@ func soundRecord(v []byte) bool {
 	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
 }
 
+// parseRecord returns wire.ErrCorrupt of all that cannot be read, also what is sound and of another version of us: a block that comes is
+// taken in its place.
 func parseRecord(v []byte) (r Record, err error) {
-	if len(v) < 4 {
-		return r, fields.ErrShort
-	}
-	body := v[:len(v)-4]
 	if !soundRecord(v) {
 		return r, wire.ErrCorrupt
 	}
+	body := v[:len(v)-4]
 	d := fields.Decode(body)
 	if len(body) <= shortRecord {
 		d = fields.DecodeText(body)
@@ -84,7 +83,10 @@ func parseRecord(v []byte) (r Record, err error) {
 	for range min(d.Uvarint(), wire.MaxMembers) {
 		r.Placed = append(r.Placed, Placed{int(d.Varint()), d.Text(), d.Varint(), d.Bytes()})
 	}
-	return r, d.End("record")
+	if err := d.End("record"); err != nil {
+		return r, fmt.Errorf("%w: %w", err, wire.ErrCorrupt)
+	}
+	return r, nil
 }
 
 // Tag names the version that landed.

@@ -2,6 +2,9 @@ package catalog
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
 	"testing"
 	"time"
 
@@ -19,6 +22,21 @@ func FuzzRecords(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What another version of us wrote is sound, and cannot be read: so it is as good as broken, or nothing could come in its place.
+func TestRecordsOfAnotherVersionAreCorrupt(t *testing.T) {
+	whole := appendRecord(nil, Record{Opening: wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, From: "a"})
+	body := whole[:len(whole)-4]
+	for name, b := range map[string][]byte{"a field less": body[:len(body)-2], "a field more": append(bytes.Clone(body), 0), "nothing": nil} {
+		sealed := binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, wire.Castagnoli))
+		if _, err := parseRecord(sealed); !errors.Is(err, wire.ErrCorrupt) {
+			t.Errorf("%s: got %v, want it corrupt", name, err)
+		}
+	}
+	if _, err := parseRecord([]byte{1}); !errors.Is(err, wire.ErrCorrupt) {
+		t.Errorf("a byte: got %v, want it corrupt", err)
+	}
 }
 
 func TestRecordsRoundTrip(t *testing.T) {
