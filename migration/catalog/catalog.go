@@ -37,6 +37,10 @@ var (
 // as it grows, and copies whatever it holds at that moment.
 const mapBytes = 256 << 20
 
+// format is of the records, as the sequence of their bucket. It rises with each change after which another lifeboat would read them wrongly,
+// or not at all: a catalog of another format is made anew, as one that is damaged is.
+const format = 1
+
 func open(dir string) (_ *Catalog, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of the page that a bad number in another leads to
 	defer NoPanic("the catalog", &err)
@@ -49,12 +53,17 @@ func open(dir string) (_ *Catalog, err error) {
 		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(bucketBlocks)
+		blocks, err := tx.CreateBucketIfNotExists(bucketBlocks)
 		if err != nil {
 			return err
 		}
-		_, err = tx.CreateBucketIfNotExists(bucketSegments)
-		return err
+		if any, _ := blocks.Cursor().First(); any == nil && blocks.Sequence() == 0 {
+			err = blocks.SetSequence(format)
+		} else if is := blocks.Sequence(); is != format {
+			err = fmt.Errorf("it is of format %d, and this lifeboat knows format %d: %w", is, format, wire.ErrCorrupt)
+		}
+		_, missing := tx.CreateBucketIfNotExists(bucketSegments)
+		return errors.Join(err, missing)
 	})
 	c := &Catalog{db: db}
 	if err == nil {

@@ -163,3 +163,26 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 		t.Errorf("%+v are counted, want %+v", got, want)
 	}
 }
+
+// A catalog that another lifeboat has written, with records that this one does not know, is set aside: each of its blocks would be refused
+// when it comes again, for nobody could say that what is here is the same.
+func TestCatalogOfAnotherFormatIsMadeAnew(t *testing.T) {
+	dir := t.TempDir()
+	for _, again := range []bool{false, true} {
+		c, ruin, err := Open(dir, []string{dir}, func() bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again != (ruin != nil && strings.Contains(ruin.Why.Error(), "of format 2") && ruin.Aside != "") {
+			t.Errorf("after another lifeboat: %t, got %+v", again, ruin)
+		}
+		if n := c.Count().Blocks; n != 0 {
+			t.Errorf("%d blocks are known", n)
+		}
+		_, err = c.Commit([]Change{{Record: &Record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil)
+		err = errors.Join(err, c.DB().Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketBlocks).SetSequence(format + 1) }), c.Close())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
