@@ -24,6 +24,8 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
+	// maxHeaderBytes is above a block's id of 4 KiB with each byte escaped: net/http would take 1 MB on each connection.
+	maxHeaderBytes = 16 << 10
 	// handshakeTimeout bounds what a stranger's connection may cost.
 	handshakeTimeout = 10 * time.Second
 	// acceptPause keeps a process that is out of file descriptors from spinning.
@@ -62,8 +64,8 @@ func (a *Agent) listen() (err error) {
 // serve answers on all three until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
-	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ConnState: a.guests.note, ErrorLog: a.quiet()}
-	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
+	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: a.guests.note, ErrorLog: a.quiet()}
+	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ErrorLog: a.quiet()}
 	socket := a.socketServer()
 	readers := accepted.At(a.at.peer.Addr())
 

@@ -59,6 +59,9 @@ const (
 	// maxStreams is per connection. An agent has one heartbeat, a report and a goodbye under way at most.
 	maxStreams = 100
 
+	// maxHeaderBytes is what comes before a call or a request: gRPC would take 16 MB on each connection.
+	maxHeaderBytes = 16 << 10
+
 	// Small buffers: with thousands of agents they are most of what a connection costs, and messages are small. For reading
 	// there is none: TLS has one of its own.
 	connBuffer = 4 << 10
@@ -246,11 +249,12 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	}
 	guard := gate{f}
 	s := grpc.NewServer(
-		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), &refusals{log: c.deps.Log}}),
+		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), &connected{}, &refusals{log: c.deps.Log}}),
 		grpc.UnaryInterceptor(guard.unary),
 		grpc.StreamInterceptor(guard.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ConnectionTimeout(handshakePatience),
 		grpc.ReadBufferSize(0),
 		grpc.WriteBufferSize(connBuffer),
@@ -275,7 +279,7 @@ func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
 		ReadHeaderTimeout: handshakePatience,
 		ReadTimeout:       writePatience,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(c.deps.Log.Handler(), slog.LevelDebug), // strangers' handshakes are no news
 	}
 }

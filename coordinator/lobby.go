@@ -1,11 +1,14 @@
 package coordinator
 
 import (
+	"fmt"
 	"net"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 const (
@@ -72,6 +75,48 @@ func (l *lobby) next() {
 		return
 	}
 	l.free++
+}
+
+// mostOfOne is how many connections one name may have here. A node has one; all executors of an app share a certificate, and nobody's may
+// take all that the process can open.
+const mostOfOne = 1024
+
+// connected are the connections of those who have shown a certificate.
+type connected struct {
+	mu sync.Mutex // guards what follows
+	of map[certs.Name]int
+}
+
+// admit counts a connection until it is closed, unless there are too many of that name.
+func (c *connected) admit(conn net.Conn, who certs.Name) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who] >= mostOfOne {
+		return nil, fmt.Errorf("%s has %d connections, no more are taken: close some, or lifeboat revoke %[1]s if somebody else has its key", who, mostOfOne)
+	}
+	if c.of == nil {
+		c.of = map[certs.Name]int{}
+	}
+	c.of[who]++
+	return &counted{Conn: conn, leave: sync.OnceFunc(func() { c.leave(who) })}, nil
+}
+
+func (c *connected) leave(who certs.Name) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who]--; c.of[who] == 0 {
+		delete(c.of, who)
+	}
+}
+
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+func (c *counted) Close() error {
+	c.leave()
+	return c.Conn.Close()
 }
 
 // textAddr is an address of TCP as it was told.

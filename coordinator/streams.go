@@ -129,10 +129,11 @@ func (k *stream) Close() error {
 // doors shakes hands with whoever calls, and leads those who speak raft to the streams.
 type doors struct {
 	credentials.TransportCredentials
-	streams *streams // nil: this coordinator is alone
-	porch   *porch
-	lobby   *lobby
-	refused *refusals
+	streams   *streams // nil: this coordinator is alone
+	porch     *porch
+	lobby     *lobby
+	connected *connected
+	refused   *refusals
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -159,10 +160,18 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 		d.porch.Hand(struct{ net.Conn }{conn}) // net/http would not speak to a *tls.Conn of a protocol that it does not know
 		return nil, nil, credentials.ErrConnDispatched
 	}
-	if !ok || said.State.NegotiatedProtocol != raftProtocol {
-		return conn, info, nil
+	var name certs.Name
+	if ok {
+		name, err = certs.PeerName(said.State)
 	}
-	name, err := certs.PeerName(said.State)
+	if !ok || said.State.NegotiatedProtocol != raftProtocol {
+		kept, full := d.connected.admit(conn, name)
+		if full != nil {
+			d.refused.tell(raw.RemoteAddr(), full)
+			return nil, nil, errors.Join(full, conn.Close())
+		}
+		return kept, info, nil
+	}
 	if err != nil || name.Role != certs.RoleCoordinator || d.streams == nil {
 		return nil, nil, errors.Join(fmt.Errorf("%q may not speak raft", name), err, conn.Close())
 	}
@@ -175,5 +184,5 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 
 // Clone implements credentials.TransportCredentials.
 func (d doors) Clone() credentials.TransportCredentials {
-	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby, d.refused}
+	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby, d.connected, d.refused}
 }

@@ -1,0 +1,53 @@
+package coordinator
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// One certificate does not take all the connections that there may be, and who closes one gets another.
+func TestConnectionsOfOneNameAreBounded(t *testing.T) {
+	var c connected
+	who := certs.Name{Role: certs.RoleNode, Name: "host-a"}
+	one, _ := net.Pipe()
+	kept := net.Conn(nil)
+	for i := range mostOfOne {
+		var err error
+		if kept, err = c.admit(one, who); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	if _, err := c.admit(one, who); err == nil || !strings.Contains(err.Error(), "lifeboat revoke node host-a") {
+		t.Errorf("one more: got %v, want a word of what to do", err)
+	}
+	if _, err := c.admit(one, certs.Name{Role: certs.RoleNode, Name: "host-b"}); err != nil {
+		t.Errorf("another's: %v", err)
+	}
+	kept.Close()
+	kept.Close()
+	if _, err := c.admit(one, who); err != nil {
+		t.Errorf("after one was closed: %v", err)
+	}
+	if _, err := c.admit(one, who); err == nil {
+		t.Error("a connection that was closed twice makes room for two")
+	}
+}
+
+// What comes before a call is bounded: on each connection gRPC would keep 16 MB of it.
+func TestHeadersOfACallAreBounded(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("host-a")
+		a.register()
+		long := metadata.AppendToOutgoingContext(v.Context(), "x", strings.Repeat("y", 2*maxHeaderBytes))
+		if _, err := a.Heartbeat(long, &api.HeartbeatRequest{Node: a.name, Incarnation: a.incarnation, Status: a.status}); err == nil {
+			t.Error("a call with long headers was answered")
+		}
+		a.beat()
+	})
+}
