@@ -290,7 +290,11 @@ func (m *Monitor) judge(p *place, now time.Time, f finding, whole bool) {
 	if p.judge.state.Health == Healthy {
 		log = m.cfg.Log.Info
 	}
-	log("disk health changed", "disk", p.path, "health", p.judge.state.Health, "was", before, "why", p.judge.state.Why)
+	said := []any{"disk", p.path, "health", p.judge.state.Health, "was", before}
+	if why := p.judge.state.Why; why != "" {
+		said = append(said, "why", why)
+	}
+	log("disk health changed", said...)
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
