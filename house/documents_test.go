@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ import (
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/design/*.md"} {
 		paths, err := fs.Glob(os.DirFS(root), pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -37,6 +38,7 @@ func documents(t *testing.T) map[string]string {
 var (
 	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9]+(?: [a-z0-9]+)*):`)
 	makeCall   = regexp.MustCompile("(?m)(?:`|^\\s*\\$? ?)make ([a-z0-9]+)\\b")
+	sourceFile = regexp.MustCompile("`([a-z0-9_/]+\\.go)`")
 	link       = regexp.MustCompile(`\]\(([^):#]+)(?:#[^)]*)?\)`)
 	yamlBlock  = regexp.MustCompile("(?s)```yaml\n# [^\n]*(agent|coordinator)\\.yaml[^\n]*\n(.*?)```")
 )
@@ -70,6 +72,26 @@ func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 				t.Errorf("%s links to %s: %v", path, m[1], err)
 			}
 		}
+	}
+}
+
+// A source file is named by its path or, where that leaves no doubt, by the end of it.
+func TestDocumentsNameSourceFilesThatExist(t *testing.T) {
+	var files []string
+	for _, s := range parsed(t) {
+		files = append(files, "/"+s.path)
+	}
+	named := 0
+	for path, text := range documents(t) {
+		for _, m := range sourceFile.FindAllStringSubmatch(text, -1) {
+			named++
+			if !slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, "/"+m[1]) }) {
+				t.Errorf("%s names %s, and there is no such file", path, m[1])
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("found no names of source files")
 	}
 }
 
