@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // A leader that dies with its machine costs the fleet an election. One that knows that its machine goes (a notice, an order
@@ -150,7 +151,7 @@ func machineOf(address string) string {
 	if ip, err := netip.ParseAddr(host); err == nil && (ip.Unmap().IsLoopback() || ip.IsUnspecified()) {
 		return ""
 	}
-	return hostKey(host)
+	return hosts.Key(host)
 }
 
 // memberGoes says whether another coordinator's machine leaves, as it says itself or as is known here.

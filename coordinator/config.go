@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // Config is the coordinator's file of settings. Default fills in what a file may leave out.
@@ -20,7 +21,7 @@ type Config struct {
 	TLS     config.TLS      `yaml:"tls"`
 	Peers   []Peer          `yaml:"peers"`
 	Node    string          `yaml:"node"` // of this coordinator's own machine; empty: the one at its host among peers
-	Hosts   Hosts           `yaml:"hosts"`
+	Hosts   hosts.Files     `yaml:"hosts"`
 	Issue   Issue           `yaml:"issue"`
 	Join    attest.Settings `yaml:"join"` // machines that their cloud vouches for
 	Loss    Loss            `yaml:"loss"`
@@ -48,12 +49,6 @@ type Listen struct {
 type Issue struct {
 	CAKey string        `yaml:"ca_key"` // of tls.ca; empty: certificates are made by hand
 	Life  time.Duration `yaml:"life"`
-}
-
-// Hosts are the files that say which nodes may join and which must leave; either may be empty, for none.
-type Hosts struct {
-	Include string `yaml:"include"`
-	Exclude string `yaml:"exclude"`
 }
 
 // Default is the configuration of an empty file, which lacks only its certificates.
@@ -98,7 +93,6 @@ func Load(path string) (Config, error) {
 const (
 	minHeartbeat = 100 * time.Millisecond
 	maxHeartbeat = 10 * time.Second
-	maxTimeout   = 30 * 24 * time.Hour
 )
 
 // Validate reports every value out of its bounds.
@@ -131,7 +125,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	if c.Join.Set() && c.Issue.CAKey == "" {
 		report("join", nil, "needs issue.ca_key: whoever joins is given a certificate", "set it to the key of tls.ca, or remove join")
 	}
-	config.CheckBetween(report, "decommission_timeout", c.DecommissionTimeout, time.Second, maxTimeout)
+	config.CheckBetween(report, "decommission_timeout", c.DecommissionTimeout, time.Second, hosts.MaxTimeout)
 	config.CheckBetween(report, "election", c.Election, minElection, maxElection)
 	config.CheckBetween(report, "restart_timeout", c.RestartTimeout, 10*time.Second, 24*time.Hour)
 	config.CheckBetween(report, "forget_after", c.ForgetAfter, time.Minute, 365*24*time.Hour)

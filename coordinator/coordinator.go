@@ -8,8 +8,9 @@
 //
 // New starts nothing. Run serves until its context ends and leaves nothing behind but data_dir.
 //
-// Where blocks are is kept in package blockmap, and raft's log on the disk in package raftstore. The files by subject, in an order to read
-// them:
+// Where blocks are is kept in package blockmap, raft's log on the disk in package raftstore, and package hosts reads the host files.
+//
+// The files by subject, in an order to read them:
 //
 //	what is decided:      fsm, steps, waits, excluded; door, tokens, revoked, hosts_steps, events_mark; restore
 //	  agreed on:          raft, raftlog, hang, streams; peers, colleagues, addresses, members, share
@@ -21,7 +22,7 @@
 //	agents call:          auth, lobby, refusals, quotas, membership, join, reports, broken, goodbye, manifests, wire
 //	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
 //	people call:          operator, deactivate, drain, forget, asking, audit; http, page
-//	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
+//	  by files:           hosts_refresh
 //	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks, webhooks_metrics
 //	the daemon:           config, coordinator, pulse, metrics
 package coordinator

@@ -218,7 +218,7 @@ func (f *fleet) takers() []*api.Peer {
 	f.ledger.view(func(m *machine) {
 		able = make([]node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.of(n.Name, n.PeerAddress, now), now) {
+			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.of(n.Name, n.PeerAddress, now), now) {
 				able = append(able, n)
 			}
 		}

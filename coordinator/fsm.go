@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"maps"
 	"slices"
 	"strconv"
@@ -249,7 +250,7 @@ type command struct {
 	LeavingOnly bool         `json:"leaving_only,omitempty"` // decommission: others stay as they are
 	Overdue     bool         `json:"overdue,omitempty"`      // lose: nodes that announced a restart, too
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
-	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
+	Hosts       *hosts.Lists `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
 	Force       bool         `json:"force,omitempty"`        // hosts
 	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate, forget
 

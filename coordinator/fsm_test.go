@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -368,7 +369,7 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 		c.Incarnation = incarnation
 		c.Manifest = &manifestRef{File: fmt.Sprint(r.Uint64()), Node: c.Nodes[0], Incarnation: incarnation, Incident: incident, At: at}
 	case doHosts:
-		c.Nodes, c.Order, c.Force = nil, &order{Timeout: max(time.Duration(r.IntN(100)-20)*time.Second, forever)}, r.IntN(4) == 0
+		c.Nodes, c.Order, c.Force = nil, &order{Timeout: max(time.Duration(r.IntN(100)-20)*time.Second, hosts.Forever)}, r.IntN(4) == 0
 		all := [][]string{nil, {"a"}, {"a", "b"}, {"a", "b", "c"}}
 		if c.Hosts = lists(all[r.IntN(4)], all[r.IntN(4)]...); r.IntN(8) == 0 {
 			c.Hosts = nil
@@ -394,18 +395,18 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 		}
 	case doMachinesDown, doMachinesUp:
 		c.Nodes, c.Unsaid, c.Machines = nil, r.IntN(2) == 0, []scheduled{{Hostname: pick("A", "b", "c", "h")}}
-		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, forever) * time.Duration(r.IntN(8)&1)}
+		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
 	case doLose:
 		c.Overdue = r.IntN(3) == 0
 	case doForget:
 		c.After, c.Named = time.Duration(r.IntN(200))*time.Second, r.IntN(3) == 0
 	case doDecommission:
 		c.LeavingOnly = r.IntN(4) == 0
-		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, forever) * time.Duration(r.IntN(8)&1)}
+		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
 		c.Order.By = pick("", "", byMaintenance)
 		c.Drain, c.Order.Gone = r.IntN(3) == 0, r.IntN(8) == 0
 		if r.IntN(3) == 0 {
-			c.Timeouts = map[string]time.Duration{"a": max(time.Duration(r.IntN(100)-20)*time.Second, forever)}
+			c.Timeouts = map[string]time.Duration{"a": max(time.Duration(r.IntN(100)-20)*time.Second, hosts.Forever)}
 		}
 		c.Nodes = append(c.Nodes, "a")
 		if c.Nodes[0] == "a" {
@@ -426,7 +427,7 @@ func checkMachine(m *machine) error {
 			return fmt.Errorf("node %s leaves with decommission %+v", name, d)
 		case n.leaving() && d.Order == nil && d.Notice == nil:
 			return fmt.Errorf("node %s leaves for nobody", name)
-		case n.State == Active && m.Hosts.Lists.judge(name, n.PeerAddress).excluded():
+		case n.State == Active && m.Hosts.Lists.Judge(name, n.PeerAddress).Excluded():
 			return fmt.Errorf("node %s is ACTIVE and excluded", name)
 		case n.State == Active && m.Schedule.of(name, n.PeerAddress, t0).mode() == modeDown:
 			return fmt.Errorf("node %s is ACTIVE, and its machine is DOWN", name)

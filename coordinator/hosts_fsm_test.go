@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,8 +10,8 @@ import (
 )
 
 // lists makes lists of words such as "a", "b=60" (seconds), "c=-1".
-func lists(include []string, exclude ...string) *hostLists {
-	h := &hostLists{ExcludeFile: "/x", Exclude: map[string]exclusion{}}
+func lists(include []string, exclude ...string) *hosts.Lists {
+	h := &hosts.Lists{ExcludeFile: "/x", Exclude: map[string]hosts.Exclusion{}}
 	if include != nil {
 		h.IncludeFile, h.Include = "/i", map[string]bool{}
 	}
@@ -19,16 +20,16 @@ func lists(include []string, exclude ...string) *hostLists {
 	}
 	for _, word := range exclude {
 		name, seconds, timed := strings.Cut(word, "=")
-		e := exclusion{}
+		e := hosts.Exclusion{}
 		if n, err := strconv.Atoi(seconds); timed && err == nil {
-			e.Timeout = new(max(time.Duration(n)*time.Second, forever))
+			e.Timeout = new(max(time.Duration(n)*time.Second, hosts.Forever))
 		}
 		h.Exclude[name] = e
 	}
 	return h
 }
 
-func (s *story) refresh(h *hostLists, graceful bool, timeout time.Duration) {
+func (s *story) refresh(h *hosts.Lists, graceful bool, timeout time.Duration) {
 	s.t.Helper()
 	s.must(command{Do: doHosts, Hosts: h, Force: !graceful, Order: &order{Timeout: timeout}})
 }
@@ -74,7 +75,7 @@ func TestDecisionTable(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		was      string
-		lists    *hostLists
+		lists    *hosts.Lists
 		graceful bool
 		state    State
 		deadline float64 // at second 10, with 50 s asked for
@@ -289,8 +290,8 @@ func TestHostStories(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	sixty := time.Minute
-	h := &hostLists{IncludeFile: "/i", ExcludeFile: "/x", Include: map[string]bool{"a": true, "10.0.0.7": true, "2001:db8::1": true, "c.example": true},
-		Exclude: map[string]exclusion{"a": {}, "10.0.0.9": {Timeout: &sixty}, "d": {ByInclude: true}}}
+	h := &hosts.Lists{IncludeFile: "/i", ExcludeFile: "/x", Include: map[string]bool{"a": true, "10.0.0.7": true, "2001:db8::1": true, "c.example": true},
+		Exclude: map[string]hosts.Exclusion{"a": {}, "10.0.0.9": {Timeout: &sixty}, "d": {ByInclude: true}}}
 	for _, c := range []struct{ name, address, why string }{
 		{"A", "h:1", "excluded by /x"},
 		{"a", "10.0.0.9:1", "excluded by /x"},
@@ -301,15 +302,15 @@ func TestJudge(t *testing.T) {
 		{"b", "10.0.0.8:1", "not included by /i"},
 		{"d", "10.0.0.7:1", "excluded by /i"},
 	} {
-		if got := h.judge(c.name, c.address); got.why != c.why {
-			t.Errorf("%s at %s: got %q, want %q", c.name, c.address, got.why, c.why)
+		if got := h.Judge(c.name, c.address); got.Why != c.why {
+			t.Errorf("%s at %s: got %q, want %q", c.name, c.address, got.Why, c.why)
 		}
 	}
-	if got := h.judge("a", "10.0.0.9:1").timeout; got == nil || *got != sixty {
+	if got := h.Judge("a", "10.0.0.9:1").Timeout; got == nil || *got != sixty {
 		t.Errorf("got timeout %v, want that of the address: the name has none", got)
 	}
-	h.Exclude["a"] = exclusion{Timeout: new(time.Second)}
-	if got := h.judge("a", "10.0.0.9:1").timeout; got == nil || *got != time.Second {
+	h.Exclude["a"] = hosts.Exclusion{Timeout: new(time.Second)}
+	if got := h.Judge("a", "10.0.0.9:1").Timeout; got == nil || *got != time.Second {
 		t.Errorf("got timeout %v, want that of the name", got)
 	}
 }

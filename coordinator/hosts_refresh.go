@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // readPatience is how long host files may take to be read: they are small, and a disk that takes longer hangs.
@@ -24,7 +24,7 @@ const readPatience = 5 * time.Second
 // hostFiles reads the configured files when somebody asks for it. What a file says counts once it is in the log; a
 // restart is no order, and applies no edit that nobody asked to apply.
 type hostFiles struct {
-	files   Hosts
+	files   hosts.Files
 	turn    chan struct{} // holds one while lists are read and decided: an older reading must not overtake a newer
 	reading chan struct{} // holds one while a file is open: what hangs is not begun a second time
 
@@ -34,11 +34,11 @@ type hostFiles struct {
 	maintain time.Time       // when the next maintenance ends
 }
 
-func newHostFiles(files Hosts) *hostFiles {
+func newHostFiles(files hosts.Files) *hostFiles {
 	return &hostFiles{files: files, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), shut: map[string]bool{}}
 }
 
-func (h *hostFiles) configured() bool { return h.files != Hosts{} }
+func (h *hostFiles) configured() bool { return h.files != hosts.Files{} }
 
 // take waits for a turn.
 func (h *hostFiles) take(ctx context.Context) (release func(), err error) {
@@ -52,9 +52,9 @@ func (h *hostFiles) take(ctx context.Context) (release func(), err error) {
 
 // read reads both files, or says why it could not. A disk that hangs keeps the goroutine, which nothing can end, and
 // nobody else.
-func (h *hostFiles) read(inForce *hostLists) (*hostLists, error) {
+func (h *hostFiles) read(inForce *hosts.Lists) (*hosts.Lists, error) {
 	hangs := func() error {
-		return fmt.Errorf("%s: not read within %s: does its disk hang?", strings.Join(h.files.paths(), ", "), readPatience)
+		return fmt.Errorf("%s: not read within %s: does its disk hang?", strings.Join(h.files.Paths(), ", "), readPatience)
 	}
 	patience := time.After(readPatience)
 	select {
@@ -63,13 +63,13 @@ func (h *hostFiles) read(inForce *hostLists) (*hostLists, error) {
 		return nil, hangs()
 	}
 	type outcome struct {
-		lists *hostLists
+		lists *hosts.Lists
 		err   error
 	}
 	done := make(chan outcome, 1)
 	go func() {
 		defer func() { <-h.reading }()
-		lists, err := readHosts(h.files, inForce)
+		lists, err := hosts.Read(h.files, inForce)
 		done <- outcome{lists, err}
 	}()
 	select {
@@ -81,12 +81,6 @@ func (h *hostFiles) read(inForce *hostLists) (*hostLists, error) {
 }
 
 // paths are the files that lists were read from.
-func (h *hostLists) paths() []string { return Hosts{h.IncludeFile, h.ExcludeFile}.paths() }
-
-func (h Hosts) paths() []string {
-	return slices.DeleteFunc([]string{h.Include, h.Exclude}, func(p string) bool { return p == "" })
-}
-
 // hostsInForce reads the durable part.
 func (f *fleet) hostsInForce() (h hostsState) {
 	f.ledger.view(func(m *machine) { h = m.Hosts })
@@ -105,13 +99,13 @@ func (f *fleet) startHosts() error {
 	known := was != nil && was.IncludeFile == f.hosts.files.Include && was.ExcludeFile == f.hosts.files.Exclude
 	if was != nil && !known && !f.ledger.alone() {
 		f.log.Warn("the settings name other host files than those that another leader read: give every coordinator the same",
-			"files", strings.Join(f.hosts.files.paths(), " "), "others", strings.Join(was.paths(), " "))
+			"files", strings.Join(f.hosts.files.Paths(), " "), "others", strings.Join(was.Paths(), " "))
 	}
 	lists, err := f.hosts.read(was)
 	switch {
 	case known && err != nil:
 		f.heldBack(err.Error())
-	case known && !lists.equal(was):
+	case known && !lists.Equal(was):
 		f.heldBack("the files have changed since they were read: lifeboat refresh-nodes applies them")
 	case known:
 	case err == nil:
@@ -126,14 +120,14 @@ func (f *fleet) startHosts() error {
 
 // startWithout is startHosts where the settings name no files. Of several coordinators that is one whose settings lack them, rather, and
 // everybody whom the others keep out would be let in whenever it leads.
-func (f *fleet) startWithout(was *hostLists) error {
+func (f *fleet) startWithout(was *hosts.Lists) error {
 	switch {
 	case was == nil:
 		return nil
-	case f.ledger.alone(), was.welcomes():
+	case f.ledger.alone(), was.Welcomes():
 		return f.applyHosts(nil)
 	}
-	f.heldBack("the settings of this coordinator name no host files, and the lists of " + strings.Join(was.paths(), ", ") + " stay in force: give every coordinator the same")
+	f.heldBack("the settings of this coordinator name no host files, and the lists of " + strings.Join(was.Paths(), ", ") + " stay in force: give every coordinator the same")
 	return nil
 }
 
@@ -143,7 +137,7 @@ func (f *fleet) heldBack(why string) {
 	f.log.Warn("the host files are not what is in force", "err", why)
 }
 
-func (f *fleet) applyHosts(lists *hostLists) error {
+func (f *fleet) applyHosts(lists *hosts.Lists) error {
 	_, err := f.do(command{Do: doHosts, Hosts: lists, Order: &order{Timeout: f.cfg.DecommissionTimeout}})
 	return err
 }
@@ -192,7 +186,7 @@ func (f *fleet) admit(c command) error {
 
 // maintained says whether the files have the node under maintenance: it is there, and takes nothing.
 func (f *fleet) maintained(n node, now time.Time) bool {
-	return f.hostsInForce().Lists.maintained(n.Name, n.PeerAddress, now)
+	return f.hostsInForce().Lists.Maintained(n.Name, n.PeerAddress, now)
 }
 
 // maintenanceEnds says, once, that some maintenance has ended since it was last asked.
@@ -242,7 +236,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	}
 	timeout := s.cfg.DecommissionTimeout
 	if r.Timeout != nil {
-		timeout = max(r.Timeout.AsDuration(), forever)
+		timeout = max(r.Timeout.AsDuration(), hosts.Forever)
 	}
 	events, err := s.decide(ctx, command{Do: doHosts, Hosts: lists, Force: !r.Graceful, Order: &order{Timeout: timeout}})
 	if err != nil {
@@ -266,7 +260,7 @@ func (f *fleet) refreshed(events []event) []*api.RefreshedNode {
 	}
 	var all []*api.RefreshedNode
 	for _, n := range f.nodes() {
-		if did[n.Name] != "" || n.leaving() && lists.judge(n.Name, n.PeerAddress).excluded() {
+		if did[n.Name] != "" || n.leaving() && lists.Judge(n.Name, n.PeerAddress).Excluded() {
 			all = append(all, &api.RefreshedNode{Node: f.picture(n), Action: did[n.Name]})
 		}
 	}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // inGuardedTown has host files: in and out, the first with a and b in it, the second with nobody.
@@ -24,7 +26,7 @@ func inGuardedTown(t *testing.T, tell func(v *town, in, out string)) {
 		put(t, in, "a b c")
 		put(t, out, "# nobody")
 		cfg := Default()
-		cfg.Name, cfg.DataDir, cfg.Hosts = "c", t.TempDir(), Hosts{Include: in, Exclude: out}
+		cfg.Name, cfg.DataDir, cfg.Hosts = "c", t.TempDir(), hosts.Files{Include: in, Exclude: out}
 		v := &town{T: t, cfg: cfg}
 		v.start()
 		defer func() { v.stop() }()
@@ -177,7 +179,7 @@ func TestRestartIsNoOrder(t *testing.T) {
 			v.Errorf("got directive %v after a restart, want what was left of it", d)
 		}
 		// Other settings are an order.
-		v.cfg.Hosts = Hosts{}
+		v.cfg.Hosts = hosts.Files{}
 		v.restart()
 		a.beat()
 		v.is("a", Active)
@@ -187,7 +189,7 @@ func TestRestartIsNoOrder(t *testing.T) {
 
 func TestFirstStartNeedsGoodFiles(t *testing.T) {
 	cfg := Default()
-	cfg.DataDir, cfg.Hosts = t.TempDir(), Hosts{Include: filepath.Join(t.TempDir(), "none")}
+	cfg.DataDir, cfg.Hosts = t.TempDir(), hosts.Files{Include: filepath.Join(t.TempDir(), "none")}
 	f := opened(t, cfg)
 	if err := f.takeOver(t.Context(), f.ledger.term()); err == nil || !strings.Contains(err.Error(), "none: no such file") {
 		t.Errorf("got %v: who may join?", err)
@@ -275,7 +277,7 @@ func TestMaintenanceKeepsBlocksAway(t *testing.T) {
 // A file on a disk that hangs costs one goroutine, not one a request.
 func TestHungFileIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHostFiles(Hosts{Exclude: "/x"})
+		h := newHostFiles(hosts.Files{Exclude: "/x"})
 		h.reading <- struct{}{} // somebody is at it, and does not end
 		began := time.Now()
 		if _, err := h.read(nil); err == nil || !strings.Contains(err.Error(), "does its disk hang?") || time.Since(began) != readPatience {
@@ -286,4 +288,11 @@ func TestHungFileIsReadOnce(t *testing.T) {
 			t.Errorf("got %v, want a reading that was tried", err)
 		}
 	})
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,9 +26,9 @@ var errExcluded = errors.New("kept out by the host files")
 
 // hostsState is what the machine knows of host files.
 type hostsState struct {
-	Lists   *hostLists `json:"lists,omitempty"` // in force; nil: there are none
-	Since   time.Time  `json:"since,omitzero"`
-	Refused *refusal   `json:"refused,omitempty"` // since the lists in force were read
+	Lists   *hosts.Lists `json:"lists,omitempty"` // in force; nil: there are none
+	Since   time.Time    `json:"since,omitzero"`
+	Refused *refusal     `json:"refused,omitempty"` // since the lists in force were read
 }
 
 // refusal is why a later reading of the files counts for nothing.
@@ -49,7 +50,7 @@ func (m *machine) hostsAfter(c command) (hostsState, []event) {
 	h := m.Hosts
 	s := step{cmd: c, last: m.LastEvent}
 	switch {
-	case c.Do == doHosts && (!h.Lists.equal(c.Hosts) || h.Refused != nil):
+	case c.Do == doHosts && (!h.Lists.Equal(c.Hosts) || h.Refused != nil):
 		h = hostsState{Lists: c.Hosts, Since: c.At}
 		if l := c.Hosts; l == nil {
 			s.tell(evHosts, "lists", "none")
@@ -77,19 +78,19 @@ func countIf(counts bool, n int) string {
 // said more closely. Recommissioned is what the files had leave, not what somebody else did. And a node that is away gets
 // its order when it is back, with all of its time.
 func (s *step) refresh() {
-	n, j := &s.node, s.hosts.judge(s.name, s.node.PeerAddress)
+	n, j := &s.node, s.hosts.Judge(s.name, s.node.PeerAddress)
 	switch {
-	case !j.excluded():
+	case !j.Excluded():
 		s.readmit(byHosts)
 	case s.cmd.Force:
 		s.force(j)
 	case n.State == Decommissioned:
 	default:
 		o := *s.cmd.Order
-		if j.timeout != nil {
-			o.Timeout = *j.timeout
+		if j.Timeout != nil {
+			o.Timeout = *j.Timeout
 		}
-		o.By, o.Reason = byHosts, j.why
+		o.By, o.Reason = byHosts, j.Why
 		s.ask(o)
 	}
 }
@@ -103,9 +104,9 @@ func (s *step) readmit(by string) {
 	}
 	j := s.judge()
 	switch {
-	case j.excluded() && (n.ordered() || n.State == Decommissioned):
+	case j.Excluded() && (n.ordered() || n.State == Decommissioned):
 		o := *d.Order
-		o.By, o.Reason, o.Gone = j.by(), j.why, false
+		o.By, o.Reason, o.Gone = byOf(j), j.Why, false
 		s.amend(&o, d.Notice)
 		data := []string{"decommission", d.ID, "reason", o.Reason}
 		if n.leaving() {
@@ -132,12 +133,12 @@ func (n node) mayReturn() bool {
 }
 
 // force ends it at once. A node that the lists do not know is shut out; an excluded one is decommissioned.
-func (s *step) force(j judgement) {
+func (s *step) force(j hosts.Judgement) {
 	left, event := Decommissioned, evDecommissioned
-	if j.untracked {
+	if j.Untracked {
 		left, event = Shutdown, evShutdown
 	}
-	s.cut(order{By: byHosts, Reason: j.why}, left, event)
+	s.cut(order{By: byHosts, Reason: j.Why}, left, event)
 }
 
 // await orders a node that is not there. Its clock starts when it is back: a time to drain in is of no use to a node that
@@ -162,8 +163,8 @@ func (s *step) admit() error {
 	if s.banned && !(same && s.cmd.Reattach) {
 		return errGone
 	}
-	if !j.excluded() || same && (n.leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
+	if !j.Excluded() || same && (n.leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
 		return nil
 	}
-	return j.refusal()
+	return refusalOf(j)
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"encoding/json"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestLeavingStories(t *testing.T) {
 			for _, n := range []string{"a", "b", "c", "d"} {
 				s.register(n, "i1")
 			}
-			s.at(5).orderEach(time.Minute, map[string]time.Duration{"b": 10 * time.Minute, "c": forever, "d": 0}, "a", "b", "c", "d")
+			s.at(5).orderEach(time.Minute, map[string]time.Duration{"b": 10 * time.Minute, "c": hosts.Forever, "d": 0}, "a", "b", "c", "d")
 			s.is("a", Decommissioning, 65)
 			s.is("b", Decommissioning, 605)
 			s.is("c", Decommissioning, 0)
@@ -140,7 +141,7 @@ func TestLeavingStories(t *testing.T) {
 		},
 		"a clock that ran goes on when the node is back": func(s *story) {
 			s.register("a", "i1")
-			s.order(forever, "a")
+			s.order(hosts.Forever, "a")
 			s.at(40).plain(doLose, "a")
 			s.at(50).order(time.Minute, "a")
 			s.at(55).register("a", "i1")
@@ -232,7 +233,7 @@ func TestExecutorsAreToldOfOnce(t *testing.T) {
 			s.tells("NodeDecommissioning NodeDecommissioned ExecutorDecommissioned ExecutorDecommissioned")
 		},
 		"silence breaks it off": func(s *story) {
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: forever}, Executors: two})
+			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: hosts.Forever}, Executors: two})
 			s.must(command{Do: doLose, Nodes: []string{"a"}, Executors: two})
 			s.register("a", "i1", func(c *command) { c.Executors = two })
 			s.tells("NodeDecommissioning ExecutorDecommissioned ExecutorDecommissioned NodeLost NodeReturned")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // journal keeps what a coordinator logs.
@@ -48,7 +49,7 @@ func TestWhoLeavesIsLogged(t *testing.T) {
 		a.beat()
 		b.beat()
 		v.order(time.Hour, "a")
-		v.order(forever, "b")
+		v.order(hosts.Forever, "b")
 		b.status.Drain = &api.DrainProgress{Phase: "sending", BlocksTotal: 9, BlocksMoved: 4, BlocksLost: 1, BlocksSkipped: 1}
 		for range 25 {
 			a.live(1)

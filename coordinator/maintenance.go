@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"slices"
 	"strconv"
 	"sync"
@@ -56,7 +57,7 @@ var (
 )
 
 // key is the one spelling of a machine.
-func (s scheduled) key() [2]string { return [2]string{hostKey(s.Hostname), hostKey(s.IP)} }
+func (s scheduled) key() [2]string { return [2]string{hosts.Key(s.Hostname), hosts.Key(s.IP)} }
 
 func (s scheduled) String() string {
 	switch {
@@ -71,10 +72,10 @@ func (s scheduled) String() string {
 // is says whether a node runs on the machine. As in Mesos both must match where both are given; an address that the node does
 // not tell, because it is dialled by a name, cannot contradict.
 func (s scheduled) is(keys []string) bool {
-	if s.Hostname != "" && !slices.Contains(keys, hostKey(s.Hostname)) {
+	if s.Hostname != "" && !slices.Contains(keys, hosts.Key(s.Hostname)) {
 		return false
 	}
-	if s.IP == "" || slices.Contains(keys, hostKey(s.IP)) {
+	if s.IP == "" || slices.Contains(keys, hosts.Key(s.IP)) {
 		return true
 	}
 	return s.Hostname != "" && !slices.ContainsFunc(keys, isIP)
@@ -109,7 +110,7 @@ func (s *schedule) of(name, peerAddress string, at time.Time) (a appointment) {
 		return a
 	}
 	s.once.Do(s.sort)
-	keys := hostKeys(name, peerAddress)
+	keys := hosts.Keys(name, peerAddress)
 	for _, key := range keys {
 		for _, b := range s.by[key] {
 			if b.is(keys) && (a.scheduled == nil || b.before(a, at)) {

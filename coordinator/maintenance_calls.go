@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // ScheduleMaintenance implements the operators' call.
@@ -47,7 +48,7 @@ func (s *operator) ChangeMachines(ctx context.Context, r *api.ChangeMachinesRequ
 	if !r.Up {
 		c.Do, c.Unsaid, c.Order = doMachinesDown, r.Timeout == nil, &order{Timeout: s.cfg.DecommissionTimeout}
 		if r.Timeout != nil {
-			c.Order.Timeout = max(r.Timeout.AsDuration(), forever)
+			c.Order.Timeout = max(r.Timeout.AsDuration(), hosts.Forever)
 		}
 	}
 	for _, m := range r.Machines {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -50,30 +51,30 @@ func (s *step) maintain() {
 }
 
 // judge says why the node may not stay.
-func (s *step) judge() judgement { return s.judgeAt(s.node.PeerAddress) }
+func (s *step) judge() hosts.Judgement { return s.judgeAt(s.node.PeerAddress) }
 
-func (s *step) judgeAt(peerAddress string) judgement {
-	j := s.hosts.judge(s.name, peerAddress)
-	if !j.excluded() && s.schedule.of(s.name, peerAddress, s.cmd.At).mode() == modeDown {
-		return judgement{why: errDown.Error(), down: true}
+func (s *step) judgeAt(peerAddress string) hosts.Judgement {
+	j := s.hosts.Judge(s.name, peerAddress)
+	if !j.Excluded() && s.schedule.of(s.name, peerAddress, s.cmd.At).mode() == modeDown {
+		return hosts.Judgement{Why: errDown.Error(), Down: true}
 	}
 	return j
 }
 
-// by marks the order of one that may not stay.
-func (j judgement) by() string {
-	if j.down {
+// byOf marks the order of one that may not stay.
+func byOf(j hosts.Judgement) string {
+	if j.Down {
 		return byMaintenance
 	}
 	return byHosts
 }
 
-// refusal is the error for who wants it to stay.
-func (j judgement) refusal() error {
-	if j.down {
+// refusalOf is the error for who wants it to stay.
+func refusalOf(j hosts.Judgement) error {
+	if j.Down {
 		return errDown
 	}
-	return fmt.Errorf("%w: %s", errExcluded, j.why)
+	return fmt.Errorf("%w: %s", errExcluded, j.Why)
 }
 
 // leaveInTime has nodes leave whose machines' appointments are near, each with the time until then. Mesos would ask its

@@ -116,7 +116,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 
 // welcome says whether a node that is done has nothing against its coming back any more.
 func (s *membership) welcome(n node, st *api.Status) bool {
-	return n.mayReturn() && !watched(st) && !s.hostsInForce().Lists.judge(n.Name, n.PeerAddress).excluded() &&
+	return n.mayReturn() && !watched(st) && !s.hostsInForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
 		s.scheduled().of(n.Name, n.PeerAddress, time.Now()).mode() != modeDown
 }
 

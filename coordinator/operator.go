@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -62,7 +63,7 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	}
 	timeout := s.cfg.DecommissionTimeout
 	if r.Timeout != nil {
-		timeout = max(r.Timeout.AsDuration(), forever) // every negative one means the same
+		timeout = max(r.Timeout.AsDuration(), hosts.Forever) // every negative one means the same
 	}
 	timeouts, err := timeoutsFrom(r)
 	if err != nil {

@@ -56,7 +56,7 @@ func (f *fleet) beginBars() {
 // maintains says whether a node's machine has an appointment that is not over, is worked on, or is under maintenance by the host files.
 func (m *machine) maintains(n node, now time.Time) bool {
 	a := m.Schedule.of(n.Name, n.PeerAddress, now)
-	return a.mode() != modeUp && !a.past(now) || m.Hosts.Lists.maintained(n.Name, n.PeerAddress, now)
+	return a.mode() != modeUp && !a.past(now) || m.Hosts.Lists.Maintained(n.Name, n.PeerAddress, now)
 }
 
 // heedNotice tells when a node's own word takes its work away, or gives it back.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"strconv"
 	"time"
 )
@@ -40,8 +41,8 @@ type step struct {
 	cmd  command
 	last uint64 // index of the last event before this step
 
-	hosts    *hostLists // in force
-	schedule *schedule  // of maintenance, in force
+	hosts    *hosts.Lists // in force
+	schedule *schedule    // of maintenance, in force
 
 	wasScheduled *schedule // before the command
 
@@ -166,7 +167,7 @@ func (s *step) register() error {
 		}
 		s.activate(evReturned, "from", string(n.State))
 	case Decommissioned:
-		if !n.Gone && !c.UnderNotice && (!c.Reattach || n.mayReturn()) && !s.judge().excluded() {
+		if !n.Gone && !c.UnderNotice && (!c.Reattach || n.mayReturn()) && !s.judge().Excluded() {
 			s.activate(evReturned, "from", string(Decommissioned))
 		}
 	}
@@ -207,7 +208,7 @@ func (s *step) withdraw() {
 	if d == nil || d.Notice == nil || d.Notice.Incident != s.cmd.Incident {
 		return
 	}
-	if n.Gone || n.State == Decommissioned && s.judge().excluded() {
+	if n.Gone || n.State == Decommissioned && s.judge().Excluded() {
 		return // it stays out on other grounds
 	}
 	switch {
@@ -317,8 +318,8 @@ func (s *step) change(o order) (data []string) {
 }
 
 func (s *step) recommission() error {
-	if j := s.judge(); j.excluded() {
-		return j.refusal()
+	if j := s.judge(); j.Excluded() {
+		return refusalOf(j)
 	}
 	n := &s.node
 	if n.Gone {
@@ -424,9 +425,9 @@ func (s *step) end(how outcome) {
 
 // activate takes the node back, unless the host files keep it out on their part.
 func (s *step) activate(event string, data ...string) {
-	if j := s.judge(); j.excluded() {
+	if j := s.judge(); j.Excluded() {
 		s.node.State = Decommissioned
-		s.tell(evDecommissioned, "outcome", string(forced), "reason", j.why)
+		s.tell(evDecommissioned, "outcome", string(forced), "reason", j.Why)
 		return
 	}
 	s.node.State, s.node.ReturnedAt = Active, s.cmd.At

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // What may come off the wire. Each bound is several times what an honest agent sends.
@@ -335,7 +336,7 @@ func timeoutsFrom(r *api.DecommissionRequest) (map[string]time.Duration, error) 
 		if err := checkSpan("timeout of "+name, d); err != nil {
 			return nil, err
 		}
-		own[name] = max(d.AsDuration(), forever)
+		own[name] = max(d.AsDuration(), hosts.Forever)
 	}
 	return own, nil
 }

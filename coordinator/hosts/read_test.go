@@ -1,4 +1,4 @@
-package coordinator
+package hosts
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ func (e hostEntry) told() string {
 	s := e.key
 	if e.timeout != nil {
 		s += fmt.Sprintf("=%d", int64(max(*e.timeout/time.Second, -1)))
-		if *e.timeout == forever {
+		if *e.timeout == Forever {
 			s = e.key + "=-1"
 		}
 	}
@@ -64,7 +64,7 @@ func TestHostFiles(t *testing.T) {
 		"written.json":  fmt.Sprintf("host1 host2~%d", latest.UnixMilli()),
 		"nobody.json":   "",
 	} {
-		f, err := readHostFile(filepath.Join("testdata/hosts/good", name), false)
+		f, err := readHostFile(filepath.Join("testdata/good", name), false)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -112,7 +112,7 @@ func TestHostFaults(t *testing.T) {
 		"text.json":      "1: JSON: invalid character 'h'",
 		"twice.json":     `2: host "a": line 1 says something else of it`,
 	} {
-		path := filepath.Join("testdata/hosts/bad", name)
+		path := filepath.Join("testdata/bad", name)
 		_, err := readHostFile(path, false)
 		if err == nil {
 			t.Errorf("%s: got no fault", name)
@@ -142,21 +142,21 @@ func put(t *testing.T, path, text string) {
 func TestHostFilesFailClosed(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
-	both := Hosts{Include: in, Exclude: out}
+	both := Files{Include: in, Exclude: out}
 	put(t, in, "a b")
 	put(t, out, "b")
-	good, err := readHosts(both, nil)
+	good, err := Read(both, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !good.equal(&hostLists{IncludeFile: in, ExcludeFile: out, Include: map[string]bool{"a": true, "b": true}, Exclude: map[string]exclusion{"b": {}}}) {
+	if !good.Equal(&Lists{IncludeFile: in, ExcludeFile: out, Include: map[string]bool{"a": true, "b": true}, Exclude: map[string]Exclusion{"b": {}}}) {
 		t.Errorf("got %+v", good)
 	}
-	none := lists(nil)
+	none := &Lists{ExcludeFile: "/x", Exclude: map[string]Exclusion{}}
 	for _, c := range []struct {
 		name    string
 		in, out string // "-": no such file
-		inForce *hostLists
+		inForce *Lists
 		want    string
 	}{
 		{"the include file is gone", "-", "b", good, in + ": no such file"},
@@ -178,7 +178,7 @@ func TestHostFilesFailClosed(t *testing.T) {
 				put(t, path, text)
 			}
 		}
-		_, err := readHosts(both, c.inForce)
+		_, err := Read(both, c.inForce)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
@@ -192,7 +192,7 @@ func TestHostFileMustBeRegular(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{pipe, dir, "/dev/null"} {
-		if _, err := readHosts(Hosts{Exclude: path}, nil); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		if _, err := Read(Files{Exclude: path}, nil); err == nil || !strings.Contains(err.Error(), "is no regular file") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -211,18 +211,18 @@ func TestHostsAreBounded(t *testing.T) {
 
 // HDFS's file may stand for either list, or both.
 func TestJSONIsEitherList(t *testing.T) {
-	const file = "testdata/hosts/good/hdfs.json"
+	const file = "testdata/good/hdfs.json"
 	for _, c := range []struct {
 		name              string
-		files             Hosts
+		files             Files
 		included          int
 		host3, host1, foo string
 	}{
-		{"include", Hosts{Include: file}, 7, "excluded by " + file, "", "not included by " + file},
-		{"exclude", Hosts{Exclude: file}, 0, "excluded by " + file, "", ""},
-		{"both", Hosts{Include: file, Exclude: file}, 7, "excluded by " + file, "", "not included by " + file},
+		{"include", Files{Include: file}, 7, "excluded by " + file, "", "not included by " + file},
+		{"exclude", Files{Exclude: file}, 0, "excluded by " + file, "", ""},
+		{"both", Files{Include: file, Exclude: file}, 7, "excluded by " + file, "", "not included by " + file},
 	} {
-		h, err := readHosts(c.files, nil)
+		h, err := Read(c.files, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,12 +230,12 @@ func TestJSONIsEitherList(t *testing.T) {
 			t.Errorf("%s: got %+v", c.name, h)
 		}
 		for name, want := range map[string]string{"host1": c.host1, "host3": c.host3, "host4": c.host3, "host6": "", "foo": c.foo} {
-			if got := h.judge(name, "h:1").why; got != want {
+			if got := h.Judge(name, "h:1").Why; got != want {
 				t.Errorf("%s: %s: got %q, want %q", c.name, name, got, want)
 			}
 		}
 		now := time.Now()
-		if !h.maintained("host6", "h:1", now) || h.maintained("host7", "h:1", now) || h.maintained("host1", "h:1", now) {
+		if !h.Maintained("host6", "h:1", now) || h.Maintained("host7", "h:1", now) || h.Maintained("host1", "h:1", now) {
 			t.Errorf("%s: want host6 under maintenance, host7's ended in 1970", c.name)
 		}
 	}
@@ -245,7 +245,7 @@ func TestJSONIsEitherList(t *testing.T) {
 // text and read again.
 func fuzzHosts(f *testing.F, name, pattern string) {
 	for _, dir := range []string{"good", "bad"} {
-		files, err := filepath.Glob(filepath.Join("testdata/hosts", dir, pattern))
+		files, err := filepath.Glob(filepath.Join("testdata", dir, pattern))
 		if err != nil || len(files) == 0 {
 			f.Fatalf("got %d files (%v), want some", len(files), err)
 		}
@@ -268,10 +268,10 @@ func fuzzHosts(f *testing.F, name, pattern string) {
 		var text strings.Builder
 		seen := map[string]bool{}
 		for _, e := range h.entries {
-			if seen[e.key] || e.key == "" || e.key != hostKey(e.key) || checkHost(e.key) != nil {
+			if seen[e.key] || e.key == "" || e.key != Key(e.key) || checkHost(e.key) != nil {
 				t.Fatalf("host %q: twice, or not sound", e.key)
 			}
-			if e.timeout != nil && (*e.timeout < forever || *e.timeout > maxTimeout) {
+			if e.timeout != nil && (*e.timeout < Forever || *e.timeout > MaxTimeout) {
 				t.Fatalf("host %q: timeout %s", e.key, *e.timeout)
 			}
 			if _, err := e.until.MarshalJSON(); err != nil {

@@ -1,4 +1,4 @@
-package coordinator
+package hosts
 
 import (
 	"bytes"
@@ -161,12 +161,12 @@ func (p *xmlHosts) done(line int) {
 // parseTimeout reads whole seconds; -1, as any negative number to YARN, is without limit, 0 at once.
 func parseTimeout(text string) (*time.Duration, error) {
 	seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	most := int64(maxTimeout / time.Second)
+	most := int64(MaxTimeout / time.Second)
 	switch {
 	case err != nil || seconds > most:
 		return nil, fmt.Errorf("must be whole seconds from 0 to %d, or -1 for no limit", most)
 	case seconds < 0:
-		return new(forever), nil
+		return new(Forever), nil
 	}
 	return new(time.Duration(seconds) * time.Second), nil
 }

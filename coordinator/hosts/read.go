@@ -1,4 +1,4 @@
-package coordinator
+package hosts
 
 import (
 	"bytes"
@@ -43,7 +43,7 @@ type hostEntry struct {
 }
 
 func (e hostEntry) says(o hostEntry) bool {
-	return exclusion{Timeout: e.timeout}.equal(exclusion{Timeout: o.timeout}) && e.admin == o.admin && e.until.Equal(o.until)
+	return Exclusion{Timeout: e.timeout}.equal(Exclusion{Timeout: o.timeout}) && e.admin == o.admin && e.until.Equal(o.until)
 }
 
 // hostFile is what one file says, and all that is wrong with it. A file with a fault counts for nothing.
@@ -88,7 +88,7 @@ func (f *hostFile) add(host string, e hostEntry) {
 		f.fault(e.line, "host %q: %v", cutWord(host), err)
 		return
 	}
-	e.key = hostKey(host)
+	e.key = Key(host)
 	if i, twice := f.at[e.key]; twice {
 		if was := f.entries[i]; !was.says(e) {
 			f.fault(e.line, "host %q: line %d says something else of it: keep one", host, was.line)
@@ -191,8 +191,8 @@ func (f *hostFile) parseText(text string) {
 }
 
 // joinHosts makes the lists of the two files, either of which may be nil.
-func joinHosts(files Hosts, include, exclude *hostFile) *hostLists {
-	h := &hostLists{IncludeFile: files.Include, ExcludeFile: files.Exclude, Exclude: map[string]exclusion{}, Maintenance: map[string]time.Time{}}
+func joinHosts(files Files, include, exclude *hostFile) *Lists {
+	h := &Lists{IncludeFile: files.Include, ExcludeFile: files.Exclude, Exclude: map[string]Exclusion{}, Maintenance: map[string]time.Time{}}
 	for _, f := range []*hostFile{include, exclude} {
 		if f == nil {
 			continue
@@ -206,7 +206,7 @@ func joinHosts(files Hosts, include, exclude *hostFile) *hostLists {
 			}
 			switch {
 			case e.admin == adminDecommissioned, e.admin == "" && !f.including:
-				h.Exclude[e.key] = exclusion{Timeout: e.timeout, ByInclude: f.including}
+				h.Exclude[e.key] = Exclusion{Timeout: e.timeout, ByInclude: f.including}
 			case e.admin == adminMaintenance:
 				h.Maintenance[e.key] = e.until
 			}
@@ -215,9 +215,9 @@ func joinHosts(files Hosts, include, exclude *hostFile) *hostLists {
 	return h
 }
 
-// readHosts reads both files whole. What YARN takes for "everybody is welcome" is refused: a file that is not there, an
+// Read reads both files whole. What YARN takes for "everybody is welcome" is refused: a file that is not there, an
 // include file without hosts, and an exclude file that lost every byte while it had hosts.
-func readHosts(files Hosts, inForce *hostLists) (*hostLists, error) {
+func Read(files Files, inForce *Lists) (*Lists, error) {
 	include, err1 := readHostFile(files.Include, true)
 	exclude, err2 := readHostFile(files.Exclude, false)
 	if err := errors.Join(err1, err2); err != nil {
