@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // For an appointment that has begun a node leaves at once, also one that an operator kept when it left for another; for one that
@@ -36,7 +37,7 @@ func TestAppointmentsOfThePast(t *testing.T) {
 			v.Fatal(err)
 		}
 		live()
-		if n := v.seen("a"); n.State != string(Active) || !n.Schedulable || n.Maintenance != modeUp || n.MaintenanceStart != nil {
+		if n := v.seen("a"); n.State != string(registry.Active) || !n.Schedulable || n.Maintenance != registry.ModeUp || n.MaintenanceStart != nil {
 			v.Errorf("with an appointment that is over: got %v", n)
 		}
 		if code, body := v.get("/maintenance/status", &certs.Name{Role: certs.RoleNode, Name: "a"}); code != 200 || !strings.Contains(body, `"draining_machines":[{"id":{"hostname":"a"}`) {
@@ -48,7 +49,7 @@ func TestAppointmentsOfThePast(t *testing.T) {
 					v.Fatal(err)
 				}
 				d := live().Directive
-				v.is("a", Decommissioning)
+				v.is("a", registry.Decommissioning)
 				want := v.cfg.DecommissionTimeout
 				if in > 0 {
 					want = in
@@ -60,7 +61,7 @@ func TestAppointmentsOfThePast(t *testing.T) {
 					v.Fatal(err)
 				}
 				live()
-				v.is("a", Active) // it is kept
+				v.is("a", registry.Active) // it is kept
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A leader that dies with its machine costs the fleet an election. One that knows that its machine goes (a notice, an order
@@ -107,8 +108,8 @@ func (f *fleet) goes() bool {
 // machineGoes says whether the node that is named, or else the one whose peers find it at the same host, leaves or has left.
 func (f *fleet) machineGoes(name, address string) bool {
 	host := machineOf(address)
-	var there []node
-	f.ledger.view(func(m *machine) {
+	var there []registry.Node
+	f.ledger.view(func(m *registry.Registry) {
 		if name != "" {
 			there = append(there, m.Nodes[name])
 			return
@@ -124,21 +125,21 @@ func (f *fleet) machineGoes(name, address string) bool {
 	})
 	var newest uint64
 	for _, n := range there {
-		newest = max(newest, n.registeredAt())
+		newest = max(newest, n.RegisteredAt())
 	}
 	term, _ := f.ledger.inOffice() // what a follower has from heartbeats is of another time
-	return slices.ContainsFunc(there, func(n node) bool {
+	return slices.ContainsFunc(there, func(n registry.Node) bool {
 		switch {
-		case n.leaving():
+		case n.Leaving():
 			return true
-		case n.State == Decommissioned:
-			return n.registeredAt() == newest // else another came after it: the machine under a new name, or another at its address
+		case n.State == registry.Decommissioned:
+			return n.RegisteredAt() == newest // else another came after it: the machine under a new name, or another at its address
 		}
 		if term == nil {
 			return false
 		}
 		stance := f.leases.read(n.Name).status.GetNotice().GetStance()
-		return n.State == Active && (stance == "drain" || stance == "pre-copy")
+		return n.State == registry.Active && (stance == "drain" || stance == "pre-copy")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A machine is known by its host, in any spelling; loopback is no machine's own.
@@ -31,16 +32,16 @@ func TestMachineOf(t *testing.T) {
 
 // A coordinator's machine is the node that its settings name, or the one at its host.
 func TestOwnMachineGoes(t *testing.T) {
-	m := newMachine()
+	m := registry.New()
 	at := func(name, address string) {
-		m.Nodes[name] = node{Name: name, State: Active, facts: facts{PeerAddress: address}}
+		m.Nodes[name] = registry.Node{Name: name, State: registry.Active, Facts: registry.Facts{PeerAddress: address}}
 	}
 	at("a", "10.0.0.1:7412")
 	at("b", "10.0.0.2:7412")
 	at("l", "127.0.0.1:7412")
 	go1 := m.Nodes["a"]
-	go1.State = Decommissioning
-	m.Nodes["a"], m.Nodes["l"] = go1, node{Name: "l", State: Decommissioned, facts: facts{PeerAddress: "127.0.0.1:7412"}}
+	go1.State = registry.Decommissioning
+	m.Nodes["a"], m.Nodes["l"] = go1, registry.Node{Name: "l", State: registry.Decommissioned, Facts: registry.Facts{PeerAddress: "127.0.0.1:7412"}}
 	for _, s := range []struct {
 		node, address string
 		want          bool
@@ -64,21 +65,21 @@ func TestOwnMachineGoes(t *testing.T) {
 
 // What was there before under another name has left for good, and says nothing about who is there now.
 func TestMachineThatWasRenamedStays(t *testing.T) {
-	m := newMachine()
-	at := func(name, id string, s State) {
-		m.Nodes[name] = node{Name: name, ID: id, State: s, facts: facts{PeerAddress: "10.0.0.1:7412"}}
+	m := registry.New()
+	at := func(name, id string, s registry.State) {
+		m.Nodes[name] = registry.Node{Name: name, ID: id, State: s, Facts: registry.Facts{PeerAddress: "10.0.0.1:7412"}}
 	}
 	f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(nil, t0)}
 	f.ledger.fsm.machine = m
-	at("old", "node-9", Decommissioned)
+	at("old", "node-9", registry.Decommissioned)
 	if !f.machineGoes("", "10.0.0.1:7411") {
 		t.Error("the only node at this host has left, and its machine is said to stay")
 	}
-	at("new", "node-10", Active)
+	at("new", "node-10", registry.Active)
 	if f.machineGoes("", "10.0.0.1:7411") {
 		t.Error("the machine is said to leave for what it was called before")
 	}
-	at("new", "node-10", Decommissioning)
+	at("new", "node-10", registry.Decommissioning)
 	if !f.machineGoes("", "10.0.0.1:7411") {
 		t.Error("the machine leaves under its new name")
 	}

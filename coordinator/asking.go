@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -23,12 +22,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // audited is a call that changes something, on its way through a handler. What it asks for is recorded once, with the
 // decision where there is one.
 type audited struct {
-	asking
+	registry.Asking
 	begun   bool // there is a record that it began, and none of how it ended
 	written bool // there is a record
 }
@@ -36,99 +36,92 @@ type audited struct {
 type auditedKey struct{}
 
 // asks is what a call asks for, in the words of the verbs; false: it changes nothing.
-func asks(method string, req any) (a asking, changes bool) {
+func asks(method string, req any) (a registry.Asking, changes bool) {
 	switch r := req.(type) {
 	case *api.DecommissionRequest:
-		a = naming(asking{Asked: "decommission", Reason: r.Reason}, r.Nodes)
+		a = registry.Asking{Asked: "decommission", Reason: r.Reason}.Naming(r.Nodes)
 		if r.Drain {
 			a.Asked = "drain"
 		}
 		if r.Timeout != nil {
-			a = detailed(a, "timeout", spanOf(r.Timeout.AsDuration()))
+			a = a.Detailed("timeout", spanOf(r.Timeout.AsDuration()))
 		}
-		return detailed(a, "timeouts", countIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", yes(r.LeavingOnly), "mark_gone", yes(r.MarkGone)), true
+		return a.Detailed("timeouts", registry.CountIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", registry.Yes(r.LeavingOnly), "mark_gone", registry.Yes(r.MarkGone)), true
 	case *api.RecommissionRequest:
-		return naming(asking{Asked: "recommission", Reason: r.Reason}, r.Nodes), true
+		return registry.Asking{Asked: "recommission", Reason: r.Reason}.Naming(r.Nodes), true
 	case *api.DeactivateRequest:
-		a = asking{Asked: "deactivate", Reason: r.Reason}
+		a = registry.Asking{Asked: "deactivate", Reason: r.Reason}
 		if r.Undo {
 			a.Asked = "reactivate"
 		}
-		return naming(a, r.Nodes), true
+		return a.Naming(r.Nodes), true
 	case *api.ForgetRequest:
-		return naming(asking{Asked: "forget", Reason: r.Reason}, r.Nodes), true
+		return registry.Asking{Asked: "forget", Reason: r.Reason}.Naming(r.Nodes), true
 	case *api.ScheduleMaintenanceRequest:
 		machines := 0
 		for _, w := range r.Windows {
 			machines += len(w.GetMachines())
 		}
-		a = asking{Asked: "maintenance schedule", Reason: r.Reason}
-		return detailed(a, "windows", strconv.Itoa(len(r.Windows)), "machines", strconv.Itoa(machines), "add", yes(r.Add)), true
+		a = registry.Asking{Asked: "maintenance schedule", Reason: r.Reason}
+		return a.Detailed("windows", strconv.Itoa(len(r.Windows)), "machines", strconv.Itoa(machines), "add", registry.Yes(r.Add)), true
 	case *api.ChangeMachinesRequest:
-		a = asking{Asked: "maintenance down", Reason: r.Reason}
+		a = registry.Asking{Asked: "maintenance down", Reason: r.Reason}
 		if r.Up {
 			a.Asked = "maintenance up"
 		}
 		if r.Timeout != nil {
-			a = detailed(a, "timeout", spanOf(r.Timeout.AsDuration()))
+			a = a.Detailed("timeout", spanOf(r.Timeout.AsDuration()))
 		}
 		var named []string
-		for _, m := range r.Machines[:min(len(r.Machines), namedInAudit)] {
+		for _, m := range r.Machines[:min(len(r.Machines), registry.NamedInAudit)] {
 			named = append(named, scheduledFrom(m).String())
 		}
-		return detailed(a, "machines", shortened(strings.Join(named, " ")), "more_machines", countIf(len(r.Machines) > len(named), len(r.Machines)-len(named))), true
+		return a.Detailed("machines", registry.Shortened(strings.Join(named, " ")), "more_machines", registry.CountIf(len(r.Machines) > len(named), len(r.Machines)-len(named))), true
 	case *api.RefreshNodesRequest:
-		a = detailed(asking{Asked: "refresh-nodes", Reason: r.Reason}, "graceful", yes(r.Graceful))
+		a = registry.Asking{Asked: "refresh-nodes", Reason: r.Reason}.Detailed("graceful", registry.Yes(r.Graceful))
 		if r.Timeout != nil {
-			a = detailed(a, "timeout", spanOf(r.Timeout.AsDuration()))
+			a = a.Detailed("timeout", spanOf(r.Timeout.AsDuration()))
 		}
 		return a, true
 	case *api.ChangeMembersRequest:
-		a = asking{Asked: "raft remove", Reason: r.Reason}
+		a = registry.Asking{Asked: "raft remove", Reason: r.Reason}
 		var add []string
-		for _, m := range r.Add[:min(len(r.Add), namedInAudit)] {
+		for _, m := range r.Add[:min(len(r.Add), registry.NamedInAudit)] {
 			a.Asked = "raft add"
 			add = append(add, m.GetName()+"="+m.GetAddress())
 		}
-		remove := r.Remove[:min(len(r.Remove), namedInAudit)]
-		return detailed(a, "add", shortened(strings.Join(add, " ")), "remove", shortened(strings.Join(remove, " "))), true
+		remove := r.Remove[:min(len(r.Remove), registry.NamedInAudit)]
+		return a.Detailed("add", registry.Shortened(strings.Join(add, " ")), "remove", registry.Shortened(strings.Join(remove, " "))), true
 	case *api.TransferLeadershipRequest:
-		return detailed(asking{Asked: "raft transfer", Reason: r.Reason}, "to", shortened(r.To)), true
+		return registry.Asking{Asked: "raft transfer", Reason: r.Reason}.Detailed("to", registry.Shortened(r.To)), true
 	case *api.CreateTokenRequest:
-		a = detailed(asking{Asked: "token create", Reason: r.Reason}, "role", shortened(r.Role), "name", shortened(r.Name), "uses", countIf(r.Uses != 0, int(r.Uses)))
+		a = registry.Asking{Asked: "token create", Reason: r.Reason}.Detailed("role", registry.Shortened(r.Role), "name", registry.Shortened(r.Name), "uses", registry.CountIf(r.Uses != 0, int(r.Uses)))
 		if r.Life != nil {
-			a = detailed(a, "life", spanOf(r.Life.AsDuration()))
+			a = a.Detailed("life", spanOf(r.Life.AsDuration()))
 		}
 		return a, true
 	case *api.RevokeTokenRequest:
-		return detailed(asking{Asked: "token revoke", Reason: r.Reason}, "token", shortened(r.Id)), true
+		return registry.Asking{Asked: "token revoke", Reason: r.Reason}.Detailed("token", registry.Shortened(r.Id)), true
 	case *api.RevokeRequest:
-		a = asking{Asked: "revoke", Reason: r.Reason}
+		a = registry.Asking{Asked: "revoke", Reason: r.Reason}
 		if r.Undo {
 			a.Asked = "revoke --undo"
 		}
-		return detailed(a, "certificates", shortened(r.Role+" "+r.Name)), true
+		return a.Detailed("certificates", registry.Shortened(r.Role+" "+r.Name)), true
 	case *api.EndAppsRequest:
-		a = asking{Asked: "apps end", Reason: r.Reason}
+		a = registry.Asking{Asked: "apps end", Reason: r.Reason}
 		if r.Undo {
 			a.Asked = "apps end --undo"
 		}
-		named := r.Apps[:min(len(r.Apps), namedInAudit)]
-		return detailed(a, "apps", shortened(strings.Join(named, " ")), "more_apps", countIf(len(r.Apps) > len(named), len(r.Apps)-len(named))), true
+		named := r.Apps[:min(len(r.Apps), registry.NamedInAudit)]
+		return a.Detailed("apps", registry.Shortened(strings.Join(named, " ")), "more_apps", registry.CountIf(len(r.Apps) > len(named), len(r.Apps)-len(named))), true
 	case *api.ReleaseBrakeRequest:
-		return asking{Asked: "brake release", Reason: r.Reason}, true
+		return registry.Asking{Asked: "brake release", Reason: r.Reason}, true
 	}
 	if method == api.Operator_SaveSnapshot_FullMethodName { // what is saved tells all there is to know
-		return asking{Asked: "raft snapshot"}, true
+		return registry.Asking{Asked: "raft snapshot"}, true
 	}
-	return asking{}, false
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return ""
+	return registry.Asking{}, false
 }
 
 func spanOf(d time.Duration) string {
@@ -144,8 +137,8 @@ func (g gate) audited(ctx context.Context, method string, req any) (context.Cont
 	if !changes {
 		return ctx, nil
 	}
-	a := &audited{asking: said}
-	a.Reason = shortened(a.Reason)
+	a := &audited{Asking: said}
+	a.Reason = registry.Shortened(a.Reason)
 	if name, err := caller(ctx); err == nil {
 		a.Who = string(name.Role) + ":" + name.Name
 	}
@@ -182,38 +175,23 @@ func callOf(ctx context.Context, method string, req any) string {
 }
 
 // decide decides a command for whoever calls; the record of it is part of the decision.
-func (f *fleet) decide(ctx context.Context, c command) ([]event, error) {
+func (f *fleet) decide(ctx context.Context, c registry.Command) ([]registry.Event, error) {
 	a, _ := ctx.Value(auditedKey{}).(*audited)
 	if a == nil {
 		return f.do(c)
 	}
-	asked := a.asking
+	asked := a.Asking
 	c.Asked = &asked
 	events, err := f.do(c)
 	if !undecided(err) {
-		a.written, a.begun = true, a.Outcome == outcomeBegun
-		outcome := cmp.Or(a.Outcome, outcomeDone)
+		a.written, a.begun = true, a.Outcome == registry.OutcomeBegun
+		outcome := cmp.Or(a.Outcome, registry.OutcomeDone)
 		if err != nil {
-			outcome = refusedWord + err.Error()
+			outcome = registry.RefusedWord + err.Error()
 		}
-		f.log.Info("an operator asked", append(a.words(), "reason", a.Reason, "outcome", outcome)...)
+		f.log.Info("an operator asked", append(a.Words(), "reason", a.Reason, "outcome", outcome)...)
 	}
 	return events, err
-}
-
-// namedInLog bounds the nodes that one line of the log names: the audit has more.
-const namedInLog = 16
-
-// words are what the log has of who asks for what: of which nodes, and what else was said, in the words of the audit.
-func (a asking) words() []any {
-	words := []any{"who", a.Who, "from", a.From, "asked", a.Asked, "nodes", len(a.Nodes)}
-	if n := min(len(a.Nodes), namedInLog); n > 0 {
-		words = append(words, "node", shortened(strings.Join(a.Nodes[:n], " ")))
-	}
-	for _, what := range slices.Sorted(maps.Keys(a.Detail)) {
-		words = append(words, what, a.Detail[what])
-	}
-	return words
 }
 
 // undecided says whether err tells that a command may not be in the log.
@@ -224,7 +202,7 @@ func undecided(err error) bool {
 // repeats says whether a call was made before, to a leader that began what it asks for.
 func (f *fleet) repeats(ctx context.Context) (before bool) {
 	if a, _ := ctx.Value(auditedKey{}).(*audited); a != nil {
-		f.ledger.view(func(m *machine) { before = m.recordOf(&a.asking) >= 0 })
+		f.ledger.view(func(m *registry.Registry) { before = m.RecordOf(&a.Asking) >= 0 })
 	}
 	return before
 }
@@ -235,8 +213,8 @@ func (f *fleet) begin(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	a.Outcome = outcomeBegun
-	_, err := f.decide(ctx, command{Do: doRecord})
+	a.Outcome = registry.OutcomeBegun
+	_, err := f.decide(ctx, registry.Command{Do: registry.DoRecord})
 	return asStatus(err)
 }
 
@@ -249,30 +227,30 @@ func (g gate) settle(ctx context.Context, a *audited, err error) error {
 	case !a.begun && (overtaken || undecided(err)): // nothing was decided here: it is made again elsewhere
 		return err
 	case !a.begun && status.Code(err) == codes.InvalidArgument: // nonsense: nothing was asked for
-		g.log.Info("an operator's call makes no sense", append(a.words(), "err", err)...)
+		g.log.Info("an operator's call makes no sense", append(a.Words(), "err", err)...)
 		return err
 	}
 	switch {
 	case err == nil:
-		a.Outcome = outcomeDone
+		a.Outcome = registry.OutcomeDone
 	case a.begun:
-		a.Outcome = shortened(failedWord + status.Convert(err).Message())
+		a.Outcome = registry.Shortened(registry.FailedWord + status.Convert(err).Message())
 	default:
-		a.Outcome = shortened(refusedWord + status.Convert(err).Message())
+		a.Outcome = registry.Shortened(registry.RefusedWord + status.Convert(err).Message())
 	}
 	wasBegun := a.begun
-	if _, unwritten := g.decide(ctx, command{Do: doRecord}); unwritten != nil && err == nil && !wasBegun {
+	if _, unwritten := g.decide(ctx, registry.Command{Do: registry.DoRecord}); unwritten != nil && err == nil && !wasBegun {
 		return asStatus(unwritten)
 	}
 	return err // what began and ended under another leader is settled by that one
 }
 
 // unsettled is what former leaders began without having said how it ended.
-func (f *fleet) unsettled() (left []asking) {
-	f.ledger.view(func(m *machine) {
+func (f *fleet) unsettled() (left []registry.Asking) {
+	f.ledger.view(func(m *registry.Registry) {
 		for _, r := range m.Audit {
-			if r.Outcome == outcomeBegun {
-				left = append(left, r.asking)
+			if r.Outcome == registry.OutcomeBegun {
+				left = append(left, r.Asking)
 			}
 		}
 	})
@@ -281,14 +259,14 @@ func (f *fleet) unsettled() (left []asking) {
 
 // settleFor writes down how what former leaders began has ended, as far as the next leader can know: whoever asked for a
 // transfer has it.
-func (f *fleet) settleFor(left []asking) {
+func (f *fleet) settleFor(left []registry.Asking) {
 	for _, a := range left {
-		a.Outcome = failedWord + "not known how it ended: the leader stopped, or was replaced"
+		a.Outcome = registry.FailedWord + "not known how it ended: the leader stopped, or was replaced"
 		if a.Asked == "raft transfer" {
-			a.Outcome = outcomeDone
-			a = detailed(a, "leader", f.cfg.Name)
+			a.Outcome = registry.OutcomeDone
+			a = a.Detailed("leader", f.cfg.Name)
 		}
-		if _, err := f.do(command{Do: doRecord, Asked: &a}); err != nil {
+		if _, err := f.do(registry.Command{Do: registry.DoRecord, Asked: &a}); err != nil {
 			f.log.Warn("how a former leader's work ended is not written down", "asked", a.Asked, "err", err)
 			return
 		}
@@ -354,7 +332,7 @@ func (s *operator) ListAudit(r *api.ListAuditRequest, stream grpc.ServerStreamin
 	for batch := range slices.Chunk(s.auditSince(r.GetAfter(), r.GetNode()), auditBatch) {
 		reply := &api.ListAuditReply{}
 		for _, one := range batch {
-			reply.Records = append(reply.Records, one.to())
+			reply.Records = append(reply.Records, one.Message())
 		}
 		if err := stream.Send(reply); err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // audit reads the records after an index as an operator sees them.
@@ -74,7 +75,7 @@ func TestEveryCallLeavesOneRecord(t *testing.T) {
 			detail                 map[string]string
 		}{
 			{"decommission", decommission(&api.DecommissionRequest{Nodes: []string{"a"}, Timeout: durationpb.New(time.Hour), Reason: "disks"}),
-				"decommission", "done", evDecommissioning, []string{"a"}, map[string]string{"timeout": "1h0m0s"}},
+				"decommission", "done", registry.EventDecommissioning, []string{"a"}, map[string]string{"timeout": "1h0m0s"}},
 			{"again, which changes nothing", decommission(&api.DecommissionRequest{Nodes: []string{"a"}, Timeout: durationpb.New(time.Hour), Reason: "disks"}),
 				"decommission", "done", "", []string{"a"}, map[string]string{"timeout": "1h0m0s"}},
 			{"of a stranger", decommission(&api.DecommissionRequest{Nodes: []string{"a", "zz"}, Reason: "disks"}),
@@ -83,18 +84,18 @@ func TestEveryCallLeavesOneRecord(t *testing.T) {
 			{"recommission", func() error {
 				_, err := op.Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}, Reason: "disks"})
 				return err
-			}, "recommission", "done", evRecommissioned, []string{"a"}, nil},
+			}, "recommission", "done", registry.EventRecommissioned, []string{"a"}, nil},
 			{"refresh of a good file", func() error {
 				lines("b\n")
 				_, err := op.RefreshNodes(v.Context(), &api.RefreshNodesRequest{Graceful: true, Reason: "disks"})
 				return err
-			}, "refresh-nodes", "done", evHosts + " " + evDecommissioning, []string{"b"},
+			}, "refresh-nodes", "done", registry.EventHosts + " " + registry.EventDecommissioning, []string{"b"},
 				map[string]string{"graceful": "yes", "exclude": excludes, "excluded": "1"}},
 			{"refresh of a bad one", func() error {
 				lines("b\x00c\n")
 				_, err := op.RefreshNodes(v.Context(), &api.RefreshNodesRequest{Reason: "disks"})
 				return err
-			}, "refresh-nodes", "refused: " + excludes, evHostsRefused, nil, nil},
+			}, "refresh-nodes", "refused: " + excludes, registry.EventHostsRefused, nil, nil},
 			{"recommission against the file", func() error {
 				_, err := op.Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"b"}, Reason: "disks"})
 				return err
@@ -223,7 +224,7 @@ func TestRepeatedCallIsDecidedOnce(t *testing.T) {
 		if _, err := op.Decommission(named("one"), order); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		if n := len(v.audit(0, "")); n != 2 {
 			v.Errorf("got %d records, want 2", n)
 		}
@@ -231,71 +232,9 @@ func TestRepeatedCallIsDecidedOnce(t *testing.T) {
 		if _, err := op.Decommission(named("one"), &api.DecommissionRequest{Nodes: []string{"a"}}); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		if n := len(v.audit(0, "")); n != 3 {
 			v.Errorf("got %d records, want 3", n)
-		}
-	})
-}
-
-func TestAuditOfTheMachine(t *testing.T) {
-	ask := func(call string) *asking { return &asking{Call: call, Who: "operator:eve", Asked: "recommission"} }
-	t.Run("the end takes the place of the beginning", func(t *testing.T) {
-		s := newStory(t)
-		begun := ask("1")
-		begun.Outcome = outcomeBegun
-		s.must(command{Do: doRecord, Asked: begun})
-		s.must(command{Do: doRecord, Asked: ask("2")})
-		frozen := s.freeze()
-		s.at(5).must(command{Do: doRecord, Asked: ask("1")})
-		if len(s.Audit) != 2 || s.Audit[0].Outcome != outcomeDone || s.Audit[0].Index != 1 || !s.Audit[0].Time.Equal(t0) || s.Audit[1].Index != 2 {
-			t.Errorf("got %+v", s.Audit)
-		}
-		if frozen.Audit[0].Outcome != outcomeBegun {
-			t.Error("a snapshot was written into")
-		}
-	})
-	t.Run("what is done is not done again", func(t *testing.T) {
-		s := newStory(t)
-		s.register("a", "i1")
-		again := command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Asked: ask("1")}
-		s.must(again)
-		s.must(command{Do: doRecommission, Nodes: []string{"a"}, Asked: ask("2")})
-		s.must(again)
-		s.is("a", Active, 0)
-		if len(s.Audit) != 2 {
-			t.Errorf("got %+v, want two records", s.Audit)
-		}
-	})
-	t.Run("the newest are kept", func(t *testing.T) {
-		s := newStory(t)
-		for i := range 3 * keptAudit {
-			s.must(command{Do: doRecord, Asked: ask(fmt.Sprint(i))})
-		}
-		if n := len(s.Audit); n < keptAudit || n >= 2*keptAudit || s.LastAudit != 3*keptAudit || s.Audit[n-1].Index != 3*keptAudit {
-			t.Errorf("got %d records up to %d", n, s.LastAudit)
-		}
-	})
-	t.Run("a record names so many nodes", func(t *testing.T) {
-		a := naming(asking{}, make([]string, 300))
-		if len(a.Nodes) != namedInAudit || a.Detail["more_nodes"] != "44" {
-			t.Errorf("got %d nodes and %v", len(a.Nodes), a.Detail)
-		}
-	})
-	t.Run("a restore", func(t *testing.T) {
-		m := newMachine()
-		m.restored(Restorer{Who: "local:root", Reason: "the disks are gone"}, t0, t0.Add(time.Hour))
-		if len(m.Audit) != 1 || m.Audit[0].Who != "local:root" || m.Audit[0].Reason != "the disks are gone" || m.Audit[0].Detail["saved_at"] != stamp(t0) {
-			t.Errorf("got %+v", m.Audit)
-		}
-	})
-	t.Run("a snapshot of before", func(t *testing.T) {
-		m, err := thaw([]byte(`{"nodes":{"a":{"name":"a","id":"node-1","state":"ACTIVE","since":"2026-11-21T12:00:00Z","incarnation":"i","peer_address":"a:1"}},"events":null,"last_event":1,"manifests":null}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := m.apply(command{At: t0, Do: doRecommission, Nodes: []string{"a"}, Asked: ask("1")}); err != nil || len(m.Audit) != 1 {
-			t.Errorf("got %v, %v", m.Audit, err)
 		}
 	})
 }
@@ -326,7 +265,7 @@ func TestNextLeaderSettles(t *testing.T) {
 		v.stop()
 		l := openTestLedger(v.T, v.cfg.DataDir, slog.New(slog.DiscardHandler))
 		for _, what := range []string{"raft transfer", "raft add"} {
-			if _, err := l.do(command{Do: doRecord, Asked: &asking{Call: what, Who: "operator:eve", Asked: what, Outcome: outcomeBegun}}); err != nil {
+			if _, err := l.do(registry.Command{Do: registry.DoRecord, Asked: &registry.Asking{Call: what, Who: "operator:eve", Asked: what, Outcome: registry.OutcomeBegun}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func TestBlocksAreLocated(t *testing.T) {
@@ -57,7 +58,7 @@ func TestBlocksAreLocated(t *testing.T) {
 		v.located(x, "held", "c")
 
 		b.live(31)
-		v.is("c", Lost)
+		v.is("c", registry.Lost)
 		v.located(x, "lost") // as far as we know
 		c.beat()
 		v.located(x, "held", "c")
@@ -66,7 +67,7 @@ func TestBlocksAreLocated(t *testing.T) {
 		v.located(x, "unknown")
 
 		a.register() // it came back, and z with it
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		v.located(z, "unknown")
 		v.restart()
 		v.located(z, "unknown")
@@ -94,7 +95,7 @@ func TestBrokenBlockOfAGoneNodeIsListedAsLost(t *testing.T) {
 		v.located(x, "unknown")
 		v.lists("", y+" held [b] a") // a has x itself
 		b.live(31)
-		v.is("a", Lost)
+		v.is("a", registry.Lost)
 		v.located(x, "lost")
 		v.lists("", y+" held [b] a", x+" lost [] a")
 		v.lists("a", x+" lost [] a")
@@ -128,7 +129,7 @@ func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 			c.beat()
 			a.live(1)
 		}
-		v.is("b", Decommissioned)
+		v.is("b", registry.Decommissioned)
 		v.lists("", y+" lost [] gone", z+" lost [] c")
 		a.incarnation = "another machine"
 		a.register()
@@ -149,13 +150,13 @@ func TestRehearsalLosesNothing(t *testing.T) {
 		a := v.agent("a")
 		a.register()
 		a.notice("inc1", time.Minute)
-		a.status.Notice.Source = pretended
+		a.status.Notice.Source = registry.Pretended
 		a.announce()
 		a.goodbye("inc1", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "lost", Reason: "deadline"})
 		counted(0)
 		v.lists("")
 		v.located(x, "unknown")
-		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDecommissioned}})
+		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{registry.EventDecommissioned}})
 		if err != nil {
 			v.Fatal(err)
 		}
@@ -208,7 +209,7 @@ func TestDrainedHolderIsReadWhileItAnswers(t *testing.T) {
 		v.located("spark/app/x", "held", "b", "a") // who stays is asked first
 		v.located("spark/app/y", "held", "a")
 		b.live(31)
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		v.located("spark/app/x", "held", "b")
 		v.located("spark/app/y", "lost")
 	})
@@ -286,7 +287,7 @@ func TestHalfGoodbyeIsNone(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		time.Sleep(time.Second)
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		if files, _ := os.ReadDir(filepath.Join(v.cfg.DataDir, "manifests")); len(files) != 0 {
 			v.Errorf("got files %v, want none", files)
 		}

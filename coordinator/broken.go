@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // evBroken says that blocks are no longer whole at a node that held them. A leader tells it of what it heard itself.
@@ -246,7 +247,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	}
 	for _, s := range told {
 		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
-		f.tellSoft(evBroken, holder, saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
+		f.tellSoft(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
 			"block", s.first, "then", s.then, "peer", s.by))
 	}
 }
@@ -272,17 +273,17 @@ func (f *fleet) fate(sources []string) (then, by string) {
 }
 
 // leavesWith says whether a node leaves, or has left and is still there, or is about to.
-func (f *fleet) leavesWith(n node) bool {
-	return n.leaving() || n.State == Decommissioned || watched(f.leases.read(n.Name).status)
+func (f *fleet) leavesWith(n registry.Node) bool {
+	return n.Leaving() || n.State == registry.Decommissioned || watched(f.leases.read(n.Name).status)
 }
 
 // hasLeft says whether a node was ever about to leave.
-func (f *fleet) hasLeft(n node) bool {
+func (f *fleet) hasLeft(n registry.Node) bool {
 	return n.Decommission != nil || watched(f.leases.read(n.Name).status)
 }
 
 // again is what a node that leaves is asked to carry again.
-func (f *fleet) again(n node) []*api.BrokenBlock {
+func (f *fleet) again(n registry.Node) []*api.BrokenBlock {
 	if !f.leavesWith(n) {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A block that broke at an heir is asked of the node that handed it on and of the one that it was born on, which knows another name
@@ -252,7 +253,7 @@ func TestBrokenBlocksBeyondThoseRemembered(t *testing.T) {
 			}
 			f.leases.beat(name, &api.Status{}, time.Now())
 		}
-		if _, err := f.do(command{Do: doAnnounce, Nodes: []string{"a"}, Incarnation: "i", Notice: &notice{Incident: "inc", Kind: "terminate", Source: "ec2"}}); err != nil {
+		if _, err := f.do(registry.Command{Do: registry.DoAnnounce, Nodes: []string{"a"}, Incarnation: "i", Notice: &registry.Notice{Incident: "inc", Kind: "terminate", Source: "ec2"}}); err != nil {
 			t.Fatal(err)
 		}
 		words := make([]*api.HeldBlock, maxBroken+1)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -104,8 +106,8 @@ func some(names []string) string {
 }
 
 // tellChanges logs what a command came to: an event each, or one line for many of a kind with what is the same of all.
-func (f *fleet) tellChanges(events []event) {
-	kinds := map[string][]event{}
+func (f *fleet) tellChanges(events []registry.Event) {
+	kinds := map[string][]registry.Event{}
 	for _, e := range events {
 		kinds[e.Type] = append(kinds[e.Type], e)
 	}
@@ -130,11 +132,11 @@ func (f *fleet) tellChanges(events []event) {
 	}
 }
 
-func levelOf(e event) slog.Level {
+func levelOf(e registry.Event) slog.Level {
 	switch {
-	case e.Type == evExecutor: // there may be a thousand, and their node is told of as well
+	case e.Type == registry.EventExecutor: // there may be a thousand, and their node is told of as well
 		return slog.LevelDebug
-	case e.Type == evLost, e.Type == evExcluded, e.Type == evHostsRefused, e.Data["outcome"] == string(timedOut), e.Data["outcome"] == string(forced),
+	case e.Type == registry.EventLost, e.Type == registry.EventExcluded, e.Type == registry.EventHostsRefused, e.Data["outcome"] == string(registry.TimedOut), e.Data["outcome"] == string(registry.Forced),
 		e.Data["lost"] != "" && e.Data["lost"] != "0":
 		return slog.LevelWarn
 	}

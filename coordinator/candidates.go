@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // maxCandidates bounds whom one answer sends a reader to ask. Where there are more, they are named part by part.
@@ -32,9 +33,9 @@ func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
 	}
 	store, _, _ := strings.Cut(id, "/")
 	var others []silent
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			if n.State != Lost {
+			if n.State != registry.Lost {
 				continue
 			}
 			h := &api.Holder{Node: name, Address: n.PeerAddress}
@@ -55,7 +56,7 @@ func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
 }
 
 // couldHave says whether a node has a store of that name, or has yet to say what landed there.
-func (f *fleet) couldHave(n node, p pulse, store string) bool {
+func (f *fleet) couldHave(n registry.Node, p pulse, store string) bool {
 	told, _ := f.blocks.Reported(n.Name, n.ID)
 	return !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 }
@@ -71,11 +72,11 @@ func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next st
 	store, _, _ := strings.Cut(id, "/")
 	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // one that is done may be there still, and has yet to say so
 	all := circle{id: id, last: seat{at: hashOf(id, after), node: after}}
-	f.ledger.view(func(m *machine) { // thousands, each time: none is copied
+	f.ledger.view(func(m *registry.Registry) { // thousands, each time: none is copied
 		for name, n := range m.Nodes {
 			p := f.leases.read(name)
 			has := f.couldHave(n, p, store)
-			there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
+			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (f.present(n) || !p.heard && early)
 			switch {
 			case !has || !there:
 			case name == from:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // BenchmarkLocateUnknown is what a reader costs who asks for a block that nobody told of, in a fleet of 5,000.
@@ -15,10 +16,10 @@ func BenchmarkLocateUnknown(b *testing.B) {
 	f := opened(b, cfg)
 	const nodes = 5000
 	st := &api.Status{RoomBytes: 1, Stores: []*api.StoreInfo{{Name: "cache"}}}
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for i := range nodes {
 			name := fmt.Sprintf("node-%04d", i)
-			m.Nodes[name] = node{Name: name, ID: fmt.Sprint("node-", i), State: Active, facts: facts{PeerAddress: name + ":7412"}}
+			m.Nodes[name] = registry.Node{Name: name, ID: fmt.Sprint("node-", i), State: registry.Active, Facts: registry.Facts{PeerAddress: name + ":7412"}}
 		}
 	})
 	for i := range nodes {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A reader who is told that those who were named have not the block gets to know all others, also when nodes come meanwhile.
@@ -55,7 +56,7 @@ func TestTheSourceOfWhatIsLostIsAsked(t *testing.T) {
 			v.Fatal(err)
 		}
 		v.beats(120, many)
-		v.is("b", Lost)
+		v.is("b", registry.Lost)
 		for id, source := range of {
 			r, err := v.operator().Locate(v.Context(), &api.LocateRequest{Id: id})
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // Config is the coordinator's file of settings. Default fills in what a file may leave out.
@@ -66,7 +67,7 @@ func Default() Config {
 		DecommissionTimeout: time.Hour,
 		Election:            defaultElection,
 		RestartTimeout:      10 * time.Minute,
-		ForgetAfter:         forgetAfter,
+		ForgetAfter:         registry.ForgetAfter,
 		MaintenanceLead:     10 * time.Minute,
 	}
 }

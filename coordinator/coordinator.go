@@ -8,20 +8,20 @@
 //
 // New starts nothing. Run serves until its context ends and leaves nothing behind but data_dir.
 //
-// Where blocks are is kept in package blockmap, raft's log on the disk in package raftstore, and package hosts reads the host files.
+// What is decided, and by which rules, is package registry; where blocks are is kept in package blockmap, raft's log on the disk in package
+// raftstore, and package hosts reads the host files.
 //
 // The files by subject, in an order to read them:
 //
-//	what is decided:      fsm, steps, waits, excluded; door, tokens, revoked, hosts_steps, events_mark; restore
-//	  agreed on:          raft, raftlog, hang, streams; peers, colleagues, addresses, members, share
+//	what is agreed on:    raft, raftlog, hang, streams; peers, colleagues, addresses, members, share, restore
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
 //	  where blocks are:   fallbacks; held
-//	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
+//	  what runs where:    apps, executors; lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
-//	agents call:          auth, lobby, refusals, quotas, membership, join, reports, broken, goodbye, manifests, wire
-//	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
-//	people call:          operator, deactivate, drain, forget, asking, audit; http, page
+//	agents call:          auth, lobby, refusals, quotas, membership, waits, excluded, tokens, join, revoked, reports, broken, goodbye, manifests, wire
+//	what is worked on:    maintenance_lead, maintenance_calls, maintenance_page
+//	people call:          operator, deactivate, forget, asking, audit; http, page
 //	  by files:           hosts_refresh
 //	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks, webhooks_metrics
 //	the daemon:           config, coordinator, pulse, metrics

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func TestOrderReachesNodeAndSurvivesRestart(t *testing.T) {
@@ -38,9 +39,9 @@ func TestOrderReachesNodeAndSurvivesRestart(t *testing.T) {
 		// Silent from now on: the leader's clock ends it, on time.
 		left := after.Remaining.AsDuration()
 		time.Sleep(left - time.Millisecond)
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		time.Sleep(reapPace + time.Second)
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		if n := v.seen("a"); n.SubState != "TIMEOUT" {
 			v.Errorf("got sub-state %q, want TIMEOUT", n.SubState)
 		}
@@ -62,7 +63,7 @@ func TestOrderIsTakenBack(t *testing.T) {
 		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		if d := a.beat().Directive; d != nil {
 			v.Errorf("got directive %v, want none", d)
 		}
@@ -75,16 +76,16 @@ func TestLease(t *testing.T) {
 		a.register()
 		b.register()
 		a.live(29)
-		v.is("b", Active)
+		v.is("b", registry.Active)
 		a.live(2)
-		v.is("a", Active)
-		v.is("b", Lost)
+		v.is("a", registry.Active)
+		v.is("b", registry.Lost)
 		r, err := b.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "b", Incarnation: b.incarnation})
 		if err != nil || !r.Register {
 			v.Errorf("a lost node beats: got %v, %v, want to be told to register", r, err)
 		}
 		b.beat()
-		v.is("b", Active)
+		v.is("b", registry.Active)
 	})
 }
 
@@ -98,9 +99,9 @@ func TestRestartGrantsFullLease(t *testing.T) {
 			v.Errorf("got heartbeat age %v from a new process that heard none", n.LastHeartbeat)
 		}
 		time.Sleep(29 * time.Second)
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		time.Sleep(2 * time.Second)
-		v.is("a", Lost)
+		v.is("a", registry.Lost)
 	})
 }
 
@@ -124,7 +125,7 @@ func TestNodeLeavesOnItsOwnNotice(t *testing.T) {
 		a.beat()
 		a.announce()
 		a.announce()
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		if n := v.seen("a"); n.Remaining.AsDuration() != 120*time.Second || n.Status.Notice.GetKind() != "terminate" {
 			v.Errorf("got %v", n)
 		}
@@ -147,14 +148,14 @@ func TestNodeLeavesOnItsOwnNotice(t *testing.T) {
 		}
 		a.goodbye("inc1", &api.ManifestEntry{Id: "spark/app/x", Outcome: "moved", Peer: "b"})
 		a.beat()
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		_, err = v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}})
 		v.refused(err, codes.FailedPrecondition, "cancel it on the node")
 		a.status.Notice, a.status.Drain = nil, nil
 		if _, err := a.WithdrawDecommission(v.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "inc1"}); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 
@@ -165,24 +166,24 @@ func TestWordsThatNobodyHeard(t *testing.T) {
 		a.register()
 		a.notice("inc1", 60*time.Second)
 		a.beat()
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		if got := v.seen("a").Remaining.AsDuration(); got != 60*time.Second {
 			v.Errorf("got %s remaining, want 60s", got)
 		}
 		a.status.Notice = nil
 		a.live(unsaidBeats - 1)
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		a.live(1)
-		v.is("a", Active)
+		v.is("a", registry.Active)
 
 		a.notice("inc2", 60*time.Second)
 		a.announce()
 		a.goodbye("inc2")
 		a.live(10)
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		a.status.Notice = nil
 		a.live(unsaidBeats)
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 
@@ -194,9 +195,9 @@ func TestAnnouncedRestart(t *testing.T) {
 			v.Fatal(err)
 		}
 		time.Sleep(v.cfg.RestartTimeout)
-		v.is("a", Shutdown)
+		v.is("a", registry.Shutdown)
 		a.beat()
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 
@@ -208,12 +209,12 @@ func TestDrainedNodeAfterRestarts(t *testing.T) {
 		a.goodbye("inc1")
 		v.restart()
 		a.beat() // is told to register, and does
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		if a.beat().Directive == nil {
 			v.Error("the wish is gone after a restart")
 		}
 		a.register() // of its own: its agent was started again
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 

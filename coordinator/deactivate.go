@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // Deactivate is an operator's cordon. What it is about is a machine, so it outlives restarts of the node and of
@@ -17,9 +18,9 @@ func (s *operator) Deactivate(ctx context.Context, r *api.DeactivateRequest) (*a
 	if err := checkText("reason", r.Reason); err != nil {
 		return nil, err
 	}
-	c := command{Do: doDeactivate, Nodes: names, Reason: r.Reason}
+	c := registry.Command{Do: registry.DoDeactivate, Nodes: names, Reason: r.Reason}
 	if r.Undo {
-		c.Do = doReactivate
+		c.Do = registry.DoReactivate
 	}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)

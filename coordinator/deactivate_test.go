@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A node that an operator deactivated is there, and is given nothing, through its own restart and the coordinator's, until
@@ -25,7 +26,7 @@ func TestDeactivatedNodeIsGivenNothing(t *testing.T) {
 			a.live(1)
 			b.version = 0
 			told := slices.ContainsFunc(b.live(1).Peers, func(p *api.Peer) bool { return p.Node == "a" })
-			if n := v.seen("a"); n.Deactivated != deactivated || n.Schedulable == deactivated || n.State != string(Active) || told == deactivated {
+			if n := v.seen("a"); n.Deactivated != deactivated || n.Schedulable == deactivated || n.State != string(registry.Active) || told == deactivated {
 				v.Errorf("%s: got deactivated %t, schedulable %t, %s, a peer %t", when, n.Deactivated, n.Schedulable, n.State, told)
 			}
 		}
@@ -58,14 +59,14 @@ func TestDeactivatedNodeIsGivenNothing(t *testing.T) {
 		expect("replaced", false)
 
 		var told, asked []string
-		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDeactivated, evReactivated}})
+		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{registry.EventDeactivated, registry.EventReactivated}})
 		if err != nil {
 			v.Fatal(err)
 		}
 		for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
 			told = append(told, strings.TrimSpace(strings.Join([]string{e.Type, e.Node, e.Data["reason"], e.Data["by"]}, " ")))
 		}
-		const out, in = evDeactivated + " a noisy operator:eve", evReactivated + " a noisy operator:eve"
+		const out, in = registry.EventDeactivated + " a noisy operator:eve", registry.EventReactivated + " a noisy operator:eve"
 		if !slices.Equal(told, []string{out, in, out}) {
 			v.Errorf("told %q", told)
 		}

@@ -4,15 +4,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // eventTypes are all that are told. docs/events.md says when, and what comes with them.
 var eventTypes = []string{
-	evRegistered, evReplaced, evChanged, evReturned, evAnnounced, evDecommissioning, evExecutor, evDeadline, evWithdrawn, evDecommissioned,
-	evManifest, evRecommissioned, evLost, evShutdown, evForgotten, evExcluded, evReadmitted, evDeactivated, evReactivated, evGone, evJoined, evHosts, evHostsRefused, evBrakeReleased, evMaintenance, evMachineDown, evMachineUp,
-	evAppEnded, evAppResumed, evUnschedulable, evSchedulable, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
+	registry.EventRegistered, registry.EventReplaced, registry.EventChanged, registry.EventReturned, registry.EventAnnounced, registry.EventDecommissioning, registry.EventExecutor, registry.EventDeadline, registry.EventWithdrawn, registry.EventDecommissioned,
+	registry.EventManifest, registry.EventRecommissioned, registry.EventLost, registry.EventShutdown, registry.EventForgotten, registry.EventExcluded, registry.EventReadmitted, registry.EventDeactivated, registry.EventReactivated, registry.EventGone, registry.EventJoined, registry.EventHosts, registry.EventHostsRefused, registry.EventBrakeReleased, registry.EventMaintenance, registry.EventMachineDown, registry.EventMachineUp,
+	registry.EventAppEnded, registry.EventAppResumed, evUnschedulable, evSchedulable, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
 }
 
 // EventTypes are the types that events may have.

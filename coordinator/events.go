@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // evGap stands for events that were asked for and are no longer kept, or were never told here: whoever follows lists the
@@ -24,11 +25,9 @@ const (
 	maxFilter = 64
 )
 
-func (e event) place() api.Place { return api.Place{Term: e.Term, Index: e.Index, Soft: e.Soft} }
-
 // told is an event on its way out. It is written once for each way that it goes, whoever reads it.
 type told struct {
-	event
+	registry.Event
 
 	page  sync.Once
 	frame []byte // as server-sent event
@@ -41,18 +40,18 @@ type told struct {
 // sse is the event in the words of the HTML standard (server-sent events, 9.2.5).
 func (t *told) sse() []byte {
 	t.page.Do(func() {
-		data, err := json.Marshal(api.EventToJSON(eventTo(t.event)))
+		data, err := json.Marshal(api.EventToJSON(eventTo(t.Event)))
 		if err != nil {
 			data = []byte("{}") // numbers, strings and a time that was read from JSON can be written
 		}
-		t.frame = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", t.place(), t.Type, data)
+		t.frame = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", t.Place(), t.Type, data)
 	})
 	return t.frame
 }
 
 // message is the event as every stream of this server sends it: they all have the same codec and no compression.
 func (t *told) message(stream grpc.ServerStream) (*grpc.PreparedMsg, error) {
-	t.call.Do(func() { t.err = t.msg.Encode(stream, eventTo(t.event)) })
+	t.call.Do(func() { t.err = t.msg.Encode(stream, eventTo(t.Event)) })
 	return &t.msg, t.err
 }
 
@@ -100,7 +99,7 @@ func (r *reader) more() (events []*told, news <-chan struct{}) {
 		r.number += uint64(len(events))
 	}
 	if n := len(events); n > 0 {
-		r.at = events[n-1].place()
+		r.at = events[n-1].Place()
 	}
 	return events, news
 }
@@ -122,7 +121,7 @@ func (r *reader) find() (events []*told, news <-chan struct{}) {
 	defer h.mu.RUnlock()
 	if gap := r.gap(r.replica.machine, h); gap != nil {
 		r.gaps++
-		r.at, events = gap.place(), append(events, gap)
+		r.at, events = gap.Place(), append(events, gap)
 	}
 	r.number, r.forgave = 0, h.forgot
 	kept := r.replica.machine.Events
@@ -136,13 +135,13 @@ func (r *reader) find() (events []*told, news <-chan struct{}) {
 		return append(events, here...), h.news
 	}
 	for _, e := range missing[:min(len(missing), eventBatch)] {
-		events = append(events, &told{event: e})
+		events = append(events, &told{Event: e})
 	}
 	return events, h.news
 }
 
 // gap is what to tell a reader whose place is older than all that is kept, or not of this fleet's history; nil: it can go on.
-func (r *reader) gap(m *machine, h *hub) *told {
+func (r *reader) gap(m *registry.Registry, h *hub) *told {
 	if r.at == (api.Place{}) {
 		return nil // whoever begins gets what there is
 	}
@@ -162,7 +161,7 @@ func (r *reader) gap(m *machine, h *hub) *told {
 
 // strange says whether at is a place that this log never had: a fleet's coordinators may have been set up anew, or
 // restored from an old snapshot.
-func strange(at api.Place, kept []event, last, term uint64) bool {
+func strange(at api.Place, kept []registry.Event, last, term uint64) bool {
 	i, ok := slices.BinarySearchFunc(kept, at.Index, byIndex)
 	if ok && kept[i].Term == at.Term {
 		return false // also where the log that was restored had terms above those that came then
@@ -176,16 +175,16 @@ func strange(at api.Place, kept []event, last, term uint64) bool {
 	return kept[i].Term > at.Term || at.Soft == 0 && kept[i].Term != at.Term
 }
 
-func gapAfter(lost, place api.Place, kept []event) *told {
-	e := event{Index: place.Index, Term: place.Term, Soft: place.Soft, Type: evGap, Data: map[string]string{"after": lost.String(), "list": "nodes"}}
+func gapAfter(lost, place api.Place, kept []registry.Event) *told {
+	e := registry.Event{Index: place.Index, Term: place.Term, Soft: place.Soft, Type: evGap, Data: map[string]string{"after": lost.String(), "list": "nodes"}}
 	if len(kept) > 0 {
 		e.Time = kept[0].Time
 	}
-	return &told{event: e}
+	return &told{Event: e}
 }
 
 // after counts the kept events up to an index.
-func after(kept []event, index uint64) int {
+func after(kept []registry.Event, index uint64) int {
 	n, found := slices.BinarySearchFunc(kept, index, byIndex)
 	if found {
 		n++
@@ -193,4 +192,4 @@ func after(kept []event, index uint64) int {
 	return n
 }
 
-func byIndex(e event, index uint64) int { return cmp.Compare(e.Index, index) }
+func byIndex(e registry.Event, index uint64) int { return cmp.Compare(e.Index, index) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // hubKept is how many of the newest events are at hand for all readers, written and ready to send: some 4 MB in a fleet
@@ -30,27 +31,27 @@ type hub struct {
 func newHub() *hub { return &hub{first: 1, news: make(chan struct{})} }
 
 // publish tells events of the log.
-func (h *hub) publish(events []event) {
+func (h *hub) publish(events []registry.Event) {
 	if len(events) == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range events {
-		h.events = append(h.events, &told{event: e})
+		h.events = append(h.events, &told{Event: e})
 	}
 	h.last, h.soft = events[len(events)-1].Index, 0
 	h.wake()
 }
 
 // publishSoft tells events of the leader's own, in the name of its term.
-func (h *hub) publishSoft(events ...event) {
+func (h *hub) publishSoft(events ...registry.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range events {
 		h.soft++
 		e.Term, e.Index, e.Soft = h.term, h.last, h.soft
-		h.events = append(h.events, &told{event: e})
+		h.events = append(h.events, &told{Event: e})
 	}
 	h.wake()
 }
@@ -60,7 +61,7 @@ func (h *hub) wake() {
 	if n := len(h.events) - hubKept; n >= hubKept/4 {
 		for _, e := range h.events[:n] {
 			if e.Soft > 0 {
-				h.forgot = e.place()
+				h.forgot = e.Place()
 			}
 		}
 		h.events, h.first = slices.Clone(h.events[n:]), h.first+uint64(n)
@@ -112,17 +113,17 @@ func (h *hub) before() uint64 {
 
 // numberAfter is the number of the first event after a place. Called with mu held.
 func (h *hub) numberAfter(at api.Place) uint64 {
-	return h.first + uint64(sort.Search(len(h.events), func(i int) bool { return h.events[i].place().Compare(at) > 0 }))
+	return h.first + uint64(sort.Search(len(h.events), func(i int) bool { return h.events[i].Place().Compare(at) > 0 }))
 }
 
 // tellSoft tells those who follow what this leader saw for itself and the log does not have: no other leader tells it
 // again. One that leads no more tells nothing.
 func (f *fleet) tellSoft(what, node string, data map[string]string) {
-	f.tellSoftly([]event{{Type: what, Node: node, Data: data}})
+	f.tellSoftly([]registry.Event{{Type: what, Node: node, Data: data}})
 }
 
 // tellSoftly is tellSoft for some at once.
-func (f *fleet) tellSoftly(events []event) {
+func (f *fleet) tellSoftly(events []registry.Event) {
 	if term, _ := f.ledger.inOffice(); term == nil || len(events) == 0 {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // eventComment is how often something is written to a stream on which nothing happens: proxies drop silent ones, and 15 s
@@ -30,7 +31,7 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 			refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("last: %q: want how many events", last))
 			return
 		}
-		s.ledger.view(func(m *machine) { at.Index = m.LastEvent - min(n, m.LastEvent) })
+		s.ledger.view(func(m *registry.Registry) { at.Index = m.LastEvent - min(n, m.LastEvent) })
 	}
 	want := filter{types: query["type"], node: query.Get("node")}
 	if err := want.check(); err != nil {

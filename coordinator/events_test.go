@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // scroll is a replica that is told what its log would say.
@@ -24,9 +25,9 @@ type scroll struct {
 
 func newScroll(t *testing.T) *scroll { return &scroll{T: t, replica: newReplica()} }
 
-func (s *scroll) apply(term uint64, c command) {
+func (s *scroll) apply(term uint64, c registry.Command) {
 	s.Helper()
-	c.Version, c.At = commandVersion, t0
+	c.Version, c.At = registry.CommandVersion, t0
 	data, err := json.Marshal(c)
 	if err != nil {
 		s.Fatal(err)
@@ -41,17 +42,17 @@ func (s *scroll) apply(term uint64, c command) {
 func (s *scroll) happen(term uint64, times int) {
 	s.Helper()
 	for range times {
-		if n, ok := s.machine.Nodes["a"]; ok && n.State == Active {
-			s.apply(term, command{Do: doLose, Nodes: []string{"a"}})
+		if n, ok := s.machine.Nodes["a"]; ok && n.State == registry.Active {
+			s.apply(term, registry.Command{Do: registry.DoLose, Nodes: []string{"a"}})
 			continue
 		}
-		s.apply(term, command{Do: doRegister, Nodes: []string{"a"}, Facts: &facts{Incarnation: "i"}})
+		s.apply(term, registry.Command{Do: registry.DoRegister, Nodes: []string{"a"}, Facts: &registry.Facts{Incarnation: "i"}})
 	}
 }
 
 func (s *scroll) glimpse(times int) {
 	for range times {
-		s.hub.publishSoft(event{Time: t0, Type: evMoved, Node: "a"})
+		s.hub.publishSoft(registry.Event{Time: t0, Type: evMoved, Node: "a"})
 	}
 }
 
@@ -89,11 +90,11 @@ func TestEveryPlaceIsOneToGoOnFrom(t *testing.T) {
 	}
 	history = append(history, follower.all()...)
 	for i, from := range history {
-		if from.Type == evGap || i > 0 && from.place().Compare(history[i-1].place()) <= 0 {
-			t.Fatalf("got %s %s after %s", from.Type, from.place(), history[i-1].place())
+		if from.Type == evGap || i > 0 && from.Place().Compare(history[i-1].Place()) <= 0 {
+			t.Fatalf("got %s %s after %s", from.Type, from.Place(), history[i-1].Place())
 		}
-		if got := s.after(from.place()).all(); !slices.Equal(places(got), places(history[i+1:])) {
-			t.Fatalf("after %s: got %v, want %v", from.place(), places(got), places(history[i+1:]))
+		if got := s.after(from.Place()).all(); !slices.Equal(places(got), places(history[i+1:])) {
+			t.Fatalf("after %s: got %v, want %v", from.Place(), places(got), places(history[i+1:]))
 		}
 	}
 	// Another coordinator has the log alone.
@@ -105,18 +106,18 @@ func TestEveryPlaceIsOneToGoOnFrom(t *testing.T) {
 		var want []api.Place
 		for _, e := range history[i+1:] {
 			if e.Soft == 0 {
-				want = append(want, e.place())
+				want = append(want, e.Place())
 			}
 		}
-		if got := other.after(from.place()).all(); !slices.Equal(places(got), want) {
-			t.Fatalf("after %s, of another coordinator: got %v, want %v", from.place(), places(got), want)
+		if got := other.after(from.Place()).all(); !slices.Equal(places(got), want) {
+			t.Fatalf("after %s, of another coordinator: got %v, want %v", from.Place(), places(got), want)
 		}
 	}
 }
 
 func places(events []*told) (all []api.Place) {
 	for _, e := range events {
-		all = append(all, e.place())
+		all = append(all, e.Place())
 	}
 	return all
 }
@@ -126,11 +127,11 @@ func TestEventsKeepTheirTerm(t *testing.T) {
 	s := newScroll(t)
 	s.happen(3, 2)
 	s.happen(5, 1)
-	m, err := thaw([]byte(written(t, s.machine.freeze())))
+	m, err := registry.Thaw([]byte(written(t, s.machine.Freeze())))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []*machine{s.machine, m} {
+	for _, m := range []*registry.Registry{s.machine, m} {
 		var got []uint64
 		for _, e := range m.Events {
 			got = append(got, e.Term)
@@ -145,7 +146,7 @@ func TestGap(t *testing.T) {
 	s := newScroll(t)
 	s.hub.enter(7)
 	s.happen(3, 10)
-	s.happen(7, 2*keptEvents)
+	s.happen(7, 2*registry.KeptEvents)
 	kept := s.machine.Events
 	oldest, last := kept[0].Index, s.machine.LastEvent
 	if oldest < 20 {
@@ -165,7 +166,7 @@ func TestGap(t *testing.T) {
 		r := s.after(at)
 		got := r.all()
 		if got[0].Type != evGap || got[0].Index != oldest-1 || got[0].Data["after"] != at.String() || got[0].Data["list"] != "nodes" {
-			t.Errorf("after %s (%s): got %+v", at, why, got[0].event)
+			t.Errorf("after %s (%s): got %+v", at, why, got[0].Event)
 			continue
 		}
 		if len(got) != len(kept)+1 || got[1].Index != oldest || got[len(kept)].Index != last || r.gaps != 1 {
@@ -194,13 +195,13 @@ func TestSlowReader(t *testing.T) {
 	s.happen(1, 2*hubKept)
 	got := slow.all()
 	if len(got) != 2*hubKept || got[0].Index != 4 || slow.gaps != 0 {
-		t.Errorf("got %d events from %s and %d gaps, want %d from 1.4 and none", len(got), got[0].place(), slow.gaps, 2*hubKept)
+		t.Errorf("got %d events from %s and %d gaps, want %d from 1.4 and none", len(got), got[0].Place(), slow.gaps, 2*hubKept)
 	}
 	s.glimpse(1)
 	s.happen(1, 2*hubKept)
 	got = quiet.all()
-	if got[0].Type != evGap || got[0].place() != (api.Place{Term: 1, Index: 3}) || quiet.gaps != 1 {
-		t.Errorf("got %s at %s and %d gaps, want one at 1.3", got[0].Type, got[0].place(), quiet.gaps)
+	if got[0].Type != evGap || got[0].Place() != (api.Place{Term: 1, Index: 3}) || quiet.gaps != 1 {
+		t.Errorf("got %s at %s and %d gaps, want one at 1.3", got[0].Type, got[0].Place(), quiet.gaps)
 	}
 	for i, e := range got[1:] {
 		if e.Index != uint64(4+i) {
@@ -219,22 +220,22 @@ func TestHubIsBounded(t *testing.T) {
 		t.Errorf("got %d events at hand, want %d and a quarter more at most", got, hubKept)
 	}
 	if got := s.after(api.Place{Term: 1, Index: 1}).all(); got[0].Type != evGap || got[len(got)-1].Soft != 10*hubKept {
-		t.Errorf("got %s first and %s last", got[0].Type, got[len(got)-1].place())
+		t.Errorf("got %s first and %s last", got[0].Type, got[len(got)-1].Place())
 	}
 }
 
 func TestFilter(t *testing.T) {
-	gap, lost := &told{event: event{Type: evGap}}, &told{event: event{Type: evLost, Node: "a"}}
+	gap, lost := &told{Event: registry.Event{Type: evGap}}, &told{Event: registry.Event{Type: registry.EventLost, Node: "a"}}
 	for _, c := range []struct {
 		filter
 		want bool
-	}{{filter{}, true}, {filter{types: []string{evLost, evMoved}}, true}, {filter{types: []string{evMoved}}, false}, {filter{node: "a"}, true}, {filter{node: "b"}, false},
-		{filter{types: []string{evLost}, node: "b"}, false}} {
+	}{{filter{}, true}, {filter{types: []string{registry.EventLost, evMoved}}, true}, {filter{types: []string{evMoved}}, false}, {filter{node: "a"}, true}, {filter{node: "b"}, false},
+		{filter{types: []string{registry.EventLost}, node: "b"}, false}} {
 		if got := c.wants(lost); got != c.want || !c.wants(gap) {
 			t.Errorf("%+v: got %t, want %t, and a gap in any case", c.filter, got, c.want)
 		}
 	}
-	for _, bad := range []filter{{types: make([]string, maxFilter+1)}, {types: []string{"\x1b"}}, {types: []string{evLost, "nodelost"}}, {node: strings.Repeat("a", maxName+1)}} {
+	for _, bad := range []filter{{types: make([]string, maxFilter+1)}, {types: []string{"\x1b"}}, {types: []string{registry.EventLost, "nodelost"}}, {node: strings.Repeat("a", maxName+1)}} {
 		if bad.check() == nil {
 			t.Errorf("a filter of %d types and %d bytes of node was taken", len(bad.types), len(bad.node))
 		}
@@ -243,12 +244,12 @@ func TestFilter(t *testing.T) {
 
 // The bytes are made once, however many read them.
 func TestEventsAreWrittenOnce(t *testing.T) {
-	e := &told{event: event{Index: 4, Term: 2, Soft: 1, Time: t0, Type: evMoved, Node: "b", Data: map[string]string{"from": "a"}}}
+	e := &told{Event: registry.Event{Index: 4, Term: 2, Soft: 1, Time: t0, Type: evMoved, Node: "b", Data: map[string]string{"from": "a"}}}
 	first, second := e.sse(), e.sse()
 	if &first[0] != &second[0] {
 		t.Error("an event was written twice")
 	}
-	want := fmt.Sprintf("id: 2.4.1\nevent: BlocksMoved\ndata: {\"index\":4,\"term\":2,\"soft\":1,\"time\":%q,\"type\":\"BlocksMoved\",\"node\":\"b\",\"data\":{\"from\":\"a\"}}\n\n", stamp(t0))
+	want := fmt.Sprintf("id: 2.4.1\nevent: BlocksMoved\ndata: {\"index\":4,\"term\":2,\"soft\":1,\"time\":%q,\"type\":\"BlocksMoved\",\"node\":\"b\",\"data\":{\"from\":\"a\"}}\n\n", registry.Stamp(t0))
 	if string(first) != want {
 		t.Errorf("got %q, want %q", first, want)
 	}

@@ -5,17 +5,18 @@ import (
 	"strings"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // heedDisks excludes a node that says that all its disks are unwell, and takes it back once it says otherwise. Only the
 // node's own words do either: a coordinator that has just started, or a node that is silent, changes nothing. So the fact
 // is in the log, where heartbeats are not; it changes as seldom as disks fail.
-func (s *membership) heedDisks(n node, st *api.Status) (node, error) {
+func (s *membership) heedDisks(n registry.Node, st *api.Status) (registry.Node, error) {
 	disks := st.GetDisks()
 	if len(disks) == 0 { // nothing is said about them
 		return n, nil
 	}
-	c := command{Do: doExclude, Nodes: []string{n.Name}, Incarnation: n.Incarnation}
+	c := registry.Command{Do: registry.DoExclude, Nodes: []string{n.Name}, Incarnation: n.Incarnation}
 	excluded := true
 	var why []string
 	for _, d := range disks {
@@ -27,9 +28,9 @@ func (s *membership) heedDisks(n node, st *api.Status) (node, error) {
 	}
 	if excluded {
 		all := strings.Join(why, ", ")
-		c.Reason = strings.ToValidUTF8(all[:min(len(all), maxText)], "")
+		c.Reason = strings.ToValidUTF8(all[:min(len(all), registry.MaxText)], "")
 	} else {
-		c.Do = doReadmit
+		c.Do = registry.DoReadmit
 	}
 	if _, err := s.doFor(n.Name, c); err != nil {
 		return n, unlessOften(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A node whose disks are all unwell takes nothing until it says otherwise itself: its silence does not, and a coordinator
@@ -54,11 +55,11 @@ func TestAllDisksUnwellExcludesTheNode(t *testing.T) {
 			v.Fatal(err)
 		}
 		for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
-			if e.Type == evExcluded || e.Type == evReadmitted {
+			if e.Type == registry.EventExcluded || e.Type == registry.EventReadmitted {
 				told = append(told, e.Type+" "+e.Data["reason"])
 			}
 		}
-		const out, in = evExcluded + " /mnt/d0 IO_HANG, /mnt/d1 MISSING", evReadmitted + " "
+		const out, in = registry.EventExcluded + " /mnt/d0 IO_HANG, /mnt/d1 MISSING", registry.EventReadmitted + " "
 		if want := []string{out, in, out, in}; !slices.Equal(told, want) {
 			v.Errorf("got events %q, want %q", told, want)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -17,20 +18,20 @@ const (
 // fallbacks are nodes that reach a fallback, a few for each: what no node holds may lie there, and only its records know.
 // Those that stay come first.
 func (f *fleet) fallbacks() (doors []*api.Holder) {
-	var reach []node
-	f.ledger.view(func(m *machine) {
+	var reach []registry.Node
+	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
 			if f.leases.read(name).status.GetFallback() != "" && f.present(n) {
 				reach = append(reach, n)
 			}
 		}
 	})
-	slices.SortFunc(reach, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(reach, func(a, b registry.Node) int { return strings.Compare(a.Name, b.Name) })
 	named := map[string]int{}
 	for _, staying := range []bool{true, false} {
 		for _, n := range reach {
 			name := f.leases.read(n.Name).status.GetFallback()
-			if (n.State == Active) != staying || named[name] == eachFallback || len(doors) == maxFallbacks {
+			if (n.State == registry.Active) != staying || named[name] == eachFallback || len(doors) == maxFallbacks {
 				continue
 			}
 			named[name]++

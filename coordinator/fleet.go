@@ -22,6 +22,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -113,21 +114,21 @@ func (f *fleet) Close() error {
 }
 
 // do decides a command and follows it through the soft state.
-func (f *fleet) do(c command) ([]event, error) {
+func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 	events, err := f.ledger.do(f.nameExecutors(c))
 	for _, e := range events {
 		switch e.Type {
-		case evReplaced, evForgotten:
+		case registry.EventReplaced, registry.EventForgotten:
 			f.blocks.Forget(e.Node)
 			f.broken.leaves(e.Node)
 			f.leases.forget(e.Node)
 			f.apps.forget(e.Node)
-		case evLost, evShutdown, evDecommissioned:
+		case registry.EventLost, registry.EventShutdown, registry.EventDecommissioned:
 			f.apps.quit(e.Node)
 			f.leases.cleared(e.Node)
-		case evHosts:
+		case registry.EventHosts:
 			f.hosts.changed()
-		case evAppResumed:
+		case registry.EventAppResumed:
 			f.blocks.Resume()
 		}
 		f.metrics.saw(e)
@@ -141,55 +142,55 @@ func (f *fleet) do(c command) ([]event, error) {
 }
 
 // node reads the durable record of one node.
-func (f *fleet) node(name string) (n node, known bool) {
-	f.ledger.view(func(m *machine) { n, known = m.Nodes[name] })
+func (f *fleet) node(name string) (n registry.Node, known bool) {
+	f.ledger.view(func(m *registry.Registry) { n, known = m.Nodes[name] })
 	return n, known
 }
 
 // nodes reads all, by name.
-func (f *fleet) nodes() []node {
-	var all []node
-	f.ledger.view(func(m *machine) {
-		all = make([]node, 0, len(m.Nodes))
+func (f *fleet) nodes() []registry.Node {
+	var all []registry.Node
+	f.ledger.view(func(m *registry.Registry) {
+		all = make([]registry.Node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
 			all = append(all, n)
 		}
 	})
-	slices.SortFunc(all, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b registry.Node) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
 // picture is one node as it is shown.
-func (f *fleet) picture(n node) *api.Node {
+func (f *fleet) picture(n registry.Node) *api.Node {
 	now := time.Now()
 	p := f.leases.read(n.Name)
 	out := nodeTo(n, p, now)
 	out.SubState, out.WaitsFor = waits(n, p, f.elsewhere(n, now), now)
-	if out.Status != nil && (n.State == Lost || n.State == Shutdown || n.shown() == Gone) {
+	if out.Status != nil && (n.State == registry.Lost || n.State == registry.Shutdown || n.Shown() == registry.Gone) {
 		last := proto.Clone(out.Status).(*api.Status)
 		last.RoomBytes, last.VaultRoomBytes = 0, nil // what is not there has room for nobody
 		out.Status = last
 	}
 	if !p.suspected.IsZero() {
 		out.Suspect, out.Schedulable = durationpb.New(now.Sub(p.suspected)), false
-		if n.State == Active {
+		if n.State == registry.Active {
 			out.SubState = "SUSPECT"
 		}
 	}
-	a := f.scheduled().of(n.Name, n.PeerAddress, now)
-	if a.past(now) {
-		a = appointment{}
+	a := f.scheduled().Of(n.Name, n.PeerAddress, now)
+	if a.Past(now) {
+		a = registry.Appointment{}
 	}
-	if out.Maintenance = a.mode(); f.maintained(n, now) {
-		out.Maintenance = modeDown
+	if out.Maintenance = a.Mode(); f.maintained(n, now) {
+		out.Maintenance = registry.ModeDown
 	}
-	if a.scheduled != nil {
-		out.MaintenanceStart = timestamppb.New(a.of.start())
-		if a.of.Duration != nil {
-			out.MaintenanceDuration = durationpb.New(*a.of.Duration)
+	if a.Scheduled != nil {
+		out.MaintenanceStart = timestamppb.New(a.Of.From())
+		if a.Of.Duration != nil {
+			out.MaintenanceDuration = durationpb.New(*a.Of.Duration)
 		}
 	}
-	out.Schedulable = out.Schedulable && out.Maintenance == modeUp
+	out.Schedulable = out.Schedulable && out.Maintenance == registry.ModeUp
 	return out
 }
 
@@ -214,11 +215,11 @@ func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.
 // takers are the nodes that may take blocks, in no order.
 func (f *fleet) takers() []*api.Peer {
 	now, lists, plan := time.Now(), f.hostsInForce().Lists, f.scheduled()
-	var able []node
-	f.ledger.view(func(m *machine) {
-		able = make([]node, 0, len(m.Nodes))
+	var able []registry.Node
+	f.ledger.view(func(m *registry.Registry) {
+		able = make([]registry.Node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.of(n.Name, n.PeerAddress, now), now) {
+			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
 				able = append(able, n)
 			}
 		}
@@ -278,10 +279,10 @@ func (f *fleet) toldOf(id string) bool {
 }
 
 // lost returns the manifest that names the block as lost; nil: none does, or its node has come back with it.
-func (f *fleet) lost(id string) (by *manifestRef) {
+func (f *fleet) lost(id string) (by *registry.ManifestRef) {
 	if ref := f.manifests.namedLost(id); ref != nil {
-		f.ledger.view(func(m *machine) {
-			if m.inForce(ref) {
+		f.ledger.view(func(m *registry.Registry) {
+			if m.InForce(ref) {
 				by = ref
 			}
 		})
@@ -297,11 +298,11 @@ func (f *fleet) reachable(names []string) []*api.Holder {
 		n, _ := f.node(name)
 		h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
 		switch n.State {
-		case Active:
+		case registry.Active:
 			stay = append(stay, h)
-		case Decommissioning, Shutdown:
+		case registry.Decommissioning, registry.Shutdown:
 			leave = append(leave, h)
-		case Decommissioned:
+		case registry.Decommissioned:
 			if f.present(n) {
 				leave = append(leave, h)
 			}
@@ -311,7 +312,7 @@ func (f *fleet) reachable(names []string) []*api.Holder {
 }
 
 // present says whether a node that has nothing to do with us any more still answers.
-func (f *fleet) present(n node) bool {
+func (f *fleet) present(n registry.Node) bool {
 	p := f.leases.read(n.Name)
 	return p.heard && time.Since(p.seen) <= f.cfg.Lease
 }
@@ -320,7 +321,7 @@ func (f *fleet) present(n node) bool {
 func (f *fleet) answers(h *api.Holder) bool {
 	n, _ := f.node(h.Node)
 	p := f.leases.read(h.Node)
-	return n.State != Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
+	return n.State != registry.Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
 }
 
 // asStatus gives a refusal the code and the words that callers act on.
@@ -331,27 +332,27 @@ func asStatus(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errUnknownNode):
+	case errors.Is(err, registry.ErrUnknownNode):
 		return status.Errorf(codes.NotFound, "%v: it must register first; lifeboat nodes lists those that did", err)
-	case errors.Is(err, errIncarnation):
+	case errors.Is(err, registry.ErrIncarnation):
 		return status.Errorf(codes.FailedPrecondition, "%v: another machine has this name, or this one has yet to register", err)
-	case errors.Is(err, errExcluded):
+	case errors.Is(err, registry.ErrExcluded):
 		return status.Errorf(codes.FailedPrecondition, "%v: change the file, then lifeboat refresh-nodes", err)
-	case errors.Is(err, errGone):
+	case errors.Is(err, registry.ErrGone):
 		return status.Errorf(codes.FailedPrecondition, "%v: the machine comes back as another one, with an empty data_dir (lifeboat generalize)", err)
-	case errors.Is(err, errDown):
+	case errors.Is(err, registry.ErrDown):
 		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat maintenance up ends that", err)
-	case errors.Is(err, errNotRevoked):
+	case errors.Is(err, registry.ErrNotRevoked):
 		return status.Error(codes.NotFound, err.Error())
-	case errors.Is(err, errManyRevoked):
+	case errors.Is(err, registry.ErrManyRevoked):
 		return status.Error(codes.FailedPrecondition, err.Error())
-	case errors.Is(err, errNotScheduled):
+	case errors.Is(err, registry.ErrNotScheduled):
 		return status.Errorf(codes.NotFound, "%v: lifeboat maintenance show has all that are", err)
-	case errors.Is(err, errSchedule), errors.Is(err, errNotDraining), errors.Is(err, errNotDown):
+	case errors.Is(err, registry.ErrSchedule), errors.Is(err, registry.ErrNotDraining), errors.Is(err, registry.ErrNotDown):
 		return status.Error(codes.FailedPrecondition, err.Error())
-	case errors.Is(err, errNotAway):
+	case errors.Is(err, registry.ErrNotAway):
 		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat drain NODE --max-grace-period 0 --mark-gone is for one that never comes back", err)
-	case errors.Is(err, errOwnNotice):
+	case errors.Is(err, registry.ErrOwnNotice):
 		return status.Errorf(codes.FailedPrecondition, "%v: an order cannot take that back: cancel it on the node, or wait for the end and recommission then", err)
 	case errors.Is(err, errDeposed), errors.Is(err, errFollows):
 		return overtaken{err}

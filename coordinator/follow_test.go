@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 var spark = certs.Name{Role: certs.RoleApp, Name: "spark"}
@@ -97,7 +98,7 @@ func TestAppsMayFollow(t *testing.T) {
 		if err != nil {
 			v.Fatal(err)
 		}
-		if e, err := stream.Recv(); err != nil || e.Type != evRegistered || e.Term == 0 {
+		if e, err := stream.Recv(); err != nil || e.Type != registry.EventRegistered || e.Term == 0 {
 			v.Errorf("got %v, %v", e, err)
 		}
 		if _, err := app.GetNode(v.Context(), &api.GetNodeRequest{Node: "a"}); err != nil {
@@ -188,7 +189,7 @@ func TestStuckCallEnds(t *testing.T) {
 		if err != nil {
 			v.Fatal(err)
 		}
-		reason := strings.Repeat("x", maxText)
+		reason := strings.Repeat("x", registry.MaxText)
 		for i := range 40 { // more than a stream's window and gRPC's own queue
 			if i%2 == 0 {
 				_, err = v.operator().Decommission(v.Context(), &api.DecommissionRequest{Nodes: names, Reason: reason})

@@ -1,9 +1,6 @@
 package coordinator
 
 import (
-	"errors"
-	"fmt"
-	"maps"
 	"testing"
 	"time"
 
@@ -11,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A machine that never comes back is dropped at once, with what it was said to hold: an operator names it. Of nobody who is there, or
@@ -35,18 +33,18 @@ func TestOperatorForgetsWhoNeverComesBack(t *testing.T) {
 		for range int(v.cfg.Lease.Seconds()) + 2 {
 			b.live(1)
 		}
-		v.is("a", Lost)
-		v.is("c", Decommissioned)
+		v.is("a", registry.Lost)
+		v.is("c", registry.Decommissioned)
 		for _, names := range [][]string{{"a", "b"}, {"a", "c"}} { // whole or not at all
 			v.refused(func() error { _, err := forget(names...); return err }(), codes.FailedPrecondition, names[1])
-			v.is("a", Lost)
+			v.is("a", registry.Lost)
 		}
 		v.refused(func() error { _, err := forget("a", "nobody"); return err }(), codes.NotFound, "nobody")
 		reply, err := forget("a")
 		if err != nil {
 			v.Fatal(err)
 		}
-		if got := reply.Nodes[0]; got.Node != "a" || got.State != string(Lost) || got.Blocks != 1 || got.Id == "" {
+		if got := reply.Nodes[0]; got.Node != "a" || got.State != string(registry.Lost) || got.Blocks != 1 || got.Id == "" {
 			v.Errorf("got %v, want a, which was LOST and had 1 block", got)
 		}
 		gone("a")
@@ -54,7 +52,7 @@ func TestOperatorForgetsWhoNeverComesBack(t *testing.T) {
 		v.restart()
 		gone("a")
 		a.register()
-		v.is("a", Active)
+		v.is("a", registry.Active)
 
 		drain := &api.DecommissionRequest{Nodes: []string{"b"}, Timeout: durationpb.New(0), Drain: true, MarkGone: true}
 		if _, err := v.operator().Decommission(v.Context(), drain); err != nil {
@@ -77,42 +75,4 @@ func TestOperatorForgetsWhoNeverComesBack(t *testing.T) {
 			v.Errorf("the audit has %q", asked)
 		}
 	})
-}
-
-// The machine decides by what it knows as it decides: the node may be back since it was asked for.
-func TestWhoIsBackIsNotForgotten(t *testing.T) {
-	s := newStory(t)
-	s.register("a", "i1")
-	forget := command{Do: doForget, Named: true, Nodes: []string{"a"}}
-	if err := s.do(forget); !errors.Is(err, errNotAway) {
-		t.Errorf("got %v, want %v", err, errNotAway)
-	}
-	s.is("a", Active, 0)
-	s.plain(doLose, "a")
-	if err := s.do(forget); err != nil {
-		t.Fatal(err)
-	}
-	if _, known := s.Nodes["a"]; known {
-		t.Error("node a is still there")
-	}
-}
-
-// Those are remembered that went last.
-func TestFatesAreBounded(t *testing.T) {
-	var f fates
-	for i := range 5 {
-		var some []node
-		for j := range keptFates / 4 {
-			some = append(some, node{Name: fmt.Sprint(i, "-", j), State: Lost, Since: t0.Add(time.Duration(i) * time.Minute)})
-		}
-		before := maps.Clone(f)
-		was := f
-		f = f.with(some, t0)
-		if !maps.Equal(was, before) {
-			t.Fatal("what a snapshot may be reading is changed")
-		}
-	}
-	if _, old := f["0-7"]; len(f) != keptFates || old || !f["4-7"].Equal(t0.Add(4*time.Minute)) {
-		t.Errorf("%d are kept, of the first: %t", len(f), old)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // Goodbye ends a decommission. The manifest is on the disk before the log refers to it, and the log before the node hears
@@ -95,7 +96,7 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	ref := &manifestRef{
+	ref := &registry.ManifestRef{
 		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
 		Bytes: w.bytes, Moved: max(w.counts["moved"], summary.GetMoved().GetBlocks()), Lost: max(w.counts["lost"], summary.GetLost().GetBlocks()),
 		Skipped: max(w.counts["skipped"], summary.GetSkipped().GetBlocks()), // a disk may not have taken all entries
@@ -103,7 +104,7 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	if summary.FinishedAt != nil {
 		ref.Finished = summary.FinishedAt.AsTime()
 	}
-	events, err := s.doFor(name, command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
+	events, err := s.doFor(name, registry.Command{Do: registry.DoGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
 		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
 	}
@@ -115,8 +116,8 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	s.goodbyes.Lock()
 	defer s.goodbyes.Unlock()
 	s.manifests.keep(ref, w.lost)
-	var refs []*manifestRef
-	s.ledger.view(func(m *machine) { refs = m.Manifests })
+	var refs []*registry.ManifestRef
+	s.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
 	if s.ledger.alone() {
 		s.manifests.prune(refs)
 	} else {

@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A whole zone says goodbye at once: many goodbyes go into the log with one write, and the file of each stays.
@@ -27,7 +28,7 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	for i := range nodes {
 		names = append(names, fmt.Sprintf("n%03d", i))
 	}
-	if _, err := f.do(command{Do: doRegister, Nodes: names, Facts: &facts{Incarnation: "i", PeerAddress: "n:1"}}); err != nil {
+	if _, err := f.do(registry.Command{Do: registry.DoRegister, Nodes: names, Facts: &registry.Facts{Incarnation: "i", PeerAddress: "n:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	s := &membership{fleet: f}
@@ -76,7 +77,7 @@ func TestManifestThatWasReplacedIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	write := func(ids ...string) *manifestRef {
+	write := func(ids ...string) *registry.ManifestRef {
 		t.Helper()
 		w, err := m.begin("a", &api.ManifestSummary{Node: "a"})
 		if err != nil {
@@ -90,12 +91,12 @@ func TestManifestThatWasReplacedIsForgotten(t *testing.T) {
 		if err := w.commit(); err != nil {
 			t.Fatal(err)
 		}
-		ref := &manifestRef{File: w.name, Node: "a", Lost: int64(len(ids)), At: time.Now()}
+		ref := &registry.ManifestRef{File: w.name, Node: "a", Lost: int64(len(ids)), At: time.Now()}
 		m.keep(ref, w.lost)
 		return ref
 	}
 	was, is := write("cache/-/x", "cache/-/y"), write("cache/-/y")
-	m.forget([]*manifestRef{is})
+	m.forget([]*registry.ManifestRef{is})
 	if ref := m.namedLost("cache/-/x"); ref != nil {
 		t.Errorf("x is lost as %s says, which was replaced", ref.File)
 	}

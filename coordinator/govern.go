@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // govern follows elections until ctx ends: whenever this coordinator is made the leader it takes over, and stops
@@ -122,11 +123,11 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	now := time.Now()
 	var names []string
-	var refs []*manifestRef
+	var refs []*registry.ManifestRef
 	left := f.unsettled()
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			if n.State == Active || n.leaving() {
+			if n.State == registry.Active || n.Leaving() {
 				names = append(names, name)
 			}
 		}

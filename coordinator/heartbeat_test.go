@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/heartbeat"
 )
 
@@ -61,19 +62,19 @@ func TestRealAgentsLink(t *testing.T) {
 		}
 		v.restart()
 		time.Sleep(20 * time.Second)
-		v.is("a", Decommissioning)
-		v.is("b", Active)
+		v.is("a", registry.Decommissioning)
+		v.is("b", registry.Active)
 		v.located("spark/app/of-b", "held", "b")
 		if got := peers(a); !slices.Equal(got, []string{"b"}) {
 			v.Errorf("got peers %v after a restart, want b", got)
 		}
-		if err := a.WorkerDecommission(ctx, &api.Notice{Incident: "inc1", Kind: echo, Source: "coordinator", Stance: "drain"}); err != nil {
+		if err := a.WorkerDecommission(ctx, &api.Notice{Incident: "inc1", Kind: registry.Echo, Source: "coordinator", Stance: "drain"}); err != nil {
 			v.Error(err)
 		}
 		if err := a.Goodbye(ctx, &api.ManifestSummary{Incident: "inc1"}, func(func(*api.ManifestEntry, error) bool) {}); err != nil {
 			v.Error(err)
 		}
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		cancel()
 		synctest.Wait()
 		for range 2 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // reportSlack is how long a report of what landed is under way at most, beyond the beats that it waits for.
@@ -44,7 +45,7 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	reply := s.held(r)
 	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
 	reply.GoneFor, reply.KnownFor = map[string]*durationpb.Duration{}, map[string]*durationpb.Duration{}
-	s.ledger.view(func(m *machine) { reply.Index, reply.Log = m.LastEvent, m.log() })
+	s.ledger.view(func(m *registry.Registry) { reply.Index, reply.Log = m.LastEvent, m.Log() })
 	for _, peer := range r.GetPeers() { // what can be no node is none
 		if is := s.reachable([]string{peer}); len(is) > 0 {
 			reply.Addresses[peer] = is[0].Address
@@ -58,7 +59,7 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		}
 		if !s.vouches(peer) {
 			reply.Gone = append(reply.Gone, peer)
-		} else if r.GetSince() > 0 && n.registeredAt() > r.GetSince() {
+		} else if r.GetSince() > 0 && n.RegisteredAt() > r.GetSince() {
 			reply.Renewed[peer] = n.ID
 		}
 	}
@@ -84,7 +85,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 		is, asked := leaving[node]
 		if !asked {
 			n, _ := f.node(node)
-			is = n.leaving() || n.State == Decommissioned
+			is = n.Leaving() || n.State == registry.Decommissioned
 			leaving[node] = is
 		}
 		return is
@@ -157,7 +158,7 @@ func (f *fleet) vouches(name string) bool {
 	if _, another := f.blocks.Reported(name, n.ID); another {
 		return false
 	}
-	return n.State != Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
+	return n.State != registry.Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
 }
 
 // goneFor is for how long a node has been gone, unless it stays: 0 for one that may go any moment, and for one that may say so yet to a
@@ -169,7 +170,7 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	went := n.Since
 	switch {
 	case !known:
-		f.ledger.view(func(m *machine) {
+		f.ledger.view(func(m *registry.Registry) {
 			if went = m.Began; m.Forgotten[name] != (time.Time{}) {
 				went = m.Forgotten[name]
 			}
@@ -179,13 +180,13 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 		}
 	case !p.heard && time.Since(led) <= 2*f.cfg.Lease: // silent, it is LOST after one
 		return 0, true
-	case n.State == Active:
+	case n.State == registry.Active:
 		return 0, watched(p.status)
-	case n.leaving(), n.State == Decommissioned && f.present(n):
+	case n.Leaving(), n.State == registry.Decommissioned && f.present(n):
 		return 0, true
-	case n.State == Decommissioned && p.heard:
+	case n.State == registry.Decommissioned && p.heard:
 		went = p.seen
-	case n.State == Decommissioned:
+	case n.State == registry.Decommissioned:
 		went = led
 	}
 	return time.Since(went), true
@@ -202,9 +203,9 @@ func (f *fleet) toldAll(age time.Duration) bool {
 // allTold says whether all have told what landed there who are not gone, or done and about to go.
 func (f *fleet) allTold() (all bool) {
 	all = true
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for _, n := range m.Nodes {
-			gone := n.State == Lost || n.State == Gone || n.State == Decommissioned
+			gone := n.State == registry.Lost || n.State == registry.Gone || n.State == registry.Decommissioned
 			told, _ := f.blocks.Reported(n.Name, n.ID)
 			all = all && (gone || told)
 		}

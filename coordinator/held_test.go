@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // asksWho asks who has what was carried that long ago, and says who that is not.
@@ -297,7 +298,7 @@ func TestNodeIsToldThatSomeAreHeldNoMore(t *testing.T) {
 			a.beat()
 			c.beat()
 		}
-		v.is("b", Lost)
+		v.is("b", registry.Lost)
 		told("a holder is gone, which is asked for by its name", false)
 		v.restart()
 		a.beat()
@@ -395,7 +396,7 @@ func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 	f := opened(t, cfg)
 	machine := func(incarnation string) string {
 		t.Helper()
-		if _, err := f.ledger.do(command{Do: doRegister, Nodes: []string{"b"}, Facts: &facts{Incarnation: incarnation, PeerAddress: "b:7412"}}); err != nil {
+		if _, err := f.ledger.do(registry.Command{Do: registry.DoRegister, Nodes: []string{"b"}, Facts: &registry.Facts{Incarnation: incarnation, PeerAddress: "b:7412"}}); err != nil {
 			t.Fatal(err)
 		}
 		f.leases.register("b", &api.RegisterRequest{Status: &api.Status{}}, time.Now())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // readPatience is how long host files may take to be read: they are small, and a disk that takes longer hangs.
@@ -82,8 +83,8 @@ func (h *hostFiles) read(inForce *hosts.Lists) (*hosts.Lists, error) {
 
 // paths are the files that lists were read from.
 // hostsInForce reads the durable part.
-func (f *fleet) hostsInForce() (h hostsState) {
-	f.ledger.view(func(m *machine) { h = m.Hosts })
+func (f *fleet) hostsInForce() (h registry.HostsState) {
+	f.ledger.view(func(m *registry.Registry) { h = m.Hosts })
 	return h
 }
 
@@ -138,12 +139,12 @@ func (f *fleet) heldBack(why string) {
 }
 
 func (f *fleet) applyHosts(lists *hosts.Lists) error {
-	_, err := f.do(command{Do: doHosts, Hosts: lists, Order: &order{Timeout: f.cfg.DecommissionTimeout}})
+	_, err := f.do(registry.Command{Do: registry.DoHosts, Hosts: lists, Order: &registry.Order{Timeout: f.cfg.DecommissionTimeout}})
 	return err
 }
 
 func (f *fleet) refuseHosts(ctx context.Context, why error) error {
-	_, err := f.decide(ctx, command{Do: doRefuseHosts, Reason: shortened(why.Error())})
+	_, err := f.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
 	return err
 }
 
@@ -171,10 +172,10 @@ func (h *hostFiles) refusedNews(name string) bool {
 }
 
 // admit refuses a registration before it costs a write: an excluded node asks for ever.
-func (f *fleet) admit(c command) error {
+func (f *fleet) admit(c registry.Command) error {
 	var err error
-	f.ledger.view(func(m *machine) { _, err = m.try(c) })
-	if !errors.Is(err, errExcluded) && !errors.Is(err, errDown) && !errors.Is(err, errGone) {
+	f.ledger.view(func(m *registry.Registry) { err = m.Refuses(c) })
+	if !errors.Is(err, registry.ErrExcluded) && !errors.Is(err, registry.ErrDown) && !errors.Is(err, registry.ErrGone) {
 		return nil
 	}
 	f.metrics.refused.Inc()
@@ -185,7 +186,7 @@ func (f *fleet) admit(c command) error {
 }
 
 // maintained says whether the files have the node under maintenance: it is there, and takes nothing.
-func (f *fleet) maintained(n node, now time.Time) bool {
+func (f *fleet) maintained(n registry.Node, now time.Time) bool {
 	return f.hostsInForce().Lists.Maintained(n.Name, n.PeerAddress, now)
 }
 
@@ -238,7 +239,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	if r.Timeout != nil {
 		timeout = max(r.Timeout.AsDuration(), hosts.Forever)
 	}
-	events, err := s.decide(ctx, command{Do: doHosts, Hosts: lists, Force: !r.Graceful, Order: &order{Timeout: timeout}})
+	events, err := s.decide(ctx, registry.Command{Do: registry.DoHosts, Hosts: lists, Force: !r.Graceful, Order: &registry.Order{Timeout: timeout}})
 	if err != nil {
 		return nil, asStatus(err)
 	}
@@ -248,11 +249,11 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 
 // actions are the words for what was done to a node, by the event that told of it.
 var actions = map[string]string{
-	evDecommissioning: "decommission", evDecommissioned: "force", evShutdown: "shutdown", evDeadline: "timeout", evRecommissioned: "recommission",
+	registry.EventDecommissioning: "decommission", registry.EventDecommissioned: "force", registry.EventShutdown: "shutdown", registry.EventDeadline: "timeout", registry.EventRecommissioned: "recommission",
 }
 
 // refreshed are the nodes that were touched, and those that were leaving before and still have to.
-func (f *fleet) refreshed(events []event) []*api.RefreshedNode {
+func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
 	lists := f.hostsInForce().Lists
 	did := map[string]string{}
 	for _, e := range events {
@@ -260,7 +261,7 @@ func (f *fleet) refreshed(events []event) []*api.RefreshedNode {
 	}
 	var all []*api.RefreshedNode
 	for _, n := range f.nodes() {
-		if did[n.Name] != "" || n.leaving() && lists.Judge(n.Name, n.PeerAddress).Excluded() {
+		if did[n.Name] != "" || n.Leaving() && lists.Judge(n.Name, n.PeerAddress).Excluded() {
 			all = append(all, &api.RefreshedNode{Node: f.picture(n), Action: did[n.Name]})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // inGuardedTown has host files: in and out, the first with a and b in it, the second with nobody.
@@ -94,7 +95,7 @@ func TestRefreshLetsNodesLeaveAndComeBack(t *testing.T) {
 		if got := v.refresh(30); got != "a:recommission" {
 			v.Errorf("got %q", got)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		if a.beat().Directive != nil {
 			v.Error("the wish stands")
 		}
@@ -103,7 +104,7 @@ func TestRefreshLetsNodesLeaveAndComeBack(t *testing.T) {
 		if got := v.refresh(-1); got != "a:force b:force" {
 			v.Errorf("got %q", got)
 		}
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		if d := a.beat().Directive; d.GetRemaining() == nil || d.Remaining.AsDuration() > 0 {
 			v.Errorf("got directive %v, want one that is due", d)
 		}
@@ -112,10 +113,10 @@ func TestRefreshLetsNodesLeaveAndComeBack(t *testing.T) {
 		if got := v.refresh(-1); got != "a:recommission" {
 			v.Errorf("got %q", got)
 		}
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		a.beat() // it is told to register, and does
-		v.is("a", Active)
-		v.is("b", Decommissioned)
+		v.is("a", registry.Active)
+		v.is("b", registry.Decommissioned)
 	})
 }
 
@@ -130,13 +131,13 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 			_, err := v.operator().RefreshNodes(v.Context(), &api.RefreshNodesRequest{})
 			v.refused(err, codes.FailedPrecondition, "refused: "+out+`:2: host "b,c": commas`)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		for range 2 {
 			if got := v.trouble(); !strings.Contains(got, out+":2:") {
 				v.Errorf("got trouble %q", got)
 			}
 			v.refused(v.agent("b").tryRegister(), codes.FailedPrecondition, "excluded by "+out)
-			v.is("a", Active)
+			v.is("a", registry.Active)
 			v.restart()
 		}
 		if _, text := v.get("/metrics", nil); !strings.Contains(text, "lifeboat_coordinator_hosts_stale 1") {
@@ -146,7 +147,7 @@ func TestBrokenFileChangesNothing(t *testing.T) {
 		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{})
 		for err == nil {
 			var e *api.Event
-			if e, err = stream.Recv(); e.GetType() == evHostsRefused && strings.Contains(e.Data["reason"], out+":2:") {
+			if e, err = stream.Recv(); e.GetType() == registry.EventHostsRefused && strings.Contains(e.Data["reason"], out+":2:") {
 				refusals++
 			}
 		}
@@ -166,7 +167,7 @@ func TestRestartIsNoOrder(t *testing.T) {
 		put(v.T, out, "a")
 		v.restart()
 		a.beat()
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		if got := v.trouble(); !strings.Contains(got, "have changed since") {
 			v.Errorf("got trouble %q", got)
 		}
@@ -182,7 +183,7 @@ func TestRestartIsNoOrder(t *testing.T) {
 		v.cfg.Hosts = hosts.Files{}
 		v.restart()
 		a.beat()
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		v.agent("z").register()
 	})
 }

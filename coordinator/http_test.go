@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func TestEventsAreFollowed(t *testing.T) {
@@ -32,9 +33,9 @@ func TestEventsAreFollowed(t *testing.T) {
 			}
 			return e.Index
 		}
-		next(evRegistered)
+		next(registry.EventRegistered)
 		v.order(time.Hour, "a")
-		at := next(evDecommissioning)
+		at := next(registry.EventDecommissioning)
 		v.stop()
 		_, err = stream.Recv()
 		v.refused(err, codes.Unavailable, "follow again")
@@ -44,7 +45,7 @@ func TestEventsAreFollowed(t *testing.T) {
 		if err != nil {
 			v.Fatal(err)
 		}
-		if got := next(evDecommissioning); got != at {
+		if got := next(registry.EventDecommissioning); got != at {
 			v.Errorf("got index %d after a restart, want %d", got, at)
 		}
 		if _, err := stream.Recv(); err != io.EOF {

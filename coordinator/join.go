@@ -16,6 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -89,7 +90,7 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err != nil {
 		return nil, err
 	}
-	j := &joining{Name: certs.Name{Role: certs.RoleNode, Name: asked.Name}, Key: keySum(key)}
+	j := &registry.Joining{Name: certs.Name{Role: certs.RoleNode, Name: asked.Name}, Key: keySum(key)}
 	if err := p.vouch(&asked, key, j); err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err != nil {
 		return nil, err
 	}
-	if _, err := p.do(command{Do: doPass, Pass: &pass{Join: j}}); err != nil {
+	if _, err := p.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Join: j}}); err != nil {
 		return nil, err
 	}
 	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.authority.PEM())}
@@ -125,7 +126,7 @@ func (f *fleet) coordinators() (addresses []string) {
 }
 
 // vouch sets by what a machine joins, and what it may be by that: a token, or what its cloud says of it.
-func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *joining) error {
+func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) error {
 	switch {
 	case asked.Token != "":
 		t, err := certs.ParseToken(asked.Token)
@@ -134,7 +135,7 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *joining) error {
 		}
 		kept, ok := p.token(t.ID)
 		if !ok || !t.Is(kept.Sum) {
-			return errNoToken
+			return registry.ErrNoToken
 		}
 		j.Token, j.Name.Role = t.ID, kept.Role
 		return nil
@@ -157,14 +158,14 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *joining) error {
 }
 
 // token reads one that has not expired. Whether it may still be used is the machine's to say.
-func (f *fleet) token(id string) (t joinToken, ok bool) {
-	f.ledger.view(func(m *machine) { t, ok = m.Door.Tokens[id] })
+func (f *fleet) token(id string) (t registry.JoinToken, ok bool) {
+	f.ledger.view(func(m *registry.Registry) { t, ok = m.Door.Tokens[id] })
 	return t, ok && time.Now().Before(t.Expires)
 }
 
 // has says whether the machine has joined before, with the same key.
-func (f *fleet) has(j *joining) (known bool) {
-	f.ledger.view(func(m *machine) {
+func (f *fleet) has(j *registry.Joining) (known bool) {
+	f.ledger.view(func(m *registry.Registry) {
 		was, ok := m.Door.Given[j.Name.String()]
 		known = ok && was.By == j.As && was.Key == j.Key
 	})

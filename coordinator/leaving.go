@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -27,10 +29,10 @@ func (f *fleet) logLeaving(ctx context.Context) error {
 }
 
 func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
-	var leave []node
-	f.ledger.view(func(m *machine) {
+	var leave []registry.Node
+	f.ledger.view(func(m *registry.Registry) {
 		for _, n := range m.Nodes {
-			if n.leaving() {
+			if n.Leaving() {
 				leave = append(leave, n)
 			}
 		}
@@ -38,7 +40,7 @@ func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
 	if len(leave) == 0 || !f.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	slices.SortFunc(leave, func(a, b node) int {
+	slices.SortFunc(leave, func(a, b registry.Node) int {
 		return cmp.Or(a.Decommission.StartedAt.Compare(b.Decommission.StartedAt), strings.Compare(a.Name, b.Name))
 	})
 	counts := map[string]int{}
@@ -64,7 +66,7 @@ func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
 }
 
 // leavingWords are what the log has of one node. What is not known, and a deadline that there is not, is left out.
-func leavingWords(n node, p pulse, state string, waitsFor []string, now time.Time) []any {
+func leavingWords(n registry.Node, p pulse, state string, waitsFor []string, now time.Time) []any {
 	words := []any{"node", n.Name, "sub_state", state, "took", now.Sub(n.Decommission.StartedAt).Round(time.Second)}
 	if len(waitsFor) > 0 {
 		words = append(words, "waits_for", strings.Join(waitsFor, ", "))
@@ -72,7 +74,7 @@ func leavingWords(n node, p pulse, state string, waitsFor []string, now time.Tim
 	if d := p.status.GetDrain(); d != nil {
 		words = append(words, "blocks", d.BlocksTotal-d.BlocksMoved-d.BlocksLost-d.BlocksSkipped)
 	}
-	if at := n.Decommission.deadline(); !at.IsZero() {
+	if at := n.Decommission.Deadline(); !at.IsZero() {
 		words = append(words, "left", at.Sub(now).Round(time.Second))
 	}
 	return words

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // journal keeps what a coordinator logs.
@@ -79,7 +80,7 @@ func TestFewOfManyThatLeaveAreLogged(t *testing.T) {
 	f.tookOver.Store(&t0)
 	for i := range 10_000 {
 		name := fmt.Sprintf("n%05d", i)
-		f.ledger.fsm.machine.Nodes[name] = node{Name: name, State: Decommissioning, Decommission: &decommission{StartedAt: t0.Add(-time.Duration(i) * time.Second), Order: &order{At: t0, Timeout: time.Hour}}}
+		f.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Decommissioning, Decommission: &registry.Decommission{StartedAt: t0.Add(-time.Duration(i) * time.Second), Order: &registry.Order{At: t0, Timeout: time.Hour}}}
 	}
 	f.logLeavingOnce(t.Context(), t0)
 	lines := said.lines("leaving")

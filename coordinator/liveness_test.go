@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // crowd is many nodes of one pool.
@@ -50,7 +51,7 @@ func (v *town) lost() (names []string) {
 		v.Fatal(err)
 	}
 	for _, n := range reply.Nodes {
-		if n.State == string(Lost) {
+		if n.State == string(registry.Lost) {
 			names = append(names, n.Name)
 		}
 	}
@@ -88,7 +89,7 @@ func TestSuspectIsNoPeerAndComesBackForNothing(t *testing.T) {
 		before := v.status().LastIndex
 		a.live(16)
 		n := v.seen("b")
-		if n.State != string(Active) || n.SubState != "SUSPECT" || n.Schedulable || n.Suspect == nil {
+		if n.State != string(registry.Active) || n.SubState != "SUSPECT" || n.Schedulable || n.Suspect == nil {
 			v.Errorf("got %s %q, schedulable %t, suspect %v after half of a lease, want an ACTIVE suspect", n.State, n.SubState, n.Schedulable, n.Suspect)
 		}
 		if got := v.status(); got.Suspects != 1 || len(got.Brakes) != 0 {
@@ -123,9 +124,9 @@ func TestSmallFleetsLoseTheirDead(t *testing.T) {
 			inTown(t, func(v *town) {
 				all := v.crowd("p", n)
 				v.beats(25, all[1:])
-				v.is("p-00", Active)
+				v.is("p-00", registry.Active)
 				v.beats(10, all[1:])
-				v.is("p-00", Lost)
+				v.is("p-00", registry.Lost)
 				if got := v.lost(); len(got) != 1 {
 					v.Errorf("got %v lost, want one", got)
 				}
@@ -220,7 +221,7 @@ func TestAnnouncedSilenceMeetsNoBrake(t *testing.T) {
 		if got := strings.Join(v.lost(), " "); got != "p-03 p-04 p-05 p-06 p-07 p-08" {
 			v.Errorf("got %q lost, want those whose leases ended, all at once", got)
 		}
-		for i, want := range map[int]State{0: Decommissioned, 9: Shutdown, 12: Active} {
+		for i, want := range map[int]registry.State{0: registry.Decommissioned, 9: registry.Shutdown, 12: registry.Active} {
 			v.is(all[i].name, want)
 		}
 	})
@@ -292,8 +293,8 @@ func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 		f.reapOnce(began.Add(reapPace), reapPace)
 		f.reapOnce(began.Add(time.Minute), time.Minute) // SIGSTOP, SIGCONT
 		f.reapOnce(began.Add(time.Minute+14*time.Second), reapPace)
-		if suspects, _, _ := f.leases.tally(); suspects != 0 || f.count().nodes[Lost] != 0 {
-			v.Errorf("got %d suspects and %d lost, want none", suspects, f.count().nodes[Lost])
+		if suspects, _, _ := f.leases.tally(); suspects != 0 || f.count().nodes[registry.Lost] != 0 {
+			v.Errorf("got %d suspects and %d lost, want none", suspects, f.count().nodes[registry.Lost])
 		}
 		f.reapOnce(began.Add(time.Minute+16*time.Second), reapPace)
 		if suspects, _, _ := f.leases.tally(); suspects != 5 {
@@ -320,7 +321,7 @@ func BenchmarkJudge(b *testing.B) {
 			now := t0.Add(f.cfg.Lease)
 			for i := range 10_000 {
 				name := fmt.Sprintf("node-%05d", i)
-				f.ledger.fsm.machine.Nodes[name] = node{Name: name, State: Active, facts: facts{Pool: fmt.Sprint("p", i%20), Zone: fmt.Sprint("z", i%3)}}
+				f.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Active, Facts: registry.Facts{Pool: fmt.Sprint("p", i%20), Zone: fmt.Sprint("z", i%3)}}
 				f.leases.beat(name, &api.Status{}, now)
 				if i < silent {
 					f.leases.nodes[name].seen, f.leases.nodes[name].suspected = t0, t0
@@ -375,7 +376,7 @@ func TestReplacedIncarnationIsFenced(t *testing.T) {
 		// Two machines that take each other's place at every beat would fill the log. The younger stays while it is there.
 		_, err = old.Register(v.Context(), &api.RegisterRequest{Node: "a", Incarnation: old.incarnation, PeerAddress: "a:7412"})
 		v.refused(err, codes.FailedPrecondition, "incarnation")
-		if n := v.seen("a"); n.Incarnation != "another" || n.State != string(Active) {
+		if n := v.seen("a"); n.Incarnation != "another" || n.State != string(registry.Active) {
 			v.Errorf("got %s of incarnation %s, want the younger, ACTIVE", n.State, n.Incarnation)
 		}
 		time.Sleep(v.cfg.Lease + time.Second)
@@ -409,9 +410,9 @@ func TestClockAnHourOffIsSeenAndHarmless(t *testing.T) {
 			v.Errorf("got %s left, want the minute", left)
 		}
 		time.Sleep(left - time.Second)
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		time.Sleep(time.Second + reapPace)
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		a.status.ClockAhead = durationpb.New(time.Millisecond)
 		a.beat()
 		if got := v.status().ClocksApart; got != 0 {
@@ -491,7 +492,7 @@ func TestShortLeaseRunsOut(t *testing.T) {
 		v.restart()
 		v.agent("a").register()
 		time.Sleep(5 * time.Second)
-		v.is("a", Lost)
+		v.is("a", registry.Lost)
 	})
 }
 
@@ -506,7 +507,7 @@ func TestWhoIsAwayHasNoRoom(t *testing.T) {
 			v.Errorf("got %v, want the room that it has", st)
 		}
 		time.Sleep(time.Minute)
-		v.is("a", Lost)
+		v.is("a", registry.Lost)
 		if st := v.seen("a").Status; st.GetRoomBytes() != 0 || st.GetHeldBytes() != 7 {
 			v.Errorf("got %v, want no room and what it held", st)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -62,7 +63,7 @@ func (b *appBeats) beat(app string, now time.Time) {
 }
 
 // silent says for how long an app's lease has run, and when it last beat; the zero time: not since this leader began.
-func (b *appBeats) silent(app string, l life, now time.Time) (took time.Duration, last time.Time) {
+func (b *appBeats) silent(app string, l registry.Life, now time.Time) (took time.Duration, last time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	last = b.last[app]
@@ -82,9 +83,9 @@ func (b *appBeats) forget(apps []string) {
 // silence says nothing: what would be removed cannot be brought back. Leases begin anew when it lets go.
 func (f *fleet) lapse(now time.Time) {
 	silent := map[time.Duration][]string{} // by lease
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for app, l := range m.Lives {
-			if took, _ := f.beats.silent(app, l, now); l.beats() && took > l.Lease {
+			if took, _ := f.beats.silent(app, l, now); l.Beats() && took > l.Lease {
 				silent[l.Lease] = append(silent[l.Lease], app)
 			}
 		}
@@ -99,7 +100,7 @@ func (f *fleet) lapse(now time.Time) {
 	for lease, apps := range silent {
 		slices.Sort(apps)
 		for batch := range slices.Chunk(apps, appsAtOnce) {
-			if _, err := f.do(command{Do: doLapseApps, Apps: batch, Reason: fmt.Sprintf("it was silent for %s", lease)}); err != nil {
+			if _, err := f.do(registry.Command{Do: registry.DoLapseApps, Apps: batch, Reason: fmt.Sprintf("it was silent for %s", lease)}); err != nil {
 				f.log.Warn("apps that fell silent are not over yet", "apps", len(batch), "err", err)
 				return // the next look tries again
 			}
@@ -152,9 +153,9 @@ func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
 	if lease < leastAppLease || lease > mostAppLease {
 		return fault("lease %s: must be %s to %s", lease, leastAppLease, mostAppLease)
 	}
-	c := command{Do: doBeatApp, Apps: []string{r.App}, Owner: string(name.Role) + ":" + name.Name, Lease: lease}
+	c := registry.Command{Do: registry.DoBeatApp, Apps: []string{r.App}, Owner: string(name.Role) + ":" + name.Name, Lease: lease}
 	if r.Over {
-		c = command{Do: doEndApps, Apps: c.Apps, Owner: c.Owner, Reason: "it said so"}
+		c = registry.Command{Do: registry.DoEndApps, Apps: c.Apps, Owner: c.Owner, Reason: "it said so"}
 	}
 	if _, err := f.do(c); err != nil {
 		return appStatus(err)
@@ -184,9 +185,9 @@ func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.End
 	if r.Reason != "" {
 		why += ": " + r.Reason
 	}
-	c := command{Do: doEndApps, Apps: apps, Reason: shortenedTo(mostOver, why)}
+	c := registry.Command{Do: registry.DoEndApps, Apps: apps, Reason: registry.ShortenedTo(mostOver, why)}
 	if r.Undo {
-		c = command{Do: doResume, Apps: apps}
+		c = registry.Command{Do: registry.DoResume, Apps: apps}
 		if unknown := s.neverOver(apps); unknown != "" {
 			return nil, status.Errorf(codes.NotFound, "app %q is not over: lifeboat apps lists those that are", unknown)
 		}
@@ -200,7 +201,7 @@ func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.End
 
 // neverOver is one of the apps that is not over; empty: all are.
 func (f *fleet) neverOver(apps []string) (one string) {
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		if i := slices.IndexFunc(apps, func(app string) bool { return m.Lives[app].Over == "" }); i >= 0 {
 			one = apps[i]
 		}
@@ -211,13 +212,13 @@ func (f *fleet) neverOver(apps []string) (one string) {
 // appStatus gives a refusal the code and the words that callers act on.
 func appStatus(err error) error {
 	switch {
-	case errors.Is(err, errAppOver):
+	case errors.Is(err, registry.ErrAppOver):
 		return status.Errorf(codes.FailedPrecondition, "%v: an operator takes that back with lifeboat apps end --undo", err)
-	case errors.Is(err, errAppOthers):
+	case errors.Is(err, registry.ErrAppOthers):
 		return status.Error(codes.PermissionDenied, err.Error())
-	case errors.Is(err, errAppNobody):
+	case errors.Is(err, registry.ErrAppNobody):
 		return status.Errorf(codes.NotFound, "%v: an app that never beat is ended by an operator, with lifeboat apps end", err)
-	case errors.Is(err, errManyApps):
+	case errors.Is(err, registry.ErrManyApps):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return asStatus(err)
@@ -232,7 +233,7 @@ func (s *membership) CheckApps(ctx context.Context, r *api.CheckAppsRequest) (*a
 		return nil, err
 	}
 	reply := &api.CheckAppsReply{}
-	s.ledger.view(func(m *machine) {
+	s.ledger.view(func(m *registry.Registry) {
 		for _, app := range r.Apps { // what can be no app is known to nobody
 			if l := m.Lives[app]; l.Over != "" {
 				reply.Over = append(reply.Over, &api.AppOver{App: app, Why: l.Over})

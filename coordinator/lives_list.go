@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // ListApps lists the apps that there is anything to say of.
@@ -33,7 +34,7 @@ func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 		return a
 	}
 	now := time.Now()
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for app, l := range m.Lives {
 			if wanted(app) {
 				f.lifeTo(shown(app), l, now)
@@ -59,12 +60,12 @@ func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 	return all
 }
 
-func (f *fleet) lifeTo(a *api.App, l life, now time.Time) {
+func (f *fleet) lifeTo(a *api.App, l registry.Life, now time.Time) {
 	a.State, a.Why, a.Owner, a.Since = "RUNNING", l.Over, l.Owner, durationpb.New(now.Sub(l.Since))
 	if l.Over != "" {
 		a.State = "OVER"
 	}
-	if !l.beats() {
+	if !l.Beats() {
 		return
 	}
 	a.Lease = durationpb.New(l.Lease)

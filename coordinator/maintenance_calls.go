@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // ScheduleMaintenance implements the operators' call.
@@ -20,7 +22,7 @@ func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaint
 		return nil, err
 	}
 	windows := windowsFrom(r.GetWindows())
-	c := command{Do: doSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
+	c := registry.Command{Do: registry.DoSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
 	if c.Add && !s.repeats(ctx) { // what an earlier try of the call has added stands in it
 		var err error
 		if c.Renews, err = s.checkAdded(windows, time.Now()); err != nil {
@@ -44,9 +46,9 @@ func (s *operator) ChangeMachines(ctx context.Context, r *api.ChangeMachinesRequ
 	if r.Timeout != nil && r.Up {
 		return nil, fault("a timeout of %s for machines that come up: nothing leaves them", r.Timeout.AsDuration())
 	}
-	c := command{Do: doMachinesUp, After: s.cfg.MaintenanceLead, Reason: r.Reason}
+	c := registry.Command{Do: registry.DoMachinesUp, After: s.cfg.MaintenanceLead, Reason: r.Reason}
 	if !r.Up {
-		c.Do, c.Unsaid, c.Order = doMachinesDown, r.Timeout == nil, &order{Timeout: s.cfg.DecommissionTimeout}
+		c.Do, c.Unsaid, c.Order = registry.DoMachinesDown, r.Timeout == nil, &registry.Order{Timeout: s.cfg.DecommissionTimeout}
 		if r.Timeout != nil {
 			c.Order.Timeout = max(r.Timeout.AsDuration(), hosts.Forever)
 		}
@@ -91,30 +93,30 @@ func checkWindows(windows []*api.MaintenanceWindow) error {
 
 // checkAdded refuses to add what is over already, and machines that have an appointment; some may have had one that is over. A whole
 // schedule may have windows that are over: those of before stand in it until somebody takes them out, and Mesos's master takes any.
-func (f *fleet) checkAdded(windows []outage, now time.Time) (renews bool, err error) {
-	has := map[[2]string]appointment{}
+func (f *fleet) checkAdded(windows []registry.Outage, now time.Time) (renews bool, err error) {
+	has := map[[2]string]registry.Appointment{}
 	if plan := f.scheduled(); plan != nil {
 		for i := range plan.Windows {
 			w := &plan.Windows[i]
 			for j := range w.Machines {
-				has[w.Machines[j].key()] = appointment{&w.Machines[j], w}
+				has[w.Machines[j].Key()] = registry.Appointment{Scheduled: &w.Machines[j], Of: w}
 			}
 		}
 	}
 	for _, w := range windows {
-		if w.over(now) {
-			return false, fault("the window of %s from %s on is over: it would have no node leave", *w.Duration, stamp(w.start()))
+		if w.Over(now) {
+			return false, fault("the window of %s from %s on is over: it would have no node leave", *w.Duration, registry.Stamp(w.From()))
 		}
 		for _, m := range w.Machines {
-			switch a := has[m.key()]; {
-			case a.mode() == modeUp:
-			case a.past(now):
+			switch a := has[m.Key()]; {
+			case a.Mode() == registry.ModeUp:
+			case a.Past(now):
 				renews = true
 			case a.Down:
 				return false, status.Errorf(codes.FailedPrecondition, "machine %s is DOWN: lifeboat maintenance up comes first", m)
 			default:
 				return false, status.Errorf(codes.FailedPrecondition, "machine %s has an appointment already, from %s on: to move it, edit the schedule (lifeboat maintenance show -o json > FILE, then lifeboat maintenance schedule FILE)",
-					m, stamp(a.of.start()))
+					m, registry.Stamp(a.Of.From()))
 			}
 		}
 	}
@@ -131,26 +133,27 @@ func checkMachines(where string, machines []*api.Machine, seen map[[2]string]boo
 		if err := cmp.Or(checkWord(at+".hostname", s.Hostname, maxHost), checkWord(at+".ip", s.IP, maxHost)); err != nil {
 			return err
 		}
+		_, noIP := netip.ParseAddr(s.IP)
 		switch {
 		case s.Hostname == "" && s.IP == "":
 			return fault("%s: has neither hostname nor ip", at)
-		case s.IP != "" && !isIP(s.IP):
+		case s.IP != "" && noIP != nil:
 			return fault("%s.ip: %q is no IP address", at, s.IP)
-		case seen[s.key()]:
+		case seen[s.Key()]:
 			return fault("%s: machine %s is named twice", at, s)
 		}
-		seen[s.key()] = true
+		seen[s.Key()] = true
 	}
 	return nil
 }
 
-func scheduledFrom(m *api.Machine) scheduled {
-	return scheduled{Hostname: m.GetHostname(), IP: m.GetIp()}
+func scheduledFrom(m *api.Machine) registry.Scheduled {
+	return registry.Scheduled{Hostname: m.GetHostname(), IP: m.GetIp()}
 }
 
-func windowsFrom(said []*api.MaintenanceWindow) (windows []outage) {
+func windowsFrom(said []*api.MaintenanceWindow) (windows []registry.Outage) {
 	for _, w := range said {
-		to := outage{Start: w.StartNanoseconds}
+		to := registry.Outage{Start: w.StartNanoseconds}
 		if w.DurationNanoseconds != nil {
 			to.Duration = new(time.Duration(*w.DurationNanoseconds))
 		}
@@ -169,10 +172,10 @@ func (f *fleet) maintenance() *api.Maintenance {
 	if plan == nil {
 		return all
 	}
-	on := map[*scheduled][]*api.MachineNode{}
+	on := map[*registry.Scheduled][]*api.MachineNode{}
 	for _, n := range f.nodes() {
-		if a := plan.of(n.Name, n.PeerAddress, now); a.scheduled != nil {
-			on[a.scheduled] = append(on[a.scheduled], &api.MachineNode{Node: n.Name, State: string(n.shown()), Answer: answer(n), Since: timestamppb.New(n.Since)})
+		if a := plan.Of(n.Name, n.PeerAddress, now); a.Scheduled != nil {
+			on[a.Scheduled] = append(on[a.Scheduled], &api.MachineNode{Node: n.Name, State: string(n.Shown()), Answer: registry.Answer(n), Since: timestamppb.New(n.Since)})
 		}
 	}
 	for i := range plan.Windows {
@@ -185,21 +188,9 @@ func (f *fleet) maintenance() *api.Maintenance {
 			m := &w.Machines[j]
 			id := &api.Machine{Hostname: m.Hostname, Ip: m.IP}
 			to.Machines = append(to.Machines, id)
-			all.Machines = append(all.Machines, &api.MachineState{Machine: id, Mode: appointment{m, w}.mode(), Window: int32(i), Nodes: on[m]})
+			all.Machines = append(all.Machines, &api.MachineState{Machine: id, Mode: registry.Appointment{Scheduled: m, Of: w}.Mode(), Window: int32(i), Nodes: on[m]})
 		}
 		all.Windows = append(all.Windows, to)
 	}
 	return all
-}
-
-// answer is a node's word on its machine's appointment, in those of Mesos's inverse offers. However its decommission ended, its
-// account says whether all is elsewhere; one from before it was last back says nothing of what it had since.
-func answer(n node) string {
-	switch m := n.Manifest; {
-	case n.State != Decommissioned:
-		return "UNKNOWN"
-	case m != nil && m.Lost == 0 && n.ReturnedAt.Before(m.At):
-		return "ACCEPT"
-	}
-	return "DECLINE"
 }

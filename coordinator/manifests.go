@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
@@ -31,10 +32,10 @@ type manifests struct {
 	seed    maphash.Seed
 	handing chan struct{} // one for each that is on its way to other coordinators
 
-	mu    sync.Mutex              // guards all below
-	lost  map[uint64]*manifestRef // hash of a block's id: the newest manifest that names it as lost
-	files map[string]bool         // that there are
-	read  map[string]bool         // that lost was filled from
+	mu    sync.Mutex                       // guards all below
+	lost  map[uint64]*registry.ManifestRef // hash of a block's id: the newest manifest that names it as lost
+	files map[string]bool                  // that there are
+	read  map[string]bool                  // that lost was filled from
 
 	coming map[string]*manifestWriter // by node: one at a time, the newest
 }
@@ -56,7 +57,7 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), handing: make(chan struct{}, shared), lost: map[uint64]*manifestRef{}, files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{}}
+	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), handing: make(chan struct{}, shared), lost: map[uint64]*registry.ManifestRef{}, files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -69,7 +70,7 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 
 // load reads what refs name as lost, of those that were not read before. A file that cannot be read makes its blocks
 // unknown, not the fleet. It reports the refs whose file is not there.
-func (m *manifests) load(refs []*manifestRef) (missing []*manifestRef) {
+func (m *manifests) load(refs []*registry.ManifestRef) (missing []*registry.ManifestRef) {
 	for _, ref := range refs {
 		m.mu.Lock()
 		has, known := m.files[ref.File], m.read[ref.File]
@@ -103,14 +104,14 @@ func (m *manifests) Close() error { return m.root.Close() }
 func (m *manifests) hash(id string) uint64 { return maphash.String(m.seed, id) }
 
 // namedLost is the newest manifest that names the block as lost, or nil.
-func (m *manifests) namedLost(id string) *manifestRef {
+func (m *manifests) namedLost(id string) *registry.ManifestRef {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lost[m.hash(id)]
 }
 
 // keep takes a written manifest into account once the log refers to it.
-func (m *manifests) keep(ref *manifestRef, lost []uint64) {
+func (m *manifests) keep(ref *registry.ManifestRef, lost []uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.files[ref.File], m.read[ref.File] = true, true
@@ -122,14 +123,14 @@ func (m *manifests) keep(ref *manifestRef, lost []uint64) {
 }
 
 // prune removes the files that none of refs names.
-func (m *manifests) prune(refs []*manifestRef) {
+func (m *manifests) prune(refs []*registry.ManifestRef) {
 	for _, file := range m.forget(refs) {
 		m.remove(file)
 	}
 }
 
 // forget drops what none of refs names any more, and reports its files.
-func (m *manifests) forget(refs []*manifestRef) (gone []string) {
+func (m *manifests) forget(refs []*registry.ManifestRef) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	named := make(map[string]bool, len(refs))
@@ -166,7 +167,7 @@ func (m *manifests) remove(file string) {
 }
 
 // entries yields those of a manifest. It ends after the first error.
-func (m *manifests) entries(ref *manifestRef) iter.Seq2[manifest.Entry, error] {
+func (m *manifests) entries(ref *registry.ManifestRef) iter.Seq2[manifest.Entry, error] {
 	return func(yield func(manifest.Entry, error) bool) {
 		f, err := m.root.Open(ref.File)
 		if err != nil {
@@ -261,16 +262,16 @@ func (w *manifestWriter) take(r *api.GoodbyeRequest) (lost []string, err error) 
 
 // add adds an entry. The lock is held.
 func (w *manifestWriter) add(e *api.ManifestEntry) error {
-	if w.total++; w.total > maxEntries {
-		return fault("a manifest of more than %d entries", maxEntries)
+	if w.total++; w.total > registry.MaxEntries {
+		return fault("a manifest of more than %d entries", registry.MaxEntries)
 	}
 	w.counts[e.Outcome]++
 	if e.Outcome == "lost" {
 		w.lost = append(w.lost, w.of.hash(e.Id))
 	}
 	w.line = entryFrom(e).AppendLine(w.line[:0]) // as encoding/json writes it, only faster: there may be millions
-	if w.bytes += int64(len(w.line)); w.bytes > maxManifest {
-		return fault("a manifest of more than %d bytes", maxManifest)
+	if w.bytes += int64(len(w.line)); w.bytes > registry.MaxManifest {
+		return fault("a manifest of more than %d bytes", registry.MaxManifest)
 	}
 	_, err := w.out.Write(w.line)
 	return err

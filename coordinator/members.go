@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // changePatience bounds one change of the members: the new one may have to be sent a snapshot first.
@@ -227,8 +228,8 @@ func (s *operator) SaveSnapshot(_ *api.SaveSnapshotRequest, stream grpc.ServerSt
 	if err := s.ledger.fsm.trouble(); err != nil {
 		return status.Error(codes.DataLoss, err.Error())
 	}
-	var frozen *machine
-	s.ledger.view(func(m *machine) { frozen = m.freeze() })
+	var frozen *registry.Registry
+	s.ledger.view(func(m *registry.Registry) { frozen = m.Freeze() })
 	return writeSnapshot(frozen, &parts{stream})
 }
 

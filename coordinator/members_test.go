@@ -20,6 +20,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func TestMembersAfter(t *testing.T) {
@@ -87,14 +88,14 @@ func TestOnlyMembersAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{ledger: openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))}
 		defer f.ledger.Close()
-		call := &audited{asking: asking{Call: "1", Who: "operator:eve", Asked: "raft remove"}}
+		call := &audited{Asking: registry.Asking{Call: "1", Who: "operator:eve", Asked: "raft remove"}}
 		ctx := context.WithValue(t.Context(), auditedKey{}, call)
 		if f.repeats(ctx) {
 			t.Error("the first call is taken for its own repetition")
 		}
-		begun := call.asking
-		begun.Outcome = outcomeBegun
-		if _, err := f.ledger.do(command{Do: doRecord, Asked: &begun}); err != nil {
+		begun := call.Asking
+		begun.Outcome = registry.OutcomeBegun
+		if _, err := f.ledger.do(registry.Command{Do: registry.DoRecord, Asked: &begun}); err != nil {
 			t.Fatal(err)
 		}
 		if !f.repeats(ctx) {
@@ -136,8 +137,8 @@ func TestFromOneToThree(t *testing.T) {
 		if got := len(l.servers()); got != 3 {
 			t.Errorf("got %d members, want 3", got)
 		}
-		l.view(func(m *machine) {
-			if m.Nodes["a"].State != Active {
+		l.view(func(m *registry.Registry) {
+			if m.Nodes["a"].State != registry.Active {
 				t.Errorf("the node is not in the log that was brought along: %v", m.Nodes)
 			}
 		})
@@ -215,7 +216,7 @@ func TestSnapshotComesBack(t *testing.T) {
 		var file bytes.Buffer
 		var want string
 		var began time.Time
-		l.view(func(m *machine) {
+		l.view(func(m *registry.Registry) {
 			want, began = written(t, m), m.Began
 			if err := writeSnapshot(m, &file); err != nil {
 				t.Fatal(err)
@@ -241,7 +242,7 @@ func TestSnapshotComesBack(t *testing.T) {
 		}
 		for range 2 {
 			l = openTestLedger(t, dir, log)
-			l.view(func(m *machine) {
+			l.view(func(m *registry.Registry) {
 				if m.Began.Equal(began) {
 					t.Error("it cannot be told from the log that was there before")
 				}
@@ -259,8 +260,8 @@ func TestSnapshotComesBack(t *testing.T) {
 
 func FuzzReadSnapshot(f *testing.F) {
 	var file bytes.Buffer
-	m := newMachine()
-	m.apply(command{Version: 1, At: t0, Do: doRegister, Nodes: []string{"a"}, Facts: &facts{Incarnation: "i", PeerAddress: "a:1"}})
+	m := registry.New()
+	m.Apply(registry.Command{Version: 1, At: t0, Do: registry.DoRegister, Nodes: []string{"a"}, Facts: &registry.Facts{Incarnation: "i", PeerAddress: "a:1"}})
 	if err := writeSnapshot(m, &file); err != nil {
 		f.Fatal(err)
 	}

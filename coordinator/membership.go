@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // membership is what agents call. Who calls is read from the certificate.
@@ -32,9 +32,9 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	// A drained node that registers has come back to stay, unless it is we who came back: then it only repeats itself.
 	// So does one whose process we have heard register: it has learned where it stands.
 	reattach := s.leases.same(name, r) || !s.leases.knows(name) && (now.Sub(*s.tookOver.Load()) <= s.cfg.Lease || s.leases.read(name).heard)
-	c := command{
-		Do: doRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
-		Facts: &facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
+	c := registry.Command{
+		Do: registry.DoRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
+		Facts: &registry.Facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
 	}
 	if err := s.admit(c); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 		return &api.RegisterReply{NodeId: was.ID, Pace: s.paceTo(was), Term: s.reign()}, nil
 	}
 	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
-		return nil, asStatus(fmt.Errorf("node %s: %w", name, errIncarnation))
+		return nil, asStatus(fmt.Errorf("node %s: %w", name, registry.ErrIncarnation))
 	}
 	if _, err := s.doFor(name, c); err != nil {
 		return nil, asStatus(err)
@@ -84,7 +84,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if changed {
 		s.roster.change()
 	}
-	if !s.leases.knows(name) || n.State == Lost || n.State == Shutdown || s.welcome(n, r.Status) {
+	if !s.leases.knows(name) || n.State == registry.Lost || n.State == registry.Shutdown || s.welcome(n, r.Status) {
 		// After a restart its blocks are wanted anew; a node that was given up comes back by name.
 		s.metrics.beats.WithLabelValues("reattach").Inc()
 		return s.reply(n, &api.HeartbeatReply{Register: true}), nil
@@ -107,27 +107,27 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if n := s.blocks.EndsOf(name); n > 0 {
 		reply.Lapses = s.reign()<<32 | uint64(n) // who leads anew counts anew
 	}
-	s.ledger.view(func(m *machine) {
-		reply.Unaccounted = unaccounted(n, r.Status) && !m.told(n, r.Status.GetAccounted())
+	s.ledger.view(func(m *registry.Registry) {
+		reply.Unaccounted = unaccounted(n, r.Status) && !m.Told(n, r.Status.GetAccounted())
 		reply.AppsChanged = m.LivesSaid
 	})
 	return reply, nil
 }
 
 // welcome says whether a node that is done has nothing against its coming back any more.
-func (s *membership) welcome(n node, st *api.Status) bool {
-	return n.mayReturn() && !watched(st) && !s.hostsInForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
-		s.scheduled().of(n.Name, n.PeerAddress, time.Now()).mode() != modeDown
+func (s *membership) welcome(n registry.Node, st *api.Status) bool {
+	return n.MayReturn() && !watched(st) && !s.hostsInForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
+		s.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
 }
 
 // heal brings the node's state in line with what its status says, for words that were spoken while nobody was here.
-func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
-	c := command{Nodes: []string{n.Name}, Incarnation: n.Incarnation}
+func (s *membership) heal(n registry.Node, st *api.Status, unsaid int) (registry.Node, error) {
+	c := registry.Command{Nodes: []string{n.Name}, Incarnation: n.Incarnation}
 	switch d := n.Decommission; {
-	case (n.State == Active || n.leaving()) && leaves(st) && checkAnnounced(st.Notice) == nil:
-		c.Do, c.Notice = doAnnounce, noticeFrom(st.Notice, time.Now())
-	case (n.leaving() || n.State == Decommissioned) && d != nil && d.Order == nil && d.Notice != nil && (unsaid >= unsaidBeats || staysSince(d.Notice, st)):
-		c.Do, c.Incident = doWithdraw, d.Notice.Incident
+	case (n.State == registry.Active || n.Leaving()) && leaves(st) && checkAnnounced(st.Notice) == nil:
+		c.Do, c.Notice = registry.DoAnnounce, noticeFrom(st.Notice, time.Now())
+	case (n.Leaving() || n.State == registry.Decommissioned) && d != nil && d.Order == nil && d.Notice != nil && (unsaid >= unsaidBeats || staysSince(d.Notice, st)):
+		c.Do, c.Incident = registry.DoWithdraw, d.Notice.Incident
 	default:
 		return n, nil
 	}
@@ -140,35 +140,28 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 }
 
 // staysSince says whether a node has put behind it the notice that it left for, and is under another, for which it does not.
-func staysSince(left *notice, st *api.Status) bool {
+func staysSince(left *registry.Notice, st *api.Status) bool {
 	n := st.GetNotice()
 	return n.GetIncident() != "" && n.Incident != left.Incident && !leaves(st)
 }
 
-// told says whether a node gave the account of an incident: of one before this, while the node has yet to hear that it is to leave
-// again.
-func (m *machine) told(n node, incident string) bool {
-	return slices.ContainsFunc(m.Manifests, func(r *manifestRef) bool {
-		return r.Node == n.Name && r.Incarnation == n.Incarnation && r.Incident == incident
-	})
-}
-
 // unaccounted says whether the account is missing that the node gave to who was here before, or to us before we were restored.
-func unaccounted(n node, st *api.Status) bool {
+func unaccounted(n registry.Node, st *api.Status) bool {
 	given := st.GetAccounted()
-	return given != "" && (n.leaving() || n.State == Decommissioned) && (n.Manifest == nil || n.Manifest.Incident != given)
+	return given != "" && (n.Leaving() || n.State == registry.Decommissioned) && (n.Manifest == nil || n.Manifest.Incident != given)
 }
 
 // directive is the standing wish. It stands also when the node is done, until somebody takes it back.
-func directive(n node, now time.Time) *api.Directive {
-	if d := n.Decommission; (n.leaving() || n.State == Decommissioned && !n.mayReturn()) && d != nil && d.Order != nil {
-		wish := &api.Directive{Decommission: d.ID, Reason: d.Order.Reason}
-		if at := d.Order.deadline(); !at.IsZero() {
-			wish.Remaining = durationpb.New(at.Sub(now))
-		}
-		return wish
+func directive(n registry.Node, now time.Time) *api.Directive {
+	o := n.Wish()
+	if o == nil {
+		return nil
 	}
-	return nil
+	wish := &api.Directive{Decommission: n.Decommission.ID, Reason: o.Reason}
+	if at := o.Deadline(); !at.IsZero() {
+		wish.Remaining = durationpb.New(at.Sub(now))
+	}
+	return wish
 }
 
 func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecommissionRequest) (*api.WorkerDecommissionReply, error) {
@@ -183,7 +176,7 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 		return &api.WorkerDecommissionReply{}, nil
 	}
 	now := time.Now()
-	if _, err := s.doFor(name, command{Do: doAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
+	if _, err := s.doFor(name, registry.Command{Do: registry.DoAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WorkerDecommissionReply{}, nil
@@ -207,7 +200,7 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which says nothing of it, or by another notice
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.doFor(name, command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
+	if _, err := s.doFor(name, registry.Command{Do: registry.DoWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WithdrawDecommissionReply{}, nil
@@ -229,7 +222,7 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 	if s.leases.overtaken(name, r.Sequence) { // a cut link held it back: the node is here again
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.doFor(name, command{Do: doUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
+	if _, err := s.doFor(name, registry.Command{Do: registry.DoUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.ReportUnavailableReply{}, nil

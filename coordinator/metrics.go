@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/figures"
 )
 
@@ -53,7 +54,7 @@ func newMetrics(f *fleet) *metrics {
 	return m
 }
 
-func (m *metrics) saw(e event) { m.events.WithLabelValues(e.Type).Inc() }
+func (m *metrics) saw(e registry.Event) { m.events.WithLabelValues(e.Type).Inc() }
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})

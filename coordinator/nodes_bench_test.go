@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // What people look at, of ten thousand nodes with twenty disks each: the reply's size is what the clients' bound is for.
@@ -30,7 +31,7 @@ func BenchmarkListNodes(b *testing.B) {
 	f.ledger.fsm.mu.Lock()
 	for i := range 10_000 {
 		name := fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", i>>8, i&255)
-		f.ledger.fsm.machine.Nodes[name] = node{Name: name, State: Active, facts: facts{Incarnation: "inc-0123456789ab", PeerAddress: "10.0.0.1:7412", Zone: "eu-central-1a", Pool: "m5d.4xlarge"}}
+		f.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Active, Facts: registry.Facts{Incarnation: "inc-0123456789ab", PeerAddress: "10.0.0.1:7412", Zone: "eu-central-1a", Pool: "m5d.4xlarge"}}
 		f.leases.register(name, &api.RegisterRequest{Node: name, Sequence: 1, Status: st}, now)
 	}
 	f.ledger.fsm.mu.Unlock()

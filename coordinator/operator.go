@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -42,13 +43,13 @@ func (s *operator) GetNode(_ context.Context, r *api.GetNodeRequest) (*api.Node,
 	return s.picture(n), nil
 }
 
-func (s *operator) known(name string) (node, error) {
+func (s *operator) known(name string) (registry.Node, error) {
 	if err := checkWord("node", name, maxName); err != nil {
-		return node{}, err
+		return registry.Node{}, err
 	}
 	n, known := s.node(name)
 	if !known {
-		return node{}, status.Errorf(codes.NotFound, "node %q is not known here: lifeboat nodes lists those that are", name)
+		return registry.Node{}, status.Errorf(codes.NotFound, "node %q is not known here: lifeboat nodes lists those that are", name)
 	}
 	return n, nil
 }
@@ -72,7 +73,7 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	if r.LeavingOnly && (r.Drain || r.MarkGone) {
 		return nil, fault("leaving_only with drain or mark_gone: those are for nodes that stay, too")
 	}
-	c := command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
+	c := registry.Command{Do: registry.DoDecommission, Nodes: names, Order: &registry.Order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
 		Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
@@ -88,11 +89,11 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 	for _, name := range names {
 		// A node that is done, and still says that it leaves, would be sent away again by its next heartbeat.
 		p := s.leases.read(name)
-		if n, _ := s.node(name); n.State == Decommissioned && leaves(p.status) && p.status.Notice.Kind != echo && s.present(n) {
-			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, errOwnNotice, p.status.Notice.Kind)
+		if n, _ := s.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.present(n) {
+			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
 		}
 	}
-	if _, err := s.decide(ctx, command{Do: doRecommission, Nodes: names}); err != nil {
+	if _, err := s.decide(ctx, registry.Command{Do: registry.DoRecommission, Nodes: names}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.RecommissionReply{Nodes: s.pictures(names)}, nil
@@ -181,10 +182,10 @@ func (f *fleet) keeps(source string) bool {
 }
 
 func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error {
-	var refs []*manifestRef
-	s.ledger.view(func(m *machine) {
+	var refs []*registry.ManifestRef
+	s.ledger.view(func(m *registry.Registry) {
 		for _, ref := range m.Manifests {
-			if ref.Lost > 0 && (only == "" || ref.Node == only) && m.inForce(ref) {
+			if ref.Lost > 0 && (only == "" || ref.Node == only) && m.InForce(ref) {
 				refs = append(refs, ref)
 			}
 		}
@@ -235,7 +236,7 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 	if err := s.obtain(stream.Context(), n.Manifest); err != nil {
 		return err
 	}
-	if err := stream.Send(&api.GoodbyeRequest{Summary: n.Manifest.summary()}); err != nil {
+	if err := stream.Send(&api.GoodbyeRequest{Summary: n.Manifest.Account()}); err != nil {
 		return err
 	}
 	var batch []*api.ManifestEntry
@@ -283,23 +284,23 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 
 // counts is the fleet in numbers.
 type counts struct {
-	nodes     map[State]int64
+	nodes     map[registry.State]int64
 	lost      int64
 	lastEvent uint64
 }
 
 func (f *fleet) count() counts {
-	c := counts{nodes: map[State]int64{}}
-	for _, s := range States {
+	c := counts{nodes: map[registry.State]int64{}}
+	for _, s := range registry.States {
 		c.nodes[s] = 0
 	}
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		c.lastEvent = m.LastEvent
 		for _, n := range m.Nodes {
-			c.nodes[n.shown()]++
+			c.nodes[n.Shown()]++
 		}
 		for _, ref := range m.Manifests {
-			if ref.Lost > 0 && m.inForce(ref) {
+			if ref.Lost > 0 && m.InForce(ref) {
 				c.lost += ref.Lost
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A cut link held beats back from before the notice. They arrive behind the notice, and must not undo it.
@@ -34,14 +35,14 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 				t.Errorf("got %d peers of version %d, want the list left as it is: a drain needs it now", len(r.Peers), r.PeersVersion)
 			}
 		}
-		if got := v.seen("a").State; got != string(Decommissioning) {
-			t.Errorf("after beats from before the notice: got %s, want %s", got, Decommissioning)
+		if got := v.seen("a").State; got != string(registry.Decommissioning) {
+			t.Errorf("after beats from before the notice: got %s, want %s", got, registry.Decommissioning)
 		}
 		for i := range uint64(unsaidBeats) {
 			say(101 + i)
 		}
-		if got := v.seen("a").State; got != string(Active) {
-			t.Errorf("after beats from after the notice, without it: got %s, want %s", got, Active)
+		if got := v.seen("a").State; got != string(registry.Active) {
+			t.Errorf("after beats from after the notice, without it: got %s, want %s", got, registry.Active)
 		}
 		// A withdrawal that was held back is no news either, and whoever says it must not take it for heard.
 		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 200}); err != nil {
@@ -50,8 +51,8 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 		if _, err := a.WithdrawDecommission(a.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "inc-1", Sequence: 150}); status.Code(err) != codes.Aborted {
 			t.Errorf("a withdrawal from before: got %v, want it refused", err)
 		}
-		if got := v.seen("a").State; got != string(Decommissioning) {
-			t.Errorf("after a withdrawal from before: got %s, want %s", got, Decommissioning)
+		if got := v.seen("a").State; got != string(registry.Decommissioning) {
+			t.Errorf("after a withdrawal from before: got %s, want %s", got, registry.Decommissioning)
 		}
 	})
 }
@@ -68,18 +69,18 @@ func TestRestartAnnouncedLateIsOver(t *testing.T) {
 		if err := says(100); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Shutdown)
+		v.is("a", registry.Shutdown)
 		r := &api.RegisterRequest{Node: "a", Incarnation: a.incarnation, PeerAddress: "a:7412", Status: &api.Status{RoomBytes: 1}, Began: 200, Sequence: 200}
 		if _, err := a.Register(v.Context(), r); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		v.refused(says(150), codes.Aborted, "newer word")
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		if err := says(201); err != nil {
 			v.Fatal(err)
 		}
-		v.is("a", Shutdown)
+		v.is("a", registry.Shutdown)
 	})
 }
 
@@ -102,9 +103,9 @@ func TestRegistrationFromBeforeAGoodbyeDoesNotUndoIt(t *testing.T) {
 		}
 		a.goodbye("inc-1")
 		register(100, 110)
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		register(50, 50)
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -62,14 +63,14 @@ func (c Config) pace(nodes int) pace {
 
 func (f *fleet) pace() pace {
 	var nodes int
-	f.ledger.view(func(m *machine) { nodes = len(m.Nodes) })
+	f.ledger.view(func(m *registry.Registry) { nodes = len(m.Nodes) })
 	return f.cfg.pace(nodes)
 }
 
 // paceTo is what one node is told.
-func (f *fleet) paceTo(n node) *api.Pace {
+func (f *fleet) paceTo(n registry.Node) *api.Pace {
 	p := f.pace()
-	if n.leaving() {
+	if n.Leaving() {
 		p.interval = min(p.interval, leaverPace)
 	}
 	told := &api.Pace{Interval: durationpb.New(p.interval), Lease: durationpb.New(p.lease), ReconnectWithin: durationpb.New(p.reconnect)}
@@ -81,7 +82,7 @@ func (f *fleet) paceTo(n node) *api.Pace {
 }
 
 // reply is what every answer to a beat of n says.
-func (f *fleet) reply(n node, r *api.HeartbeatReply) *api.HeartbeatReply {
+func (f *fleet) reply(n registry.Node, r *api.HeartbeatReply) *api.HeartbeatReply {
 	r.Pace, r.Term, r.Now = f.paceTo(n), f.reign(), timestamppb.Now()
 	return r
 }

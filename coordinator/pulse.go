@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
@@ -76,7 +77,7 @@ func (f *fleet) headline() string {
 		words[0] = "follows " + name
 	}
 	c := f.count()
-	for _, s := range States {
+	for _, s := range registry.States {
 		if n := c.nodes[s]; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, s))
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // What a node says may have to be written down: that it is another machine now, that it leaves, that it stays after all, what became of its
@@ -80,7 +82,7 @@ func (s *membership) spend(node string) error {
 }
 
 // doFor decides what a node gives rise to. What changes nothing is not counted.
-func (s *membership) doFor(node string, c command) ([]event, error) {
+func (s *membership) doFor(node string, c registry.Command) ([]registry.Event, error) {
 	if err := s.spend(node); err != nil {
 		return nil, err
 	}

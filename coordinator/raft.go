@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -298,10 +299,10 @@ func (l *ledger) leads() bool { return l.raft.State() == raft.Leader }
 
 // do stamps c, writes it to the log and applies it. When it returns without an error the outcome survives a crash. A
 // command that would change nothing is not written.
-func (l *ledger) do(c command) ([]event, error) {
-	c.Version, c.At = commandVersion, time.Now().UTC().Round(0)
+func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
+	c.Version, c.At = registry.CommandVersion, time.Now().UTC().Round(0)
 	idle := false
-	l.fsm.view(func(m *machine) { idle = m.idle(c) })
+	l.fsm.view(func(m *registry.Registry) { idle = m.Idle(c) })
 	if idle {
 		return nil, l.verify() // what was looked at is the newest only while nobody else leads
 	}
@@ -320,28 +321,28 @@ func (l *ledger) do(c command) ([]event, error) {
 	return v.events, v.err
 }
 
-func (l *ledger) view(look func(*machine)) { l.fsm.view(look) }
+func (l *ledger) view(look func(*registry.Registry)) { l.fsm.view(look) }
 
 // verdict is what applying one command came to.
 type verdict struct {
-	events []event
+	events []registry.Event
 	err    error
 }
 
 // replica is the machine as raft drives it.
 type replica struct {
 	mu      sync.RWMutex // guards all below
-	machine *machine
+	machine *registry.Registry
 	newest  uint64 // index of the newest command that was applied; 0: what is here is a snapshot's
 	broken  error  // why the machine is not what the log says
 	hub     *hub   // where its events are told
 }
 
 func newReplica() *replica {
-	return &replica{machine: newMachine(), hub: newHub()}
+	return &replica{machine: registry.New(), hub: newHub()}
 }
 
-func (r *replica) view(look func(*machine)) {
+func (r *replica) view(look func(*registry.Registry)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	look(r.machine)
@@ -365,17 +366,17 @@ func (r *replica) Apply(entry *raft.Log) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.newest = entry.Index
-	var c command
+	var c registry.Command
 	err := json.Unmarshal(entry.Data, &c)
-	if err == nil && c.Version > commandVersion {
-		err = fmt.Errorf("version %d, this lifeboat reads up to %d", c.Version, commandVersion)
+	if err == nil && c.Version > registry.CommandVersion {
+		err = fmt.Errorf("version %d, this lifeboat reads up to %d", c.Version, registry.CommandVersion)
 	}
 	if err != nil {
 		r.broken = errors.Join(r.broken, fmt.Errorf("log entry %d: %w: run the lifeboat that wrote it, or a newer one", entry.Index, err))
 		return verdict{err: r.broken}
 	}
-	c.term = entry.Term
-	events, err := r.machine.apply(c)
+	c.Term = entry.Term
+	events, err := r.machine.Apply(c)
 	r.hub.publish(events)
 	return verdict{events, err}
 }
@@ -387,7 +388,7 @@ func (r *replica) Snapshot() (raft.FSMSnapshot, error) {
 	if r.broken != nil {
 		return nil, r.broken // a snapshot would drop the entries that were not understood
 	}
-	return frozen{r.machine.freeze()}, nil
+	return frozen{r.machine.Freeze()}, nil
 }
 
 // Restore implements raft.FSM.
@@ -397,7 +398,7 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	m, err := thaw(data)
+	m, err := registry.Thaw(data)
 	if err != nil {
 		return err
 	}
@@ -408,11 +409,11 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	return nil
 }
 
-type frozen struct{ *machine }
+type frozen struct{ *registry.Registry }
 
 // Persist implements raft.FSMSnapshot.
 func (f frozen) Persist(sink raft.SnapshotSink) error {
-	if err := json.NewEncoder(sink).Encode(f.machine); err != nil {
+	if err := json.NewEncoder(sink).Encode(f.Registry); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()

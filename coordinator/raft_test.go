@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func openTestLedger(t *testing.T, dir string, log *slog.Logger) *ledger {
@@ -41,8 +42,8 @@ func tryLedger(t *testing.T, dir string, log *slog.Logger) (*ledger, error) {
 	return l, nil
 }
 
-func registration(name string) command {
-	return command{Do: doRegister, Nodes: []string{name}, Facts: &facts{Incarnation: "i", PeerAddress: name + ":1"}}
+func registration(name string) registry.Command {
+	return registry.Command{Do: registry.DoRegister, Nodes: []string{name}, Facts: &registry.Facts{Incarnation: "i", PeerAddress: name + ":1"}}
 }
 
 func TestLedgerComesBackWhole(t *testing.T) {
@@ -70,13 +71,13 @@ func TestLedgerComesBackWhole(t *testing.T) {
 		if _, err := l.do(registration("n000")); err != nil || l.raft.LastIndex() != index {
 			t.Errorf("a command that changes nothing was written (%v)", err)
 		}
-		l.view(func(m *machine) { want = written(t, m) })
+		l.view(func(m *registry.Registry) { want = written(t, m) })
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 		l = openTestLedger(t, dir, log)
 		defer l.Close()
-		l.view(func(m *machine) {
+		l.view(func(m *registry.Registry) {
 			if got := written(t, m); got != want {
 				t.Error("the machine that came back is another")
 			}
@@ -91,7 +92,7 @@ func TestLedgerRefusesNewerLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := openTestLedger(t, dir, slog.New(slog.DiscardHandler))
-		if err := l.raft.Apply(fmt.Appendf(nil, `{"v":%d,"do":"fly"}`, commandVersion+1), 0).Error(); err != nil {
+		if err := l.raft.Apply(fmt.Appendf(nil, `{"v":%d,"do":"fly"}`, registry.CommandVersion+1), 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Close(); err != nil {
@@ -140,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 		if _, err := l.do(big); err != nil {
 			t.Errorf("the disk is well again: %v", err)
 		}
-		l.view(func(m *machine) {
+		l.view(func(m *registry.Registry) {
 			if len(m.Nodes) != 2 {
 				t.Errorf("got %d nodes, want 2", len(m.Nodes))
 			}
@@ -176,7 +177,7 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 		v.stop()
 		v.cfg.DataDir = copied
 		v.start()
-		v.is("a", Decommissioning)
+		v.is("a", registry.Decommissioning)
 		_, err = v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "b"})
 		v.refused(err, codes.NotFound, "b")
 	})

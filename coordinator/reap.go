@@ -3,6 +3,8 @@ package coordinator
 import (
 	"context"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -42,7 +44,7 @@ func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 		f.leases.regrant(now)
 		f.beats.regrant(now)
 	}
-	f.decideAll(command{Do: doLose}, f.judge(now))
+	f.decideAll(registry.Command{Do: registry.DoLose}, f.judge(now))
 	f.watch(now)
 	f.leaveInTime(now)
 	f.lapse(now)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // errReportOvertaken ends a report that its node gave up: the link was cut, and it has told all anew over another.
@@ -123,7 +124,7 @@ func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (
 // overIn says whether the blocks of a STORE/SCOPE are those of an app that is over.
 func (f *fleet) overIn(scope string) (over bool) {
 	_, app, _ := strings.Cut(scope, "/")
-	f.ledger.view(func(m *machine) { over = m.Lives[app].Over != "" })
+	f.ledger.view(func(m *registry.Registry) { over = m.Lives[app].Over != "" })
 	return over
 }
 

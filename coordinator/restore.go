@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -35,12 +36,12 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func writeSnapshot(m *machine, to io.Writer) error {
+func writeSnapshot(m *registry.Registry, to io.Writer) error {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	head, err := json.Marshal(saved{savedKind, commandVersion, time.Now().UTC().Round(0), len(body), crc32.Checksum(body, castagnoli)})
+	head, err := json.Marshal(saved{savedKind, registry.CommandVersion, time.Now().UTC().Round(0), len(body), crc32.Checksum(body, castagnoli)})
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
@@ -49,7 +50,7 @@ func writeSnapshot(m *machine, to io.Writer) error {
 }
 
 // readSnapshot accepts a whole snapshot and nothing else.
-func readSnapshot(from io.Reader) (*machine, saved, error) {
+func readSnapshot(from io.Reader) (*registry.Registry, saved, error) {
 	all, err := io.ReadAll(io.LimitReader(from, maxSnapshot+1))
 	if err != nil {
 		return nil, saved{}, err
@@ -61,14 +62,14 @@ func readSnapshot(from io.Reader) (*machine, saved, error) {
 		return nil, head, fmt.Errorf("larger than %d bytes", maxSnapshot)
 	case err != nil || !whole || head.Lifeboat != savedKind || head.Version < 1:
 		return nil, head, errors.New("not a snapshot of lifeboat raft snapshot")
-	case head.Version > commandVersion:
-		return nil, head, fmt.Errorf("of version %d, this lifeboat reads up to %d: restore it with the lifeboat that saved it", head.Version, commandVersion)
+	case head.Version > registry.CommandVersion:
+		return nil, head, fmt.Errorf("of version %d, this lifeboat reads up to %d: restore it with the lifeboat that saved it", head.Version, registry.CommandVersion)
 	case len(body) != head.Bytes:
 		return nil, head, fmt.Errorf("cut short: it has %d bytes of %d", len(body), head.Bytes)
 	case crc32.Checksum(body, castagnoli) != head.CRC32C:
 		return nil, head, errors.New("damaged: its checksum is another")
 	}
-	m, err := thaw(body)
+	m, err := registry.Thaw(body)
 	return m, head, err
 }
 
@@ -100,7 +101,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 			done.Tokens++
 		}
 	}
-	m.restored(by, head.SavedAt, now.UTC().Round(0))
+	m.Restored(by.Who, by.Reason, head.SavedAt, now.UTC().Round(0))
 	if own, ok := cfg.own(); ok && own != cfg.Peers[0] {
 		return Restored{}, fmt.Errorf("restore on %s, the first of peers, with data_dir of the others empty: they join it", cfg.Peers[0].Name)
 	}
@@ -138,7 +139,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 // currentTerm is raft's own key: what a log begins with.
 var currentTerm = []byte("CurrentTerm")
 
-func newestTerm(events []event) (term uint64) {
+func newestTerm(events []registry.Event) (term uint64) {
 	for _, e := range events {
 		term = max(term, e.Term)
 	}

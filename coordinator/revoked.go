@@ -3,8 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,51 +11,21 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A certificate is good until it ends, whoever has its key by then. An operator takes it back: what was made for a name until then is
 // refused by the coordinators at once, and by the agents, which learn it with the answers to their beats. The list is in the log.
 
-// mostRevoked bounds the list, which every agent is told.
-const mostRevoked = 1000
-
-var (
-	errNotRevoked  = errors.New("no certificate of that name was revoked: lifeboat revoke lists those that were")
-	errManyRevoked = fmt.Errorf("the certificates of %d names are revoked: bring a new CA, or take back those of which all have ended", mostRevoked)
-)
-
-// revoke takes back what was made for a name until now, or takes that back.
-func (d *door) revoke(of certs.Name, undo bool, at time.Time) error {
-	_, known := d.Revoked[of.String()]
-	switch {
-	case undo && !known:
-		return errNotRevoked
-	case undo:
-		delete(d.Revoked, of.String())
-	case !known && len(d.Revoked) >= mostRevoked:
-		return errManyRevoked
-	default:
-		if d.Revoked == nil {
-			d.Revoked = map[string]time.Time{}
-		}
-		d.Revoked[of.String()] = at
-	}
-	if !at.After(d.RevokedAt) { // a leader's clock may be behind that of the one before
-		at = d.RevokedAt.Add(1)
-	}
-	d.RevokedAt = at
-	return nil
-}
-
 // revokedAt is until when what was made for a name is refused; zero: nothing is.
 func (f *fleet) revokedAt(n certs.Name) (at time.Time) {
-	f.ledger.view(func(m *machine) { at = m.Door.Revoked[n.String()] })
+	f.ledger.view(func(m *registry.Registry) { at = m.Door.Revoked[n.String()] })
 	return at
 }
 
 // revoked is the list, and its version; 0: there never was one. Who has that version, or a later one, is not told it.
 func (f *fleet) revoked(has uint64) (version uint64, all []*api.Revoked) {
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		if m.Door.RevokedAt.IsZero() {
 			return
 		}
@@ -99,7 +67,7 @@ func (s *operator) Revoke(ctx context.Context, r *api.RevokeRequest) (*api.Revok
 	if err := checkText("reason", r.GetReason()); err != nil {
 		return nil, err
 	}
-	if err := s.pass(ctx, &pass{Certs: &n, Undo: r.GetUndo()}); err != nil {
+	if err := s.pass(ctx, &registry.Pass{Certs: &n, Undo: r.GetUndo()}); err != nil {
 		return nil, err
 	}
 	return &api.RevokeReply{}, nil

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A node whose certificate is revoked may do nothing any more, over a restart: not over the connection that it has, nor over another;
@@ -95,23 +95,12 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// Agents take newer lists for older ones, whatever the clock of the next leader says.
-func TestEachListOfRevokedIsLaterThanTheOneBefore(t *testing.T) {
-	d, of := door{}, certs.Name{Role: certs.RoleNode, Name: "host-a"}
-	if err := d.revoke(of, false, t0); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.revoke(of, true, t0.Add(-time.Minute)); err != nil || !d.RevokedAt.After(t0) {
-		t.Errorf("got %s, %v; want later than %s", d.RevokedAt, err, t0)
-	}
-}
-
 // A coordinator that was restored says how much of what was revoked it knows, and that an agent knows more, once for all that do.
 func TestRestoreSaysWhatMayBeForgotten(t *testing.T) {
-	m := newMachine()
+	m := registry.New()
 	m.Door.Revoked = map[string]time.Time{"node host-a": t0}
 	soon := time.Now().Add(time.Hour)
-	m.Door.Tokens = map[string]joinToken{
+	m.Door.Tokens = map[string]registry.JoinToken{
 		"one": {Uses: 1, Expires: soon}, "any": {Uses: -1, Expires: soon}, "used": {Expires: soon}, "late": {Uses: 1, Expires: soon.Add(-2 * time.Hour)},
 	}
 	var file bytes.Buffer

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // Of what takes a node's work away, or gives it back, and has no event of the log that names the node.
@@ -36,8 +37,8 @@ type bar struct {
 func (b bar) bars() bool { return b.noticed || b.maintained }
 
 // serves says whether work is kept from n at most by what has no event of its own.
-func (f *fleet) serves(n node) bool {
-	return n.State == Active && !n.Excluded && !n.Deactivated && f.leases.read(n.Name).suspected.IsZero()
+func (f *fleet) serves(n registry.Node) bool {
+	return n.State == registry.Active && !n.Excluded && !n.Deactivated && f.leases.read(n.Name).suspected.IsZero()
 }
 
 // beginBars takes the fleet as it is: what was told of it, the leader before has told.
@@ -46,21 +47,15 @@ func (f *fleet) beginBars() {
 	defer f.bars.mu.Unlock()
 	f.bars.of, f.bars.first = map[string]bar{}, 0
 	now := time.Now()
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			f.bars.of[name] = bar{maintained: m.maintains(n, now), unheard: true}
+			f.bars.of[name] = bar{maintained: m.Maintains(n, now), unheard: true}
 		}
 	})
 }
 
-// maintains says whether a node's machine has an appointment that is not over, is worked on, or is under maintenance by the host files.
-func (m *machine) maintains(n node, now time.Time) bool {
-	a := m.Schedule.of(n.Name, n.PeerAddress, now)
-	return a.mode() != modeUp && !a.past(now) || m.Hosts.Lists.Maintained(n.Name, n.PeerAddress, now)
-}
-
 // heedNotice tells when a node's own word takes its work away, or gives it back.
-func (f *fleet) heedNotice(n node, st *api.Status) {
+func (f *fleet) heedNotice(n registry.Node, st *api.Status) {
 	if st == nil {
 		return
 	}
@@ -82,10 +77,10 @@ func (f *fleet) heedNotice(n node, st *api.Status) {
 	}
 	data := map[string]string(nil)
 	if is.noticed {
-		data = saying("reason", "notice", "kind", st.Notice.Kind, "source", st.Notice.Source, "stance", st.Notice.Stance)
+		data = registry.Saying("reason", "notice", "kind", st.Notice.Kind, "source", st.Notice.Source, "stance", st.Notice.Stance)
 	}
 	f.log.Info("a node's notice changes whether it is given work", "node", n.Name, "schedulable", !is.bars())
-	f.tellSoftly([]event{flip(n, is, data)})
+	f.tellSoftly([]registry.Event{flip(n, is, data)})
 }
 
 // heedMaintenance tells when another schedule, or other host files, or their time, take nodes' work away or give it back: of those
@@ -94,13 +89,13 @@ func (f *fleet) heedMaintenance(names []string, all bool, silent map[string]bool
 	f.bars.mu.Lock()
 	defer f.bars.mu.Unlock()
 	now := time.Now()
-	var changed []node
-	look := func(m *machine, name string, n node) {
-		if is := m.maintains(n, now); is != f.bars.of[name].maintained {
+	var changed []registry.Node
+	look := func(m *registry.Registry, name string, n registry.Node) {
+		if is := m.Maintains(n, now); is != f.bars.of[name].maintained {
 			changed = append(changed, n)
 		}
 	}
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		if all {
 			for name, n := range m.Nodes {
 				look(m, name, n)
@@ -113,43 +108,43 @@ func (f *fleet) heedMaintenance(names []string, all bool, silent map[string]bool
 			}
 		}
 	})
-	slices.SortFunc(changed, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
-	var told []event
+	slices.SortFunc(changed, func(a, b registry.Node) int { return strings.Compare(a.Name, b.Name) })
+	var told []registry.Event
 	for _, n := range changed {
 		was := f.bars.of[n.Name]
 		is := was
 		is.maintained = !was.maintained
 		f.bars.of[n.Name] = is
 		if is.bars() != was.bars() && !silent[n.Name] && f.serves(n) {
-			told = append(told, flip(n, is, saying("reason", "maintenance")))
+			told = append(told, flip(n, is, registry.Saying("reason", "maintenance")))
 		}
 	}
 	f.tellSoftly(told)
 }
 
-func flip(n node, is bar, why map[string]string) event {
+func flip(n registry.Node, is bar, why map[string]string) registry.Event {
 	if is.bars() {
-		return event{Type: evUnschedulable, Node: n.Name, Data: why}
+		return registry.Event{Type: evUnschedulable, Node: n.Name, Data: why}
 	}
-	return event{Type: evSchedulable, Node: n.Name}
+	return registry.Event{Type: evSchedulable, Node: n.Name}
 }
 
 // heedBars follows what was decided. A node that comes, or comes back, is looked at by whoever hears of it.
-func (f *fleet) heedBars(events []event) {
+func (f *fleet) heedBars(events []registry.Event) {
 	var names []string
 	var all bool
 	silent := map[string]bool{}
 	for _, e := range events {
 		switch e.Type {
-		case evMaintenance, evMachineDown, evMachineUp, evHosts:
+		case registry.EventMaintenance, registry.EventMachineDown, registry.EventMachineUp, registry.EventHosts:
 			all = true
-		case evChanged:
+		case registry.EventChanged:
 			names = append(names, e.Node)
-		case evRegistered:
+		case registry.EventRegistered:
 			names, silent[e.Node] = append(names, e.Node), true
-		case evReturned, evRecommissioned, evReactivated, evReadmitted:
+		case registry.EventReturned, registry.EventRecommissioned, registry.EventReactivated, registry.EventReadmitted:
 			silent[e.Node] = true
-		case evReplaced, evForgotten:
+		case registry.EventReplaced, registry.EventForgotten:
 			f.bars.mu.Lock()
 			delete(f.bars.of, e.Node)
 			f.bars.mu.Unlock()

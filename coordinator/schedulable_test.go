@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // news are the events since it was last asked, with their reasons.
@@ -177,12 +178,12 @@ func TestWorkOfAWholeFleet(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.stop()
 		f := opened(v.T, v.cfg)
-		w := outage{Start: time.Now().Add(10 * time.Hour).UnixNano()}
-		var all []node
+		w := registry.Outage{Start: time.Now().Add(10 * time.Hour).UnixNano()}
+		var all []registry.Node
 		for i := range 10_000 {
-			n := node{Name: fmt.Sprintf("n%05d", i), State: Active}
+			n := registry.Node{Name: fmt.Sprintf("n%05d", i), State: registry.Active}
 			f.ledger.fsm.machine.Nodes[n.Name] = n
-			w.Machines, all = append(w.Machines, scheduled{Hostname: n.Name}), append(all, n)
+			w.Machines, all = append(w.Machines, registry.Scheduled{Hostname: n.Name}), append(all, n)
 		}
 		if err := f.takeOver(v.Context(), 0); err != nil {
 			v.Fatal(err)
@@ -202,8 +203,8 @@ func TestWorkOfAWholeFleet(t *testing.T) {
 		}
 		read := reader{replica: f.ledger.fsm}
 		read.more()
-		read.at, read.number = f.ledger.fsm.hub.events[len(f.ledger.fsm.hub.events)-1].place(), 0
-		if _, err := f.do(command{Do: doSchedule, Windows: []outage{w}}); err != nil {
+		read.at, read.number = f.ledger.fsm.hub.events[len(f.ledger.fsm.hub.events)-1].Place(), 0
+		if _, err := f.do(registry.Command{Do: registry.DoSchedule, Windows: []registry.Outage{w}}); err != nil {
 			v.Fatal(err)
 		}
 		if h := f.ledger.fsm.hub; len(h.events) != hubKept || h.soft != uint64(len(all)) {

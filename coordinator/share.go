@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -29,9 +30,6 @@ import (
 // missed it fetches it.
 const (
 	manifestPart = 256 << 10
-	// maxManifest is above a manifest of maxEntries entries of usual names.
-	maxManifest = 4 << 30
-
 	// sharePatience bounds the handing over of one manifest; the node that says goodbye then tries again.
 	sharePatience = 15 * time.Second
 
@@ -141,8 +139,8 @@ func (f *fleet) keepManifests(ctx context.Context) error {
 			return nil
 		case <-pause.C:
 		}
-		var refs []*manifestRef
-		f.ledger.view(func(m *machine) { refs = m.Manifests })
+		var refs []*registry.ManifestRef
+		f.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
 		var why error
 		missed, why = f.fetchMissing(ctx, refs, missed)
 		if len(missed) != told && ctx.Err() == nil {
@@ -153,7 +151,7 @@ func (f *fleet) keepManifests(ctx context.Context) error {
 		f.manifests.load(refs)
 		f.manifests.pruneStray(refs)
 		f.goodbyes.Lock()
-		f.ledger.view(func(m *machine) { refs = m.Manifests })
+		f.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
 		f.manifests.forget(refs)
 		f.goodbyes.Unlock()
 		select {
@@ -187,7 +185,7 @@ func (a absentees) next(now time.Time) time.Duration {
 }
 
 // fetchMissing asks for what of refs is not here and is due. It returns what is missing still, and why one of those is.
-func (f *fleet) fetchMissing(ctx context.Context, refs []*manifestRef, were absentees) (missed absentees, why error) {
+func (f *fleet) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, were absentees) (missed absentees, why error) {
 	missed = absentees{}
 	for _, ref := range f.manifests.load(refs) {
 		one := were[ref.File]
@@ -232,7 +230,7 @@ func (f *fleet) fetch(ctx context.Context, file string) error {
 }
 
 // obtain makes sure that the entries of a manifest are here: who was made the leader a moment ago may have missed them.
-func (f *fleet) obtain(ctx context.Context, ref *manifestRef) error {
+func (f *fleet) obtain(ctx context.Context, ref *registry.ManifestRef) error {
 	if f.manifests.has(ref.File) || f.ledger.alone() {
 		return nil
 	}
@@ -262,8 +260,8 @@ func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
 		if err != nil {
 			return err
 		}
-		if size += len(data); size > maxManifest {
-			return fmt.Errorf("manifest %s: is larger than %d bytes", name, maxManifest)
+		if size += len(data); size > registry.MaxManifest {
+			return fmt.Errorf("manifest %s: is larger than %d bytes", name, registry.MaxManifest)
 		}
 		if _, err := file.Write(data); err != nil {
 			return err
@@ -279,7 +277,7 @@ func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
 }
 
 // pruneStray removes what nothing has referred to for long.
-func (m *manifests) pruneStray(refs []*manifestRef) {
+func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
 	named := make(map[string]bool, len(refs))
 	for _, ref := range refs {
 		named[ref.File] = true
@@ -350,7 +348,7 @@ func (s *coordination) FetchManifest(r *api.FetchManifestRequest, stream grpc.Se
 
 // checkManifestFile lets no name through that manifests would not give a file.
 func checkManifestFile(name string) error {
-	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, partly) || !strings.HasSuffix(name, ".jsonl") || len(name) > maxText {
+	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, partly) || !strings.HasSuffix(name, ".jsonl") || len(name) > registry.MaxText {
 		return fault("%q is no name of a manifest", name)
 	}
 	return nil

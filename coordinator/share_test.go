@@ -20,6 +20,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
@@ -117,7 +118,7 @@ func TestManifestThatNobodyHas(t *testing.T) {
 		f, dir := besideColleague(t, colleague)
 		is := &f.ledger.fsm.machine.Manifests
 		for range refs {
-			*is = append(*is, &manifestRef{File: "n-" + string(rune('a'+len(*is))) + ".jsonl"})
+			*is = append(*is, &registry.ManifestRef{File: "n-" + string(rune('a'+len(*is))) + ".jsonl"})
 		}
 		stray := filepath.Join(dir, "manifests", "old-z.jsonl")
 		if err := os.WriteFile(stray, nil, 0o600); err != nil {

@@ -13,12 +13,13 @@ import (
 	"testing/synctest"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // headed is a body under a head that fits it, but for what change does.
 func headed(t *testing.T, body []byte, change func(*saved)) []byte {
 	t.Helper()
-	head := saved{Lifeboat: savedKind, Version: commandVersion, SavedAt: t0, Bytes: len(body), CRC32C: crc32.Checksum(body, castagnoli)}
+	head := saved{Lifeboat: savedKind, Version: registry.CommandVersion, SavedAt: t0, Bytes: len(body), CRC32C: crc32.Checksum(body, castagnoli)}
 	change(&head)
 	line, err := json.Marshal(head)
 	if err != nil {
@@ -29,7 +30,7 @@ func headed(t *testing.T, body []byte, change func(*saved)) []byte {
 
 // A snapshot is taken whole or refused whole, with the reason, and before anything that is there is touched.
 func TestSnapshotThatIsNone(t *testing.T) {
-	body := []byte(written(t, newMachine()))
+	body := []byte(written(t, registry.New()))
 	same := func(*saved) {}
 	whole := headed(t, body, same)
 	flipped := bytes.Clone(whole)
@@ -44,7 +45,7 @@ func TestSnapshotThatIsNone(t *testing.T) {
 		{"foreign", []byte("-----BEGIN CERTIFICATE-----\n"), "not a snapshot"},
 		{"another's JSON", []byte("{\"a\":1}\n{}"), "not a snapshot"},
 		{"of no version", headed(t, body, func(h *saved) { h.Version = 0 }), "not a snapshot"},
-		{"newer", headed(t, body, func(h *saved) { h.Version = commandVersion + 1 }), "restore it with the lifeboat that saved it"},
+		{"newer", headed(t, body, func(h *saved) { h.Version = registry.CommandVersion + 1 }), "restore it with the lifeboat that saved it"},
 		{"cut short", whole[:len(whole)-1], "cut short"},
 		{"longer", append(bytes.Clone(whole), '\n'), "cut short: it has"},
 		{"damaged", flipped, "its checksum is another"},
@@ -82,7 +83,7 @@ func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 	if err := os.WriteFile(cfg.DataDir+"/snapshots", nil, 0o600); err != nil { // where a directory should be
 		t.Fatal(err)
 	}
-	whole := headed(t, []byte(written(t, newMachine())), func(*saved) {})
+	whole := headed(t, []byte(written(t, registry.New())), func(*saved) {})
 	if _, err := Restore(cfg, bytes.NewReader(whole), Restorer{}, slog.New(slog.DiscardHandler)); err == nil {
 		t.Fatal("it was restored")
 	}
@@ -122,7 +123,7 @@ func TestEventsGoOnAfterARestore(t *testing.T) {
 			}
 			was = placesFrom(t, l, api.Place{})
 			if i == 3 {
-				l.view(func(m *machine) {
+				l.view(func(m *registry.Registry) {
 					if err := writeSnapshot(m, &file); err != nil {
 						t.Fatal(err)
 					}
@@ -158,7 +159,7 @@ func TestEventsGoOnAfterARestore(t *testing.T) {
 			}
 		}
 	})
-	kept := []event{{Index: 1, Term: 6}, {Index: 2, Term: 2}} // of a log that an older lifeboat restored
+	kept := []registry.Event{{Index: 1, Term: 6}, {Index: 2, Term: 2}} // of a log that an older lifeboat restored
 	for _, at := range []api.Place{{Index: 1, Term: 6}, {Index: 2, Term: 2}} {
 		if strange(at, kept, 2, 2) {
 			t.Errorf("%s is in the log, and is taken for a place that it never had", at)

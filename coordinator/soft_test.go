@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -154,8 +155,8 @@ func FuzzRegister(f *testing.F) {
 		if proto.Unmarshal(data, r) != nil || checkRegister(r) != nil {
 			return
 		}
-		n := node{Name: "a", ID: "node-1", State: Decommissioning, facts: facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone},
-			Decommission: &decommission{ID: "dec-1", Notice: noticeFrom(r.Status.GetNotice(), t0)}}
+		n := registry.Node{Name: "a", ID: "node-1", State: registry.Decommissioning, Facts: registry.Facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone},
+			Decommission: &registry.Decommission{ID: "dec-1", Notice: noticeFrom(r.Status.GetNotice(), t0)}}
 		text := written(t, api.NodeToJSON(nodeTo(n, pulse{heard: true, status: r.Status, said: t0, seen: t0}, t0.Add(time.Second))))
 		if strings.ContainsRune(text, '\x1b') {
 			t.Errorf("a control character got through: %q", text)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // What only the leader of the moment knows.
@@ -20,8 +21,6 @@ const (
 	evSuspect    = "NodeSuspect" // silent for too long to be trusted with blocks
 	evTrusted    = "NodeTrusted" // and heard again
 	evBrakeHolds = "BrakeHolds"
-	// evBrakeReleased is in the log when it was an operator.
-	evBrakeReleased = "BrakeReleased"
 )
 
 // brakes is the brake of a fleet, shared by the clock and by operators.
@@ -44,22 +43,22 @@ func (f *fleet) judge(now time.Time) (lost []string) {
 	var suspects []suspect
 	var fresh []string
 	silent := f.leases.silent(now, f.cfg.suspectAfter())
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for _, name := range silent {
 			n := m.Nodes[name]
-			if n.State != Active && !n.leaving() {
+			if n.State != registry.Active && !n.Leaving() {
 				continue
 			}
 			p, newly := f.leases.watch(name, now, f.cfg.suspectAfter())
 			if newly {
 				fresh = append(fresh, name)
 			}
-			if p.suspected.IsZero() || n.leaving() && !n.Decommission.deadline().IsZero() { // heard meanwhile; or a deadline ends it
+			if p.suspected.IsZero() || n.Leaving() && !n.Decommission.Deadline().IsZero() { // heard meanwhile; or a deadline ends it
 				continue
 			}
 			suspects = append(suspects, suspect{
 				node: name, of: part{n.Pool, n.Zone}, since: p.seen, overdue: now.Sub(p.seen) > f.cfg.Lease,
-				announced: n.leaving() || watched(p.status),
+				announced: n.Leaving() || watched(p.status),
 			})
 		}
 	})
@@ -84,9 +83,9 @@ func (f *fleet) judge(now time.Time) (lost []string) {
 // scopes counts the nodes that should be there, of the fleet and of each pool and zone.
 func (f *fleet) scopes() map[scope]int {
 	parts, noticed := map[part]int{}, f.leases.noticed()
-	f.ledger.view(func(m *machine) {
+	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			if n.State == Active && !noticed[name] {
+			if n.State == registry.Active && !noticed[name] {
 				parts[part{n.Pool, n.Zone}]++
 			}
 		}
@@ -95,7 +94,7 @@ func (f *fleet) scopes() map[scope]int {
 }
 
 func (f *fleet) tellBrake(b braking, now time.Time) {
-	data := saying("scope", b.scope.kind, "name", b.scope.name, "suspects", strconv.Itoa(b.hold.suspects), "nodes", strconv.Itoa(b.hold.nodes))
+	data := registry.Saying("scope", b.scope.kind, "name", b.scope.name, "suspects", strconv.Itoa(b.hold.suspects), "nodes", strconv.Itoa(b.hold.nodes))
 	if b.holds {
 		f.log.Error("a brake holds: too many nodes fell silent at once, and none of them is lost before they come back or lifeboat brake release says so",
 			"scope", b.scope.String(), "suspects", b.hold.suspects, "nodes", b.hold.nodes)
@@ -103,7 +102,7 @@ func (f *fleet) tellBrake(b braking, now time.Time) {
 		return
 	}
 	f.log.Warn("a brake lets go", "scope", b.scope.String(), "suspects", b.hold.suspects, "took", now.Sub(b.hold.since).Round(time.Second))
-	f.tellSoft(evBrakeReleased, "", data)
+	f.tellSoft(registry.EventBrakeReleased, "", data)
 }
 
 // hears takes a sign of life of a node that was a suspect, and what it says of its clock.
@@ -161,7 +160,7 @@ func (s *operator) ReleaseBrake(ctx context.Context, r *api.ReleaseBrakeRequest)
 	if !held {
 		return nil, status.Error(codes.FailedPrecondition, "no brake holds: lifeboat brake shows those that do")
 	}
-	if _, err := s.decide(ctx, command{Do: doRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
+	if _, err := s.decide(ctx, registry.Command{Do: registry.DoRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)
 	}
 	s.brakes.mu.Lock()

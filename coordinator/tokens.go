@@ -19,6 +19,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
@@ -67,11 +68,11 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 	if err != nil {
 		return nil, err
 	}
-	kept := &joinToken{ID: token.ID, Sum: token.Sum(), Role: n.Role, Name: n.Name, Uses: r.Uses, By: by.String()}
+	kept := &registry.JoinToken{ID: token.ID, Sum: token.Sum(), Role: n.Role, Name: n.Name, Uses: r.Uses, By: by.String()}
 	if kept.Uses == 0 {
 		kept.Uses = -1
 	}
-	if err := s.pass(ctx, &pass{Token: kept, Life: life}); err != nil {
+	if err := s.pass(ctx, &registry.Pass{Token: kept, Life: life}); err != nil {
 		return nil, err
 	}
 	made, _ := s.token(token.ID)
@@ -81,7 +82,7 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 // ListTokens tells of those that a machine could join with now.
 func (s *operator) ListTokens(context.Context, *api.ListTokensRequest) (*api.ListTokensReply, error) {
 	now, reply := time.Now(), &api.ListTokensReply{}
-	s.ledger.view(func(m *machine) {
+	s.ledger.view(func(m *registry.Registry) {
 		for _, t := range m.Door.Tokens {
 			if t.Uses != 0 && now.Before(t.Expires) {
 				reply.Tokens = append(reply.Tokens, tokenTo(t, now))
@@ -92,7 +93,7 @@ func (s *operator) ListTokens(context.Context, *api.ListTokensRequest) (*api.Lis
 	return reply, nil
 }
 
-func tokenTo(t joinToken, now time.Time) *api.TokenInfo {
+func tokenTo(t registry.JoinToken, now time.Time) *api.TokenInfo {
 	return &api.TokenInfo{
 		Id: t.ID, Role: string(t.Role), Name: t.Name, UsesLeft: max(t.Uses, 0), Joined: t.Joined, By: t.By,
 		Remaining: durationpb.New(t.Expires.Sub(now)), CreatedAt: timestamppb.New(t.At),
@@ -104,14 +105,14 @@ func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (
 	if _, ok := s.token(r.GetId()); !ok {
 		return nil, status.Errorf(codes.NotFound, "token %.20q is not known here, or has expired: lifeboat token list tells those that are", r.GetId())
 	}
-	if err := s.pass(ctx, &pass{Revoke: r.Id}); err != nil {
+	if err := s.pass(ctx, &registry.Pass{Revoke: r.Id}); err != nil {
 		return nil, err
 	}
 	return &api.RevokeTokenReply{}, nil
 }
 
-func (s *operator) pass(ctx context.Context, p *pass) error {
-	_, err := s.decide(ctx, command{Do: doPass, Pass: p})
+func (s *operator) pass(ctx context.Context, p *registry.Pass) error {
+	_, err := s.decide(ctx, registry.Command{Do: registry.DoPass, Pass: p})
 	return asStatus(err)
 }
 

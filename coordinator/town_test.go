@@ -24,6 +24,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
@@ -292,7 +293,7 @@ func (v *town) manifestFiles() (names []string) {
 	return names
 }
 
-func (v *town) is(name string, want State) {
+func (v *town) is(name string, want registry.State) {
 	v.Helper()
 	if n := v.seen(name); n.State != string(want) {
 		v.Errorf("node %s: got %s, want %s", name, n.State, want)

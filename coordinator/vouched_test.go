@@ -12,6 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/attest/attestfake"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
@@ -95,7 +96,7 @@ func TestNamesAreNotSquatted(t *testing.T) {
 		}
 		two := instance(ec2, "i-00000000000000002", "10.0.0.2")
 		wantRefusal(v.T, v.shows(v.TempDir(), "host-a", "ec2", two), "given to ec2:123456789012:i-00000000000000001 a moment ago")
-		time.Sleep(comesWithin)
+		time.Sleep(registry.ComesWithin)
 		dir := v.TempDir()
 		if err := v.shows(dir, "host-a", "ec2", two); err != nil { // the first was gone before it came
 			v.Fatal(err)

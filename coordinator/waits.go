@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // What a node that leaves is held up by. YARN's words (DecommissioningNodesWatcher), and MIGRATING, which YARN has no
@@ -20,13 +21,13 @@ const (
 
 // waits refines what is under way, from the log and from what the node last said. A node takes its blocks away from the
 // beginning: while it waits for a workload or an app too, that is the word.
-func waits(n node, p pulse, elsewhere []appElsewhere, now time.Time) (subState string, waitsFor []string) {
+func waits(n registry.Node, p pulse, elsewhere []appElsewhere, now time.Time) (subState string, waitsFor []string) {
 	switch {
-	case n.State == Decommissioned && n.Decommission != nil && n.Decommission.Outcome == timedOut:
+	case n.State == registry.Decommissioned && n.Decommission != nil && n.Decommission.Outcome == registry.TimedOut:
 		return timeIsUp, nil
-	case n.State == Decommissioned:
-		return string(n.shown()), nil
-	case !n.leaving():
+	case n.State == registry.Decommissioned:
+		return string(n.Shown()), nil
+	case !n.Leaving():
 		return waitsForNothing, nil
 	}
 	subState = migrating
@@ -52,7 +53,7 @@ func waits(n node, p pulse, elsewhere []appElsewhere, now time.Time) (subState s
 		}
 		waitsFor = append(waitsFor, e.String())
 	}
-	if subState != ready && n.late(now) {
+	if subState != ready && n.Late(now) {
 		subState = timeIsUp
 	}
 	return subState, waitsFor
@@ -71,25 +72,19 @@ func workloadWords(w *api.Workload) string {
 	return words
 }
 
-// waitsForApps says whether n stays for the sake of apps: it leaves by an order, and not because its machine goes.
-func (n node) waitsForApps() bool {
-	d := n.Decommission
-	return n.leaving() && d.Order != nil && (d.Notice == nil || d.Notice.Kind == echo)
-}
-
 // elsewhere are the apps that n waits for.
-func (f *fleet) elsewhere(n node, now time.Time) []appElsewhere {
-	if !n.waitsForApps() {
+func (f *fleet) elsewhere(n registry.Node, now time.Time) []appElsewhere {
+	if !n.WaitsForApps() {
 		return nil
 	}
 	return f.apps.elsewhere(n.Name, f.settled(now), func(other string) bool {
 		o, _ := f.node(other)
-		return (o.State == Active || o.leaving()) && f.present(o)
+		return (o.State == registry.Active || o.Leaving()) && f.present(o)
 	})
 }
 
 // directive is the standing wish with the apps that it waits for.
-func (f *fleet) directive(n node, now time.Time) *api.Directive {
+func (f *fleet) directive(n registry.Node, now time.Time) *api.Directive {
 	wish := directive(n, now)
 	if wish == nil {
 		return nil

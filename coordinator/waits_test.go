@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func workload(name, state string, processes int64, apps ...string) *api.Workload {
@@ -62,22 +63,22 @@ func TestSequenceOfYARN(t *testing.T) {
 }
 
 func TestWhatIsWaitedFor(t *testing.T) {
-	byOrder := &decommission{Order: &order{At: t0, Timeout: time.Minute}}
-	leaver := node{Name: "a", State: Decommissioning, Decommission: byOrder}
+	byOrder := &registry.Decommission{Order: &registry.Order{At: t0, Timeout: time.Minute}}
+	leaver := registry.Node{Name: "a", State: registry.Decommissioning, Decommission: byOrder}
 	there := []appElsewhere{{app: "x", on: "b", more: 2}, {app: "y"}}
 	with := func(all ...*api.Workload) pulse { return pulse{heard: true, status: &api.Status{Workloads: all}} }
 	unawaited := workload("cron", "RUNNING", 1)
 	unawaited.Awaited = false
 	for _, c := range []struct {
 		name      string
-		node      node
+		node      registry.Node
 		pulse     pulse
 		elsewhere []appElsewhere
 		seconds   int
 		want      string
 	}{
-		{"active", node{State: Active}, with(workload("w", "RUNNING", 1)), nil, 0, "NONE"},
-		{"lost", node{State: Lost}, pulse{}, nil, 0, "NONE"},
+		{"active", registry.Node{State: registry.Active}, with(workload("w", "RUNNING", 1)), nil, 0, "NONE"},
+		{"lost", registry.Node{State: registry.Lost}, pulse{}, nil, 0, "NONE"},
 		{"not heard", leaver, pulse{}, nil, 0, "MIGRATING a heartbeat"},
 		{"silent", leaver, pulse{heard: true, suspected: t0}, nil, 0, "MIGRATING a heartbeat"},
 		{"told", leaver, with(workload("w", "TOLD", 2)), nil, 0, "WAIT_WORKLOAD workload w (2 processes)"},
@@ -89,8 +90,8 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		{"one done, one not", leaver, with(workload("v", "DONE", 0), workload("w", "RUNNING", 1)), nil, 0, "WAIT_WORKLOAD workload w (1 process)"},
 		{"its time is up", leaver, with(workload("w", "RUNNING", 1)), nil, 60, "TIMEOUT workload w (1 process)"},
 		{"ready in time, or not", leaver, pulse{heard: true, status: &api.Status{Drain: &api.DrainProgress{Phase: "drained"}}}, nil, 60, "READY"},
-		{"ended by the clock", node{State: Decommissioned, Decommission: &decommission{Outcome: timedOut}}, with(workload("w", "RUNNING", 1)), nil, 0, "TIMEOUT"},
-		{"done", node{State: Decommissioned, Decommission: &decommission{Outcome: drained}}, pulse{}, nil, 0, "DECOMMISSIONED"},
+		{"ended by the clock", registry.Node{State: registry.Decommissioned, Decommission: &registry.Decommission{Outcome: registry.TimedOut}}, with(workload("w", "RUNNING", 1)), nil, 0, "TIMEOUT"},
+		{"done", registry.Node{State: registry.Decommissioned, Decommission: &registry.Decommission{Outcome: registry.Drained}}, pulse{}, nil, 0, "DECOMMISSIONED"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sub, words := waits(c.node, c.pulse, c.elsewhere, t0.Add(time.Duration(c.seconds)*time.Second))
@@ -139,7 +140,7 @@ func TestAppOnADeadNodeIsNotWaitedFor(t *testing.T) {
 		a.beat()
 		v.heldUp("a", "WAIT_APP", "app app-1 (runs on b)")
 		a.live(int(v.cfg.Lease/time.Second) + 1)
-		v.is("b", Decommissioning)
+		v.is("b", registry.Decommissioning)
 		v.heldUp("a", "MIGRATING", "")
 	})
 }
@@ -273,7 +274,7 @@ func TestExecutorsComeFromTheNewestStatus(t *testing.T) {
 
 // With or without time to leave: who stands behind a machine that goes DOWN is told in the same decision.
 func TestExecutorsOfMachinesThatGoDown(t *testing.T) {
-	for timeout, left := range map[time.Duration]string{time.Hour: evDecommissioning, 0: evDecommissioned} {
+	for timeout, left := range map[time.Duration]string{time.Hour: registry.EventDecommissioning, 0: registry.EventDecommissioned} {
 		inTown(t, func(v *town) {
 			a := v.agent("a")
 			a.status.Workloads = []*api.Workload{workload("spark", "RUNNING", 1)}
@@ -327,7 +328,7 @@ func TestDecommissionIsRefusedWhole(t *testing.T) {
 			_, err := v.operator().Decommission(v.Context(), r)
 			v.refused(err, codes.InvalidArgument, words)
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // HDFS-16303: a hundred dead nodes that were leaving held up everybody else.
@@ -40,15 +41,15 @@ func TestDeadLeaversHoldUpNobody(t *testing.T) {
 		conn.status.Drain = &api.DrainProgress{Phase: "drained"}
 		conn.beat()
 		conn.goodbye("inc1")
-		v.is("x", Decommissioned)
-		v.is(dead[1], Decommissioning)
+		v.is("x", registry.Decommissioned)
+		v.is(dead[1], registry.Decommissioning)
 		time.Sleep(time.Minute) // they never beat again
 		reply, err := v.operator().ListNodes(v.Context(), &api.ListNodesRequest{})
 		if err != nil {
 			v.Fatal(err)
 		}
 		for i, n := range reply.Nodes[:len(dead)] {
-			if want := []State{Lost, Decommissioned}[i%2]; n.State != string(want) {
+			if want := []registry.State{registry.Lost, registry.Decommissioned}[i%2]; n.State != string(want) {
 				v.Fatalf("node %s: got %s, want %s", n.Name, n.State, want)
 			}
 		}
@@ -66,11 +67,11 @@ func TestDeadlineWhileTheCoordinatorIsAway(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		v.start()
 		time.Sleep(v.cfg.Lease - time.Second)
-		v.is("dead", Decommissioning)
+		v.is("dead", registry.Decommissioning)
 		a.goodbye("inc1")
 		time.Sleep(2 * time.Second)
-		v.is("dead", Decommissioned)
-		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDecommissioned}})
+		v.is("dead", registry.Decommissioned)
+		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{registry.EventDecommissioned}})
 		if err != nil {
 			v.Fatal(err)
 		}
@@ -92,14 +93,14 @@ func TestRestartThatTakesTooLong(t *testing.T) {
 			v.Fatal(err)
 		}
 		time.Sleep(v.cfg.RestartTimeout - time.Second)
-		v.is("a", Shutdown)
+		v.is("a", registry.Shutdown)
 		v.restart() // a new process waits a lease before it believes that it heard everybody
 		time.Sleep(v.cfg.Lease - time.Second)
-		v.is("a", Shutdown)
+		v.is("a", registry.Shutdown)
 		time.Sleep(2 * time.Second)
-		v.is("a", Lost)
+		v.is("a", registry.Lost)
 		a.beat()
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 
@@ -114,12 +115,12 @@ func TestWhoIsGoneStaysOnTheListForAWhile(t *testing.T) {
 		if wish := b.live(59).Directive; wish.GetRemaining() == nil || wish.Remaining.AsDuration() > 0 {
 			v.Errorf("got directive %v for a node that was given no time, want one with none left", wish)
 		}
-		v.is("a", Decommissioned)
+		v.is("a", registry.Decommissioned)
 		b.live(40)
 		if _, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "a"}); err == nil {
 			v.Error("node a is kept for longer than forget_after")
 		}
-		v.is("b", Decommissioned) // it beats, and would come back as one that nobody had sent away
+		v.is("b", registry.Decommissioned) // it beats, and would come back as one that nobody had sent away
 	})
 }
 
@@ -149,7 +150,7 @@ func TestAccountOfADrainInTimeComesLate(t *testing.T) {
 				v.start()
 				time.Sleep(2 * v.cfg.Lease)
 				if !c.anew {
-					v.is("a", Decommissioned)
+					v.is("a", registry.Decommissioned)
 					if got := v.seen("a").SubState; got != timeIsUp {
 						t.Errorf("nothing was heard of it: got %s", got)
 					}
@@ -166,12 +167,12 @@ func TestAccountOfADrainInTimeComesLate(t *testing.T) {
 					t.Errorf("got %s, want %s", got, c.want)
 				}
 				if c.anew {
-					stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDecommissioned}})
+					stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{registry.EventDecommissioned}})
 					if err != nil {
 						t.Fatal(err)
 					}
 					for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
-						if e.Data["outcome"] != string(drained) {
+						if e.Data["outcome"] != string(registry.Drained) {
 							t.Errorf("it ended as %v, by the clock of a coordinator that had heard of it a moment ago", e.Data)
 						}
 					}

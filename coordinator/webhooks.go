@@ -13,12 +13,13 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
 const (
 	// maxWebhooks: each has a place in the log and its turn at the leader.
-	maxWebhooks = 16
+	maxWebhooks = registry.KeptMarks / 2
 
 	// markPace is how often a webhook that moves writes down how far it is: at most so much is posted again by the next leader.
 	markPace = 3 * time.Second
@@ -156,7 +157,7 @@ func (p *poster) serve(ctx context.Context) {
 
 // begin finds how far the webhook is. A new one hears of what happens from now on.
 func (p *poster) begin() {
-	p.ledger.view(func(m *machine) {
+	p.ledger.view(func(m *registry.Registry) {
 		was, known := m.Hooks[p.name]
 		p.at, p.marked, p.due = was.Place, was.Place, time.Time{}
 		if !known {
@@ -180,7 +181,7 @@ func (p *poster) mark() {
 }
 
 func (p *poster) write() {
-	_, err := p.do(command{Do: doMark, Mark: &mark{Hook: p.name, Place: p.at}})
+	_, err := p.do(registry.Command{Do: registry.DoMark, Mark: &registry.Mark{Hook: p.name, Place: p.at}})
 	switch {
 	case err == nil:
 		p.marked, p.due = p.at, time.Time{}
@@ -196,7 +197,7 @@ func (p *poster) post(ctx context.Context, events []*told) bool {
 	var all []api.EventJSON
 	for _, e := range events {
 		if p.want.wants(e) {
-			all = append(all, api.EventToJSON(eventTo(e.event)))
+			all = append(all, api.EventToJSON(eventTo(e.Event)))
 		}
 	}
 	if len(all) == 0 {
@@ -207,7 +208,7 @@ func (p *poster) post(ctx context.Context, events []*told) bool {
 		p.log.Error("events cannot be written and are left out", "webhook", p.name, "err", err)
 		return true
 	}
-	key := fmt.Sprintf("%s/%s-%s", p.name, events[0].place(), events[len(events)-1].place())
+	key := fmt.Sprintf("%s/%s-%s", p.name, events[0].Place(), events[len(events)-1].Place())
 	for pause := firstRetry; ; pause = min(2*pause, longestRetry) {
 		after, err := p.hook.Post(ctx, body, key)
 		if err == nil {
@@ -241,16 +242,16 @@ func (p *poster) refused(err error) {
 	}
 	p.fails.told = now
 	words := []any{"webhook", p.name, "url", p.hook.String(), "took", now.Sub(p.fails.since).Round(time.Second), "tries", p.fails.tries, "events", behind, "err", err}
-	if behind > keptEvents {
+	if behind > registry.KeptEvents {
 		p.log.Error("a webhook still does not take events, and has missed the oldest, which are kept no longer: it will be told of a Gap", words...)
 		return
 	}
-	p.log.Warn("a webhook still does not take events: the newest "+strconv.Itoa(keptEvents)+" wait for it", words...)
+	p.log.Warn("a webhook still does not take events: the newest "+strconv.Itoa(registry.KeptEvents)+" wait for it", words...)
 }
 
 // behind is how many events of the log it has yet to take, or to miss.
 func (p *poster) behind() (events uint64) {
-	p.ledger.view(func(m *machine) { events = m.LastEvent - min(p.at.Index, m.LastEvent) })
+	p.ledger.view(func(m *registry.Registry) { events = m.LastEvent - min(p.at.Index, m.LastEvent) })
 	return events
 }
 

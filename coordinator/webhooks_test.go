@@ -23,6 +23,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -104,7 +105,7 @@ func TestWebhookIsToldInOrderAndOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		want()
 		v.order(time.Hour, "a")
-		want(evDecommissioning)
+		want(registry.EventDecommissioning)
 		if m.auth != "Bearer one" || len(m.keys) != 1 || m.keys[0] != "scheduler/3.2-3.2" {
 			v.Errorf("got header %q and keys %v", m.auth, m.keys)
 		}
@@ -125,12 +126,12 @@ func TestWebhookIsToldInOrderAndOnce(t *testing.T) {
 		if m.auth != "Bearer two" {
 			v.Errorf("got header %q: the file was not read again", m.auth)
 		}
-		want(evDecommissioning)
+		want(registry.EventDecommissioning)
 		v.restart()
 		a.live(3)
 		m.set(http.StatusOK)
 		a.live(60)
-		want(evDecommissioning, evRecommissioned)
+		want(registry.EventDecommissioning, registry.EventRecommissioned)
 
 		var before, after uint64
 		v.order(time.Hour, "a")
@@ -148,7 +149,7 @@ func TestWebhookIsToldInOrderAndOnce(t *testing.T) {
 		if after = log(); after != before {
 			v.Errorf("got %d events after a restart, want %d", after, before)
 		}
-		want(evDecommissioning, evRecommissioned, evDecommissioning)
+		want(registry.EventDecommissioning, registry.EventRecommissioned, registry.EventDecommissioning)
 	})
 }
 
@@ -190,21 +191,21 @@ func TestWebhookThatIsDownIsHeardOf(t *testing.T) {
 func TestWebhookMeetsAGap(t *testing.T) {
 	inTown(t, func(v *town) {
 		m := &mailbox{answer: http.StatusOK}
-		v.postTo(m, Webhook{Types: []string{evDecommissioning}})
+		v.postTo(m, Webhook{Types: []string{registry.EventDecommissioning}})
 		a := v.agent("a")
 		a.register()
 		v.order(time.Hour, "a")
 		synctest.Wait()
-		if got, _ := m.got(); !slices.Equal(got, []string{evDecommissioning}) {
+		if got, _ := m.got(); !slices.Equal(got, []string{registry.EventDecommissioning}) {
 			v.Errorf("got %v, want the one that it asked for", got)
 		}
 
 		s := newScroll(v.T)
 		s.hub.enter(9)
-		s.happen(9, 2*keptEvents)
-		s.machine.mark(&mark{Hook: "x", Place: api.Place{Term: 9, Index: 3}})
+		s.happen(9, 2*registry.KeptEvents)
+		s.machine.Hooks = map[string]registry.Mark{"x": {Hook: "x", Place: api.Place{Term: 9, Index: 3}}}
 		p := &poster{
-			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", metrics: newHooksMetrics(promauto.With(prometheus.NewRegistry())).of("x"), want: filter{types: []string{evDecommissioning}},
+			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", metrics: newHooksMetrics(promauto.With(prometheus.NewRegistry())).of("x"), want: filter{types: []string{registry.EventDecommissioning}},
 			hook: workloads.Webhook{URL: "http://scheduler.test/events", Client: v.web},
 		}
 		ctx, cancel := context.WithCancel(v.Context())
@@ -214,7 +215,7 @@ func TestWebhookMeetsAGap(t *testing.T) {
 		cancel()
 		serving.Wait()
 		got, _ := m.got()
-		if want := []string{evDecommissioning, evGap}; !slices.Equal(got, want) || m.events[1].Data["after"] != "9.3" {
+		if want := []string{registry.EventDecommissioning, evGap}; !slices.Equal(got, want) || m.events[1].Data["after"] != "9.3" {
 			v.Errorf("got %v, want %v", got, want)
 		}
 	})
@@ -244,7 +245,7 @@ func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 		if !p.due.IsZero() {
 			t.Error("it can be written, and is due still")
 		}
-		f.ledger.view(func(m *machine) {
+		f.ledger.view(func(m *registry.Registry) {
 			if _, known := m.Hooks["new"]; !known {
 				t.Error("the log does not know the webhook")
 			}
@@ -257,36 +258,36 @@ func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 }
 
 func TestMarksAreBounded(t *testing.T) {
-	m := newMachine()
-	for i := range 3 * keptMarks {
-		c := command{Do: doMark, Mark: &mark{Hook: fmt.Sprint("hook-", i), Place: api.Place{Term: 1, Index: uint64(i)}}}
+	m := registry.New()
+	for i := range 3 * registry.KeptMarks {
+		c := registry.Command{Do: registry.DoMark, Mark: &registry.Mark{Hook: fmt.Sprint("hook-", i), Place: api.Place{Term: 1, Index: uint64(i)}}}
 		was := m.Hooks
-		if m.idle(c) {
+		if m.Idle(c) {
 			t.Fatal("a mark that moves is taken for nothing")
 		}
-		if events, err := m.apply(c); err != nil || len(events) != 0 {
+		if events, err := m.Apply(c); err != nil || len(events) != 0 {
 			t.Fatalf("got %v, %v", events, err)
 		}
-		if !m.idle(c) {
+		if !m.Idle(c) {
 			t.Fatal("the same mark again is written again")
 		}
 		if _, changed := was[c.Mark.Hook]; changed {
 			t.Fatal("what a snapshot may be reading was changed")
 		}
 	}
-	if got := len(m.Hooks); got != keptMarks {
-		t.Errorf("got %d marks, want %d", got, keptMarks)
+	if got := len(m.Hooks); got != registry.KeptMarks {
+		t.Errorf("got %d marks, want %d", got, registry.KeptMarks)
 	}
-	if _, ok := m.Hooks[fmt.Sprint("hook-", 3*keptMarks-1)]; !ok {
+	if _, ok := m.Hooks[fmt.Sprint("hook-", 3*registry.KeptMarks-1)]; !ok {
 		t.Error("the newest mark was dropped")
 	}
-	if again, err := thaw([]byte(written(t, m.freeze()))); err != nil || again.Hooks["hook-95"] != m.Hooks["hook-95"] {
+	if again, err := registry.Thaw([]byte(written(t, m.Freeze()))); err != nil || again.Hooks["hook-95"] != m.Hooks["hook-95"] {
 		t.Errorf("got %v, %v after a snapshot", again.Hooks["hook-95"], err)
 	}
 }
 
 func TestWebhookSettings(t *testing.T) {
-	good := Webhook{Name: "scheduler", URL: "https://scheduler.test/events", Types: []string{evLost}}
+	good := Webhook{Name: "scheduler", URL: "https://scheduler.test/events", Types: []string{registry.EventLost}}
 	check := func(hooks ...Webhook) string {
 		c := Config{Webhooks: hooks}
 		var faults []string

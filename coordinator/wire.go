@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // What may come off the wire. Each bound is several times what an honest agent sends.
@@ -27,7 +28,6 @@ const (
 	maxName         = 128    // as in certificates
 	maxHost         = 253    // RFC 1035
 	maxWord         = 128    // ids, kinds, zones, pools, versions
-	maxText         = 1024   // reasons, for people
 	maxUnfinished   = 17     // of those with a manifest
 	maxPath         = 4096   // PATH_MAX
 	maxID           = 4096
@@ -35,7 +35,6 @@ const (
 	maxStores       = 256
 	maxPeers        = 1024
 	maxBlocks       = 16 << 10 // in one message
-	maxEntries      = 8 << 20  // in one manifest
 	maxWorkloads    = 64
 	maxExecutors    = 256 // of one workload
 	maxSpan         = 10 * 365 * 24 * time.Hour
@@ -164,8 +163,8 @@ func checkNotice(n *api.Notice) error {
 
 // checkText bounds what people wrote, which may have lines.
 func checkText(what, s string) error {
-	if len(s) > maxText || !utf8.ValidString(s) {
-		return fault("%s of %d bytes: must be UTF-8 of at most %d", what, len(s), maxText)
+	if len(s) > registry.MaxText || !utf8.ValidString(s) {
+		return fault("%s of %d bytes: must be UTF-8 of at most %d", what, len(s), registry.MaxText)
 	}
 	return nil
 }
@@ -247,8 +246,8 @@ func checkWorkloads(all []*api.Workload) error {
 	return nil
 }
 
-func noticeFrom(n *api.Notice, now time.Time) *notice {
-	said := &notice{Incident: n.GetIncident(), Kind: n.GetKind(), Source: n.GetSource(), Reason: n.GetReason()}
+func noticeFrom(n *api.Notice, now time.Time) *registry.Notice {
+	said := &registry.Notice{Incident: n.GetIncident(), Kind: n.GetKind(), Source: n.GetSource(), Reason: n.GetReason()}
 	if n.GetRemaining() != nil {
 		said.Deadline = now.Add(n.Remaining.AsDuration()).UTC().Round(0)
 	}
@@ -256,10 +255,10 @@ func noticeFrom(n *api.Notice, now time.Time) *notice {
 }
 
 // nodeTo is the one picture of a node that people and programs get, whichever way they ask.
-func nodeTo(n node, p pulse, now time.Time) *api.Node {
+func nodeTo(n registry.Node, p pulse, now time.Time) *api.Node {
 	out := &api.Node{
-		Name: n.Name, Id: n.ID, State: string(n.shown()),
-		Schedulable: n.State == Active && !n.Excluded && !n.Deactivated && !watched(p.status),
+		Name: n.Name, Id: n.ID, State: string(n.Shown()),
+		Schedulable: n.State == registry.Active && !n.Excluded && !n.Deactivated && !watched(p.status),
 		Deactivated: n.Deactivated, Excluded: n.Excluded, Maintenance: "UP",
 		PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Zone: n.Zone, Pool: n.Pool, Version: n.Version,
 		Now: timestamppb.New(now),
@@ -276,16 +275,16 @@ func nodeTo(n node, p pulse, now time.Time) *api.Node {
 			out.Status.Notice.Remaining = durationpb.New(left.AsDuration() - now.Sub(p.said)) // it was true when it was said
 		}
 	}
-	if n.State == Active && out.Status.GetNotice().GetKind() == echo { // of an order that was taken back, which it has yet to hear
+	if n.State == registry.Active && out.Status.GetNotice().GetKind() == registry.Echo { // of an order that was taken back, which it has yet to hear
 		out.Status.Notice, out.Status.Drain = nil, nil
 	}
 	if d := n.Decommission; d != nil {
-		out.Decommission, out.Reason = d.ID, d.reason()
-		if at := d.deadline(); n.leaving() && !at.IsZero() {
+		out.Decommission, out.Reason = d.ID, d.Reason()
+		if at := d.Deadline(); n.Leaving() && !at.IsZero() {
 			out.Deadline = timestamppb.New(at)
 			out.Remaining = durationpb.New(at.Sub(now))
 		}
-		if d.Notice != nil && n.leaving() && out.Status.GetNotice() == nil {
+		if d.Notice != nil && n.Leaving() && out.Status.GetNotice() == nil {
 			if out.Status = proto.CloneOf(out.Status); out.Status == nil { // after a restart the log knows what the agent has yet to repeat
 				out.Status = &api.Status{}
 			}
@@ -295,24 +294,13 @@ func nodeTo(n node, p pulse, now time.Time) *api.Node {
 			}
 		}
 	}
-	if n.accounted() {
-		out.Manifest = n.Manifest.summary()
+	if n.Accounted() {
+		out.Manifest = n.Manifest.Account()
 	}
 	return out
 }
 
-// summary is nil when the bytes are not one, which only a damaged log could bring about.
-func (r *manifestRef) summary() *api.ManifestSummary {
-	s := new(api.ManifestSummary)
-	if proto.Unmarshal(r.Summary, s) != nil {
-		return nil
-	}
-	return s
-}
-
-func (r *manifestRef) rehearsed() bool { return r.summary().GetSource() == pretended }
-
-func eventTo(e event) *api.Event {
+func eventTo(e registry.Event) *api.Event {
 	return &api.Event{Index: e.Index, Term: e.Term, Soft: e.Soft, Time: timestamppb.New(e.Time), Type: e.Type, Node: e.Node, Data: e.Data}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 func TestStrangers(t *testing.T) {
@@ -36,7 +37,7 @@ func TestStrangers(t *testing.T) {
 		v.refused(err, codes.NotFound, "lifeboat nodes lists")
 		_, err = v.operator().Decommission(v.Context(), &api.DecommissionRequest{Nodes: []string{"a", "b"}})
 		v.refused(err, codes.NotFound, "node b")
-		v.is("a", Active)
+		v.is("a", registry.Active)
 		_, err = v.operator().Decommission(v.Context(), &api.DecommissionRequest{})
 		v.refused(err, codes.InvalidArgument, "name at least one")
 	})
@@ -86,7 +87,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		if _, err := api.NewOperatorClient(v.conn(certs.RoleCoordinator, "c2")).ListNodes(short, &api.ListNodesRequest{}); err == nil {
 			v.Error("another coordinator's certificate opened the control plane")
 		}
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 
@@ -192,7 +193,7 @@ func TestWireIsBounded(t *testing.T) {
 		unnamed := api.NewBlockRun("(12 blocks)", 1)
 		v.refused(says(a, &api.GoodbyeRequest{Summary: s, Runs: []*api.ManifestRun{{Outcome: "moved", Blocks: unnamed}}}), codes.InvalidArgument, "STORE/SCOPE/NAME")
 		v.refused(says(a, &api.GoodbyeRequest{Summary: &api.ManifestSummary{Node: node, Incarnation: inc, Lost: &api.Count{Blocks: -1}}}), codes.InvalidArgument, "negative")
-		v.is("a", Active)
+		v.is("a", registry.Active)
 	})
 }
 
@@ -234,19 +235,19 @@ func TestOrderThatWasTakenBackIsNotShown(t *testing.T) {
 		}
 		v.order(time.Minute, "a")
 		a.notice("dec-2", time.Minute)
-		a.status.Notice.Kind, a.status.Drain = echo, &api.DrainProgress{Phase: "sending", BlocksTotal: 7}
+		a.status.Notice.Kind, a.status.Drain = registry.Echo, &api.DrainProgress{Phase: "sending", BlocksTotal: 7}
 		a.beat()
-		if n := v.seen("a"); n.Status.Notice == nil || n.Status.Drain == nil || n.State != string(Decommissioning) {
+		if n := v.seen("a"); n.Status.Notice == nil || n.Status.Drain == nil || n.State != string(registry.Decommissioning) {
 			v.Errorf("as it leaves: got %v", n)
 		}
-		if n := takenBack(); n.Status.Notice != nil || n.Status.Drain != nil || n.State != string(Active) {
+		if n := takenBack(); n.Status.Notice != nil || n.Status.Drain != nil || n.State != string(registry.Active) {
 			v.Errorf("taken back: got %s with %v, %v, want it without a notice and a drain", n.State, n.Status.Notice, n.Status.Drain)
 		}
 
 		v.order(time.Minute, "a")
 		a.notice("its-own", time.Minute)
 		a.beat()
-		if n := takenBack(); n.Status.Notice == nil || n.State != string(Decommissioning) {
+		if n := takenBack(); n.Status.Notice == nil || n.State != string(registry.Decommissioning) {
 			v.Errorf("it leaves by its own notice: got %s with %v", n.State, n.Status.Notice)
 		}
 	})
@@ -254,18 +255,18 @@ func TestOrderThatWasTakenBackIsNotShown(t *testing.T) {
 
 // A list of nodes shares what they said with everybody who reads it, and writes to none of it.
 func TestPictureWritesToNoStatus(t *testing.T) {
-	left := &decommission{ID: "dec-1", StartedAt: t0, Notice: &notice{Incident: "inc-1", Kind: "terminate", Source: "ec2", Deadline: t0.Add(time.Hour)}}
-	for _, n := range []node{
-		{Name: "a", State: Active},
-		{Name: "a", State: Decommissioning, Decommission: left},
+	left := &registry.Decommission{ID: "dec-1", StartedAt: t0, Notice: &registry.Notice{Incident: "inc-1", Kind: "terminate", Source: "ec2", Deadline: t0.Add(time.Hour)}}
+	for _, n := range []registry.Node{
+		{Name: "a", State: registry.Active},
+		{Name: "a", State: registry.Decommissioning, Decommission: left},
 	} {
-		for _, said := range []*api.Status{{RoomBytes: 1}, {RoomBytes: 1, Notice: &api.Notice{Kind: echo, Remaining: durationpb.New(time.Hour)}}} {
+		for _, said := range []*api.Status{{RoomBytes: 1}, {RoomBytes: 1, Notice: &api.Notice{Kind: registry.Echo, Remaining: durationpb.New(time.Hour)}}} {
 			before := proto.CloneOf(said)
 			out := nodeTo(n, pulse{heard: true, status: said, said: t0}, t0.Add(time.Minute))
 			if !proto.Equal(said, before) {
 				t.Errorf("%s: the status %v became %v", n.State, before, said)
 			}
-			if n.leaving() && out.Status.GetNotice() == nil || out.Status.GetRoomBytes() != 1 {
+			if n.Leaving() && out.Status.GetNotice() == nil || out.Status.GetRoomBytes() != 1 {
 				t.Errorf("%s: got %v, want what it said, and the notice of the log", n.State, out.Status)
 			}
 		}

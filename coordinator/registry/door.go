@@ -1,4 +1,4 @@
-package coordinator
+package registry
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// door is what the machine knows of those that may join, and of those that did. Its maps are replaced, never changed.
-type door struct {
-	Tokens map[string]joinToken `json:"tokens,omitempty"` // by id
+// Door is what the registry knows of those that may join, and of those that did. Its maps are replaced, never changed.
+type Door struct {
+	Tokens map[string]JoinToken `json:"tokens,omitempty"` // by id
 	Given  map[string]given     `json:"given,omitempty"`  // certificates of machines that joined, by role and name
 
 	Revoked   map[string]time.Time `json:"revoked,omitempty"`   // when, by role and name: what was made before then is refused
 	RevokedAt time.Time            `json:"revoked_at,omitzero"` // when that last changed
 }
 
-// joinToken lets machines join.
-type joinToken struct {
+// JoinToken lets machines join.
+type JoinToken struct {
 	ID      string     `json:"id"`
 	Sum     string     `json:"sum"` // of the secret
 	Role    certs.Role `json:"role"`
@@ -39,18 +39,18 @@ type given struct {
 	At  time.Time `json:"at"`
 }
 
-// pass is one command about the door.
-type pass struct {
-	Token  *joinToken    `json:"token,omitempty"` // made, good for Life
+// Pass is one command about the door.
+type Pass struct {
+	Token  *JoinToken    `json:"token,omitempty"` // made, good for Life
 	Life   time.Duration `json:"life,omitempty"`
 	Revoke string        `json:"revoke,omitempty"` // the id of a token
-	Join   *joining      `json:"join,omitempty"`
+	Join   *Joining      `json:"join,omitempty"`
 	Certs  *certs.Name   `json:"certs,omitempty"` // whose are revoked
 	Undo   bool          `json:"undo,omitempty"`  // certs: they are good again
 }
 
-// joining is a machine that has shown why it may join.
-type joining struct {
+// Joining is a machine that has shown why it may join.
+type Joining struct {
 	Token string     `json:"token,omitempty"` // its id
 	As    string     `json:"as,omitempty"`    // or which machine it is, as its cloud says
 	Name  certs.Name `json:"name"`
@@ -61,13 +61,13 @@ type joining struct {
 // lost asks again with it.
 const keptTokens = 1000
 
-const doPass verb = "pass"
+const DoPass verb = "pass"
 
-const evJoined = "NodeJoined" // a machine was given a certificate
+const EventJoined = "NodeJoined" // a machine was given a certificate
 
 // Reasons why a machine may not join.
 var (
-	errNoToken    = errors.New("the join token is not known here: it was used up, revoked, or has expired")
+	ErrNoToken    = errors.New("the join token is not known here: it was used up, revoked, or has expired")
 	errOtherName  = errors.New("the join token is good for another name")
 	errNameTaken  = errors.New("another machine has this name and lives")
 	errOtherKey   = errors.New("this machine has joined with another key: if it was made anew, let it join with a token")
@@ -76,13 +76,13 @@ var (
 )
 
 // doorAfter is what c makes of the door. No event and no change: it was so already.
-func (m *machine) doorAfter(c command) (after door, changed bool, events []event, err error) {
+func (m *Registry) doorAfter(c Command) (after Door, changed bool, events []Event, err error) {
 	after = m.Door
 	after.Tokens, after.Given, after.Revoked = maps.Clone(m.Door.Tokens), maps.Clone(m.Door.Given), maps.Clone(m.Door.Revoked)
 	if after.Tokens == nil {
-		after.Tokens, after.Given = map[string]joinToken{}, map[string]given{}
+		after.Tokens, after.Given = map[string]JoinToken{}, map[string]given{}
 	}
-	maps.DeleteFunc(after.Tokens, func(_ string, t joinToken) bool { return !c.At.Before(t.Expires) })
+	maps.DeleteFunc(after.Tokens, func(_ string, t JoinToken) bool { return !c.At.Before(t.Expires) })
 	maps.DeleteFunc(after.Given, func(name string, g given) bool { return m.forgotten(name, g, c.At) })
 	switch p := c.Pass; {
 	case p.Token != nil:
@@ -94,7 +94,7 @@ func (m *machine) doorAfter(c command) (after door, changed bool, events []event
 		after.Tokens[t.ID] = t
 	case p.Revoke != "":
 		if _, ok := after.Tokens[p.Revoke]; !ok {
-			return m.Door, false, nil, errNoToken
+			return m.Door, false, nil, ErrNoToken
 		}
 		delete(after.Tokens, p.Revoke)
 	case p.Certs != nil:
@@ -112,20 +112,20 @@ func (m *machine) doorAfter(c command) (after door, changed bool, events []event
 }
 
 // forgotten says whether what was given under a name need not be kept: its node was forgotten.
-func (m *machine) forgotten(name string, g given, at time.Time) bool {
+func (m *Registry) forgotten(name string, g given, at time.Time) bool {
 	role, node, _ := strings.Cut(name, " ")
 	_, known := m.Nodes[node]
-	return role == string(certs.RoleNode) && !known && at.Sub(g.At) > forgetAfter
+	return role == string(certs.RoleNode) && !known && at.Sub(g.At) > ForgetAfter
 }
 
 // join lets one machine in. One that has the name's key already is in, and uses up nothing: it asks again because the
 // answer did not arrive.
-func (m *machine) join(d *door, s *step) (changed bool, err error) {
+func (m *Registry) join(d *Door, s *step) (changed bool, err error) {
 	j := s.cmd.Pass.Join
 	was, has := d.Given[j.Name.String()]
 	if has && was.Key == j.Key {
 		if at := d.Revoked[j.Name.String()]; was.At.Before(at) {
-			return false, fmt.Errorf("%w at %s, and this key is the one that it was for: make the machine anew, with a key of its own", certs.ErrRevoked, stamp(at))
+			return false, fmt.Errorf("%w at %s, and this key is the one that it was for: make the machine anew, with a key of its own", certs.ErrRevoked, Stamp(at))
 		}
 		return false, nil
 	}
@@ -134,7 +134,7 @@ func (m *machine) join(d *door, s *step) (changed bool, err error) {
 		t, ok := d.Tokens[j.Token]
 		switch {
 		case !ok || t.Uses == 0 || t.Role != j.Name.Role:
-			return false, errNoToken
+			return false, ErrNoToken
 		case t.Name != "" && t.Name != j.Name.Name:
 			return false, fmt.Errorf("%w: %s", errOtherName, t.Name)
 		}
@@ -149,17 +149,17 @@ func (m *machine) join(d *door, s *step) (changed bool, err error) {
 		return false, fmt.Errorf("%w: %s is %s: give the machine another name, or wait until the other one is gone", errNameTaken, n.Name, n.State)
 	}
 	d.Given[j.Name.String()] = given{Key: j.Key, By: by, At: s.cmd.At}
-	s.tell(evJoined, "role", string(j.Name.Role), "by", by, "key", j.Key[:min(len(j.Key), 16)])
+	s.tell(EventJoined, "role", string(j.Name.Role), "by", by, "key", j.Key[:min(len(j.Key), 16)])
 	return true, nil
 }
 
-// comesWithin is how long a machine that was given a name may take to register before its name is anybody's again. Agents
+// ComesWithin is how long a machine that was given a name may take to register before its name is anybody's again. Agents
 // do it in seconds.
-const comesWithin = 10 * time.Minute
+const ComesWithin = 10 * time.Minute
 
 // vouched says why a machine whose cloud vouches for it may not have a name. Such a machine has one key and one name, or
 // whatever else runs on it and gets hold of a document could be a node beside it.
-func (m *machine) vouched(d *door, j *joining, at time.Time) error {
+func (m *Registry) vouched(d *Door, j *Joining, at time.Time) error {
 	for name, g := range d.Given {
 		switch {
 		case g.By != j.As:
@@ -170,8 +170,39 @@ func (m *machine) vouched(d *door, j *joining, at time.Time) error {
 		}
 	}
 	was, has := d.Given[j.Name.String()]
-	if _, known := m.Nodes[j.Name.Name]; has && !known && at.Sub(was.At) < comesWithin {
+	if _, known := m.Nodes[j.Name.Name]; has && !known && at.Sub(was.At) < ComesWithin {
 		return fmt.Errorf("%w: %s was given to %s a moment ago", errNameTaken, j.Name.Name, was.By)
 	}
+	return nil
+}
+
+// mostRevoked bounds the list, which every agent is told.
+const mostRevoked = 1000
+
+var (
+	ErrNotRevoked  = errors.New("no certificate of that name was revoked: lifeboat revoke lists those that were")
+	ErrManyRevoked = fmt.Errorf("the certificates of %d names are revoked: bring a new CA, or take back those of which all have ended", mostRevoked)
+)
+
+// revoke takes back what was made for a name until now, or takes that back.
+func (d *Door) revoke(of certs.Name, undo bool, at time.Time) error {
+	_, known := d.Revoked[of.String()]
+	switch {
+	case undo && !known:
+		return ErrNotRevoked
+	case undo:
+		delete(d.Revoked, of.String())
+	case !known && len(d.Revoked) >= mostRevoked:
+		return ErrManyRevoked
+	default:
+		if d.Revoked == nil {
+			d.Revoked = map[string]time.Time{}
+		}
+		d.Revoked[of.String()] = at
+	}
+	if !at.After(d.RevokedAt) { // a leader's clock may be behind that of the one before
+		at = d.RevokedAt.Add(1)
+	}
+	d.RevokedAt = at
 	return nil
 }

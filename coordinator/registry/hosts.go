@@ -1,31 +1,34 @@
-package coordinator
+package registry
 
 import (
 	"errors"
-	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"maps"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // byHosts marks an order as the host files'. They take back what they ordered and nothing else: a node that an operator
 // decommissioned by name is none of theirs.
 const byHosts = "hosts"
 
-// forced is how a decommission ended that was given no time. The node is there still, and may say what became of its blocks.
-const forced outcome = "forced"
+// Forced is how a decommission ended that was given no time. The node is there still, and may say what became of its blocks.
+const Forced outcome = "forced"
 
 const (
-	evHosts        = "HostsRefreshed"
-	evHostsRefused = "HostsRefused"
+	EventHosts        = "HostsRefreshed"
+	EventHostsRefused = "HostsRefused"
+	// EventBrakeReleased is in the log when it was an operator.
+	EventBrakeReleased = "BrakeReleased"
 )
 
-// errExcluded is why a node may not join, or not come back.
-var errExcluded = errors.New("kept out by the host files")
+// ErrExcluded is why a node may not join, or not come back.
+var ErrExcluded = errors.New("kept out by the host files")
 
-// hostsState is what the machine knows of host files.
-type hostsState struct {
+// HostsState is what the registry knows of host files.
+type HostsState struct {
 	Lists   *hosts.Lists `json:"lists,omitempty"` // in force; nil: there are none
 	Since   time.Time    `json:"since,omitzero"`
 	Refused *refusal     `json:"refused,omitempty"` // since the lists in force were read
@@ -38,36 +41,37 @@ type refusal struct {
 }
 
 // touched are the nodes that a command is about.
-func (m *machine) touched(c command) []string {
-	if c.Do == doHosts || c.maintains() {
+func (m *Registry) touched(c Command) []string {
+	if c.Do == DoHosts || c.maintains() {
 		return slices.Sorted(maps.Keys(m.Nodes))
 	}
 	return c.Nodes
 }
 
 // hostsAfter is what c makes of the lists, and the event that tells it. The same refusal again is no news.
-func (m *machine) hostsAfter(c command) (hostsState, []event) {
+func (m *Registry) hostsAfter(c Command) (HostsState, []Event) {
 	h := m.Hosts
 	s := step{cmd: c, last: m.LastEvent}
 	switch {
-	case c.Do == doHosts && (!h.Lists.Equal(c.Hosts) || h.Refused != nil):
-		h = hostsState{Lists: c.Hosts, Since: c.At}
+	case c.Do == DoHosts && (!h.Lists.Equal(c.Hosts) || h.Refused != nil):
+		h = HostsState{Lists: c.Hosts, Since: c.At}
 		if l := c.Hosts; l == nil {
-			s.tell(evHosts, "lists", "none")
+			s.tell(EventHosts, "lists", "none")
 		} else {
-			s.tell(evHosts, "include", l.IncludeFile, "included", countIf(l.Include != nil, len(l.Include)),
+			s.tell(EventHosts, "include", l.IncludeFile, "included", CountIf(l.Include != nil, len(l.Include)),
 				"exclude", l.ExcludeFile, "excluded", strconv.Itoa(len(l.Exclude)))
 		}
-	case c.Do == doRefuseHosts && (h.Refused == nil || h.Refused.Reason != c.Reason):
+	case c.Do == DoRefuseHosts && (h.Refused == nil || h.Refused.Reason != c.Reason):
 		h.Refused = &refusal{At: c.At, Reason: c.Reason}
-		s.tell(evHostsRefused, "reason", c.Reason)
-	case c.Do == doRelease:
-		s.tell(evBrakeReleased, "by", "operator", "lost", strconv.Itoa(len(c.Nodes)), "reason", c.Reason)
+		s.tell(EventHostsRefused, "reason", c.Reason)
+	case c.Do == DoRelease:
+		s.tell(EventBrakeReleased, "by", "operator", "lost", strconv.Itoa(len(c.Nodes)), "reason", c.Reason)
 	}
 	return h, s.events
 }
 
-func countIf(counts bool, n int) string {
+// CountIf is n in an event or a record, which say nothing of what does not count.
+func CountIf(counts bool, n int) string {
 	if !counts {
 		return ""
 	}
@@ -109,48 +113,43 @@ func (s *step) readmit(by string) {
 		o.By, o.Reason, o.Gone = byOf(j), j.Why, false
 		s.amend(&o, d.Notice)
 		data := []string{"decommission", d.ID, "reason", o.Reason}
-		if n.leaving() {
-			data = append(data, "deadline", stamp(n.Decommission.deadline()))
+		if n.Leaving() {
+			data = append(data, "deadline", Stamp(n.Decommission.Deadline()))
 		} else {
 			data = append(data, "still", string(n.State))
 		}
-		s.tell(evDeadline, data...)
-	case !n.leaving():
+		s.tell(EventDeadline, data...)
+	case !n.Leaving():
 		s.end(undone)
-		s.tell(evRecommissioned, "still", string(n.State))
-	case d.Notice != nil && d.Notice.Kind != echo:
+		s.tell(EventRecommissioned, "still", string(n.State))
+	case d.Notice != nil && d.Notice.Kind != Echo:
 		s.amend(nil, d.Notice)
-		s.tell(evRecommissioned, "still", "leaving on its own notice")
+		s.tell(EventRecommissioned, "still", "leaving on its own notice")
 	default:
 		s.end(undone)
-		s.activate(evRecommissioned)
+		s.activate(EventRecommissioned)
 	}
-}
-
-// mayReturn says whether n is done with a decommission that nobody wishes any more: registering makes it ACTIVE.
-func (n node) mayReturn() bool {
-	return n.State == Decommissioned && !n.Gone && n.Decommission != nil && n.Decommission.Outcome == undone
 }
 
 // force ends it at once. A node that the lists do not know is shut out; an excluded one is decommissioned.
 func (s *step) force(j hosts.Judgement) {
-	left, event := Decommissioned, evDecommissioned
+	left, event := Decommissioned, EventDecommissioned
 	if j.Untracked {
-		left, event = Shutdown, evShutdown
+		left, event = Shutdown, EventShutdown
 	}
-	s.cut(order{By: byHosts, Reason: j.Why}, left, event)
+	s.cut(Order{By: byHosts, Reason: j.Why}, left, event)
 }
 
 // await orders a node that is not there. Its clock starts when it is back: a time to drain in is of no use to a node that
 // spends it away.
-func (s *step) await(o order) {
+func (s *step) await(o Order) {
 	n, d := &s.node, s.node.Decommission
 	switch {
 	case !n.ordered():
-		n.Decommission = &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, EndedAt: s.cmd.At, Outcome: silenced, Order: &o}
-		s.tell(evDecommissioning, "decommission", n.Decommission.ID, "reason", o.Reason, "still", string(n.State))
+		n.Decommission = &Decommission{ID: s.id("dec"), StartedAt: s.cmd.At, EndedAt: s.cmd.At, Outcome: silenced, Order: &o}
+		s.tell(EventDecommissioning, "decommission", n.Decommission.ID, "reason", o.Reason, "still", string(n.State))
 	case s.takesOver(d.Order), d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
-		s.tell(evDeadline, append(s.change(o), "still", string(n.State))...)
+		s.tell(EventDeadline, append(s.change(o), "still", string(n.State))...)
 	}
 }
 
@@ -161,9 +160,9 @@ func (s *step) admit() error {
 	n := s.node
 	same := n.State != "" && n.Incarnation == s.cmd.Facts.Incarnation
 	if s.banned && !(same && s.cmd.Reattach) {
-		return errGone
+		return ErrGone
 	}
-	if !j.Excluded() || same && (n.leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
+	if !j.Excluded() || same && (n.Leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
 		return nil
 	}
 	return refusalOf(j)

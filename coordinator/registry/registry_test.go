@@ -1,54 +1,53 @@
-package coordinator
+package registry
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-)
 
-var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
+)
 
 // story drives a machine with commands at seconds since t0 and gathers what happened.
 type story struct {
 	t *testing.T
-	*machine
+	*Registry
 	now  time.Time
 	told []string
 }
 
-func newStory(t *testing.T) *story { return &story{t: t, machine: newMachine(), now: t0} }
+func newStory(t *testing.T) *story { return &story{t: t, Registry: New(), now: t0} }
 
 func (s *story) at(seconds float64) *story {
 	s.now = t0.Add(time.Duration(seconds * float64(time.Second)))
 	return s
 }
 
-func (s *story) do(c command) error {
-	c.Version, c.At = commandVersion, s.now
-	events, err := s.apply(c)
+func (s *story) do(c Command) error {
+	c.Version, c.At = CommandVersion, s.now
+	events, err := s.Apply(c)
 	for _, e := range events {
 		s.told = append(s.told, e.Type)
 	}
 	return err
 }
 
-func (s *story) must(c command) {
+func (s *story) must(c Command) {
 	s.t.Helper()
 	if err := s.do(c); err != nil {
 		s.t.Fatalf("%s: %v", c.Do, err)
 	}
 }
 
-func (s *story) register(name, incarnation string, also ...func(*command)) {
+func (s *story) register(name, incarnation string, also ...func(*Command)) {
 	s.t.Helper()
-	c := command{Do: doRegister, Nodes: []string{name}, Facts: &facts{Incarnation: incarnation, PeerAddress: name + ":7412"}}
+	c := Command{Do: DoRegister, Nodes: []string{name}, Facts: &Facts{Incarnation: incarnation, PeerAddress: name + ":7412"}}
 	for _, f := range also {
 		f(&c)
 	}
@@ -57,32 +56,32 @@ func (s *story) register(name, incarnation string, also ...func(*command)) {
 
 func (s *story) order(timeout time.Duration, names ...string) {
 	s.t.Helper()
-	s.must(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: "kernel"}})
+	s.must(Command{Do: DoDecommission, Nodes: names, Order: &Order{Timeout: timeout, Reason: "kernel"}})
 }
 
 func (s *story) announce(name, incident, kind string, left time.Duration) {
 	s.t.Helper()
-	n := &notice{Incident: incident, Kind: kind, Source: "ec2"}
+	n := &Notice{Incident: incident, Kind: kind, Source: "ec2"}
 	if left != 0 {
 		n.Deadline = s.now.Add(left)
 	}
-	s.must(command{Do: doAnnounce, Nodes: []string{name}, Incarnation: s.Nodes[name].Incarnation, Notice: n})
+	s.must(Command{Do: DoAnnounce, Nodes: []string{name}, Incarnation: s.Nodes[name].Incarnation, Notice: n})
 }
 
 func (s *story) plain(do verb, names ...string) {
 	s.t.Helper()
-	s.must(command{Do: do, Nodes: names})
+	s.must(Command{Do: do, Nodes: names})
 }
 
 func (s *story) withdraw(name, incident string) {
 	s.t.Helper()
-	s.must(command{Do: doWithdraw, Nodes: []string{name}, Incident: incident})
+	s.must(Command{Do: DoWithdraw, Nodes: []string{name}, Incident: incident})
 }
 
 func (s *story) goodbye(name, incident string, lost int64) {
 	s.t.Helper()
 	n := s.Nodes[name]
-	s.must(command{Do: doGoodbye, Nodes: []string{name}, Manifest: &manifestRef{File: name + incident, Node: name, Incarnation: n.Incarnation, Incident: incident, At: s.now, Lost: lost}})
+	s.must(Command{Do: DoGoodbye, Nodes: []string{name}, Manifest: &ManifestRef{File: name + incident, Node: name, Incarnation: n.Incarnation, Incident: incident, At: s.now, Lost: lost}})
 }
 
 // is checks a node's state, and the seconds since t0 at which its decommission ends (0: it does not).
@@ -96,8 +95,8 @@ func (s *story) is(name string, state State, deadline float64) {
 	if deadline != 0 {
 		want = t0.Add(time.Duration(deadline * float64(time.Second)))
 	}
-	if n.leaving() {
-		if got := n.Decommission.deadline(); !got.Equal(want) {
+	if n.Leaving() {
+		if got := n.Decommission.Deadline(); !got.Equal(want) {
 			s.t.Errorf("node %s: got deadline %s, want %s", name, got, want)
 		}
 	}
@@ -119,11 +118,11 @@ func TestStories(t *testing.T) {
 			s.is("a", Active, 0)
 			s.at(10).order(90*time.Second, "a")
 			s.is("a", Decommissioning, 100)
-			s.at(11).announce("a", "inc1", echo, 89*time.Second)
+			s.at(11).announce("a", "inc1", Echo, 89*time.Second)
 			s.is("a", Decommissioning, 100)
 			s.at(40).goodbye("a", "inc1", 0)
 			s.is("a", Decommissioned, 0)
-			s.at(200).plain(doRecommission, "a")
+			s.at(200).plain(DoRecommission, "a")
 			s.is("a", Active, 0)
 			s.tells("NodeRegistered NodeDecommissioning WorkerDecommission NodeDecommissioned NodeRecommissioned")
 		},
@@ -136,20 +135,20 @@ func TestStories(t *testing.T) {
 			s.at(56).order(-1, "a")
 			s.is("a", Decommissioning, 0)
 			s.at(57).order(30*time.Second, "a")
-			s.plain(doTimeout, "a")
+			s.plain(DoTimeout, "a")
 			s.is("a", Decommissioned, 0)
 			s.tells("NodeRegistered NodeDecommissioning DecommissionChanged DecommissionChanged DecommissionChanged NodeDecommissioned")
 		},
 		"the clock ends a silent leaver, and not before": func(s *story) {
 			s.register("a", "i1")
 			s.order(90*time.Second, "a")
-			s.at(60).plain(doLose, "a")
-			s.at(89.999).plain(doTimeout, "a")
+			s.at(60).plain(DoLose, "a")
+			s.at(89.999).plain(DoTimeout, "a")
 			s.is("a", Decommissioning, 90)
-			s.at(90).plain(doTimeout, "a")
+			s.at(90).plain(DoTimeout, "a")
 			s.is("a", Decommissioned, 0)
-			if got := s.Nodes["a"].Decommission.Outcome; got != timedOut {
-				s.t.Errorf("got outcome %q, want %q", got, timedOut)
+			if got := s.Nodes["a"].Decommission.Outcome; got != TimedOut {
+				s.t.Errorf("got outcome %q, want %q", got, TimedOut)
 			}
 			s.at(91).goodbye("a", "inc1", 3) // its account is wanted all the same
 			s.is("a", Decommissioned, 0)
@@ -177,26 +176,26 @@ func TestStories(t *testing.T) {
 			s.at(11).withdraw("a", "inc1")
 			s.is("a", Decommissioning, 3600)
 			s.at(12).announce("a", "inc2", "terminate", 120*time.Second)
-			s.at(13).plain(doRecommission, "a")
+			s.at(13).plain(DoRecommission, "a")
 			s.is("a", Decommissioning, 132)
-			if err := s.do(command{Do: doRecommission, Nodes: []string{"a"}}); !errors.Is(err, errOwnNotice) {
-				s.t.Errorf("got %v, want %v", err, errOwnNotice)
+			if err := s.do(Command{Do: DoRecommission, Nodes: []string{"a"}}); !errors.Is(err, ErrOwnNotice) {
+				s.t.Errorf("got %v, want %v", err, ErrOwnNotice)
 			}
 			s.tells("NodeRegistered NodeDecommissioning WorkerDecommission NoticeWithdrawn WorkerDecommission NodeRecommissioned")
 		},
 		"the echo of an order that was taken back is nothing": func(s *story) {
 			s.register("a", "i1")
 			s.order(time.Hour, "a")
-			s.plain(doRecommission, "a")
-			s.announce("a", "inc1", echo, time.Hour)
+			s.plain(DoRecommission, "a")
+			s.announce("a", "inc1", Echo, time.Hour)
 			s.is("a", Active, 0)
 			s.tells("NodeRegistered NodeDecommissioning NodeRecommissioned")
 		},
 		"lost and back": func(s *story) {
 			s.register("a", "i1")
-			s.at(31).plain(doLose, "a")
+			s.at(31).plain(DoLose, "a")
 			s.is("a", Lost, 0)
-			s.plain(doLose, "a")
+			s.plain(DoLose, "a")
 			s.at(40).register("a", "i1")
 			s.is("a", Active, 0)
 			s.tells("NodeRegistered NodeLost NodeReturned")
@@ -205,15 +204,15 @@ func TestStories(t *testing.T) {
 			s.register("a", "i1")
 			s.order(-1, "a")
 			id := s.Nodes["a"].Decommission.ID
-			s.at(31).plain(doLose, "a")
+			s.at(31).plain(DoLose, "a")
 			s.is("a", Lost, 0)
 			s.at(99).register("a", "i1")
 			s.is("a", Decommissioning, 0)
 			if d := s.Nodes["a"].Decommission; d.ID != id || !d.StartedAt.Equal(t0) {
 				s.t.Errorf("got decommission %s of %s, want %s of %s", d.ID, d.StartedAt, id, t0)
 			}
-			s.at(140).plain(doLose, "a")
-			s.plain(doRecommission, "a")
+			s.at(140).plain(DoLose, "a")
+			s.plain(DoRecommission, "a")
 			s.is("a", Lost, 0)
 			s.at(150).register("a", "i1")
 			s.is("a", Active, 0)
@@ -221,13 +220,13 @@ func TestStories(t *testing.T) {
 		},
 		"a restart is announced": func(s *story) {
 			s.register("a", "i1")
-			s.must(command{Do: doUnavailable, Nodes: []string{"a"}, Incarnation: "i1"})
-			s.at(1000).plain(doLose, "a")
+			s.must(Command{Do: DoUnavailable, Nodes: []string{"a"}, Incarnation: "i1"})
+			s.at(1000).plain(DoLose, "a")
 			s.is("a", Shutdown, 0)
 			s.register("a", "i1")
 			s.is("a", Active, 0)
 			s.order(time.Hour, "a")
-			s.must(command{Do: doUnavailable, Nodes: []string{"a"}, Incarnation: "i1"})
+			s.must(Command{Do: DoUnavailable, Nodes: []string{"a"}, Incarnation: "i1"})
 			s.is("a", Decommissioning, 1000+3600)
 			s.tells("NodeRegistered NodeShutdown NodeReturned NodeDecommissioning")
 		},
@@ -235,9 +234,9 @@ func TestStories(t *testing.T) {
 			s.register("a", "i1")
 			s.announce("a", "inc1", "manual", 0)
 			s.goodbye("a", "inc1", 0)
-			s.register("a", "i1", func(c *command) { c.Reattach = true })
+			s.register("a", "i1", func(c *Command) { c.Reattach = true })
 			s.is("a", Decommissioned, 0)
-			s.register("a", "i1", func(c *command) { c.UnderNotice = true })
+			s.register("a", "i1", func(c *Command) { c.UnderNotice = true })
 			s.is("a", Decommissioned, 0)
 			s.announce("a", "inc1", "manual", 0) // it repeats itself
 			s.is("a", Decommissioned, 0)
@@ -259,8 +258,8 @@ func TestStories(t *testing.T) {
 			if n := s.Nodes["a"]; n.ID == id || n.Decommission != nil || !n.Namesake {
 				s.t.Errorf("got %s with decommission %v, a namesake: %t, want another id, none and one", n.ID, n.Decommission, n.Namesake)
 			}
-			if err := s.do(command{Do: doAnnounce, Nodes: []string{"a"}, Incarnation: "i1", Notice: &notice{Incident: "x"}}); !errors.Is(err, errIncarnation) {
-				s.t.Errorf("got %v, want %v", err, errIncarnation)
+			if err := s.do(Command{Do: DoAnnounce, Nodes: []string{"a"}, Incarnation: "i1", Notice: &Notice{Incident: "x"}}); !errors.Is(err, ErrIncarnation) {
+				s.t.Errorf("got %v, want %v", err, ErrIncarnation)
 			}
 			s.tells("NodeRegistered NodeDecommissioning NodeReplaced NodeRegistered")
 		},
@@ -279,32 +278,32 @@ func TestStories(t *testing.T) {
 			s.announce("a", "inc1", "manual", 0)
 			s.at(5).goodbye("a", "inc1", 2)
 			ref := s.Manifests[0]
-			if !s.inForce(ref) {
+			if !s.InForce(ref) {
 				s.t.Error("a drained node's losses are not in force")
 			}
 			s.at(6).withdraw("a", "inc1")
-			if s.inForce(ref) {
+			if s.InForce(ref) {
 				s.t.Error("the losses of a node that stayed are in force")
 			}
 			s.at(7).register("a", "i2")
-			if !s.inForce(ref) {
+			if !s.InForce(ref) {
 				s.t.Error("the losses of a machine that was replaced are not in force")
 			}
 		},
 		"one unknown node refuses the whole order": func(s *story) {
 			s.register("a", "i1")
-			if err := s.do(command{Do: doDecommission, Nodes: []string{"a", "b"}, Order: &order{}}); !errors.Is(err, errUnknownNode) {
-				s.t.Errorf("got %v, want %v", err, errUnknownNode)
+			if err := s.do(Command{Do: DoDecommission, Nodes: []string{"a", "b"}, Order: &Order{}}); !errors.Is(err, ErrUnknownNode) {
+				s.t.Errorf("got %v, want %v", err, ErrUnknownNode)
 			}
 			s.is("a", Active, 0)
 		},
 		"what is gone is forgotten in the end": func(s *story) {
 			s.register("a", "i1")
 			s.register("b", "i1")
-			s.plain(doLose, "a")
-			s.at(forgetAfter.Seconds()).plain(doForget, "a", "b")
+			s.plain(DoLose, "a")
+			s.at(ForgetAfter.Seconds()).plain(DoForget, "a", "b")
 			s.is("a", Lost, 0)
-			s.at(forgetAfter.Seconds()+1).plain(doForget, "a", "b")
+			s.at(ForgetAfter.Seconds()+1).plain(DoForget, "a", "b")
 			s.is("b", Active, 0)
 			if _, ok := s.Nodes["a"]; ok {
 				s.t.Error("node a is still there")
@@ -320,7 +319,7 @@ func TestStories(t *testing.T) {
 func TestUnknownVerbIsRefused(t *testing.T) {
 	s := newStory(t)
 	s.register("a", "i1")
-	if err := s.do(command{Do: "dance", Nodes: []string{"a"}}); err == nil {
+	if err := s.do(Command{Do: "dance", Nodes: []string{"a"}}); err == nil {
 		t.Error("a command that is not known was applied")
 	}
 }
@@ -328,12 +327,12 @@ func TestUnknownVerbIsRefused(t *testing.T) {
 func TestEventsAreBounded(t *testing.T) {
 	s := newStory(t)
 	s.register("a", "i1")
-	for range 3 * keptEvents / 2 {
-		s.plain(doLose, "a")
+	for range 3 * KeptEvents / 2 {
+		s.plain(DoLose, "a")
 		s.register("a", "i1")
 	}
-	if got := len(s.Events); got < keptEvents || got >= 2*keptEvents {
-		t.Errorf("got %d events kept, want %d to %d", got, keptEvents, 2*keptEvents)
+	if got := len(s.Events); got < KeptEvents || got >= 2*KeptEvents {
+		t.Errorf("got %d events kept, want %d to %d", got, KeptEvents, 2*KeptEvents)
 	}
 	for i, e := range s.Events {
 		if want := s.LastEvent - uint64(len(s.Events)-1-i); e.Index != want {
@@ -343,67 +342,67 @@ func TestEventsAreBounded(t *testing.T) {
 }
 
 // randomCommand makes any command, sensible or not.
-func randomCommand(r *rand.Rand, at time.Time) command {
+func randomCommand(r *rand.Rand, at time.Time) Command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
-	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell, doBeatApp, doEndApps, doLapseApps, doResume, doDeactivate, doReactivate, doSchedule, doMachinesDown, doMachinesDown, doMachinesUp}
+	c := Command{Version: CommandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
+	verbs := []verb{DoRegister, DoRegister, DoAnnounce, DoWithdraw, DoUnavailable, DoGoodbye, DoDecommission, DoRecommission, DoLose, DoTimeout, DoForget, DoHosts, DoHosts, DoRefuseHosts, DoTell, DoBeatApp, DoEndApps, DoLapseApps, DoResume, DoDeactivate, DoReactivate, DoSchedule, DoMachinesDown, DoMachinesDown, DoMachinesUp}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	for _, name := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {
-			c.Executors = map[string][]executor{name: {{Workload: "w", App: pick("p", "q"), ID: pick("7", "8")}, {Workload: "v"}}}
+			c.Executors = map[string][]Executor{name: {{Workload: "w", App: pick("p", "q"), ID: pick("7", "8")}, {Workload: "v"}}}
 		}
 	}
 	switch c.Do = verbs[r.IntN(len(verbs))]; c.Do {
-	case doRegister:
-		c.Facts = &facts{Incarnation: incarnation, PeerAddress: pick("h:1", "h:2")}
+	case DoRegister:
+		c.Facts = &Facts{Incarnation: incarnation, PeerAddress: pick("h:1", "h:2")}
 		c.UnderNotice, c.Reattach = r.IntN(3) == 0, r.IntN(3) == 0
-	case doAnnounce:
+	case DoAnnounce:
 		c.Incarnation = incarnation
-		c.Notice = &notice{Incident: incident, Kind: pick("terminate", "manual", echo)}
+		c.Notice = &Notice{Incident: incident, Kind: pick("terminate", "manual", Echo)}
 		if r.IntN(2) == 0 {
 			c.Notice.Deadline = at.Add(time.Duration(r.IntN(100)) * time.Second)
 		}
-	case doWithdraw:
+	case DoWithdraw:
 		c.Incident, c.Incarnation = incident, incarnation
-	case doGoodbye:
+	case DoGoodbye:
 		c.Incarnation = incarnation
-		c.Manifest = &manifestRef{File: fmt.Sprint(r.Uint64()), Node: c.Nodes[0], Incarnation: incarnation, Incident: incident, At: at}
-	case doHosts:
-		c.Nodes, c.Order, c.Force = nil, &order{Timeout: max(time.Duration(r.IntN(100)-20)*time.Second, hosts.Forever)}, r.IntN(4) == 0
+		c.Manifest = &ManifestRef{File: fmt.Sprint(r.Uint64()), Node: c.Nodes[0], Incarnation: incarnation, Incident: incident, At: at}
+	case DoHosts:
+		c.Nodes, c.Order, c.Force = nil, &Order{Timeout: max(time.Duration(r.IntN(100)-20)*time.Second, hosts.Forever)}, r.IntN(4) == 0
 		all := [][]string{nil, {"a"}, {"a", "b"}, {"a", "b", "c"}}
 		if c.Hosts = lists(all[r.IntN(4)], all[r.IntN(4)]...); r.IntN(8) == 0 {
 			c.Hosts = nil
 		}
-	case doRefuseHosts:
+	case DoRefuseHosts:
 		c.Nodes, c.Reason = nil, pick("x", "y")
-	case doBeatApp, doEndApps, doLapseApps, doResume:
+	case DoBeatApp, DoEndApps, DoLapseApps, DoResume:
 		c.Nodes, c.Apps, c.Reason = nil, []string{pick("p", "q"), "r"}[:1+r.IntN(2)], "x"
-		if c.Owner = pick("", "app:1", "app:2"); c.Do == doBeatApp {
+		if c.Owner = pick("", "app:1", "app:2"); c.Do == DoBeatApp {
 			c.Owner, c.Lease = pick("app:1", "app:2"), time.Duration(1+r.IntN(2))*time.Minute
 		}
-	case doSchedule:
+	case DoSchedule:
 		c.Nodes, c.Add, c.Renews, c.After = nil, r.IntN(2) == 0, r.IntN(4) == 0, time.Minute
 		for range r.IntN(3) {
-			w := outage{Start: at.Add(time.Duration(r.IntN(200)) * time.Second).UnixNano(), Machines: []scheduled{{Hostname: pick("a", "B", "c")}}}
+			w := Outage{Start: at.Add(time.Duration(r.IntN(200)) * time.Second).UnixNano(), Machines: []Scheduled{{Hostname: pick("a", "B", "c")}}}
 			if r.IntN(2) == 0 {
 				w.Duration = new(time.Duration(r.IntN(100)) * time.Second)
 			}
 			if r.IntN(4) == 0 {
-				w.Machines = append(w.Machines, scheduled{Hostname: pick("h", "d")})
+				w.Machines = append(w.Machines, Scheduled{Hostname: pick("h", "d")})
 			}
 			c.Windows = append(c.Windows, w)
 		}
-	case doMachinesDown, doMachinesUp:
-		c.Nodes, c.Unsaid, c.Machines = nil, r.IntN(2) == 0, []scheduled{{Hostname: pick("A", "b", "c", "h")}}
-		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
-	case doLose:
+	case DoMachinesDown, DoMachinesUp:
+		c.Nodes, c.Unsaid, c.Machines = nil, r.IntN(2) == 0, []Scheduled{{Hostname: pick("A", "b", "c", "h")}}
+		c.Order = &Order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
+	case DoLose:
 		c.Overdue = r.IntN(3) == 0
-	case doForget:
+	case DoForget:
 		c.After, c.Named = time.Duration(r.IntN(200))*time.Second, r.IntN(3) == 0
-	case doDecommission:
+	case DoDecommission:
 		c.LeavingOnly = r.IntN(4) == 0
-		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
-		c.Order.By = pick("", "", byMaintenance)
+		c.Order = &Order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
+		c.Order.By = pick("", "", ByMaintenance)
 		c.Drain, c.Order.Gone = r.IntN(3) == 0, r.IntN(8) == 0
 		if r.IntN(3) == 0 {
 			c.Timeouts = map[string]time.Duration{"a": max(time.Duration(r.IntN(100)-20)*time.Second, hosts.Forever)}
@@ -417,25 +416,25 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 }
 
 // checkMachine holds what must be true after any command.
-func checkMachine(m *machine) error {
+func checkMachine(m *Registry) error {
 	for name, n := range m.Nodes {
 		d := n.Decommission
 		switch {
 		case n.Name != name || n.ID == "" || n.Incarnation == "":
 			return fmt.Errorf("node %q is %+v", name, n)
-		case n.leaving() && (d == nil || d.Outcome != running || !d.EndedAt.IsZero()):
+		case n.Leaving() && (d == nil || d.Outcome != running || !d.EndedAt.IsZero()):
 			return fmt.Errorf("node %s leaves with decommission %+v", name, d)
-		case n.leaving() && d.Order == nil && d.Notice == nil:
+		case n.Leaving() && d.Order == nil && d.Notice == nil:
 			return fmt.Errorf("node %s leaves for nobody", name)
 		case n.State == Active && m.Hosts.Lists.Judge(name, n.PeerAddress).Excluded():
 			return fmt.Errorf("node %s is ACTIVE and excluded", name)
-		case n.State == Active && m.Schedule.of(name, n.PeerAddress, t0).mode() == modeDown:
+		case n.State == Active && m.Schedule.Of(name, n.PeerAddress, t0).Mode() == ModeDown:
 			return fmt.Errorf("node %s is ACTIVE, and its machine is DOWN", name)
 		case n.Gone && (n.State != Decommissioned || !slices.Contains(m.Banned, n.Incarnation)):
 			return fmt.Errorf("node %s is GONE, %s, and of those that are banned: %t", name, n.State, slices.Contains(m.Banned, n.Incarnation))
-		case n.leaving() && d.Order != nil && d.Order.At.IsZero():
+		case n.Leaving() && d.Order != nil && d.Order.At.IsZero():
 			return fmt.Errorf("node %s leaves by a clock that has not begun", name)
-		case !n.leaving() && d != nil && (d.Outcome == running || d.EndedAt.IsZero()):
+		case !n.Leaving() && d != nil && (d.Outcome == running || d.EndedAt.IsZero()):
 			return fmt.Errorf("node %s is %s with a running decommission", name, n.State)
 		}
 	}
@@ -455,18 +454,18 @@ func FuzzMachine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		one, two := newMachine(), newMachine()
+		one, two := New(), New()
 		at := t0
 		for range steps % 512 {
 			at = at.Add(time.Duration(r.IntN(40)) * time.Second)
 			c := randomCommand(r, at)
 			text := written(t, c)
-			before := one.freeze()
+			before := one.Freeze()
 			was := written(t, before)
-			idle := one.idle(c)
+			idle := one.Idle(c)
 
-			events, err := one.apply(c)
-			silent := c.Do == doBeatApp && err == nil // tells of nothing
+			events, err := one.Apply(c)
+			silent := c.Do == DoBeatApp && err == nil // tells of nothing
 			if (err != nil || len(events) == 0) && !silent && written(t, one) != was {
 				t.Fatalf("%s: refused or idle (%v), and changed the machine", text, err)
 			}
@@ -479,28 +478,19 @@ func FuzzMachine(f *testing.F) {
 			if err := checkMachine(one); err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
-			var again command
+			var again Command
 			if err := json.Unmarshal([]byte(text), &again); err != nil {
 				t.Fatal(err)
 			}
 			if r.IntN(8) == 0 {
-				if two, err = thaw([]byte(written(t, two))); err != nil {
+				if two, err = Thaw([]byte(written(t, two))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			told, _ := two.apply(again)
+			told, _ := two.Apply(again)
 			if !reflect.DeepEqual(told, events) || written(t, two) != written(t, one) {
 				t.Fatalf("%s: two machines differ", text)
 			}
 		}
 	})
-}
-
-func written(t *testing.T, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

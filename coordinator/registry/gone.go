@@ -1,4 +1,4 @@
-package coordinator
+package registry
 
 import (
 	"errors"
@@ -13,13 +13,13 @@ const byDrain = "drain"
 // (registry_max_agent_count), of fleets in which machines last.
 const keptBanned = 16384
 
-// errGone is why a node may never be let in again.
-var errGone = errors.New("it was marked GONE, for ever")
+// ErrGone is why a node may never be let in again.
+var ErrGone = errors.New("it was marked GONE, for ever")
 
 func (s *step) deactivate() {
 	if n := &s.node; !n.Deactivated {
 		n.Deactivated = true
-		s.tell(evDeactivated, "reason", s.cmd.Reason)
+		s.tell(EventDeactivated, "reason", s.cmd.Reason)
 	}
 }
 
@@ -28,22 +28,14 @@ func (s *step) markGone() {
 	n := &s.node
 	if d := n.Decommission; n.State == Decommissioned && !n.Gone && d != nil && d.Order != nil && d.Order.Gone && d.Outcome != undone {
 		n.Gone = true
-		s.tell(evGone, "id", n.ID)
+		s.tell(EventGone, "id", n.ID)
 	}
 }
 
 // ban remembers who is GONE for longer than the list of nodes does.
-func (m *machine) ban(n node) {
+func (m *Registry) ban(n Node) {
 	if !n.Gone || slices.Contains(m.Banned, n.Incarnation) {
 		return
 	}
 	m.Banned = append(slices.Clone(m.Banned[max(0, len(m.Banned)+1-keptBanned):]), n.Incarnation)
-}
-
-// shown is the state that people and programs are told.
-func (n node) shown() State {
-	if n.Gone {
-		return Gone
-	}
-	return n.State
 }

@@ -1,12 +1,13 @@
-package coordinator
+package registry
 
 import (
 	"errors"
-	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // lists makes lists of words such as "a", "b=60" (seconds), "c=-1".
@@ -31,13 +32,13 @@ func lists(include []string, exclude ...string) *hosts.Lists {
 
 func (s *story) refresh(h *hosts.Lists, graceful bool, timeout time.Duration) {
 	s.t.Helper()
-	s.must(command{Do: doHosts, Hosts: h, Force: !graceful, Order: &order{Timeout: timeout}})
+	s.must(Command{Do: DoHosts, Hosts: h, Force: !graceful, Order: &Order{Timeout: timeout}})
 }
 
 // nodeIn brings node a into a state, at second 0, by what the files or others did.
 func (s *story) nodeIn(how string) {
 	s.t.Helper()
-	s.register("a", "i1", func(c *command) { c.Facts.PeerAddress = "10.0.0.1:7412" })
+	s.register("a", "i1", func(c *Command) { c.Facts.PeerAddress = "10.0.0.1:7412" })
 	switch how {
 	case "ACTIVE":
 	case "DECOMMISSIONING by files":
@@ -56,12 +57,12 @@ func (s *story) nodeIn(how string) {
 		s.order(100*time.Second, "a")
 		s.goodbye("a", "inc1", 0)
 	case "LOST":
-		s.plain(doLose, "a")
+		s.plain(DoLose, "a")
 	case "LOST, ordered by files":
-		s.plain(doLose, "a")
+		s.plain(DoLose, "a")
 		s.refresh(lists(nil, "a"), true, 100*time.Second)
 	case "SHUTDOWN":
-		s.plain(doUnavailable, "a")
+		s.plain(DoUnavailable, "a")
 	default:
 		s.t.Fatalf("no such state: %s", how)
 	}
@@ -131,7 +132,7 @@ func TestDecisionTable(t *testing.T) {
 			s.at(10).refresh(c.lists, c.graceful, 50*time.Second)
 			s.is("a", c.state, c.deadline)
 			s.tells(c.told)
-			if err := checkMachine(s.machine); err != nil {
+			if err := checkMachine(s.Registry); err != nil {
 				t.Error(err)
 			}
 			s.refresh(c.lists, c.graceful, 50*time.Second)
@@ -142,13 +143,13 @@ func TestDecisionTable(t *testing.T) {
 
 func (s *story) refused(err error) {
 	s.t.Helper()
-	if !errors.Is(err, errExcluded) {
-		s.t.Errorf("got %v, want %v", err, errExcluded)
+	if !errors.Is(err, ErrExcluded) {
+		s.t.Errorf("got %v, want %v", err, ErrExcluded)
 	}
 }
 
-func registerOf(name, incarnation string) command {
-	return command{Do: doRegister, Nodes: []string{name}, Facts: &facts{Incarnation: incarnation, PeerAddress: name + ":7412"}}
+func registerOf(name, incarnation string) Command {
+	return Command{Do: DoRegister, Nodes: []string{name}, Facts: &Facts{Incarnation: incarnation, PeerAddress: name + ":7412"}}
 }
 
 func TestHostStories(t *testing.T) {
@@ -168,7 +169,7 @@ func TestHostStories(t *testing.T) {
 			s.refused(s.do(registerOf("a", "i2"))) // another machine under its name
 			s.at(6).goodbye("a", "inc1", 0)
 			s.refused(s.do(registerOf("a", "i1")))
-			s.register("a", "i1", func(c *command) { c.Reattach = true }) // it is we who came back
+			s.register("a", "i1", func(c *Command) { c.Reattach = true }) // it is we who came back
 			s.is("a", Decommissioned, 0)
 			s.tells("NodeRegistered HostsRefreshed NodeDecommissioning NodeDecommissioned")
 		},
@@ -176,22 +177,22 @@ func TestHostStories(t *testing.T) {
 			s.register("a", "i1")
 			s.refresh(lists(nil, "a"), true, time.Hour)
 			s.goodbye("a", "inc1", 0)
-			if directive(s.Nodes["a"], s.now) == nil {
+			if s.Nodes["a"].Wish() == nil {
 				s.t.Error("the wish does not stand")
 			}
 			s.refresh(lists(nil), true, time.Hour)
-			if directive(s.Nodes["a"], s.now) != nil {
+			if s.Nodes["a"].Wish() != nil {
 				s.t.Error("the wish stands")
 			}
-			s.register("a", "i1", func(c *command) { c.UnderNotice = true }) // it has yet to hear of it
+			s.register("a", "i1", func(c *Command) { c.UnderNotice = true }) // it has yet to hear of it
 			s.is("a", Decommissioned, 0)
-			s.register("a", "i1", func(c *command) { c.Reattach = true })
+			s.register("a", "i1", func(c *Command) { c.Reattach = true })
 			s.is("a", Active, 0)
 			s.tells("NodeRegistered HostsRefreshed NodeDecommissioning NodeDecommissioned HostsRefreshed NodeRecommissioned NodeReturned")
 		},
 		"who was away has all of its time": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doLose, "a")
+			s.plain(DoLose, "a")
 			s.at(10).refresh(lists(nil, "a=60"), true, time.Hour)
 			s.at(500).register("a", "i1")
 			s.is("a", Decommissioning, 560)
@@ -199,7 +200,7 @@ func TestHostStories(t *testing.T) {
 		},
 		"who was away and first speaks of its notice has it too": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doLose, "a")
+			s.plain(DoLose, "a")
 			s.at(10).refresh(lists(nil, "a=60"), true, time.Hour)
 			s.at(500).announce("a", "inc1", "terminate", 0)
 			s.is("a", Decommissioning, 560)
@@ -213,10 +214,10 @@ func TestHostStories(t *testing.T) {
 			s.withdraw("a", "inc1") // as its heartbeats would, again and again
 			s.tells("")
 			s.is("a", Decommissioned, 0)
-			s.refused(s.do(command{Do: doRecommission, Nodes: []string{"a"}}))
+			s.refused(s.do(Command{Do: DoRecommission, Nodes: []string{"a"}}))
 			s.is("a", Decommissioned, 0)
 			s.refresh(lists(nil), true, time.Hour)
-			s.plain(doRecommission, "a")
+			s.plain(DoRecommission, "a")
 			s.is("a", Active, 0)
 		},
 		"who was shut out and then leaves by itself does not stay": func(s *story) {
@@ -233,7 +234,7 @@ func TestHostStories(t *testing.T) {
 			s.refresh(lists(nil, "a"), false, 0)
 			s.is("a", Decommissioned, 0)
 			s.refresh(lists(nil), false, 0)
-			if d := s.Nodes["a"].Decommission; d.Outcome != forced {
+			if d := s.Nodes["a"].Decommission; d.Outcome != Forced {
 				s.t.Errorf("got outcome %q: the files took back what they did not order", d.Outcome)
 			}
 		},
@@ -241,13 +242,13 @@ func TestHostStories(t *testing.T) {
 			s.register("a", "i1")
 			s.register("b", "i1")
 			s.refresh(lists(nil, "a=-1"), true, time.Hour)
-			s.at(9).must(command{Do: doDecommission, Nodes: []string{"a", "b"}, Order: &order{}, LeavingOnly: true})
-			s.plain(doTimeout, "a", "b")
+			s.at(9).must(Command{Do: DoDecommission, Nodes: []string{"a", "b"}, Order: &Order{}, LeavingOnly: true})
+			s.plain(DoTimeout, "a", "b")
 			s.is("a", Decommissioned, 0)
 			s.is("b", Active, 0)
 		},
 		"a refusal is told once, and ends with the next good reading": func(s *story) {
-			refuse := func(why string) { s.must(command{Do: doRefuseHosts, Reason: why}) }
+			refuse := func(why string) { s.must(Command{Do: DoRefuseHosts, Reason: why}) }
 			s.register("a", "i1")
 			s.refresh(lists(nil, "b"), true, time.Hour)
 			was := s.Hosts.Lists
@@ -281,7 +282,7 @@ func TestHostStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
 			tell(s)
-			if err := checkMachine(s.machine); err != nil {
+			if err := checkMachine(s.Registry); err != nil {
 				t.Error(err)
 			}
 		})

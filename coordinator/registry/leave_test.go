@@ -1,18 +1,19 @@
-package coordinator
+package registry
 
 import (
 	"encoding/json"
-	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
 // orderEach orders nodes away with a timeout of their own.
 func (s *story) orderEach(timeout time.Duration, own map[string]time.Duration, names ...string) {
 	s.t.Helper()
-	s.must(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: "kernel"}, Timeouts: own})
+	s.must(Command{Do: DoDecommission, Nodes: names, Order: &Order{Timeout: timeout, Reason: "kernel"}, Timeouts: own})
 }
 
 func (s *story) ended(name string, how outcome) {
@@ -43,8 +44,8 @@ func TestLeavingStories(t *testing.T) {
 				s.register(n, "i1")
 			}
 			s.order(time.Minute, "a", "b")
-			s.at(9).must(command{
-				Do: doDecommission, Nodes: []string{"a", "b", "c"}, Order: &order{Timeout: time.Hour}, Unsaid: true,
+			s.at(9).must(Command{
+				Do: DoDecommission, Nodes: []string{"a", "b", "c"}, Order: &Order{Timeout: time.Hour}, Unsaid: true,
 				Timeouts: map[string]time.Duration{"b": 2 * time.Minute},
 			})
 			s.is("a", Decommissioning, 60)
@@ -54,7 +55,7 @@ func TestLeavingStories(t *testing.T) {
 		"an account is of the decommission that it was given for": func(s *story) {
 			accounted := func(want bool) {
 				s.t.Helper()
-				if got := nodeTo(s.Nodes["a"], pulse{}, s.now).Manifest != nil; got != want {
+				if got := s.Nodes["a"].Accounted(); got != want {
 					s.t.Errorf("at %s, %s: got an account: %t, want %t", s.now.Sub(t0), s.Nodes["a"].State, got, want)
 				}
 			}
@@ -62,9 +63,9 @@ func TestLeavingStories(t *testing.T) {
 			s.order(time.Minute, "a")
 			s.at(5).goodbye("a", "inc1", 0)
 			accounted(true)
-			s.at(10).plain(doRecommission, "a")
+			s.at(10).plain(DoRecommission, "a")
 			accounted(true) // of its last one
-			s.at(20).plain(doLose, "a")
+			s.at(20).plain(DoLose, "a")
 			accounted(true)
 			s.at(30).order(time.Minute, "a")
 			s.is("a", Lost, 0)
@@ -79,9 +80,9 @@ func TestLeavingStories(t *testing.T) {
 			s.register("a", "i1")
 			s.at(3).order(0, "a")
 			s.is("a", Decommissioned, 0)
-			s.ended("a", forced)
-			if wish := directive(s.Nodes["a"], s.now); wish == nil || wish.Remaining == nil || wish.Remaining.AsDuration() != 0 {
-				s.t.Errorf("got directive %v, want one with no time left", wish)
+			s.ended("a", Forced)
+			if wish := s.Nodes["a"].Wish(); wish == nil || !wish.Deadline().Equal(s.now) {
+				s.t.Errorf("got the order %+v, want one with no time left", wish)
 			}
 			s.at(9).goodbye("a", "inc1", 1) // it did what it could
 			s.at(10).order(0, "a")
@@ -94,7 +95,7 @@ func TestLeavingStories(t *testing.T) {
 			s.order(time.Hour, "a")
 			s.at(9).order(0, "a")
 			s.is("a", Decommissioned, 0)
-			s.ended("a", timedOut)
+			s.ended("a", TimedOut)
 			s.tells("NodeRegistered NodeDecommissioning DecommissionChanged NodeDecommissioned")
 		},
 		"a timeout that is over already ends it with the same decision": func(s *story) {
@@ -102,19 +103,19 @@ func TestLeavingStories(t *testing.T) {
 			s.order(time.Hour, "a")
 			s.at(100).order(time.Minute, "a")
 			s.is("a", Decommissioned, 0)
-			s.ended("a", timedOut)
+			s.ended("a", TimedOut)
 		},
 		"no time meets the node's own notice": func(s *story) {
 			s.register("a", "i1")
 			s.announce("a", "inc1", "terminate", 120*time.Second)
 			s.at(9).order(0, "a")
 			s.is("a", Decommissioned, 0)
-			s.ended("a", timedOut)
+			s.ended("a", TimedOut)
 			s.tells("NodeRegistered WorkerDecommission NodeDecommissioning NodeDecommissioned")
 		},
 		"an order waits for a node that is away, with all of its time": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doLose, "a")
+			s.plain(DoLose, "a")
 			s.at(10).order(time.Minute, "a")
 			s.is("a", Lost, 0)
 			s.at(11).order(2*time.Minute, "a") // another timeout, the same order
@@ -124,35 +125,35 @@ func TestLeavingStories(t *testing.T) {
 		},
 		"an order waits for a node that restarts, and outlives that": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doUnavailable, "a")
+			s.plain(DoUnavailable, "a")
 			s.at(10).order(time.Minute, "a")
 			s.is("a", Shutdown, 0)
-			s.at(700).must(command{Do: doLose, Overdue: true, Nodes: []string{"a"}})
+			s.at(700).must(Command{Do: DoLose, Overdue: true, Nodes: []string{"a"}})
 			s.is("a", Lost, 0)
 			s.at(900).register("a", "i1")
 			s.is("a", Decommissioning, 960)
 		},
 		"no time for a node that is away is the end of it": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doLose, "a")
+			s.plain(DoLose, "a")
 			s.order(0, "a")
 			s.is("a", Decommissioned, 0)
-			s.ended("a", forced)
+			s.ended("a", Forced)
 		},
 		"a clock that ran goes on when the node is back": func(s *story) {
 			s.register("a", "i1")
 			s.order(hosts.Forever, "a")
-			s.at(40).plain(doLose, "a")
+			s.at(40).plain(DoLose, "a")
 			s.at(50).order(time.Minute, "a")
 			s.at(55).register("a", "i1")
 			s.is("a", Decommissioning, 60) // from the first order
 		},
 		"a restart that takes too long": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doUnavailable, "a")
-			s.plain(doLose, "a") // its lease is nobody's business
+			s.plain(DoUnavailable, "a")
+			s.plain(DoLose, "a") // its lease is nobody's business
 			s.is("a", Shutdown, 0)
-			s.must(command{Do: doLose, Overdue: true, Nodes: []string{"a"}})
+			s.must(Command{Do: DoLose, Overdue: true, Nodes: []string{"a"}})
 			s.is("a", Lost, 0)
 			s.register("a", "i1")
 			s.is("a", Active, 0)
@@ -162,18 +163,18 @@ func TestLeavingStories(t *testing.T) {
 			s.register("a", "i1")
 			s.refresh(lists([]string{"b"}), false, 0)
 			s.is("a", Shutdown, 0)
-			s.at(9).must(command{Do: doLose, Overdue: true, Nodes: []string{"a"}})
+			s.at(9).must(Command{Do: DoLose, Overdue: true, Nodes: []string{"a"}})
 			s.is("a", Shutdown, 0)
 			s.at(10).refresh(lists(nil), true, 0)
 			s.register("a", "i1")
-			s.at(20).plain(doUnavailable, "a") // and now it says so itself
-			s.must(command{Do: doLose, Overdue: true, Nodes: []string{"a"}})
+			s.at(20).plain(DoUnavailable, "a") // and now it says so itself
+			s.must(Command{Do: DoLose, Overdue: true, Nodes: []string{"a"}})
 			s.is("a", Lost, 0)
 		},
 		"how long the gone are kept is the leader's to say": func(s *story) {
 			s.register("a", "i1")
-			s.plain(doLose, "a")
-			forget := command{Do: doForget, After: time.Minute, Nodes: []string{"a"}}
+			s.plain(DoLose, "a")
+			forget := Command{Do: DoForget, After: time.Minute, Nodes: []string{"a"}}
 			s.at(60).must(forget)
 			s.is("a", Lost, 0)
 			s.at(61).must(forget)
@@ -185,7 +186,7 @@ func TestLeavingStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
 			tell(s)
-			if err := checkMachine(s.machine); err != nil {
+			if err := checkMachine(s.Registry); err != nil {
 				t.Error(err)
 			}
 		})
@@ -193,67 +194,67 @@ func TestLeavingStories(t *testing.T) {
 }
 
 // executors of a command.
-func runs(node string, names ...string) map[string][]executor {
-	var all []executor
+func runs(node string, names ...string) map[string][]Executor {
+	var all []Executor
 	for _, n := range names {
 		app, id, _ := strings.Cut(n, "/")
-		all = append(all, executor{Workload: "w", App: app, ID: id})
+		all = append(all, Executor{Workload: "w", App: app, ID: id})
 	}
-	return map[string][]executor{node: all}
+	return map[string][]Executor{node: all}
 }
 
 func TestExecutorsAreToldOfOnce(t *testing.T) {
 	two := runs("a", "app-1/7", "app-2/8")
 	for name, tell := range map[string]func(*story){
 		"order": func(s *story) {
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Executors: two})
+			s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{Timeout: time.Hour}, Executors: two})
 			s.tells("NodeDecommissioning ExecutorDecommissioned ExecutorDecommissioned")
-			s.must(command{Do: doAnnounce, Nodes: []string{"a"}, Notice: &notice{Incident: "x", Kind: "terminate", Deadline: s.now}, Executors: two})
-			s.must(command{Do: doTimeout, Nodes: []string{"a"}, Executors: two})
+			s.must(Command{Do: DoAnnounce, Nodes: []string{"a"}, Notice: &Notice{Incident: "x", Kind: "terminate", Deadline: s.now}, Executors: two})
+			s.must(Command{Do: DoTimeout, Nodes: []string{"a"}, Executors: two})
 			s.tells("WorkerDecommission NodeDecommissioned")
 		},
 		"notice": func(s *story) {
-			s.must(command{Do: doAnnounce, Nodes: []string{"a"}, Notice: &notice{Incident: "x", Kind: "terminate"}, Executors: two})
-			s.must(command{Do: doAnnounce, Nodes: []string{"a"}, Notice: &notice{Incident: "x", Kind: "terminate"}, Executors: two})
+			s.must(Command{Do: DoAnnounce, Nodes: []string{"a"}, Notice: &Notice{Incident: "x", Kind: "terminate"}, Executors: two})
+			s.must(Command{Do: DoAnnounce, Nodes: []string{"a"}, Notice: &Notice{Incident: "x", Kind: "terminate"}, Executors: two})
 			s.tells("WorkerDecommission ExecutorDecommissioned ExecutorDecommissioned")
 		},
 		"files": func(s *story) {
-			s.must(command{Do: doHosts, Hosts: lists(nil, "a"), Order: &order{Timeout: time.Hour}, Executors: two})
+			s.must(Command{Do: DoHosts, Hosts: lists(nil, "a"), Order: &Order{Timeout: time.Hour}, Executors: two})
 			s.tells("HostsRefreshed NodeDecommissioning ExecutorDecommissioned ExecutorDecommissioned")
-			s.must(command{Do: doHosts, Hosts: lists(nil, "a"), Force: true, Order: &order{}, Executors: two})
+			s.must(Command{Do: DoHosts, Hosts: lists(nil, "a"), Force: true, Order: &Order{}, Executors: two})
 			s.tells("NodeDecommissioned")
 		},
 		"by force": func(s *story) {
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{}, Executors: two})
+			s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{}, Executors: two})
 			s.tells("NodeDecommissioned ExecutorDecommissioned ExecutorDecommissioned")
 		},
 		"late": func(s *story) { // nobody knew what ran there when it began
 			s.order(time.Minute, "a")
-			s.at(60).must(command{Do: doTimeout, Nodes: []string{"a"}, Executors: two})
+			s.at(60).must(Command{Do: DoTimeout, Nodes: []string{"a"}, Executors: two})
 			s.tells("NodeDecommissioning NodeDecommissioned ExecutorDecommissioned ExecutorDecommissioned")
 		},
 		"silence breaks it off": func(s *story) {
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: hosts.Forever}, Executors: two})
-			s.must(command{Do: doLose, Nodes: []string{"a"}, Executors: two})
-			s.register("a", "i1", func(c *command) { c.Executors = two })
+			s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{Timeout: hosts.Forever}, Executors: two})
+			s.must(Command{Do: DoLose, Nodes: []string{"a"}, Executors: two})
+			s.register("a", "i1", func(c *Command) { c.Executors = two })
 			s.tells("NodeDecommissioning ExecutorDecommissioned ExecutorDecommissioned NodeLost NodeReturned")
 		},
 		"the order waited": func(s *story) {
-			s.plain(doLose, "a")
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Executors: two})
-			s.register("a", "i1", func(c *command) { c.Executors = two })
+			s.plain(DoLose, "a")
+			s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{Timeout: time.Hour}, Executors: two})
+			s.register("a", "i1", func(c *Command) { c.Executors = two })
 			s.tells("NodeLost NodeDecommissioning NodeReturned ExecutorDecommissioned ExecutorDecommissioned")
 		},
 		"the next decommission": func(s *story) {
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Executors: two})
-			s.plain(doRecommission, "a")
+			s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{Timeout: time.Hour}, Executors: two})
+			s.plain(DoRecommission, "a")
 			s.told = nil
-			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Executors: two})
+			s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{Timeout: time.Hour}, Executors: two})
 			s.tells("NodeDecommissioning ExecutorDecommissioned ExecutorDecommissioned")
 		},
 		"nothing happens": func(s *story) {
-			s.must(command{Do: doRegister, Nodes: []string{"a"}, Facts: &facts{Incarnation: "i1", PeerAddress: "a:7412"}, Executors: two})
-			s.plain(doExclude, "a")
+			s.must(Command{Do: DoRegister, Nodes: []string{"a"}, Facts: &Facts{Incarnation: "i1", PeerAddress: "a:7412"}, Executors: two})
+			s.plain(DoExclude, "a")
 			s.tells("NodeExcluded")
 		},
 	} {
@@ -263,7 +264,7 @@ func TestExecutorsAreToldOfOnce(t *testing.T) {
 			s.told = nil
 			tell(s)
 			for i, e := range s.Events {
-				if e.Type == evExecutor && s.Events[i-1].Node != "a" {
+				if e.Type == EventExecutor && s.Events[i-1].Node != "a" {
 					t.Errorf("event %d does not follow one of its node", i)
 				}
 			}
@@ -271,20 +272,20 @@ func TestExecutorsAreToldOfOnce(t *testing.T) {
 	}
 	s := newStory(t)
 	s.register("a", "i1")
-	s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Executors: two})
+	s.must(Command{Do: DoDecommission, Nodes: []string{"a"}, Order: &Order{Timeout: time.Hour}, Executors: two})
 	if got, want := written(t, s.Events[2].Data), `{"app":"app-1","decommission":"dec-2","executor":"7","workload":"w"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 // standing is what must outlive everything, in seconds that are left at an instant.
-func standing(m *machine, at time.Time) map[string]any {
+func standing(m *Registry, at time.Time) map[string]any {
 	all := map[string]any{}
 	for name, n := range m.Nodes {
 		all[name+" state"] = n.State
 		if d := n.Decommission; d != nil {
 			all[name+" why"] = []any{d.ID, d.Outcome, d.Order, d.Notice, d.Told}
-			if end := d.deadline(); !end.IsZero() {
+			if end := d.Deadline(); !end.IsZero() {
 				all[name+" left"] = end.Sub(at).Seconds()
 			}
 		}
@@ -297,7 +298,7 @@ func standing(m *machine, at time.Time) map[string]any {
 func TestRestartKeepsEverySecond(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		straight := newMachine()
+		straight := New()
 		var log []string
 		at := t0
 		for range 120 {
@@ -309,11 +310,11 @@ func TestRestartKeepsEverySecond(t *testing.T) {
 		want := written(t, standing(straight, at))
 		for range 3 {
 			cut := r.IntN(len(log))
-			half := newMachine()
+			half := New()
 			for _, text := range log[:cut] {
 				play(t, half, text)
 			}
-			restored, err := thaw([]byte(written(t, half.freeze())))
+			restored, err := Thaw([]byte(written(t, half.Freeze())))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -331,11 +332,11 @@ func TestRestartKeepsEverySecond(t *testing.T) {
 }
 
 // play applies one entry of the log as raft would.
-func play(t *testing.T, m *machine, text string) {
+func play(t *testing.T, m *Registry, text string) {
 	t.Helper()
-	var c command
+	var c Command
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = m.apply(c) // a refusal is as good an outcome as any
+	_, _ = m.Apply(c) // a refusal is as good an outcome as any
 }

@@ -1,0 +1,87 @@
+package registry
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// keptManifests are of the newest decommissions.
+	keptManifests = 4096
+
+	// MaxEntries bounds one manifest, and all that are kept of one node.
+	MaxEntries = 8 << 20
+	// MaxManifest is above a manifest of maxEntries entries of usual names.
+	MaxManifest = 4 << 30
+)
+
+// ManifestRef is the durable part of a manifest; the entries are in the file that it names.
+type ManifestRef struct {
+	File        string    `json:"file"`
+	Node        string    `json:"node"`
+	Incarnation string    `json:"incarnation"`
+	Incident    string    `json:"incident"`
+	At          time.Time `json:"at"`
+	Summary     []byte    `json:"summary"` // api.ManifestSummary
+	Moved       int64     `json:"moved"`
+	Lost        int64     `json:"lost"`
+	Skipped     int64     `json:"skipped"`
+	Bytes       int64     `json:"bytes,omitempty"`
+	Finished    time.Time `json:"finished,omitzero"` // its drain, by the node's clock
+}
+
+// inTime says whether it is of d, and that was done before its deadline.
+func (r *ManifestRef) inTime(d *Decommission) bool {
+	own := d.Notice == nil || d.Notice.Incident == r.Incident
+	return own && !r.rehearsed() && !r.Finished.IsZero() && !r.Finished.After(d.Deadline())
+}
+
+// keep adds a manifest; a repeated goodbye replaces what it said before.
+func (m *Registry) keep(ref *ManifestRef) {
+	kept := make([]*ManifestRef, 0, len(m.Manifests)+1)
+	for _, r := range m.Manifests {
+		if r.Node != ref.Node || r.Incarnation != ref.Incarnation || r.Incident != ref.Incident {
+			kept = append(kept, r)
+		}
+	}
+	kept = append(kept, ref)
+	kept = withinMost(kept, ref.Node)
+	m.Manifests = kept[max(0, len(kept)-keptManifests):]
+}
+
+// withinMost drops the oldest manifests of a node that has more on the coordinators' disks, or in their memory, than one may have.
+func withinMost(all []*ManifestRef, node string) []*ManifestRef {
+	var bytes, entries int64
+	for i, r := range slices.Backward(all) {
+		if r.Node != node {
+			continue
+		}
+		bytes += r.Bytes
+		entries += min(r.Moved, MaxEntries) + min(r.Lost, MaxEntries) + min(r.Skipped, MaxEntries)
+		if i < len(all)-1 && (bytes > MaxManifest || entries > MaxEntries) {
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	return all
+}
+
+// InForce says whether what ref names as lost is lost still: a node that came back as itself brought its blocks along, and one that
+// rehearsed has never gone.
+func (m *Registry) InForce(ref *ManifestRef) bool {
+	n, ok := m.Nodes[ref.Node]
+	return (!ok || n.Incarnation != ref.Incarnation || n.ReturnedAt.Before(ref.At)) && !ref.rehearsed()
+}
+
+// Account is nil when the bytes are not one, which only a damaged log could bring about.
+func (r *ManifestRef) Account() *api.ManifestSummary {
+	s := new(api.ManifestSummary)
+	if proto.Unmarshal(r.Summary, s) != nil {
+		return nil
+	}
+	return s
+}
+
+func (r *ManifestRef) rehearsed() bool { return r.Account().GetSource() == Pretended }

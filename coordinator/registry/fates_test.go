@@ -1,0 +1,47 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+)
+
+// The machine decides by what it knows as it decides: the node may be back since it was asked for.
+func TestWhoIsBackIsNotForgotten(t *testing.T) {
+	s := newStory(t)
+	s.register("a", "i1")
+	forget := Command{Do: DoForget, Named: true, Nodes: []string{"a"}}
+	if err := s.do(forget); !errors.Is(err, ErrNotAway) {
+		t.Errorf("got %v, want %v", err, ErrNotAway)
+	}
+	s.is("a", Active, 0)
+	s.plain(DoLose, "a")
+	if err := s.do(forget); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := s.Nodes["a"]; known {
+		t.Error("node a is still there")
+	}
+}
+
+// Those are remembered that went last.
+func TestFatesAreBounded(t *testing.T) {
+	var f fates
+	for i := range 5 {
+		var some []Node
+		for j := range keptFates / 4 {
+			some = append(some, Node{Name: fmt.Sprint(i, "-", j), State: Lost, Since: t0.Add(time.Duration(i) * time.Minute)})
+		}
+		before := maps.Clone(f)
+		was := f
+		f = f.with(some, t0)
+		if !maps.Equal(was, before) {
+			t.Fatal("what a snapshot may be reading is changed")
+		}
+	}
+	if _, old := f["0-7"]; len(f) != keptFates || old || !f["4-7"].Equal(t0.Add(4*time.Minute)) {
+		t.Errorf("%d are kept, of the first: %t", len(f), old)
+	}
+}

@@ -1,0 +1,137 @@
+package registry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// What happens to apps, and is in the log.
+const (
+	EventAppEnded   = "AppEnded"
+	EventAppResumed = "AppResumed" // an operator took back that it is over
+)
+
+const (
+	DoBeatApp   verb = "beat-app"   // its first word, or one that changes its lease
+	DoEndApps   verb = "end-apps"   // somebody's word
+	DoLapseApps verb = "lapse-apps" // the leader's clock
+	DoResume    verb = "resume-apps"
+)
+
+// keptLives bounds the apps that are remembered, some 200 bytes each. Those that have been over for longest make room:
+// what landed of theirs goes by its age.
+const keptLives = 16384
+
+// Beats says whether its silence would mean something.
+func (l Life) Beats() bool { return l.Over == "" && l.Lease > 0 }
+
+// Reasons why an app may not say what it says.
+var (
+	ErrAppOver   = errors.New("it is over")
+	ErrAppOthers = errors.New("another certificate speaks for it")
+	ErrAppNobody = errors.New("nobody spoke for it before")
+	ErrManyApps  = fmt.Errorf("%d apps run already, which is all that are kept", keptLives)
+)
+
+// livesAfter is what c makes of the apps. Without a change it was so already, as it mostly is when one beats. A life is
+// replaced, never changed, and so is the map: a snapshot may be reading it.
+func (m *Registry) livesAfter(c Command) (after map[string]Life, changed bool, events []Event, err error) {
+	after = m.Lives
+	for _, app := range c.Apps {
+		was, known := after[app]
+		now, what := was, ""
+		switch c.Do {
+		case DoBeatApp:
+			now, err = was.beat(c, known)
+		case DoEndApps, DoLapseApps:
+			now, what, err = was.end(c, known)
+		case DoResume:
+			if was.Over != "" {
+				now, what = Life{Owner: was.Owner, Since: c.At}, EventAppResumed // it has to beat again before its silence means anything
+			}
+		default:
+			err = fmt.Errorf("command %q is not known to this lifeboat", c.Do)
+		}
+		if err != nil {
+			return nil, false, nil, fmt.Errorf("app %s: %w", app, err)
+		}
+		if now == was {
+			continue
+		}
+		if !changed {
+			after, changed = maps.Clone(m.Lives), true
+		}
+		if after == nil {
+			after = map[string]Life{}
+		}
+		after[app] = now
+		if what != "" {
+			e := Event{Index: m.LastEvent + uint64(len(events)) + 1, Time: c.At, Type: what}
+			e.Data = Saying("app", app, "why", now.Over, "by", c.Asked.by())
+			events = append(events, e)
+		}
+	}
+	if changed && !makeRoom(after, c.At) {
+		return nil, false, nil, ErrManyApps
+	}
+	return after, changed, events, nil
+}
+
+// beat is the app's own word that it lives.
+func (l Life) beat(c Command, known bool) (Life, error) {
+	switch {
+	case !known:
+		return Life{Owner: c.Owner, Lease: c.Lease, Since: c.At}, nil
+	case l.Owner != "" && l.Owner != c.Owner:
+		return l, fmt.Errorf("%w: %s", ErrAppOthers, l.Owner)
+	case l.Over != "":
+		return l, fmt.Errorf("%w: %s", ErrAppOver, l.Over)
+	}
+	l.Owner, l.Lease = c.Owner, c.Lease
+	return l, nil
+}
+
+// end is an operator's word, the app's own (by its owner), or the clock's, that it is over. What is over stays so: it says once
+// why.
+func (l Life) end(c Command, known bool) (Life, string, error) {
+	switch {
+	case c.Owner != "" && !known:
+		return l, "", ErrAppNobody
+	case c.Owner != "" && l.Owner != c.Owner:
+		return l, "", fmt.Errorf("%w: %s", ErrAppOthers, cmp.Or(l.Owner, "an operator's"))
+	case l.Over != "", c.Do == DoLapseApps && !l.Beats():
+		return l, "", nil
+	}
+	return Life{Owner: l.Owner, Lease: l.Lease, Since: c.At, Over: c.Reason}, EventAppEnded, nil
+}
+
+// makeRoom forgets the apps that were over long ago, and as many more of those that are over, the oldest first, as are too many.
+func makeRoom(lives map[string]Life, at time.Time) (fits bool) {
+	maps.DeleteFunc(lives, func(_ string, l Life) bool { return l.Over != "" && at.Sub(l.Since) > ForgetAfter })
+	if len(lives) <= keptLives {
+		return true
+	}
+	var over []string
+	for app, l := range lives {
+		if l.Over != "" {
+			over = append(over, app)
+		}
+	}
+	slices.SortFunc(over, func(a, b string) int { return cmp.Or(lives[a].Since.Compare(lives[b].Since), cmp.Compare(a, b)) })
+	for _, app := range over[:min(len(over), len(lives)-keptLives)] {
+		delete(lives, app)
+	}
+	return len(lives) <= keptLives
+}
+
+// Life is what is durably known of an app that somebody spoke for. Whether it beats is soft.
+type Life struct {
+	Owner string        `json:"owner,omitempty"` // whose certificate speaks for it; empty: nobody's does
+	Lease time.Duration `json:"lease,omitempty"` // how long it may be silent; 0: it never beat
+	Since time.Time     `json:"since"`           // it runs, or is over
+	Over  string        `json:"over,omitempty"`  // why it is; empty: it runs
+}

@@ -1,0 +1,38 @@
+package registry
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// Mark is how far a webhook is: whoever leads next goes on from there.
+type Mark struct {
+	Hook  string    `json:"hook"`
+	Place api.Place `json:"place"`
+}
+
+// KeptMarks bounds the marks of webhooks that no settings name any more. Those in the settings are half as many at most.
+const KeptMarks = 32
+
+// moves says whether to is news.
+func (m *Registry) moves(to *Mark) bool {
+	return to != nil && m.Hooks[to.Hook] != *to
+}
+
+func (m *Registry) mark(to *Mark) {
+	if !m.moves(to) {
+		return
+	}
+	hooks := map[string]Mark{to.Hook: *to}
+	for _, was := range slices.SortedFunc(maps.Values(m.Hooks), func(a, b Mark) int {
+		return cmp.Or(b.Place.Compare(a.Place), cmp.Compare(a.Hook, b.Hook)) // those that are furthest, first
+	}) {
+		if was.Hook != to.Hook && len(hooks) < KeptMarks {
+			hooks[was.Hook] = was
+		}
+	}
+	m.Hooks = hooks
+}
