@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
@@ -23,7 +25,8 @@ func nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room",
-		Long: `Lists the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room.
+		Long: `Lists the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room. Those that leave come first, the
+earliest deadline before all, then those that are silent or have lost blocks, then whatever else is not as usual. JSON has them by name.
 
 With --room it lists zones and their pools in place of nodes: should all nodes of one go at once, as when a cloud wants a pool
 back, what they have, and what the others have room for. What Spark's stores have is not counted before a drain, so they have that much at
@@ -53,6 +56,9 @@ least. It exits with 4 when something would find no room, and not each of them h
 			if room {
 				last = roomTogether(reply.GetNodes())
 				return printRoom(w, out, last)
+			}
+			if out == formatTable {
+				slices.SortStableFunc(reply.GetNodes(), moreUrgent)
 			}
 			return printNodes(w, out, reply.GetNodes())
 		})
@@ -171,6 +177,43 @@ func drainOf(n *api.Node) *api.DrainProgress {
 	}
 }
 
+// moreUrgent orders nodes for people, and those that are as urgent in the order in which they come: a window has room for some of a
+// fleet, and shows the first.
+func moreUrgent(a, b *api.Node) int {
+	rank := func(n *api.Node) int {
+		switch {
+		case n.GetState() == "DECOMMISSIONING":
+			return 0
+		case n.GetState() == "LOST", n.GetSuspect() != nil, departed(n) && drainOf(n).GetBlocksLost() > 0:
+			return 1
+		case departed(n):
+			return 4
+		case nodeState(n) == "ACTIVE" && n.GetStatus().GetNotice() == nil:
+			return 3
+		}
+		return 2
+	}
+	left := func(n *api.Node) time.Duration {
+		if r := remaining(n); r != nil {
+			return r.AsDuration()
+		}
+		return math.MaxInt64
+	}
+	if by := cmp.Compare(rank(a), rank(b)); by != 0 || rank(a) > 0 {
+		return by
+	}
+	return cmp.Compare(left(a), left(b))
+}
+
+// remaining is how long a node has; nil: no deadline is known, or it has left and lives on, so that nothing is to happen any more.
+func remaining(n *api.Node) *durationpb.Duration {
+	r := cmp.Or(n.GetRemaining(), n.GetStatus().GetNotice().GetRemaining())
+	if departed(n) && r.AsDuration() <= 0 {
+		return nil
+	}
+	return r
+}
+
 func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	if out == formatJSON {
 		return writeJSON(w, api.NodesToJSON(nodes))
@@ -179,13 +222,6 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	t.row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")
 	for _, n := range nodes {
 		st := n.GetStatus()
-		remaining := n.GetRemaining()
-		if remaining == nil {
-			remaining = st.GetNotice().GetRemaining()
-		}
-		if departed(n) && remaining != nil && remaining.AsDuration() <= 0 {
-			remaining = nil // it has left, and lives on: nothing is to happen any more
-		}
 		blocks, held, room := "-", "-", "-"
 		if d := drainOf(n); d != nil {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
@@ -197,7 +233,7 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		if st.GetNotice().GetSource() == preemption.SourceRehearsal {
 			notice = "rehearsal" // of what kind lifeboat node says: there is no room for both
 		}
-		t.row(n.GetName(), nodeState(n), notice, left(remaining), blocks, held, room, age(n.GetLastHeartbeat()))
+		t.row(n.GetName(), nodeState(n), notice, left(remaining(n)), blocks, held, room, age(n.GetLastHeartbeat()))
 	}
 	if err := t.print(w); err != nil {
 		return err
