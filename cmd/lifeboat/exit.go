@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/client"
 )
 
 // The exit codes are a contract: scripts branch on them.
@@ -55,7 +57,7 @@ func exitCode(err error, started bool) int {
 // rpcError says what was asked of whom, and turns the answer's code into ours.
 func (l *link) rpcError(asked string, err error) error {
 	s := status.Convert(err)
-	err = fmt.Errorf("%s: %s: %s", asked, l.whom, s.Message())
+	err = fmt.Errorf("%s: %s: %s", asked, l.answered(s.Code()), s.Message())
 	switch s.Code() {
 	case codes.NotFound:
 		return &exitError{exitNotFound, err}
@@ -74,6 +76,14 @@ func (l *link) rpcError(asked string, err error) error {
 		return fmt.Errorf("%s: %s does not know how: it is a sidecar, or another version than this", asked, l.whom)
 	}
 	return err
+}
+
+// answered is who of those that were asked has given an answer; where none did, all of them.
+func (l *link) answered(code codes.Code) string {
+	if c, several := l.conn.(*client.Conn); several && code != codes.Unavailable && code != codes.DeadlineExceeded {
+		return "coordinator " + c.Address()
+	}
+	return l.whom
 }
 
 // errHangs is what is said of somebody who is there and has no answer.

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 //	lifeboat ARGS         runs a verb in this process; it must exit 0
 //	exits CODE ARGS       the same, and it must exit with CODE
 //
-// and $COORD (flags to reach the pretend coordinator), $SOCK (flags to reach the pretend agent), $PEER (a peer's address),
+// and $COORD (flags to reach the pretend coordinator), $ADDR (where it is), $SOCK (flags to reach the pretend agent), $PEER (a peer's address),
 // $TLS (its PKI) and $SCRIPTS (packaging/bin). In what a verb prints, a peer's address reads NODE.test.
 func TestScript(t *testing.T) {
 	scripts, err := filepath.Abs("../../packaging/bin")
@@ -69,6 +69,7 @@ func TestScript(t *testing.T) {
 				return err
 			}
 			env.Values["fleet"] = f
+			env.Setenv("ADDR", f.coordinator)
 			env.Setenv("COORD", "--coordinator "+f.coordinator+" --tls-dir "+f.tls)
 			env.Setenv("SOCK", "--socket "+f.socket)
 			env.Setenv("PEER", f.peers["host-b"])
