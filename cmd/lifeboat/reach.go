@@ -150,7 +150,7 @@ func isPort(s string) bool {
 func (r *reach) operator() (api.OperatorClient, *link, error) {
 	addrs := r.coordinatorAddrs()
 	if len(addrs) == 0 {
-		return nil, nil, usagef("%s asks the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR", r.cmd.Name())
+		return nil, nil, usagef("%s asks the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR", verb(r.cmd))
 	}
 	for _, addr := range addrs {
 		if strings.Contains(addr, "/") { // a URL, which would be looked up as a host's name

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // rootCommand lists every verb there is.
@@ -144,6 +145,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		root.SetOut(out)
 	}
 	root.SetErr(stderr)
+	root.SetFlagErrorFunc(wrongFlag)
 	strict(root) // now that it is known where completion writes to
 	width := min(lineWidth(stdout), tableWidth)
 	foldHelp(root, width)
@@ -162,7 +164,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if i == 0 {
 			line = "lifeboat: " + line
 		}
-		fmt.Fprintln(stderr, plain(line))
+		fmt.Fprintln(stderr, plain(strings.ReplaceAll(line, "\t", "  "))) // cobra's own set in what might be meant
 	}
 	code := exitCode(err, started || out.err != nil)
 	if code == exitUsage {
@@ -209,7 +211,20 @@ func needsVerb(cmd *cobra.Command, args []string) error {
 		names = append(names, c.Name())
 	}
 	if len(args) > 0 {
-		return usagef("%s has no %q: it has %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+		return usagef("%s has no %q: it has %s", verb(cmd), args[0], strings.Join(names, ", "))
 	}
-	return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+	return usagef("%s needs one of: %s", verb(cmd), strings.Join(names, ", "))
+}
+
+// verb is what is called, without the program's name: every line that says that it went wrong begins with that.
+func verb(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+// wrongFlag is what is wrong with a flag. A duration is refused in the words of Go's parser.
+func wrongFlag(_ *cobra.Command, err error) error {
+	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && bad.GetFlag().Value.Type() == "duration" {
+		return usagef("--%s %s: want a time such as 90s or 10m", bad.GetFlag().Name, bad.GetValue())
+	}
+	return err
 }
