@@ -256,11 +256,11 @@ func waitTable(nodes []*api.Node, width int) table {
 
 // waitLine is as much of a list as fits, and how much does not.
 func waitLine(all []string, width int) string {
-	line := strings.Join(all, ", ")
-	for shown := len(all) - 1; shown > 0 && columns(line) > width; shown-- {
-		line = fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
+	line, more := strings.Join(all, ", "), ""
+	for shown := len(all) - 1; shown > 0 && columns(line+more) > width; shown-- {
+		line, more = strings.Join(all[:shown], ", "), fmt.Sprintf(" and %d more", len(all)-shown)
 	}
-	return cut(line, width)
+	return cut(line, width-columns(more)) + more
 }
 
 func printNode(w io.Writer, n *api.Node) error {

@@ -116,6 +116,9 @@ func kindWords() string {
 	return strings.Join(words, ", ")
 }
 
+// unreachedShown is how many peers that take nothing are told of one by one: of a cut network they are all that there are.
+const unreachedShown = 4
+
 func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.SimulateReply) error {
 	var t table
 	title := "rehearsal"
@@ -165,6 +168,10 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		t.row("to whom", room)
 	}
 	for i, one := range r.GetUnreached() {
+		if i == unreachedShown {
+			t.row("", fmt.Sprintf("and %d more: -o json has all", len(r.GetUnreached())-i))
+			break
+		}
 		t.row([]string{"WARNING", ""}[min(i, 1)], "takes nothing now: "+one)
 	}
 	if r.GetLostBytes() > 0 {

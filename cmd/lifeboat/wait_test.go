@@ -382,7 +382,7 @@ func TestNodeTimes(t *testing.T) {
 
 func TestWaitLine(t *testing.T) {
 	all := []string{"workload a", "app b", "app c"}
-	for width, want := range map[int]string{100: "workload a, app b, app c", 24: "workload a, app b, app c", 23: "workload a and 2 more", 20: "workload a and 2 mo…", 28: "workload a, app b, app c"} {
+	for width, want := range map[int]string{100: "workload a, app b, app c", 24: "workload a, app b, app c", 23: "workload a and 2 more", 20: "workload… and 2 more", 28: "workload a, app b, app c"} {
 		if got := waitLine(all, width); got != want {
 			t.Errorf("width %d: got %q, want %q", width, got, want)
 		}
