@@ -19,6 +19,7 @@ var layers = [][]string{
 
 // lines are the packages that make up a large one, lowest first: each may import only those before it.
 var lines = map[string][]string{
+	"cmd":         {"cmd/lifeboat/show", "cmd/lifeboat"},
 	"coordinator": {"coordinator/blockmap", "coordinator/hosts", "coordinator/registry", "coordinator/raftstore", "coordinator"},
 	"migration":   {"migration/fields", "migration/diskio", "migration/inventory", "migration/wire", "migration/manifest", "migration/plan", "migration/catalog", "migration/vault", "migration"},
 }

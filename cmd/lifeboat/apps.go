@@ -12,11 +12,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func appsCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch, all bool
 	cmd := &cobra.Command{
 		Use:   "apps",
@@ -32,8 +33,8 @@ What landed of an application that is over is removed from its holders within se
 		Args: cobra.NoArgs,
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.Flags().BoolVar(&all, "all", false, "in the table, too, those that are over and have nothing left")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return to.look(cmd, watch, "list apps", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
@@ -42,7 +43,7 @@ What landed of an application that is over is removed from its holders within se
 				return err
 			}
 			left := 0
-			if out != formatJSON && !all {
+			if out != show.JSON && !all {
 				apps, left = ofInterest(apps)
 			}
 			if err := printApps(w, out, apps); err != nil || left == 0 {
@@ -70,35 +71,35 @@ func hasApp(apps []*api.App, name string) bool {
 	return slices.ContainsFunc(apps, func(a *api.App) bool { return a.GetApp() == name })
 }
 
-func printApps(w io.Writer, out format, apps []*api.App) error {
-	if out == formatJSON {
+func printApps(w io.Writer, out show.Format, apps []*api.App) error {
+	if out == show.JSON {
 		all := []api.AppJSON{}
 		for _, a := range apps {
 			all = append(all, api.AppToJSON(a))
 		}
-		return writeJSON(w, all)
+		return show.WriteJSON(w, all)
 	}
-	t, over := table{narrow: true}, table{narrow: true}
-	t.row("APP", "STATE", "FOR", "BEAT", "RUNS ON", "HELD", "BLOCKS", "AT")
-	over.row("APP", "IS OVER BECAUSE")
+	t, over := show.Table{Narrow: true}, show.Table{Narrow: true}
+	t.Row("APP", "STATE", "FOR", "BEAT", "RUNS ON", "HELD", "BLOCKS", "AT")
+	over.Row("APP", "IS OVER BECAUSE")
 	for _, a := range apps {
 		beat := "-"
 		if a.GetLease() != nil {
-			beat = age(a.GetLastBeat()) + " of " + span(a.GetLease().AsDuration())
+			beat = show.Age(a.GetLastBeat()) + " of " + show.Span(a.GetLease().AsDuration())
 		}
 		held, blocks, at := "-", "-", "-"
 		if a.GetHeldBlocks() > 0 {
-			held, blocks, at = size(a.GetHeldBytes()), fmt.Sprint(a.GetHeldBlocks()), count(a.GetHolders(), "node")
+			held, blocks, at = show.Size(a.GetHeldBytes()), fmt.Sprint(a.GetHeldBlocks()), show.Count(a.GetHolders(), "node")
 		}
-		t.row(a.GetApp(), a.GetState(), age(a.GetSince()), beat, runsOn(a), held, blocks, at)
+		t.Row(a.GetApp(), a.GetState(), show.Age(a.GetSince()), beat, runsOn(a), held, blocks, at)
 		if a.GetWhy() != "" {
-			over.row(a.GetApp(), a.GetWhy())
+			over.Row(a.GetApp(), a.GetWhy())
 		}
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
-	return printSection(w, &over)
+	return show.Section(w, &over)
 }
 
 // ofInterest leaves out what is over and has nothing left: a fleet has thousands of those in a week.
@@ -113,7 +114,7 @@ func are(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun + " is"
 	}
-	return count(int64(n), noun) + " are"
+	return show.Count(int64(n), noun) + " are"
 }
 
 // runsOn is the node, or how many there are.
@@ -124,12 +125,12 @@ func runsOn(a *api.App) string {
 	case a.GetNodesCount() == 1:
 		return strings.Join(a.GetNodes(), "")
 	}
-	return count(a.GetNodesCount(), "node")
+	return show.Count(a.GetNodesCount(), "node")
 }
 
 func appsEndCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var r api.EndAppsRequest
 	cmd := &cobra.Command{
 		Use:   "end APP...",
@@ -155,7 +156,7 @@ With --undo they are not over any more: what is still there is carried and kept 
 					return err
 				}
 				for _, app := range unheard {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody has heard of it before: is that its name? If not, apps end --undo takes it back\n", plain(app))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody has heard of it before: is that its name? If not, apps end --undo takes it back\n", show.Plain(app))
 				}
 				return printApps(cmd.OutOrStdout(), out, reply.GetApps())
 			})
@@ -163,7 +164,7 @@ With --undo they are not over any more: what is still there is carried and kept 
 		ValidArgsFunction: to.completeApps,
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().BoolVar(&r.Undo, "undo", false, "they are not over")
 	reasonFlag(cmd, &r.Reason)
 	return cmd

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func auditCommand() *cobra.Command {
@@ -35,7 +36,7 @@ events name all.`,
 		},
 	}
 	a.to.coordinatorFlags(cmd)
-	a.out.flag(cmd)
+	a.out.Flag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&a.node, "node", "", "only what was asked of `NODE`")
 	f.Uint64Var(&a.after, "after", 0, "only records with a greater `INDEX`")
@@ -51,7 +52,7 @@ func reasonFlag(cmd *cobra.Command, reason *string) {
 
 type audit struct {
 	to    reach
-	out   format
+	out   show.Format
 	node  string
 	after uint64
 	limit int
@@ -84,14 +85,14 @@ func (a *audit) run(ctx context.Context) error {
 	if a.limit > 0 {
 		records = records[max(0, len(records)-a.limit):]
 	}
-	if a.out == formatJSON {
-		list := jsonList{w: a.w}
+	if a.out == show.JSON {
+		list := show.JSONList{W: a.w}
 		for _, r := range records {
-			if err := list.add(api.AuditToJSON(r)); err != nil {
+			if err := list.Add(api.AuditToJSON(r)); err != nil {
 				return err
 			}
 		}
-		if err := list.end(); err != nil {
+		if err := list.End(); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintln(a.w)
@@ -133,6 +134,6 @@ func printRecord(w io.Writer, r *api.AuditRecord) error {
 	for _, k := range slices.Sorted(maps.Keys(r.GetDetail())) {
 		became.WriteString("  " + k + "=" + r.GetDetail()[k])
 	}
-	_, err := fmt.Fprintf(w, "%s\n%s\n", cut(plain(asked), lineWidth(w)), cut(plain(became.String()), lineWidth(w)))
+	_, err := fmt.Fprintf(w, "%s\n%s\n", show.Cut(show.Plain(asked), show.WidthOf(w)), show.Cut(show.Plain(became.String()), show.WidthOf(w)))
 	return err
 }

@@ -14,11 +14,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func blocksCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var node, store string
 	cmd := &cobra.Command{
 		Use:   "blocks",
@@ -39,7 +40,7 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 			if local && node != "" {
 				return usagef("blocks: --node needs the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR")
 			}
-			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store, others: map[string]bool{}}
+			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: show.JSONList{W: cmd.OutOrStdout()}, values: local, store: store, others: map[string]bool{}}
 			for b, err := range to.blocks(cmd.Context(), &api.ListBlocksRequest{Node: node}) {
 				if err == nil {
 					err = p.add(b)
@@ -56,13 +57,13 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 			if err := p.end(); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s\n", count(p.blocks, "block"), size(p.bytes))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s\n", show.Count(p.blocks, "block"), show.Size(p.bytes))
 			return nil
 		},
 	}
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.AddCommand(removeBlocksCommand())
 	cmd.Flags().StringVar(&node, "node", "", "only those that `NODE` holds")
 	cmd.Flags().StringVar(&store, "store", "", "only those of the store `STORE`; accounts of drains, left with peers, are in "+api.AccountStore)
@@ -141,7 +142,7 @@ func (r *reach) hasStore(ctx context.Context, store string, there map[string]boo
 	there[api.AccountStore] = true
 	for _, s := range all {
 		for _, st := range s.GetStores() {
-			there[plain(st.GetName())] = true
+			there[show.Plain(st.GetName())] = true
 		}
 	}
 	if there[store] {
@@ -165,7 +166,7 @@ func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) 
 		if seen++; err != nil || seen > looked {
 			break // what came until then is offered
 		}
-		rest, is := strings.CutPrefix(plain(b.GetId()), prefix)
+		rest, is := strings.CutPrefix(show.Plain(b.GetId()), prefix)
 		if !is || prefix == "" && strings.HasPrefix(rest, api.AccountStore+"/") {
 			continue
 		}
@@ -183,8 +184,8 @@ func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) 
 // blockPrinter prints blocks as they come: a fleet may hold millions.
 type blockPrinter struct {
 	w             io.Writer
-	out           format
-	list          jsonList
+	out           show.Format
+	list          show.JSONList
 	values        bool            // the node that has them is asked, and knows what they are worth
 	store         string          // whose blocks are printed; empty: of all but that of the accounts
 	others        map[string]bool // the stores that blocks of were not printed
@@ -193,32 +194,32 @@ type blockPrinter struct {
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
 	if of, _, _ := strings.Cut(b.GetId(), "/"); p.store != "" && of != p.store || p.store == "" && of == api.AccountStore {
-		p.others[plain(of)] = true
+		p.others[show.Plain(of)] = true
 		return nil
 	}
-	if p.blocks == 0 && p.out != formatJSON {
+	if p.blocks == 0 && p.out != show.JSON {
 		if err := p.line("SIZE", "STATE", "VALUE", "HOLDERS", "BLOCK"); err != nil {
 			return err
 		}
 	}
 	p.blocks++
 	p.bytes += b.GetBytes()
-	if p.out == formatJSON {
-		return p.list.add(api.BlockToJSON(b))
+	if p.out == show.JSON {
+		return p.list.Add(api.BlockToJSON(b))
 	}
 	holders, value := cmp.Or(strings.Join(b.GetHolders(), ","), "-"), "-"
 	if b.GetValue() != nil {
-		value = span(b.GetValue().AsDuration())
+		value = show.Span(b.GetValue().AsDuration())
 	}
-	return p.line(size(b.GetBytes()), dash(b.GetState()), value, holders, b.GetId())
+	return p.line(show.Size(b.GetBytes()), show.Dash(b.GetState()), value, holders, b.GetId())
 }
 
 func (p *blockPrinter) line(bytes, state, value, holders, id string) error {
-	state = fmt.Sprintf("%-5s", plain(state))
+	state = fmt.Sprintf("%-5s", show.Plain(state))
 	if p.values {
 		state += fmt.Sprintf("  %7s", value)
 	}
-	_, err := fmt.Fprintln(p.w, listed(lineWidth(p.w), fmt.Sprintf("%10s  %s", bytes, state), holders, id, blockHolders))
+	_, err := fmt.Fprintln(p.w, show.Listed(show.WidthOf(p.w), fmt.Sprintf("%10s  %s", bytes, state), holders, id, blockHolders))
 	return err
 }
 
@@ -226,10 +227,10 @@ func (p *blockPrinter) line(bytes, state, value, holders, id string) error {
 const blockHolders = 24
 
 func (p *blockPrinter) end() error {
-	if p.out != formatJSON {
+	if p.out != show.JSON {
 		return nil
 	}
-	if err := p.list.end(); err != nil {
+	if err := p.list.End(); err != nil {
 		return err
 	}
 	_, err := io.WriteString(p.w, "\n")

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // removeTimeout bounds a removal: a million files in place take a disk a minute or more.
@@ -36,7 +37,7 @@ Without it they go by themselves once they were here for receive.keep.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s, %s\n", count(reply.GetBlocks(), "block"), size(reply.GetBytes()))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s, %s\n", show.Count(reply.GetBlocks(), "block"), show.Size(reply.GetBytes()))
 				return err
 			})
 		},

@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func brakeCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "brake",
@@ -27,27 +28,27 @@ lost) until they are heard again. When they are lost indeed, say so with lifeboa
 		Args: cobra.NoArgs,
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return to.look(cmd, watch, "brake", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			s, err := operator.GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
-				return writeJSON(w, brakesToJSON(s.GetBrakes()))
+			if out == show.JSON {
+				return show.WriteJSON(w, brakesToJSON(s.GetBrakes()))
 			}
 			if len(s.GetBrakes()) == 0 {
-				_, err := fmt.Fprintf(w, "no brake holds (%s)\n", count(s.GetSuspects(), "suspect"))
+				_, err := fmt.Fprintf(w, "no brake holds (%s)\n", show.Count(s.GetSuspects(), "suspect"))
 				return err
 			}
-			var t table
-			t.row("BRAKE", "SUSPECTS", "NODES", "HOLDS FOR")
+			var t show.Table
+			t.Row("BRAKE", "SUSPECTS", "NODES", "HOLDS FOR")
 			for _, b := range s.GetBrakes() {
-				t.row(brakeName(b), fmt.Sprint(b.GetSuspects()), fmt.Sprint(b.GetNodes()), age(b.GetAge()))
+				t.Row(brakeName(b), fmt.Sprint(b.GetSuspects()), fmt.Sprint(b.GetNodes()), show.Age(b.GetAge()))
 			}
-			return t.print(w)
+			return t.Print(w)
 		})
 	}
 	cmd.AddCommand(brakeReleaseCommand())
@@ -56,7 +57,7 @@ lost) until they are heard again. When they are lost indeed, say so with lifeboa
 
 func brakeReleaseCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "release",
@@ -74,15 +75,15 @@ that is heard before is not. Nodes that fall silent later meet the brake anew.`,
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
-				return writeJSON(cmd.OutOrStdout(), releasedJSON{append([]string{}, reply.GetNodes()...)})
+			if out == show.JSON {
+				return show.WriteJSON(cmd.OutOrStdout(), releasedJSON{append([]string{}, reply.GetNodes()...)})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "lost now: %s\n", dash(strings.Join(reply.GetNodes(), ", ")))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "lost now: %s\n", show.Dash(strings.Join(reply.GetNodes(), ", ")))
 			return err
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	reasonFlag(cmd, &reason)
 	return cmd
 }
@@ -93,7 +94,7 @@ func brakeName(b *api.Brake) string {
 
 // brakeWords is the line of status that nobody should miss.
 func brakeWords(b *api.Brake) string {
-	return fmt.Sprintf("HOLDS for %s: %d of %s silent, none is LOST before lifeboat brake release", age(b.GetAge()), b.GetSuspects(), count(b.GetNodes(), "node"))
+	return fmt.Sprintf("HOLDS for %s: %d of %s silent, none is LOST before lifeboat brake release", show.Age(b.GetAge()), b.GetSuspects(), show.Count(b.GetNodes(), "node"))
 }
 
 type brakeJSON struct {

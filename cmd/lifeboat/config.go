@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/sidecar"
@@ -34,7 +35,7 @@ func configCommand() *cobra.Command {
 
 func configCheckCommand() *cobra.Command {
 	said := map[string]*bool{}
-	var out format
+	var out show.Format
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say all that is wrong with a file of settings and what is merged into it, each with its line and remedy",
@@ -56,8 +57,8 @@ without stores, directories of stores that are not there, a file in conf.d that 
 			}
 			if kind == "" {
 				if _, err := os.Stat(file); err != nil {
-					if out == formatJSON {
-						if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, err)); err != nil {
+					if out == show.JSON {
+						if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, err)); err != nil {
 							return err
 						}
 					}
@@ -69,8 +70,8 @@ without stores, directories of stores that are not there, a file in conf.d that 
 			for _, name := range config.Overlooked(file) {
 				remarks = append(remarks, name+" is not read: only what ends in .yaml is")
 			}
-			if out == formatJSON {
-				if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, err)); err != nil {
+			if out == show.JSON {
+				if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, err)); err != nil {
 					return err
 				}
 			}
@@ -80,7 +81,7 @@ without stores, directories of stores that are not there, a file in conf.d that 
 				}
 				return usagef("config check %s: not fit for %s%s:\n%w", file, article(kind), guess, err)
 			}
-			if out == formatJSON {
+			if out == show.JSON {
 				return nil
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
@@ -96,7 +97,7 @@ without stores, directories of stores that are not there, a file in conf.d that 
 		said[k] = cmd.Flags().Bool(k, false, "it is "+article(k)+"'s file")
 	}
 	cmd.MarkFlagsMutuallyExclusive(daemonKinds...)
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func deactivateCommand() *cobra.Command {
@@ -30,7 +31,7 @@ func reactivateCommand() *cobra.Command {
 
 func cordonCommand(verb string, undo bool) *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var reason string
 	cmd := &cobra.Command{
 		Use:               verb + " NODE...",
@@ -47,7 +48,7 @@ func cordonCommand(verb string, undo bool) *cobra.Command {
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` kept with what was asked, for lifeboat audit and events")
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func decommissionCommand() *cobra.Command {
@@ -46,7 +47,7 @@ With --self the agent of this machine hears it on its socket, and needs no coord
 	}
 	d.to.coordinatorFlags(cmd)
 	d.to.socketFlags(cmd)
-	d.out.flag(cmd)
+	d.out.Flag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&d.self, "self", false, "this machine, by its agent's socket")
 	f.Var(&d.timeout, "timeout", "`TIME` after which what is left is given up, as 90s or 10m; 0: at once; none: never (default: the coordinator's, or none with --self)")
@@ -88,7 +89,7 @@ name. That cannot be taken back.`,
 		},
 	}
 	d.to.coordinatorFlags(cmd)
-	d.out.flag(cmd)
+	d.out.Flag(cmd)
 	f := cmd.Flags()
 	f.Var(&d.timeout, "max-grace-period", "`TIME` after which what is left is given up, as 90s or 10m; 0: at once; none: never (default: the coordinator's)")
 	f.BoolVar(&d.gone, "mark-gone", false, "never let them in again")
@@ -100,7 +101,7 @@ name. That cannot be taken back.`,
 type decommission struct {
 	cmd     *cobra.Command
 	to      reach
-	out     format
+	out     show.Format
 	self    bool
 	timeout timeout
 	reason  string
@@ -137,7 +138,7 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
 	for _, n := range reply.GetNodes() {
 		if note := notOrdered(n, cmp.Or(own[n.GetName()], d.timeout.remaining()), d.gone); note != "" {
-			fmt.Fprintln(stderr, plain(note))
+			fmt.Fprintln(stderr, show.Plain(note))
 		}
 	}
 	if !d.wait {
@@ -216,13 +217,13 @@ func (d *decommission) leave(ctx context.Context) error {
 	}
 	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
 	if !d.wait {
-		if d.out == formatJSON {
-			return writeJSON(stdout, struct {
+		if d.out == show.JSON {
+			return show.WriteJSON(stdout, struct {
 				Incident  string   `json:"incident"`
 				Remaining *float64 `json:"remaining_seconds"`
 			}{reply.GetIncident(), api.Seconds(reply.GetRemaining())})
 		}
-		_, err := fmt.Fprintf(stdout, "%s: deadline %s\n", reply.GetIncident(), left(reply.GetRemaining()))
+		_, err := fmt.Fprintf(stdout, "%s: deadline %s\n", reply.GetIncident(), show.Left(reply.GetRemaining()))
 		return err
 	}
 	self := &leavingSelf{agent: agent, link: l, incident: reply.GetIncident()}
@@ -234,8 +235,8 @@ func (d *decommission) leave(ctx context.Context) error {
 		return err
 	}
 	m := api.ManifestToJSON(self.last.GetManifest())
-	if d.out == formatJSON {
-		err = writeJSON(stdout, m)
+	if d.out == show.JSON {
+		err = show.WriteJSON(stdout, m)
 	} else if m != nil {
 		_, err = fmt.Fprintf(stdout, "%s: %s\n", self.last.GetNode(), summary(self.last.GetManifest()))
 	}
@@ -267,7 +268,7 @@ func verdict(verb string, ended []leaving) error {
 
 func recommissionCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var self bool
 	var reason string
 	cmd := &cobra.Command{
@@ -292,7 +293,7 @@ func recommissionCommand() *cobra.Command {
 	}
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().BoolVar(&self, "self", false, "this machine, by its agent's socket: the same as cancel")
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` kept with what was asked, for lifeboat audit, or with --self for the agent's log")
 	return cmd
@@ -300,7 +301,7 @@ func recommissionCommand() *cobra.Command {
 
 func cancelCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "cancel",
@@ -313,12 +314,12 @@ to withdraw, and 1 when something else still makes the machine leave, such as th
 		RunE: func(cmd *cobra.Command, _ []string) error { return cancelSelf(cmd, &to, out, reason) },
 	}
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` for the agent's log")
 	return cmd
 }
 
-func cancelSelf(cmd *cobra.Command, to *reach, out format, reason string) error {
+func cancelSelf(cmd *cobra.Command, to *reach, out show.Format, reason string) error {
 	var reply *api.CancelReply
 	err := ask(cmd.Context(), to.agent, "cancel", askTimeout, func(ctx context.Context, agent api.LocalClient) (err error) {
 		reply, err = agent.Cancel(ctx, &api.CancelRequest{Reason: reason})
@@ -327,8 +328,8 @@ func cancelSelf(cmd *cobra.Command, to *reach, out format, reason string) error 
 	if err != nil {
 		return err
 	}
-	if out == formatJSON {
-		err = writeJSON(cmd.OutOrStdout(), struct {
+	if out == show.JSON {
+		err = show.WriteJSON(cmd.OutOrStdout(), struct {
 			Cancelled bool   `json:"cancelled"`
 			Still     string `json:"still"`
 		}{reply.GetCancelled(), reply.GetStill()})
@@ -339,7 +340,7 @@ func cancelSelf(cmd *cobra.Command, to *reach, out format, reason string) error 
 	case err != nil:
 		return err
 	case reply.GetStill() != "":
-		return fmt.Errorf("cancel: the machine still leaves: %s", plain(reply.GetStill()))
+		return fmt.Errorf("cancel: the machine still leaves: %s", show.Plain(reply.GetStill()))
 	case !reply.GetCancelled():
 		return notFoundf("cancel: nothing to withdraw: no decommission was said on this machine")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/dev"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -20,7 +21,7 @@ import (
 
 // devFlags are those of `lifeboat dev`.
 type devFlags struct {
-	out    format
+	out    show.Format
 	exit   bool
 	dir    string
 	nodes  int
@@ -48,7 +49,7 @@ Exit code 0 only if nothing was lost and everything read back right; else 4.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	f.out.flag(cmd)
+	f.out.Flag(cmd)
 	fl := cmd.Flags()
 	fl.BoolVar(&f.exit, "exit", false, "end once the manifest is printed")
 	fl.StringVar(&f.dir, "dir", "", "make everything here and leave it (default: a temporary directory, removed at the end)")
@@ -131,7 +132,7 @@ func (f *devFlags) run(cmd *cobra.Command) (err error) {
 		defer os.RemoveAll(cfg.Dir)
 	}
 	screen := newScreen(cmd.ErrOrStderr())
-	screen.say("Making %s in %d blocks, certificates, and a fleet of %d in %s ...", size(cfg.Bytes), cfg.Blocks, cfg.Nodes, cfg.Dir)
+	screen.say("Making %s in %d blocks, certificates, and a fleet of %d in %s ...", show.Size(cfg.Bytes), cfg.Blocks, cfg.Nodes, cfg.Dir)
 	fleet, err := dev.Start(ctx, cfg)
 	defer func() { err = errors.Join(err, fleet.Close()) }()
 	if err != nil {
@@ -146,7 +147,7 @@ func (f *devFlags) run(cmd *cobra.Command) (err error) {
 	}
 	screen.say("In a browser on this machine: %s", page)
 	screen.say("")
-	screen.say("The cloud says: node-1 will be terminated in %s.", span(f.lead))
+	screen.say("The cloud says: node-1 will be terminated in %s.", show.Span(f.lead))
 	fleet.Interrupt(f.lead)
 	if err := watchDrain(ctx, fleet, screen); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (f *devFlags) run(cmd *cobra.Command) (err error) {
 	}
 	switch {
 	case result.BlocksLost > 0:
-		return incompletef("%s lost", count(result.BlocksLost, "block"))
+		return incompletef("%s lost", show.Count(result.BlocksLost, "block"))
 	case !result.Verified:
 		return incompletef("not every block could be read back as it was written")
 	}
@@ -203,8 +204,8 @@ func (f *devFlags) account(ctx context.Context, stdout io.Writer, fleet *dev.Fle
 		}
 		screen.say("  %v", err)
 	}
-	if f.out == formatJSON {
-		return r, writeJSON(stdout, r)
+	if f.out == show.JSON {
+		return r, show.WriteJSON(stdout, r)
 	}
 	return r, f.print(stdout, a, r)
 }
@@ -231,13 +232,13 @@ func (f *devFlags) print(w io.Writer, a dev.Account, r devResult) error {
 	if !r.Verified {
 		verdict = "NOT every block read back right"
 	}
-	fmt.Fprintf(w, "manifest of %s: %s, %s notice\n", r.Node, r.Kind, span(f.lead))
-	fmt.Fprintf(w, "  moved    %6d blocks  %9s  in %.1fs, %s to spare\n", r.BlocksMoved, size(r.BytesMoved), r.Seconds, span(time.Duration(r.DeadlineLeftSeconds*float64(time.Second))))
+	fmt.Fprintf(w, "manifest of %s: %s, %s notice\n", r.Node, r.Kind, show.Span(f.lead))
+	fmt.Fprintf(w, "  moved    %6d blocks  %9s  in %.1fs, %s to spare\n", r.BlocksMoved, show.Size(r.BytesMoved), r.Seconds, show.Span(time.Duration(r.DeadlineLeftSeconds*float64(time.Second))))
 	for _, p := range peers {
-		fmt.Fprintf(w, "  to %-7s%5d blocks  %9s\n", p, byPeer[p].blocks, size(byPeer[p].bytes))
+		fmt.Fprintf(w, "  to %-7s%5d blocks  %9s\n", p, byPeer[p].blocks, show.Size(byPeer[p].bytes))
 	}
-	fmt.Fprintf(w, "  lost     %6d blocks  %9s\n", a.Summary.Lost.Blocks, size(a.Summary.Lost.Bytes))
-	fmt.Fprintf(w, "  skipped  %6d files   %9s\n", a.Summary.Skipped.Blocks, size(a.Summary.Skipped.Bytes))
+	fmt.Fprintf(w, "  lost     %6d blocks  %9s\n", a.Summary.Lost.Blocks, show.Size(a.Summary.Lost.Bytes))
+	fmt.Fprintf(w, "  skipped  %6d files   %9s\n", a.Summary.Skipped.Blocks, show.Size(a.Summary.Skipped.Bytes))
 	for i, line := range why {
 		if i == 8 {
 			fmt.Fprintf(w, "    ... and %d other reasons\n", len(why)-i)

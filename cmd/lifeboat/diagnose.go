@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -140,7 +141,7 @@ func (x *examination) diagnoseAgent(add adder) {
 		return
 	}
 	s := x.agent
-	add("agent", stateOK, "", "%s, version %s, up %s", s.GetNode(), cmp.Or(s.GetVersion(), "unknown"), span(time.Since(s.GetStartedAt().AsTime())))
+	add("agent", stateOK, "", "%s, version %s, up %s", s.GetNode(), cmp.Or(s.GetVersion(), "unknown"), show.Span(time.Since(s.GetStartedAt().AsTime())))
 	if p := cmp.Or(s.GetProvider(), "none"); p != x.provider {
 		add("agent's provider", stateWarn, "give doctor the agent's file: --config", "the agent listens to %s, this looks at %s", p, x.provider)
 	}
@@ -155,11 +156,11 @@ func (x *examination) diagnoseAgent(add adder) {
 		case good == nil:
 			add(name, stateBad, "it has never answered this agent", "%s", h.GetTrouble())
 		case h.GetTrouble() != "":
-			add(name, stateBad, "a notice would not be heard until it answers again", "last good answer %s ago: %s", age(good), h.GetTrouble())
+			add(name, stateBad, "a notice would not be heard until it answers again", "last good answer %s ago: %s", show.Age(good), h.GetTrouble())
 		case good.AsDuration() > blindAfter:
-			add(name, stateBad, "restart the agent, and report this", "last good answer %s ago, and no trouble known", age(good))
+			add(name, stateBad, "restart the agent, and report this", "last good answer %s ago, and no trouble known", show.Age(good))
 		default:
-			add(name, stateOK, "", "last good answer %s ago", age(good))
+			add(name, stateOK, "", "last good answer %s ago", show.Age(good))
 		}
 	}
 	if s.GetCoordinator() != "" || len(s.GetStatus().GetStores()) > 0 { // a sidecar has neither
@@ -195,7 +196,7 @@ func (x *examination) diagnoseFleet(add adder) {
 	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
 		add("coordinator", stateBad, x.coordinatorRemedy(), "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))
 	} else {
-		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
+		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), show.Age(s.GetLastHeartbeat()))
 	}
 	if trouble := s.GetDataDirTrouble(); trouble != "" {
 		add("data_dir", stateBad, "see to its disk; a drain goes on without it", "%s", trouble)
@@ -244,15 +245,15 @@ func (x *examination) diagnoseRoom(add adder) {
 	switch {
 	case f == nil:
 	case f.GetTrouble() != "":
-		add("fallback", stateBad, "/usr/share/doc/lifeboat/docs/fallback.md says what it needs; it is tried again each minute", "%s takes nothing for %s: %s", f.GetName(), age(f.GetSince()), f.GetTrouble())
+		add("fallback", stateBad, "/usr/share/doc/lifeboat/docs/fallback.md says what it needs; it is tried again each minute", "%s takes nothing for %s: %s", f.GetName(), show.Age(f.GetSince()), f.GetTrouble())
 	case f.GetDoubt() != "":
 		add("fallback", stateBad, "mount it, and name a directory inside the mount: without the mount there is none, and the agent says so", "blocks there may go with this machine: %s", f.GetDoubt())
 	case f.GetTried() == nil:
 		add("fallback", stateUnknown, "ask again in a moment", "%s was not tried yet", f.GetName())
 	case f.RoomBytes == nil:
-		add("fallback", stateOK, "", "%s would take blocks, tried %s ago; it does not tell its room", f.GetName(), age(f.GetTried()))
+		add("fallback", stateOK, "", "%s would take blocks, tried %s ago; it does not tell its room", f.GetName(), show.Age(f.GetTried()))
 	default:
-		add("fallback", stateOK, "", "%s would take blocks, tried %s ago, with room for %s then", f.GetName(), age(f.GetTried()), size(f.GetRoomBytes()))
+		add("fallback", stateOK, "", "%s would take blocks, tried %s ago, with room for %s then", f.GetName(), show.Age(f.GetTried()), show.Size(f.GetRoomBytes()))
 	}
 	var room, last space
 	advised := 0
@@ -265,7 +266,7 @@ func (x *examination) diagnoseRoom(add adder) {
 		}
 	}
 	here, files := x.here(), x.filesHere()
-	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), room)
+	found := fmt.Sprintf("%s with room for %s", show.Count(int64(len(s.GetPeers())-advised), "peer"), room)
 	switch {
 	case len(s.GetPeers()) == 0 && rescued:
 		add("peers", stateWarn, noPeers, "none: blocks would go to the fallback alone")
@@ -277,9 +278,9 @@ func (x *examination) diagnoseRoom(add adder) {
 		add("peers", stateOK, "", "%s", found)
 	case advised > 0 && room.plus(last).takes(here, files):
 		add("peers", stateWarn, "see what they are advised of: lifeboat nodes", "%s, and %s that may leave too with %s: %s at least are here",
-			found, count(int64(advised), "peer"), last, size(here))
+			found, show.Count(int64(advised), "peer"), last, show.Size(here))
 	case rescued && f.RoomBytes != nil && f.GetRoomBytes() < max(here-room.most, files-room.files):
-		add("peers", stateBad, moreRoom+", or in the fallback", "%s, the fallback for %s, and %s: the rest would be lost", found, size(f.GetRoomBytes()), x.atLeast(room))
+		add("peers", stateBad, moreRoom+", or in the fallback", "%s, the fallback for %s, and %s: the rest would be lost", found, show.Size(f.GetRoomBytes()), x.atLeast(room))
 	case rescued:
 		add("peers", stateWarn, moreRoom, "%s, and %s: the rest would go to the fallback", found, x.atLeast(room))
 	default:
@@ -311,7 +312,7 @@ func (x *examination) diagnoseCap(add adder) {
 	if float64(here) > through {
 		state, remedy = stateWarn, "raise drain.max_bytes_per_second: it takes effect with systemctl reload lifeboat-agent"
 	}
-	add("cap", state, remedy, "%s a second carry %s in the %s that %s gives to send in: %s at least are here", size(perSecond), size(int64(through)), span(lead), x.provider, size(here))
+	add("cap", state, remedy, "%s a second carry %s in the %s that %s gives to send in: %s at least are here", show.Size(perSecond), show.Size(int64(through)), show.Span(lead), x.provider, show.Size(here))
 }
 
 func (x *examination) diagnoseClock(add adder) {
@@ -338,9 +339,9 @@ func (x *examination) diagnoseHost(add adder) {
 		add("logind", stateBad, "start systemd-logind and dbus: without them a shutdown does not wait", "%s", firstLine(h.LoginErr))
 	case h.MaxDelay < wantedDelay:
 		add("logind", stateWarn, "put InhibitDelayMaxSec=30 under [Login] in /etc/systemd/logind.conf.d/lifeboat.conf, then restart systemd-logind",
-			"a shutdown waits %s at most for the node to be empty", span(h.MaxDelay))
+			"a shutdown waits %s at most for the node to be empty", show.Span(h.MaxDelay))
 	default:
-		add("logind", stateOK, "", "a shutdown waits %s at most for the node to be empty", span(h.MaxDelay))
+		add("logind", stateOK, "", "a shutdown waits %s at most for the node to be empty", show.Span(h.MaxDelay))
 	}
 	if h.LoginErr == nil && len(h.Locks) == 0 {
 		add("shutdown lock", stateBad, "see the agent's log for logind; it tries again each 10 s", "nobody holds one: a shutdown would not wait")
@@ -362,9 +363,9 @@ func (x *examination) diagnoseUnit(add adder) {
 		add("unit order", stateOK, "", "%s starts after the network, and stops before it", u.Name)
 	}
 	if u.StopTimeout != systemd.Forever && u.StopTimeout < wantedStop {
-		add("unit stop", stateWarn, "TimeoutStopSec=150", "%s is killed %s after it is told to stop", u.Name, span(u.StopTimeout))
+		add("unit stop", stateWarn, "TimeoutStopSec=150", "%s is killed %s after it is told to stop", u.Name, show.Span(u.StopTimeout))
 	} else {
-		add("unit stop", stateOK, "", "%s has %s to stop in", u.Name, span(u.StopTimeout))
+		add("unit stop", stateOK, "", "%s has %s to stop in", u.Name, show.Span(u.StopTimeout))
 	}
 	if u.KillMode != "mixed" && u.KillMode != "process" {
 		add("unit kill mode", stateWarn, "KillMode=mixed", "%s: what the agent started is told to stop with it", cmp.Or(u.KillMode, "unknown"))
@@ -374,7 +375,7 @@ func (x *examination) diagnoseUnit(add adder) {
 // firstLine is an error in one line: the rest is for a log.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return plain(line)
+	return show.Plain(line)
 }
 
 func (x *examination) diagnoseWorkloads(add adder) {

@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func disksCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	var node string
 	cmd := &cobra.Command{
@@ -32,8 +33,8 @@ them back; "-" is not known. SLOTS are blocks of 64 MiB, free of all.`,
 	}
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.Flags().StringVar(&node, "node", "", "only this `NODE`'s")
 	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +50,7 @@ them back; "-" is not known. SLOTS are blocks of 64 MiB, free of all.`,
 			return err
 		}
 		defer l.Close()
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+		return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
 			found, err := ask(ctx)
@@ -111,13 +112,13 @@ type diskJSON struct {
 	api.DiskJSON
 }
 
-func printDisks(w io.Writer, out format, all []diskOf) error {
-	if out == formatJSON {
+func printDisks(w io.Writer, out show.Format, all []diskOf) error {
+	if out == show.JSON {
 		found := make([]diskJSON, 0, len(all)) // none is [], not null
 		for _, d := range all {
 			found = append(found, diskJSON{d.node, api.DisksToJSON([]*api.Disk{d.Disk})[0]})
 		}
-		return writeJSON(w, found)
+		return show.WriteJSON(w, found)
 	}
 	several := false
 	for _, d := range all {
@@ -129,27 +130,27 @@ func printDisks(w io.Writer, out format, all []diskOf) error {
 		}
 		return d.GetPath()
 	}
-	t, why := table{narrow: true}, table{folded: true, narrow: true}
-	t.row("PATH", "HEALTH", "SINCE", "USABLE/TOTAL", "FLUSH", "FETCH", "SLOTS")
-	why.row("PATH", "WHY")
+	t, why := show.Table{Narrow: true}, show.Table{Folded: true, Narrow: true}
+	t.Row("PATH", "HEALTH", "SINCE", "USABLE/TOTAL", "FLUSH", "FETCH", "SLOTS")
+	why.Row("PATH", "WHY")
 	for _, d := range all {
 		since, room, slots := "-", "-", "-"
 		if d.GetSince() != nil {
-			since = age(d.GetSince())
+			since = show.Age(d.GetSince())
 		}
 		if d.Slots != nil {
-			room = size(d.GetUsableBytes()) + "/" + size(d.GetTotalBytes())
+			room = show.Size(d.GetUsableBytes()) + "/" + show.Size(d.GetTotalBytes())
 			slots = fmt.Sprintf("%d/%d", d.GetFreeSlots(), d.GetSlots())
 		}
-		t.row(name(d), dash(d.GetHealth()), since, room, rate(d.FlushBytesPerSecond), rate(d.FetchBytesPerSecond), slots)
+		t.Row(name(d), show.Dash(d.GetHealth()), since, room, rate(d.FlushBytesPerSecond), rate(d.FetchBytesPerSecond), slots)
 		if reason := whyNot(d.Disk); reason != "" {
-			why.row(name(d), reason)
+			why.Row(name(d), reason)
 		}
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
-	return printSection(w, &why)
+	return show.Section(w, &why)
 }
 
 func whyNot(d *api.Disk) string {
@@ -167,7 +168,7 @@ func rate(bytesPerSecond *int64) string {
 	if bytesPerSecond == nil {
 		return "-"
 	}
-	return size(*bytesPerSecond) + "/s"
+	return show.Size(*bytesPerSecond) + "/s"
 }
 
 func diskCommand() *cobra.Command {
@@ -204,7 +205,7 @@ false.`,
 		},
 	}
 	e.to.socketFlags(cmd)
-	e.out.flag(cmd)
+	e.out.Flag(cmd)
 	cmd.Flags().BoolVar(&e.wait, "wait", false, "stay until the blocks are elsewhere; exit 4 when some could not be carried")
 	cmd.Flags().BoolVar(&e.cancel, "cancel", false, "take it back: stop, and put blocks there again")
 	return cmd
@@ -212,7 +213,7 @@ false.`,
 
 type evacuate struct {
 	to           reach
-	out          format
+	out          show.Format
 	wait, cancel bool
 }
 
@@ -253,7 +254,7 @@ func (e *evacuate) run(cmd *cobra.Command, path string) error {
 		left += v.GetProgress().GetBlocksLost()
 	}
 	if left > 0 {
-		return incompletef("evacuate %s: %s could not be carried", path, count(left, "block"))
+		return incompletef("evacuate %s: %s could not be carried", path, show.Count(left, "block"))
 	}
 	return nil
 }
@@ -305,23 +306,23 @@ func evacuationsToJSON(all []*api.Evacuation) []evacuationJSON {
 	return out
 }
 
-func printEvacuations(w io.Writer, out format, all []*api.Evacuation) error {
-	if out == formatJSON {
-		return writeJSON(w, evacuationsToJSON(all))
+func printEvacuations(w io.Writer, out show.Format, all []*api.Evacuation) error {
+	if out == show.JSON {
+		return show.WriteJSON(w, evacuationsToJSON(all))
 	}
-	return evacuationTable(all).print(w)
+	return evacuationTable(all).Print(w)
 }
 
-func evacuationTable(all []*api.Evacuation) *table {
-	t := &table{narrow: true}
-	t.row("EVACUATION", "STATE", "BY", "ASKED", "BLOCKS", "BYTES", "LEFT")
+func evacuationTable(all []*api.Evacuation) *show.Table {
+	t := &show.Table{Narrow: true}
+	t.Row("EVACUATION", "STATE", "BY", "ASKED", "BLOCKS", "BYTES", "LEFT")
 	for _, v := range all {
 		blocks, bytes, left := "-", "-", "-"
 		if p := v.GetProgress(); p != nil {
-			blocks, bytes = fmt.Sprintf("%d/%d", p.GetBlocksMoved(), p.GetBlocksTotal()), size(p.GetBytesMoved())
+			blocks, bytes = fmt.Sprintf("%d/%d", p.GetBlocksMoved(), p.GetBlocksTotal()), show.Size(p.GetBytesMoved())
 			left = fmt.Sprint(p.GetBlocksLost())
 		}
-		t.row(v.GetPath(), v.GetState(), v.GetBy(), age(v.GetAge())+" ago", blocks, bytes, left)
+		t.Row(v.GetPath(), v.GetState(), v.GetBy(), show.Age(v.GetAge())+" ago", blocks, bytes, left)
 	}
 	return t
 }

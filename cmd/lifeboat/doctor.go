@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/sidecar"
@@ -32,7 +33,7 @@ const (
 
 func doctorCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var file string
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -50,13 +51,13 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 		Args: cobra.NoArgs,
 	}
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's or sidecar's `FILE`, for its socket, its cloud and whom it names; it need not be there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		x := examine(cmd.Context(), &to, file, cmd.Flags().Changed("config"))
 		findings := x.diagnose()
-		if out == formatJSON {
-			if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
+		if out == show.JSON {
+			if err := show.WriteJSON(cmd.OutOrStdout(), findings); err != nil {
 				return err
 			}
 		} else if err := printFindings(cmd.OutOrStdout(), findings); err != nil {
@@ -69,7 +70,7 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 			}
 		}
 		if bad > 0 {
-			return fmt.Errorf("doctor: %s bad", count(int64(bad), "thing")+map[bool]string{true: " is", false: " are"}[bad == 1])
+			return fmt.Errorf("doctor: %s bad", show.Count(int64(bad), "thing")+map[bool]string{true: " is", false: " are"}[bad == 1])
 		}
 		return nil
 	}
@@ -277,14 +278,14 @@ func inContainer() bool {
 }
 
 func printFindings(w io.Writer, findings []finding) error {
-	t := table{folded: true}
-	t.row("", "CHECK", "FOUND")
+	t := show.Table{Folded: true}
+	t.Row("", "CHECK", "FOUND")
 	for _, f := range findings {
 		mark := map[string]string{stateOK: "ok", stateWarn: "look", stateBad: "BAD", stateUnknown: "?"}[f.State]
-		t.row(mark, f.Check, f.Found)
+		t.Row(mark, f.Check, f.Found)
 		if f.Remedy != "" {
-			t.row("", "", "-> "+f.Remedy)
+			t.Row("", "", "-> "+f.Remedy)
 		}
 	}
-	return t.print(w)
+	return t.Print(w)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -382,7 +383,7 @@ func TestFold(t *testing.T) {
 		{"one two three", 100, []string{"one two three"}},
 		{"incomprehensibilities go", 5, []string{"incomprehensibilities", "go"}},
 	} {
-		if got := fold(row.text, row.width); strings.Join(got, "|") != strings.Join(row.want, "|") {
+		if got := show.Fold(row.text, row.width); strings.Join(got, "|") != strings.Join(row.want, "|") {
 			t.Errorf("fold %q to %d: got %q, want %q", row.text, row.width, got, row.want)
 		}
 	}

@@ -15,12 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
 func eventsCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var follow, all bool
 	var after, node string
 	var types []string
@@ -56,12 +57,12 @@ The types are ` + strings.Join(coordinator.EventTypes(), ", ") + ".",
 			}
 			defer l.Close()
 			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: at, types: types, node: node, last: last}
-			f.calm = out != formatJSON && !all && len(types) == 0
+			f.calm = out != show.JSON && !all && len(types) == 0
 			return f.run(cmd.Context(), follow)
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().BoolVar(&follow, "follow", false, "stay, and print what happens until interrupted")
 	cmd.Flags().StringVar(&after, "after", "0", "only events after that `PLACE`")
 	cmd.Flags().IntVar(&last, "last", 0, "the newest `N` of them at most, and with --follow what happens then; 0: all that are kept")
@@ -80,7 +81,7 @@ type follower struct {
 	operator  api.OperatorClient
 	link      *link
 	w, stderr io.Writer
-	out       format
+	out       show.Format
 	after     api.Place
 	types     []string
 	node      string
@@ -114,9 +115,9 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 			return err
 		case err != nil && !streak:
 			streak = true
-			fmt.Fprintf(f.stderr, "lifeboat: %s (this goes on by itself when one answers)\n", plain(err.Error()))
+			fmt.Fprintf(f.stderr, "lifeboat: %s (this goes on by itself when one answers)\n", show.Plain(err.Error()))
 		}
-		if !sleep(ctx, watchPace) {
+		if !sleep(ctx, show.WatchPace) {
 			return nil
 		}
 	}
@@ -145,7 +146,7 @@ func (f *follower) newest(ctx context.Context) error {
 // no more there may be events.
 func (f *follower) end(ctx context.Context) error {
 	if f.leftOut > 0 {
-		fmt.Fprintf(f.stderr, "%s of type %s left out (--all)\n", count(int64(f.leftOut), "event"), blocksMoved)
+		fmt.Fprintf(f.stderr, "%s of type %s left out (--all)\n", show.Count(int64(f.leftOut), "event"), blocksMoved)
 	}
 	if f.node == "" || f.told {
 		return nil
@@ -182,8 +183,8 @@ func (f *follower) read(ctx context.Context, follow bool, answered func(), take 
 }
 
 func (f *follower) print(e *api.Event) error {
-	if f.out == formatJSON {
-		line, err := compact(api.EventToJSON(e))
+	if f.out == show.JSON {
+		line, err := show.Compact(api.EventToJSON(e))
 		if err != nil {
 			return err
 		}
@@ -202,6 +203,6 @@ func (f *follower) print(e *api.Event) error {
 	if t := api.Instant(e.GetTime()); t != nil {
 		at = t.Format(time.RFC3339)
 	}
-	_, err := fmt.Fprintf(f.w, "%12s  %s  %-22s  %s%s\n", api.PlaceOf(e), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))
+	_, err := fmt.Fprintf(f.w, "%12s  %s  %-22s  %s%s\n", api.PlaceOf(e), at, show.Plain(e.GetType()), show.Plain(show.Dash(e.GetNode())), show.Plain(data.String()))
 	return err
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func forgetCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "forget NODE...",
@@ -39,7 +40,7 @@ deactivate, are forgotten with it. One that is GONE stays out. For a machine tha
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	reasonFlag(cmd, &reason)
 	return cmd
 }
@@ -52,22 +53,22 @@ type forgottenJSON struct {
 	Blocks int64  `json:"blocks"`
 }
 
-func printForgotten(cmd *cobra.Command, out format, nodes []*api.ForgottenNode) error {
+func printForgotten(cmd *cobra.Command, out show.Format, nodes []*api.ForgottenNode) error {
 	w, all := cmd.OutOrStdout(), []forgottenJSON{}
 	for _, n := range nodes {
-		if all = append(all, forgottenJSON{n.GetNode(), n.GetId(), n.GetState(), n.GetBlocks()}); out == formatJSON {
+		if all = append(all, forgottenJSON{n.GetNode(), n.GetId(), n.GetState(), n.GetBlocks()}); out == show.JSON {
 			continue
 		}
 		was := ""
 		if n.GetState() != "" {
-			was = fmt.Sprintf(": it was %s, and said to hold %s", n.GetState(), count(n.GetBlocks(), "block"))
+			was = fmt.Sprintf(": it was %s, and said to hold %s", n.GetState(), show.Count(n.GetBlocks(), "block"))
 		}
-		if _, err := fmt.Fprintln(w, plain(n.GetNode()+" is forgotten"+was)); err != nil {
+		if _, err := fmt.Fprintln(w, show.Plain(n.GetNode()+" is forgotten"+was)); err != nil {
 			return err
 		}
 	}
-	if out == formatJSON {
-		return writeJSON(w, all)
+	if out == show.JSON {
+		return show.WriteJSON(w, all)
 	}
 	return nil
 }

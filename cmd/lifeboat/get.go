@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/client"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func getCommand() *cobra.Command {
@@ -152,7 +153,7 @@ func (g *getter) members(ctx context.Context, id string, h *holder, many *client
 		var b strings.Builder
 		fmt.Fprintf(&b, "get %s: it has several members; get one of them, or give a directory with -o:", id)
 		for _, m := range many.Members {
-			fmt.Fprintf(&b, "\n  %s (%s)", plain(m.ID), size(m.Bytes))
+			fmt.Fprintf(&b, "\n  %s (%s)", show.Plain(m.ID), show.Size(m.Bytes))
 		}
 		return usagef("%s", b.String())
 	}
@@ -184,7 +185,7 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 		}
 		if !said {
 			said = true
-			fmt.Fprintln(g.stderr, plain(fmt.Sprintf("%s: %v: asking again for %s", id, err, span(inFlight))))
+			fmt.Fprintln(g.stderr, show.Plain(fmt.Sprintf("%s: %v: asking again for %s", id, err, show.Span(inFlight))))
 		}
 		if !sleep(ctx, flight.Retry) {
 			return err

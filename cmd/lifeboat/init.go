@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator"
 )
@@ -110,7 +111,7 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 		}
 	}
 	fmt.Fprintf(i.out, "\nOn each other machine, within %s:\n\n  lifeboat join %s %s\n\nHere: export LIFEBOAT_COORDINATOR=%s LIFEBOAT_TLS_DIR=%s; lifeboat nodes\n",
-		span(i.life), i.advertise, token, i.advertise, i.tls(""))
+		show.Span(i.life), i.advertise, token, i.advertise, i.tls(""))
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/enrol"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -106,7 +107,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		Trouble: func(err error) {
 			if why := err.Error(); !said[why] {
 				said[why] = true
-				fmt.Fprintf(j.errs, "not yet, trying for %s more: %s\n", span(time.Until(until)), plain(why))
+				fmt.Fprintf(j.errs, "not yet, trying for %s more: %s\n", show.Span(time.Until(until)), show.Plain(why))
 			}
 		},
 	})

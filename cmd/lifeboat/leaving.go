@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // leavingNodes looks through the coordinator's eyes.
@@ -103,7 +104,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	parts := []string{nodeState(n)}
 	m := n.GetManifest()
 	if n.GetState() == "DECOMMISSIONING" && n.GetRemaining() != nil {
-		parts = append(parts, "deadline "+left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
+		parts = append(parts, "deadline "+show.Left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
 	}
 	if n.GetStatus().GetDrain() != nil {
 		parts = append(parts, drainLine(drainOf(n), departed(n) && m != nil))
@@ -112,11 +113,11 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	case "DECOMMISSIONING":
 		what := heldUpBy[n.GetSubState()]
 		if len(n.GetWaitsFor()) > 0 {
-			what = waitLine(n.GetWaitsFor(), waitWidth)
+			what = show.Some(n.GetWaitsFor(), waitWidth)
 		}
 		out.gist = what
 		if peer := missedPeer(n.GetStatus().GetDrain()); peer != "" && what == heldUpBy["MIGRATING"] {
-			what, out.gist = cut(peer, waitWidth), "a peer" // whichever
+			what, out.gist = show.Cut(peer, waitWidth), "a peer" // whichever
 		}
 		if what != "" {
 			parts = append(parts, "waits for "+what)
@@ -239,7 +240,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 		}
 	}
 	if !out.ended && notice.GetRemaining() != nil {
-		parts = append(parts, "deadline "+left(notice.GetRemaining()))
+		parts = append(parts, "deadline "+show.Left(notice.GetRemaining()))
 	}
 	if d != nil {
 		parts = append(parts, drainLine(d, d.GetPhase() == "drained" && m.GetIncident() == incident))
@@ -250,7 +251,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	case d.GetPhase() != "sending":
 		parts = append(parts, "waits for the list of its blocks")
 	default:
-		parts = append(parts, "waits for "+cut(cmp.Or(peer, heldUpBy["MIGRATING"]), waitWidth))
+		parts = append(parts, "waits for "+show.Cut(cmp.Or(peer, heldUpBy["MIGRATING"]), waitWidth))
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
@@ -277,16 +278,16 @@ func missedPeer(d *api.DrainProgress) string {
 // drainLine is how far a drain is, and when it would be done at this pace, once it knows of all that there is. accounted: its manifest
 // is there and says what was lost.
 func drainLine(d *api.DrainProgress, accounted bool) string {
-	line := fmt.Sprintf("%d/%d blocks  %s/%s", d.GetBlocksMoved(), d.GetBlocksTotal(), size(d.GetBytesMoved()), size(d.GetBytesTotal()))
+	line := fmt.Sprintf("%d/%d blocks  %s/%s", d.GetBlocksMoved(), d.GetBlocksTotal(), show.Size(d.GetBytesMoved()), show.Size(d.GetBytesTotal()))
 	rate, rest := d.GetBytesPerSecond(), d.GetBytesTotal()-d.GetBytesMoved()
 	if rate > 0 && rest > 0 {
-		line += fmt.Sprintf("  %s/s", size(rate))
+		line += fmt.Sprintf("  %s/s", show.Size(rate))
 	}
 	switch {
 	case d.GetPhase() == "scanning":
 		line += "  looking for more"
 	case rate > 0 && rest > 0:
-		line += "  done in " + span(time.Duration(float64(rest)/float64(rate)*float64(time.Second)))
+		line += "  done in " + show.Span(time.Duration(float64(rest)/float64(rate)*float64(time.Second)))
 	}
 	if d.GetBlocksLost() > 0 && !accounted {
 		line += fmt.Sprintf("  %d lost", d.GetBlocksLost())
@@ -295,7 +296,7 @@ func drainLine(d *api.DrainProgress, accounted bool) string {
 }
 
 func lostOf(m *api.ManifestSummary) string {
-	return fmt.Sprintf("%s (%s) lost", count(m.GetLost().GetBlocks(), "block"), size(m.GetLost().GetBytes()))
+	return fmt.Sprintf("%s (%s) lost", show.Count(m.GetLost().GetBlocks(), "block"), show.Size(m.GetLost().GetBytes()))
 }
 
 func unfinishedOf(m *api.ManifestSummary) string {

@@ -12,11 +12,12 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/client"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func locateCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	cmd := &cobra.Command{
 		Use:   "locate ID",
 		Short: "Say which nodes have a block",
@@ -59,23 +60,23 @@ there. Without a coordinator it asks the agent of this machine. Exits 3 when nob
 	}
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
-func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
-	if out == formatJSON {
-		return writeJSON(cmd.OutOrStdout(), at)
+func printLocation(cmd *cobra.Command, out show.Format, at api.LocationJSON) error {
+	if out == show.JSON {
+		return show.WriteJSON(cmd.OutOrStdout(), at)
 	}
 	if len(at.Holders) == 0 {
 		return nil
 	}
-	var t table
-	t.row("NODE", "ADDRESS")
+	var t show.Table
+	t.Row("NODE", "ADDRESS")
 	for _, h := range at.Holders {
-		t.row(dash(h.Node), dash(h.Address))
+		t.Row(show.Dash(h.Node), show.Dash(h.Address))
 	}
-	return t.print(cmd.OutOrStdout())
+	return t.Print(cmd.OutOrStdout())
 }
 
 // find asks the coordinator for the nodes that have a block, and where it knows none that answers, or they were asked in vain

@@ -9,13 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // machines is the verb that takes machines down, or up again.
 type machines struct {
 	cmd    *cobra.Command
 	to     reach
-	out    format
+	out    show.Format
 	up     bool
 	left   timeout
 	reason string
@@ -35,7 +36,7 @@ func (v *machines) run(ctx context.Context, names []string) error {
 		r := &api.ChangeMachinesRequest{Machines: scheduledAs(m, names), Up: v.up, Timeout: v.left.remaining(), Reason: v.reason}
 		if none := withoutNode(m, r.GetMachines()); v.wait && len(none) > 0 {
 			return notFoundf("maintenance %s: %s: without a node, or not in the maintenance schedule: nothing was carried, and nothing changed; "+
-				"lifeboat nodes lists the names, lifeboat maintenance status what is scheduled", v.cmd.Name(), plain(strings.Join(none, ", ")))
+				"lifeboat nodes lists the names, lifeboat maintenance status what is scheduled", v.cmd.Name(), show.Plain(strings.Join(none, ", ")))
 		}
 		if m, err = operator.ChangeMachines(ask, r); err == nil && v.wait {
 			return v.follow(ctx, operator, l, nodesOn(m, r.GetMachines()), names)
@@ -104,7 +105,7 @@ func machinesCommand(verb string, up bool) *cobra.Command {
 		ValidArgsFunction: v.to.completeNodes,
 	}
 	v.to.coordinatorFlags(cmd)
-	v.out.flag(cmd)
+	v.out.Flag(cmd)
 	reasonFlag(cmd, &v.reason)
 	if up {
 		cmd.Short = "Say that machines are worked on no more: their nodes are let in, and taken back"

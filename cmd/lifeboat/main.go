@@ -3,14 +3,15 @@
 //
 // The verbs only ask and print. What they know they learn from the coordinator (package api, service Operator) or from
 // the agent of this machine (service Local, on its socket); they keep nothing, decide nothing and move no block but the
-// one that `get` was asked for. Data goes to stdout and progress to stderr, so that a pipe sees only what it asked for.
+// one that `get` was asked for. Data goes to stdout and progress to stderr, so that a pipe sees only what it asked for; how that looks
+// is package show's.
 //
 // The files by subject:
 //
 //	where it begins:       main, root, exit, version, man
 //	the daemons:           agent, coordinator, sidecar, dev; daemon, memory, service
 //	whom a verb asks:      reach, tls, token, revoke
-//	how it is shown:       output, human, width, screen, watch
+//	what comes and goes:   screen, typed
 //	a node leaves:         decommission, deactivate, forget, refresh, simulate; leaving, wait, machines, maintenance, value, apps
 //	what became of it:     nodes, nodes_room, status, status_fallback, status_json, brake, space, account, manifest, manifest_sums, audit, events, web
 //	blocks:                blocks, blocks_rm, locate, holders, get, reading, target, shuffles

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func maintenanceCommand() *cobra.Command {
@@ -41,7 +42,7 @@ The same is at the coordinator's HTTP address, in Mesos's JSON: POST and GET /ma
 
 func maintenanceScheduleCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var at, reason string
 	var long time.Duration
 	var cancel bool
@@ -113,14 +114,14 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 					named = append(named, w.GetMachines()...)
 				}
 				for _, name := range withoutNode(m, named) { // they may come yet, or be mistyped
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node stands for it: is that its name? lifeboat nodes lists those that are known\n", plain(name))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node stands for it: is that its name? lifeboat nodes lists those that are known\n", show.Plain(name))
 				}
 				return printSchedule(cmd.OutOrStdout(), out, m)
 			})
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().StringVar(&at, "at", "", "add the machines, to be worked on from `WHEN`: an instant, a time from now such as 90m, or now")
 	cmd.Flags().DurationVar(&long, "for", 0, "how long, as far as anybody knows (with --at)")
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "schedule nothing")
@@ -173,7 +174,7 @@ func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if len(b) > maxSchedule {
-		return nil, fmt.Errorf("%s: more than %s: no coordinator takes it", name, size(maxSchedule))
+		return nil, fmt.Errorf("%s: more than %s: no coordinator takes it", name, show.Size(maxSchedule))
 	}
 	var s api.ScheduleJSON
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -190,7 +191,7 @@ func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error
 
 func maintenanceShowCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	cmd := &cobra.Command{
 		Use:     "show",
@@ -208,14 +209,14 @@ func maintenanceShowCommand() *cobra.Command {
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	return cmd
 }
 
 func maintenanceStatusCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -236,8 +237,8 @@ and UNKNOWN of a node that is there.`,
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	return cmd
 }
 
@@ -265,9 +266,9 @@ func begins(w *api.MaintenanceWindow, now time.Time) string {
 // whenever is an instant as seen from another.
 func whenever(at, now time.Time) string {
 	if d := at.Sub(now); d > 0 {
-		return "in " + span(d)
+		return "in " + show.Span(d)
 	}
-	return span(now.Sub(at)) + " ago"
+	return show.Span(now.Sub(at)) + " ago"
 }
 
 func lasts(w *api.MaintenanceWindow, now time.Time) string {
@@ -276,43 +277,43 @@ func lasts(w *api.MaintenanceWindow, now time.Time) string {
 	}
 	long := time.Duration(*w.DurationNanoseconds)
 	if !now.Before(time.Unix(0, w.GetStartNanoseconds()).Add(long)) {
-		return span(long) + ", over"
+		return show.Span(long) + ", over"
 	}
-	return span(long)
+	return show.Span(long)
 }
 
 const nothingScheduled = "no machine is scheduled for maintenance\n"
 
-func printSchedule(w io.Writer, out format, m *api.Maintenance) error {
-	if out == formatJSON {
-		return writeJSON(w, api.ScheduleToJSON(m))
+func printSchedule(w io.Writer, out show.Format, m *api.Maintenance) error {
+	if out == show.JSON {
+		return show.WriteJSON(w, api.ScheduleToJSON(m))
 	}
 	if len(m.GetWindows()) == 0 {
 		_, err := io.WriteString(w, nothingScheduled)
 		return err
 	}
-	t, now := table{folded: true}, clockOf(m)
-	t.row("AT", "BEGINS", "FOR", "MACHINES")
+	t, now := show.Table{Folded: true}, clockOf(m)
+	t.Row("AT", "BEGINS", "FOR", "MACHINES")
 	for _, win := range m.GetWindows() {
 		var names []string
 		for _, id := range win.GetMachines() {
 			names = append(names, machineName(id))
 		}
-		t.row(time.Unix(0, win.GetStartNanoseconds()).UTC().Format(time.RFC3339), begins(win, now), lasts(win, now), strings.Join(names, ", "))
+		t.Row(time.Unix(0, win.GetStartNanoseconds()).UTC().Format(time.RFC3339), begins(win, now), lasts(win, now), strings.Join(names, ", "))
 	}
-	return t.print(w)
+	return t.Print(w)
 }
 
-func printMachines(w io.Writer, out format, m *api.Maintenance) error {
-	if out == formatJSON {
-		return writeJSON(w, api.MaintenanceToJSON(m))
+func printMachines(w io.Writer, out show.Format, m *api.Maintenance) error {
+	if out == show.JSON {
+		return show.WriteJSON(w, api.MaintenanceToJSON(m))
 	}
 	if len(m.GetMachines()) == 0 {
 		_, err := io.WriteString(w, nothingScheduled)
 		return err
 	}
-	t, now := table{narrow: true}, clockOf(m)
-	t.row("MACHINE", "MODE", "BEGINS", "FOR", "NODE", "STATE", "SAVED")
+	t, now := show.Table{Narrow: true}, clockOf(m)
+	t.Row("MACHINE", "MODE", "BEGINS", "FOR", "NODE", "STATE", "SAVED")
 	saved := map[string]string{"ACCEPT": "all", "DECLINE": "not all"}
 	for _, s := range m.GetMachines() {
 		win := &api.MaintenanceWindow{}
@@ -321,10 +322,10 @@ func printMachines(w io.Writer, out format, m *api.Maintenance) error {
 		}
 		node, state, all := []string{}, []string{}, []string{}
 		for _, n := range s.GetNodes() {
-			node, state, all = append(node, n.GetNode()), append(state, n.GetState()), append(all, dash(saved[n.GetAnswer()]))
+			node, state, all = append(node, n.GetNode()), append(state, n.GetState()), append(all, show.Dash(saved[n.GetAnswer()]))
 		}
-		t.row(machineName(s.GetMachine()), s.GetMode(), begins(win, now), lasts(win, now),
-			dash(strings.Join(node, ",")), dash(strings.Join(state, ",")), dash(strings.Join(all, ",")))
+		t.Row(machineName(s.GetMachine()), s.GetMode(), begins(win, now), lasts(win, now),
+			show.Dash(strings.Join(node, ",")), show.Dash(strings.Join(state, ",")), show.Dash(strings.Join(all, ",")))
 	}
-	return t.print(w)
+	return t.Print(w)
 }

@@ -13,12 +13,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
 func manifestCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var self, all bool
 	cmd := &cobra.Command{
 		Use:   "manifest [--self | NODE]",
@@ -90,7 +91,7 @@ exits 4 for what would have been lost: the node stayed, and has its blocks.`,
 	}
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().BoolVar(&self, "self", false, "this machine, by its agent's socket")
 	cmd.Flags().BoolVar(&all, "all", false, "in the table, name the moved blocks as well")
 	return cmd
@@ -99,13 +100,13 @@ exits 4 for what would have been lost: the node stayed, and has its blocks.`,
 // manifestPrinter prints a manifest as it comes: the summary first, then the entries.
 type manifestPrinter struct {
 	w, errs io.Writer
-	out     format
+	out     show.Format
 	all     bool
 	begun   bool
 	headed  bool
 	moved   int64 // of the entries
 	of      *api.ManifestSummary
-	entries jsonList
+	entries show.JSONList
 	sums    manifestSums
 }
 
@@ -128,39 +129,39 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 	if m == nil {
 		return errors.New("the manifest came without its summary")
 	}
-	if p.out == formatJSON {
-		p.entries.w = p.w
-		head, err := compact(api.ManifestToJSON(m))
+	if p.out == show.JSON {
+		p.entries.W = p.w
+		head, err := show.Compact(api.ManifestToJSON(m))
 		if err != nil {
 			return err
 		}
 		_, err = io.WriteString(p.w, strings.TrimSuffix(head, "}")+`,"entries":`)
 		return err
 	}
-	t := table{folded: true}
-	t.row("node", m.GetNode())
-	incident := fmt.Sprintf("%s: %s from %s", dash(m.GetIncident()), dash(m.GetKind()), dash(m.GetSource()))
+	t := show.Table{Folded: true}
+	t.Row("node", m.GetNode())
+	incident := fmt.Sprintf("%s: %s from %s", show.Dash(m.GetIncident()), show.Dash(m.GetKind()), show.Dash(m.GetSource()))
 	if at := api.Instant(m.GetNoticedAt()); at != nil {
 		incident += ", noticed at " + at.Format(time.RFC3339)
 	}
-	t.row("incident", incident)
-	t.row("deadline", since(api.Instant(m.GetDeadline())))
+	t.Row("incident", incident)
+	t.Row("deadline", since(api.Instant(m.GetDeadline())))
 	if m.GetSource() == preemption.SourceRehearsal {
-		t.row("rehearsal", "the node stayed, and has all of its blocks: lost is what would have been")
+		t.Row("rehearsal", "the node stayed, and has all of its blocks: lost is what would have been")
 	}
-	t.row("drain", summary(m))
+	t.Row("drain", summary(m))
 	for _, what := range m.GetUnfinished() {
-		t.row("unfinished", what)
+		t.Row("unfinished", what)
 	}
-	return t.print(p.w)
+	return t.Print(p.w)
 }
 
 func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	if e.GetOutcome() == "moved" {
 		p.moved++
 	}
-	if p.out == formatJSON {
-		return p.entries.add(api.EntryToJSON(e))
+	if p.out == show.JSON {
+		return p.entries.Add(api.EntryToJSON(e))
 	}
 	p.sums.add(e)
 	if e.GetOutcome() == "moved" && !p.all {
@@ -168,17 +169,17 @@ func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	}
 	if !p.headed {
 		p.headed = true
-		if _, err := fmt.Fprintln(p.w, "\n"+listed(lineWidth(p.w), manifestLead("OUTCOME", "SIZE"), "PEER", "BLOCK", manifestPeer)); err != nil {
+		if _, err := fmt.Fprintln(p.w, "\n"+show.Listed(show.WidthOf(p.w), manifestLead("OUTCOME", "SIZE"), "PEER", "BLOCK", manifestPeer)); err != nil {
 			return err
 		}
 	}
 	// Fixed columns: entries are printed as they come.
-	line := listed(lineWidth(p.w), manifestLead(e.GetOutcome(), size(e.GetBytes())), dash(e.GetPeer()), e.GetId(), manifestPeer)
-	if reason := plain(e.GetReason()); reason != "" {
-		if columns(line[strings.LastIndexByte(line, '\n')+1:]+": "+reason) <= lineWidth(p.w) {
+	line := show.Listed(show.WidthOf(p.w), manifestLead(e.GetOutcome(), show.Size(e.GetBytes())), show.Dash(e.GetPeer()), e.GetId(), manifestPeer)
+	if reason := show.Plain(e.GetReason()); reason != "" {
+		if show.Columns(line[strings.LastIndexByte(line, '\n')+1:]+": "+reason) <= show.WidthOf(p.w) {
 			line += ": " + reason
 		} else {
-			line += "\n" + cut("  "+reason, lineWidth(p.w))
+			line += "\n" + show.Cut("  "+reason, show.WidthOf(p.w))
 		}
 	}
 	_, err := fmt.Fprintln(p.w, line)
@@ -189,30 +190,30 @@ func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 const manifestPeer = 16
 
 func manifestLead(outcome, size string) string {
-	return fmt.Sprintf("%-7s  %8s", plain(outcome), size)
+	return fmt.Sprintf("%-7s  %8s", show.Plain(outcome), size)
 }
 
 func (p *manifestPrinter) end(asked string) error {
 	if !p.begun {
 		return notFoundf("%s: there is none", asked)
 	}
-	if p.out == formatJSON {
-		p.entries.w = p.w
-		if err := p.entries.end(); err != nil {
+	if p.out == show.JSON {
+		p.entries.W = p.w
+		if err := p.entries.End(); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(p.w, "}\n"); err != nil {
 			return err
 		}
 	}
-	if p.out != formatJSON {
+	if p.out != show.JSON {
 		if err := p.sums.print(p.w); err != nil {
 			return err
 		}
 	}
 	// Those of a node whose disk is full are counted, and its peers know them.
 	if n := p.of.GetMoved().GetBlocks() - p.moved; n > 0 && p.of.GetFinishedAt() != nil {
-		fmt.Fprintf(p.errs, "%s that moved, of %d, could not be written down and are not in this account: lifeboat locate finds them\n", count(n, "block"), p.of.GetMoved().GetBlocks())
+		fmt.Fprintf(p.errs, "%s that moved, of %d, could not be written down and are not in this account: lifeboat locate finds them\n", show.Count(n, "block"), p.of.GetMoved().GetBlocks())
 	}
 	if p.of.GetSource() == preemption.SourceRehearsal {
 		asked += ", a rehearsal"
@@ -234,9 +235,9 @@ func summary(m *api.ManifestSummary) string {
 	if m.GetSource() == preemption.SourceRehearsal {
 		line = "rehearsed: "
 	}
-	line += fmt.Sprintf("%d (%s) of %s moved, %d lost", m.GetMoved().GetBlocks(), size(m.GetMoved().GetBytes()), count(all, "block"), m.GetLost().GetBlocks())
+	line += fmt.Sprintf("%d (%s) of %s moved, %d lost", m.GetMoved().GetBlocks(), show.Size(m.GetMoved().GetBytes()), show.Count(all, "block"), m.GetLost().GetBlocks())
 	if lost := m.GetLost(); lost.GetBlocks() > 0 {
-		line += fmt.Sprintf(" (%s)", size(lost.GetBytes()))
+		line += fmt.Sprintf(" (%s)", show.Size(lost.GetBytes()))
 	}
 	line += fmt.Sprintf(", %d skipped", m.GetSkipped().GetBlocks())
 	if n := len(m.GetUnfinished()); n > 0 {
@@ -246,13 +247,13 @@ func summary(m *api.ManifestSummary) string {
 	if from == nil || to == nil {
 		return line
 	}
-	line += ", took " + span(to.Sub(*from))
+	line += ", took " + show.Span(to.Sub(*from))
 	switch deadline := api.Instant(m.GetDeadline()); {
 	case deadline == nil:
 	case deadline.Before(*to):
-		line += ", " + span(to.Sub(*deadline)) + " after the deadline"
+		line += ", " + show.Span(to.Sub(*deadline)) + " after the deadline"
 	default:
-		line += ", " + span(deadline.Sub(*to)) + " to spare"
+		line += ", " + show.Span(deadline.Sub(*to)) + " to spare"
 	}
 	return line
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 const (
@@ -79,13 +80,13 @@ func (s *manifestSums) print(w io.Writer) error {
 	keys := slices.SortedFunc(maps.Keys(s.of), func(a, b sumKey) int {
 		return cmp.Or(cmp.Compare(cmp.Or(order[a.outcome], 3), cmp.Or(order[b.outcome], 3)), cmp.Compare(s.of[b].Blocks, s.of[a].Blocks), cmp.Compare(a.why, b.why))
 	})
-	t := table{folded: true}
-	t.row("OUTCOME", "BLOCKS", "SIZE", "WHERE OR WHY")
+	t := show.Table{Folded: true}
+	t.Row("OUTCOME", "BLOCKS", "SIZE", "WHERE OR WHY")
 	for _, k := range keys {
-		t.row(k.outcome, fmt.Sprint(s.of[k].Blocks), size(s.of[k].Bytes), k.why)
+		t.Row(k.outcome, fmt.Sprint(s.of[k].Blocks), show.Size(s.of[k].Bytes), k.why)
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	return t.print(w)
+	return t.Print(w)
 }

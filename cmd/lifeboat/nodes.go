@@ -14,13 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
 func nodesCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch, room bool
 	cmd := &cobra.Command{
 		Use:   "nodes",
@@ -43,8 +44,8 @@ least. It exits with 4 when something would find no room, and not each of them h
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.Flags().BoolVar(&room, "room", false, "list zones and pools: what they have, and what the others have room for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var last []together
@@ -57,7 +58,7 @@ least. It exits with 4 when something would find no room, and not each of them h
 				last = roomTogether(reply.GetNodes())
 				return printRoom(w, out, last)
 			}
-			if out == formatTable {
+			if out == show.Tables {
 				slices.SortStableFunc(reply.GetNodes(), moreUrgent)
 			}
 			return printNodes(w, out, reply.GetNodes())
@@ -69,7 +70,7 @@ least. It exits with 4 when something would find no room, and not each of them h
 
 func nodeCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "node NAME",
@@ -81,25 +82,21 @@ func nodeCommand() *cobra.Command {
 		ValidArgsFunction: to.completeNode,
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return to.look(cmd, watch, "show node "+args[0], func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: args[0]})
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
-				return writeJSON(w, api.NodeToJSON(n))
+			if out == show.JSON {
+				return show.WriteJSON(w, api.NodeToJSON(n))
 			}
 			return printNode(w, n)
 		})
 	}
 	return cmd
-}
-
-func watchFlag(cmd *cobra.Command, watch *bool) {
-	cmd.Flags().BoolVar(watch, "watch", false, "look again each second until interrupted")
 }
 
 // keyPatience is how long a completion may take: a person waits with a finger on the key.
@@ -214,12 +211,12 @@ func remaining(n *api.Node) *durationpb.Duration {
 	return r
 }
 
-func printNodes(w io.Writer, out format, nodes []*api.Node) error {
-	if out == formatJSON {
-		return writeJSON(w, api.NodesToJSON(nodes))
+func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
+	if out == show.JSON {
+		return show.WriteJSON(w, api.NodesToJSON(nodes))
 	}
-	t := table{narrow: true}
-	t.row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")
+	t := show.Table{Narrow: true}
+	t.Row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")
 	for _, n := range nodes {
 		st := n.GetStatus()
 		blocks, held, room := "-", "-", "-"
@@ -227,95 +224,86 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
 		}
 		if st != nil {
-			held, room = size(st.GetHeldBytes()), roomWords(st.GetRoomBytes(), st.VaultRoomBytes)
+			held, room = show.Size(st.GetHeldBytes()), roomWords(st.GetRoomBytes(), st.VaultRoomBytes)
 		}
-		notice := dash(st.GetNotice().GetKind())
+		notice := show.Dash(st.GetNotice().GetKind())
 		if st.GetNotice().GetSource() == preemption.SourceRehearsal {
 			notice = "rehearsal" // of what kind lifeboat node says: there is no room for both
 		}
-		t.row(n.GetName(), nodeState(n), notice, left(remaining(n)), blocks, held, room, age(n.GetLastHeartbeat()))
+		t.Row(n.GetName(), nodeState(n), notice, show.Left(remaining(n)), blocks, held, room, show.Age(n.GetLastHeartbeat()))
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
-	waits := waitTable(nodes, lineWidth(w))
-	return printSection(w, &waits)
+	waits := waitTable(nodes, show.WidthOf(w))
+	return show.Section(w, &waits)
 }
 
 // waitTable has the nodes that something holds up, and what.
-func waitTable(nodes []*api.Node, width int) table {
-	t := table{narrow: true}
-	t.row("NAME", "WAITS FOR")
+func waitTable(nodes []*api.Node, width int) show.Table {
+	t := show.Table{Narrow: true}
+	t.Row("NAME", "WAITS FOR")
 	for _, n := range nodes {
 		if len(n.GetWaitsFor()) > 0 {
-			t.row(n.GetName(), waitLine(n.GetWaitsFor(), width-minFirstColumn-2))
+			t.Row(n.GetName(), show.Some(n.GetWaitsFor(), width-show.MinFirstColumn-2))
 		}
 	}
 	return t
 }
 
-// waitLine is as much of a list as fits, and how much does not.
-func waitLine(all []string, width int) string {
-	line, more := strings.Join(all, ", "), ""
-	for shown := len(all) - 1; shown > 0 && columns(line+more) > width; shown-- {
-		line, more = strings.Join(all[:shown], ", "), fmt.Sprintf(" and %d more", len(all)-shown)
-	}
-	return cut(line, width-columns(more)) + more
-}
-
 func printNode(w io.Writer, n *api.Node) error {
 	st := n.GetStatus()
-	t := table{folded: true}
-	t.row("name", n.GetName())
-	t.row("id", dash(n.GetId()))
-	t.row("state", nodeState(n))
-	t.row("schedulable", yesNo(n.GetSchedulable()))
+	t := show.Table{Folded: true}
+	t.Row("name", n.GetName())
+	t.Row("id", show.Dash(n.GetId()))
+	t.Row("state", nodeState(n))
+	t.Row("schedulable", yesNo(n.GetSchedulable()))
 	if n.GetDecommission() != "" {
 		what := n.GetDecommission()
 		if n.GetRemaining() != nil {
-			what += ", deadline " + left(n.GetRemaining())
+			what += ", deadline " + show.Left(n.GetRemaining())
 		}
 		if n.GetReason() != "" {
 			what += ": " + n.GetReason()
 		}
-		t.row("decommission", what)
+		t.Row("decommission", what)
 	}
 	if start := n.GetMaintenanceStart(); start != nil {
 		what := n.GetMaintenance() + ", begins " + whenever(start.AsTime(), n.Clock())
 		if long := n.GetMaintenanceDuration(); long != nil {
-			what += ", for " + span(long.AsDuration())
+			what += ", for " + show.Span(long.AsDuration())
 		}
-		t.row("maintenance", what)
+		t.Row("maintenance", what)
 	}
 	for i, what := range n.GetWaitsFor() {
 		label := ""
 		if i == 0 {
 			label = "waits for"
 		}
-		t.row(label, what)
+		t.Row(label, what)
 	}
-	t.row("address", dash(n.GetPeerAddress()))
-	t.row("incarnation", dash(n.GetIncarnation()))
-	t.row("zone", dash(n.GetZone()))
-	t.row("pool", dash(n.GetPool()))
-	t.row("version", dash(n.GetVersion()))
-	beat := age(n.GetLastHeartbeat()) + " ago"
+	t.Row("address", show.Dash(n.GetPeerAddress()))
+	t.Row("incarnation", show.Dash(n.GetIncarnation()))
+	t.Row("zone", show.Dash(n.GetZone()))
+	t.Row("pool", show.Dash(n.GetPool()))
+	t.Row("version", show.Dash(n.GetVersion()))
+	beat := show.Age(n.GetLastHeartbeat()) + " ago"
 	if n.GetLastHeartbeat() == nil {
 		beat = "none since the coordinator began to lead"
 	}
 	if n.GetSuspect() != nil {
-		beat += ": suspect for " + span(n.GetSuspect().AsDuration())
+		beat += ": suspect for " + show.Span(n.GetSuspect().AsDuration())
 	}
-	t.row("last beat", beat)
+	t.Row("last beat", beat)
 	if ahead := st.GetClockAhead(); ahead != nil && ahead.AsDuration().Abs() >= time.Second {
 		off := " ahead of the coordinator's"
 		if ahead.AsDuration() < 0 {
 			off = " behind the coordinator's"
 		}
-		t.row("clock", span(ahead.AsDuration().Abs())+off)
+		t.Row("clock", show.Span(ahead.AsDuration().Abs())+off)
 	}
 	statusRows(&t, st, n.GetManifest(), false)
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
 	return printParts(w, st)

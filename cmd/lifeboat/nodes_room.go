@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -130,23 +131,23 @@ func peerOf(st *api.Status) migration.Peer {
 	return p
 }
 
-func printRoom(w io.Writer, out format, all []together) error {
-	if out == formatJSON {
-		return writeJSON(w, all)
+func printRoom(w io.Writer, out show.Format, all []together) error {
+	if out == show.JSON {
+		return show.WriteJSON(w, all)
 	}
-	var t table
-	t.row("IF THIS GOES AT ONCE", "NODES", "HAVE AT LEAST", "ROOM OF OTHERS", "")
+	var t show.Table
+	t.Row("IF THIS GOES AT ONCE", "NODES", "HAVE AT LEAST", "ROOM OF OTHERS", "")
 	for _, g := range all {
 		short, lost := "", g.lostBytes()
 		if spilt := g.ShortBytes - lost; spilt > 0 {
-			short = size(spilt) + " for the fallback"
+			short = show.Size(spilt) + " for the fallback"
 		}
 		if lost > 0 {
-			short = strings.TrimPrefix(short+", "+size(lost)+" WOULD BE LOST", ", ")
+			short = strings.TrimPrefix(short+", "+show.Size(lost)+" WOULD BE LOST", ", ")
 		}
-		t.row(g.String(), fmt.Sprint(g.Nodes), size(g.HaveBytes), roomWords(g.OthersRoom, &g.OthersVault), short)
+		t.Row(g.String(), fmt.Sprint(g.Nodes), show.Size(g.HaveBytes), roomWords(g.OthersRoom, &g.OthersVault), short)
 	}
-	return t.print(w)
+	return t.Print(w)
 }
 
 // lostTogether is an error where some would go with what nobody has room for.
@@ -165,7 +166,7 @@ func lostTogether(all []together) error {
 
 func (g together) String() string {
 	if g.Pool == "" {
-		return "zone " + dash(g.Zone)
+		return "zone " + show.Dash(g.Zone)
 	}
-	return "pool " + g.Pool + " of " + dash(g.Zone)
+	return "pool " + g.Pool + " of " + show.Dash(g.Zone)
 }

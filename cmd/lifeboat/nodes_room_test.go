@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // What goes at once has no room in itself: only those of other pools and zones count, and of them only who takes blocks.
@@ -20,7 +21,7 @@ func TestRoomForAPoolThatGoesAtOnce(t *testing.T) {
 	print := func(nodes []*api.Node) (string, string) {
 		var b bytes.Buffer
 		all := roomTogether(nodes)
-		if err := printRoom(&b, formatTable, all); err != nil {
+		if err := printRoom(&b, show.Tables, all); err != nil {
 			t.Fatal(err)
 		}
 		if err := lostTogether(all); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/durable"
 )
@@ -37,7 +38,7 @@ and restores what they know durably. Give --coordinator the addresses of all of 
 
 func raftMembersCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "members",
@@ -50,23 +51,23 @@ lead over and takes it only where nobody else can.`,
 		Args: cobra.NoArgs,
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return to.look(cmd, watch, "raft members", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			s, err := leaderStatus(ctx, operator)
 			if err != nil {
 				return err
 			}
-			if out == formatJSON {
-				return writeJSON(w, membersToJSON(s.GetMembers()))
+			if out == show.JSON {
+				return show.WriteJSON(w, membersToJSON(s.GetMembers()))
 			}
 			if len(s.GetMembers()) == 0 {
 				_, err := fmt.Fprintf(w, "%s is the only coordinator\n", s.GetName())
 				return err
 			}
 			t := memberTable(s.GetMembers())
-			return t.print(w)
+			return t.Print(w)
 		})
 	}
 	return cmd
@@ -158,7 +159,7 @@ func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) e
 		}
 		t := memberTable(reply.GetMembers())
 		fmt.Fprintln(cmd.ErrOrStderr(), survives(len(reply.GetMembers())))
-		return t.print(cmd.OutOrStdout())
+		return t.Print(cmd.OutOrStdout())
 	})
 }
 
@@ -168,7 +169,7 @@ func survives(coordinators int) string {
 	if failures < 1 {
 		return "one coordinator is left, and while it is away nothing is decided: three survive the failure of one (lifeboat raft add)"
 	}
-	return fmt.Sprintf("%s survive the failure of %d", count(int64(coordinators), "coordinator"), failures)
+	return fmt.Sprintf("%s survive the failure of %d", show.Count(int64(coordinators), "coordinator"), failures)
 }
 
 func raftTransferCommand() *cobra.Command {
@@ -186,7 +187,7 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
 			return ask(cmd.Context(), to.operator, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom, Reason: reason})
 				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", dash(reply.GetLeader()))
+					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", show.Dash(reply.GetLeader()))
 				}
 				return err
 			})
@@ -229,7 +230,7 @@ standard output. The entries of manifests are files of their own, in manifests b
 			if err := durable.WriteFile(args[0], all); err != nil {
 				return fmt.Errorf("raft snapshot: save it here: %w", err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "saved %s into %s\n", size(int64(len(all))), args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "saved %s into %s\n", show.Size(int64(len(all))), args[0])
 			return nil
 		},
 	}
@@ -269,10 +270,10 @@ renew it. So revoke it again at once, and look which join tokens there are.`,
 				return fmt.Errorf("raft restore: %s: %w", filepath.Base(args[0]), err)
 			}
 			w := cmd.OutOrStdout()
-			fmt.Fprintf(w, "restored %s, as of %s, into %s\n", count(int64(done.Nodes), "node"), done.SavedAt.Format(time.RFC3339), cfg.DataDir)
-			fmt.Fprintf(w, "what was revoked since then is not revoked any more, %s is: once it runs, lifeboat revoke again at once\n", count(int64(done.Revoked), "name"))
+			fmt.Fprintf(w, "restored %s, as of %s, into %s\n", show.Count(int64(done.Nodes), "node"), done.SavedAt.Format(time.RFC3339), cfg.DataDir)
+			fmt.Fprintf(w, "what was revoked since then is not revoked any more, %s is: once it runs, lifeboat revoke again at once\n", show.Count(int64(done.Revoked), "name"))
 			if done.Tokens > 0 {
-				fmt.Fprintf(w, "%s can be joined with, also what was used up or revoked since then: lifeboat token list, and token revoke\n", count(int64(done.Tokens), "token"))
+				fmt.Fprintf(w, "%s can be joined with, also what was used up or revoked since then: lifeboat token list, and token revoke\n", show.Count(int64(done.Tokens), "token"))
 			}
 			if done.Aside != "" {
 				fmt.Fprintf(w, "what was there is in %s\n", done.Aside)
@@ -297,9 +298,9 @@ func localUser() string {
 	return "local:" + name
 }
 
-func memberTable(members []*api.Member) table {
-	var t table
-	t.row("COORDINATOR", "ADDRESS", "ROLE", "LAG", "CLOCK", "VERSION")
+func memberTable(members []*api.Member) show.Table {
+	var t show.Table
+	t.Row("COORDINATOR", "ADDRESS", "ROLE", "LAG", "CLOCK", "VERSION")
 	for _, m := range members {
 		role, lag, clock := "follower", fmt.Sprint(m.GetLag()), "-"
 		if m.GetLeader() {
@@ -314,7 +315,7 @@ func memberTable(members []*api.Member) table {
 		if m.GetLeaving() {
 			role += ", leaving"
 		}
-		t.row(m.GetName(), m.GetAddress(), role, lag, clock, dash(m.GetVersion()))
+		t.Row(m.GetName(), m.GetAddress(), role, lag, clock, show.Dash(m.GetVersion()))
 	}
 	return t
 }

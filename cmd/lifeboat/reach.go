@@ -21,6 +21,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/client"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
 )
 
@@ -124,7 +125,7 @@ func (r *reach) identity() (*certs.Identity, error) {
 	if left := time.Until(id.Expires()); !r.warned && left < min(operatorEndsSoon, id.Expires().Sub(id.Begins())/4) {
 		r.warned = true
 		fmt.Fprintf(r.cmd.ErrOrStderr(), "warning: the operator's certificate in %s ends in %s, at %s, and nobody is let in with it then: have a new one made (lifeboat tls issue --operator %s)\n",
-			dir, span(left), id.Expires().UTC().Format(time.RFC3339), id.Name().Name)
+			dir, show.Span(left), id.Expires().UTC().Format(time.RFC3339), id.Name().Name)
 	}
 	return id, nil
 }
@@ -289,7 +290,7 @@ func (r *reach) look(cmd *cobra.Command, watch bool, what string, question func(
 		return err
 	}
 	defer l.Close()
-	return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+	return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		if err := question(ctx, operator, w); err != nil {

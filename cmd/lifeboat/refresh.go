@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func refreshNodesCommand() *cobra.Command {
@@ -53,7 +54,7 @@ Interrupted, it leaves them to the coordinator's clock. With --server, or neithe
 		},
 	}
 	r.to.coordinatorFlags(cmd)
-	r.out.flag(cmd)
+	r.out.Flag(cmd)
 	f := cmd.Flags()
 	f.Var(&r.graceful, "graceful", "let excluded nodes drain, for `SECS` where the file says nothing else; -1: without limit")
 	f.Lookup("graceful").NoOptDefVal = gracefulDefault
@@ -66,7 +67,7 @@ Interrupted, it leaves them to the coordinator's clock. With --server, or neithe
 type refresh struct {
 	cmd            *cobra.Command
 	to             reach
-	out            format
+	out            show.Format
 	graceful       graceful
 	reason         string
 	client, server bool
@@ -203,37 +204,37 @@ func hostsToJSON(h *api.HostLists) *hostsJSON {
 	return &hostsJSON{h.GetIncludeFile(), h.GetExcludeFile(), h.GetIncluded(), h.GetExcluded(), h.GetMaintenance(), api.Instant(h.GetSince()), h.GetTrouble()}
 }
 
-func printRefreshed(w io.Writer, out format, reply *api.RefreshNodesReply) error {
-	if out == formatJSON {
+func printRefreshed(w io.Writer, out show.Format, reply *api.RefreshNodesReply) error {
+	if out == show.JSON {
 		doc := refreshJSON{Hosts: hostsToJSON(reply.GetHosts()), Nodes: []refreshedJSON{}}
 		for _, r := range reply.GetNodes() {
 			n := r.GetNode()
 			doc.Nodes = append(doc.Nodes, refreshedJSON{n.GetName(), r.GetAction(), n.GetState(), n.GetSubState(), append([]string{}, n.GetWaitsFor()...), api.Instant(n.GetDeadline()), api.Seconds(n.GetRemaining())})
 		}
-		return writeJSON(w, doc)
+		return show.WriteJSON(w, doc)
 	}
 	if len(reply.GetNodes()) > 0 {
-		t := table{narrow: true}
-		t.row("NAME", "ACTION", "STATE", "DEADLINE")
+		t := show.Table{Narrow: true}
+		t.Row("NAME", "ACTION", "STATE", "DEADLINE")
 		for _, r := range reply.GetNodes() {
-			t.row(r.GetNode().GetName(), dash(r.GetAction()), nodeState(r.GetNode()), left(r.GetNode().GetRemaining()))
+			t.Row(r.GetNode().GetName(), show.Dash(r.GetAction()), nodeState(r.GetNode()), show.Left(r.GetNode().GetRemaining()))
 		}
-		if err := t.print(w); err != nil {
+		if err := t.Print(w); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, plain(hostsLine(reply.GetHosts())))
+	_, err := fmt.Fprintln(w, show.Plain(hostsLine(reply.GetHosts())))
 	return err
 }
 
 // hostRows are what the coordinator's status says of the lists.
-func hostRows(t *table, h *api.HostLists) {
+func hostRows(t *show.Table, h *api.HostLists) {
 	if h == nil {
 		return
 	}
-	t.row("hosts", hostsLine(h)+", since "+since(api.Instant(h.GetSince())))
+	t.Row("hosts", hostsLine(h)+", since "+since(api.Instant(h.GetSince())))
 	if h.GetTrouble() != "" {
-		t.row("host files", h.GetTrouble())
+		t.Row("host files", h.GetTrouble())
 	}
 }
 

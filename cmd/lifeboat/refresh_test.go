@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // RefreshNodes answers refresh.json, or refuses with the words of refused.txt.
@@ -90,7 +91,7 @@ func TestClientEndsWhatIsLeftAtItsHour(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := time.Since(s.began); got < c.took || got > c.took+watchPace {
+				if got := time.Since(s.began); got < c.took || got > c.took+show.WatchPace {
 					t.Errorf("took %s, want %s and a look", got, c.took)
 				}
 				var asked []string

@@ -7,11 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func revokeCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	r := &api.RevokeRequest{}
 	cmd := &cobra.Command{
 		Use:   "revoke [{node | operator | app} NAME]",
@@ -47,19 +48,19 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	cmd.Flags().BoolVar(&r.Undo, "undo", false, "have them accepted again")
 	reasonFlag(cmd, &r.Reason)
 	return cmd
 }
 
-func listRevoked(cmd *cobra.Command, to *reach, out format) error {
+func listRevoked(cmd *cobra.Command, to *reach, out show.Format) error {
 	return ask(cmd.Context(), to.operator, "revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 		reply, err := operator.ListRevoked(ctx, &api.ListRevokedRequest{})
 		if err != nil {
 			return err
 		}
-		if out == formatJSON {
+		if out == show.JSON {
 			type revokedJSON struct {
 				Role string    `json:"role"`
 				Name string    `json:"name"`
@@ -69,13 +70,13 @@ func listRevoked(cmd *cobra.Command, to *reach, out format) error {
 			for _, r := range reply.GetRevoked() {
 				all = append(all, revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()})
 			}
-			return writeJSON(cmd.OutOrStdout(), all)
+			return show.WriteJSON(cmd.OutOrStdout(), all)
 		}
-		t := table{wordy: true}
-		t.row("ROLE", "NAME", "MADE BEFORE")
+		t := show.Table{Wordy: true}
+		t.Row("ROLE", "NAME", "MADE BEFORE")
 		for _, r := range reply.GetRevoked() {
-			t.row(r.GetRole(), r.GetName(), r.GetAt().AsTime().UTC().Format(time.RFC3339))
+			t.Row(r.GetRole(), r.GetName(), r.GetAt().AsTime().UTC().Format(time.RFC3339))
 		}
-		return t.print(cmd.OutOrStdout())
+		return t.Print(cmd.OutOrStdout())
 	})
 }

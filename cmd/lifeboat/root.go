@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // rootCommand lists every verb there is.
@@ -118,7 +121,7 @@ func foldHelp(cmd *cobra.Command, width int) {
 	var all, paragraph []string
 	end := func() {
 		if len(paragraph) > 0 {
-			all, paragraph = append(all, fold(strings.Join(paragraph, " "), width)...), nil
+			all, paragraph = append(all, show.Fold(strings.Join(paragraph, " "), width)...), nil
 		}
 	}
 	for line := range strings.SplitSeq(cmd.Long, "\n") {
@@ -141,13 +144,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand()
 	root.SetArgs(append([]string{}, args...)) // never nil: cobra reads os.Args instead of a nil list
 	out := &kept{Writer: stdout}
-	if root.SetOut(stdout); !isTerminal(stdout) {
+	if root.SetOut(stdout); !show.IsTerminal(stdout) {
 		root.SetOut(out)
 	}
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(wrongFlag)
 	strict(root) // now that it is known where completion writes to
-	width := min(lineWidth(stdout), tableWidth)
+	width := min(show.WidthOf(stdout), show.Width)
 	foldHelp(root, width)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", width)))
 	started := false
@@ -164,7 +167,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if i == 0 {
 			line = "lifeboat: " + line
 		}
-		fmt.Fprintln(stderr, plain(strings.ReplaceAll(line, "\t", "  "))) // cobra's own set in what might be meant
+		fmt.Fprintln(stderr, show.Plain(strings.ReplaceAll(line, "\t", "  "))) // cobra's own set in what might be meant
 	}
 	code := exitCode(err, started || out.err != nil)
 	if code == exitUsage {
@@ -193,7 +196,7 @@ func onStart(cmd *cobra.Command, began func()) {
 				return needsVerb(cmd, args)
 			}
 			// Cobra counts, "accepts 1 arg(s)", or calls it an unknown command. The arguments are not told: one may be a token.
-			return usagef("want %q, got %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), count(int64(len(args)), "argument"))
+			return usagef("want %q, got %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), show.Count(int64(len(args)), "argument"))
 		}
 	}
 	if inner := cmd.RunE; inner != nil {
@@ -227,4 +230,26 @@ func wrongFlag(_ *cobra.Command, err error) error {
 		return usagef("--%s %s: want a time such as 90s or 10m", bad.GetFlag().Name, bad.GetValue())
 	}
 	return err
+}
+
+// someNamed wants at least one argument, and says of what.
+func someNamed(verb, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s: name the %s", verb, what)
+		}
+		return nil
+	}
+}
+
+// kept keeps the first error of writing: not every verb looks at each line that it prints, and none at those of its help.
+type kept struct {
+	io.Writer
+	err error
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	n, err := k.Writer.Write(p)
+	k.err = cmp.Or(k.err, err)
+	return n, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/dev"
 	"github.com/lifeboat/lifeboat/migration"
 )
@@ -21,7 +22,7 @@ type screen struct {
 	last  time.Time
 }
 
-func newScreen(w io.Writer) *screen { return &screen{w: w, width: terminalWidth(w)} }
+func newScreen(w io.Writer) *screen { return &screen{w: w, width: show.TerminalWidth(w)} }
 
 func (s *screen) say(format string, args ...any) {
 	s.keep()
@@ -46,7 +47,7 @@ func (s *screen) progress(format string, args ...any) {
 	}
 	for _, l := range lines {
 		if s.width > 0 {
-			l = cut(l, s.width)
+			l = show.Cut(l, s.width)
 		}
 		fmt.Fprintln(s.w, l)
 	}
@@ -89,14 +90,14 @@ func drainView(a *api.AgentStatus) string {
 		return "node-1  waiting for the notice to be heard"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s left  %s", a.Node, n.Kind, strings.TrimPrefix(left(n.Remaining), "in "), d.GetPhase())
+	fmt.Fprintf(&b, "%s  %s  %s left  %s", a.Node, n.Kind, strings.TrimPrefix(show.Left(n.Remaining), "in "), d.GetPhase())
 	if d == nil {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "\n  %s %3.0f%%  %d of %d blocks  %s of %s  %s/s", bar(d.BytesMoved, d.BytesTotal, 30), percent(d.BytesMoved, d.BytesTotal),
-		d.BlocksMoved, d.BlocksTotal, size(d.BytesMoved), size(d.BytesTotal), size(d.BytesPerSecond))
+		d.BlocksMoved, d.BlocksTotal, show.Size(d.BytesMoved), show.Size(d.BytesTotal), show.Size(d.BytesPerSecond))
 	for _, p := range d.Peers {
-		line := fmt.Sprintf("\n  to %-10s %6d blocks  %9s  %s", plain(p.Node), p.Blocks, size(p.Bytes), plain(p.Trouble))
+		line := fmt.Sprintf("\n  to %-10s %6d blocks  %9s  %s", show.Plain(p.Node), p.Blocks, show.Size(p.Bytes), show.Plain(p.Trouble))
 		b.WriteString(strings.TrimRight(line, " "))
 	}
 	return b.String()

@@ -14,11 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func shufflesCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var app string
 	var watch bool
 	cmd := &cobra.Command{
@@ -33,8 +34,8 @@ application, a shuffle stands under its block manager's name, and an application
 		Args: cobra.NoArgs,
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.Flags().StringVar(&app, "app", "", "only those of this `APP`")
 	_ = cmd.RegisterFlagCompletionFunc("app", to.completeApps)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -43,7 +44,7 @@ application, a shuffle stands under its block manager's name, and an application
 			return err
 		}
 		defer l.Close()
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+		return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
 			all, err := sumShuffles(ctx, operator, app)
 			if err != nil {
 				return l.rpcError("list shuffles", err)
@@ -53,8 +54,8 @@ application, a shuffle stands under its block manager's name, and an application
 					return err
 				}
 			}
-			if out == formatJSON {
-				return writeJSON(w, all)
+			if out == show.JSON {
+				return show.WriteJSON(w, all)
 			}
 			return printShuffles(w, all)
 		})
@@ -150,14 +151,14 @@ func shufflesOf(sums map[shuffleKey]*shuffleSum) []shuffleJSON {
 }
 
 func printShuffles(w io.Writer, all []shuffleJSON) error {
-	t := table{narrow: true}
-	t.row("APP", "SHUFFLE", "STORE", "HELD", "OUTPUTS", "LOST", "AT")
+	t := show.Table{Narrow: true}
+	t.Row("APP", "SHUFFLE", "STORE", "HELD", "OUTPUTS", "LOST", "AT")
 	for _, s := range all {
 		lost := "-"
 		if s.LostBlocks > 0 {
 			lost = fmt.Sprint(s.LostBlocks)
 		}
-		t.row(s.App, fmt.Sprint(s.Shuffle), s.Store, size(s.HeldBytes), fmt.Sprint(s.HeldBlocks), lost, dash(waitLine(s.Holders, roomFor(w, minLastColumn))))
+		t.Row(s.App, fmt.Sprint(s.Shuffle), s.Store, show.Size(s.HeldBytes), fmt.Sprint(s.HeldBlocks), lost, show.Dash(show.Some(s.Holders, show.RoomFor(w, show.MinLastColumn))))
 	}
-	return t.print(w)
+	return t.Print(w)
 }

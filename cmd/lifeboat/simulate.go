@@ -11,12 +11,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
 func simulateCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var in time.Duration
 	var reason string
 	var dry bool
@@ -52,7 +53,7 @@ KIND is one of ` + kindWords() + `.`,
 		},
 	}
 	to.socketFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&in, "in", 0, "`TIME` until the machine would go, as 120s (default: no deadline is known)")
 	f.StringVar(&reason, "reason", "", "`TEXT` shown to those who ask")
@@ -71,8 +72,8 @@ KIND is one of ` + kindWords() + `.`,
 		if err != nil {
 			return l.rpcError("simulate "+args[0], err)
 		}
-		if out == formatJSON {
-			err = writeJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
+		if out == show.JSON {
+			err = show.WriteJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
 		} else {
 			err = printSimulation(cmd.OutOrStdout(), args[0], dry, to.again(), reply)
 		}
@@ -88,7 +89,7 @@ KIND is one of ` + kindWords() + `.`,
 func stays(r *api.SimulateReply) string {
 	var all []string
 	if n := r.GetStayingBlocks(); n > 0 {
-		all = append(all, fmt.Sprintf("%s (%s) that cannot be carried", count(n, "block"), size(r.GetStayingBytes())))
+		all = append(all, fmt.Sprintf("%s (%s) that cannot be carried", show.Count(n, "block"), show.Size(r.GetStayingBytes())))
 	}
 	if n := r.GetUnreadDirectories(); n > 0 {
 		all = append(all, fmt.Sprintf("what is in directories that cannot be read (%d)", n))
@@ -105,7 +106,7 @@ func forecast(r *api.SimulateReply) string {
 	if s != "" {
 		s = ", among them " + s
 	}
-	return fmt.Sprintf("at least %s of %s would be lost%s", size(r.GetLostBytes()), size(r.GetBytes()+r.GetStayingBytes()), s)
+	return fmt.Sprintf("at least %s of %s would be lost%s", show.Size(r.GetLostBytes()), show.Size(r.GetBytes()+r.GetStayingBytes()), s)
 }
 
 func kindWords() string {
@@ -120,40 +121,40 @@ func kindWords() string {
 const unreachedShown = 4
 
 func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.SimulateReply) error {
-	var t table
+	var t show.Table
 	title := "rehearsal"
 	if dry {
 		title = "dry run"
 	}
-	t.row(title, kind)
+	t.Row(title, kind)
 	if r.GetIncident() != "" {
-		t.row("incident", r.GetIncident())
+		t.Row("incident", r.GetIncident())
 	}
 	stance := r.GetStance()
 	switch {
 	case r.GetChanges() != nil:
-		stance += fmt.Sprintf(" now, %s %s", r.GetGoes(), left(r.GetChanges()))
+		stance += fmt.Sprintf(" now, %s %s", r.GetGoes(), show.Left(r.GetChanges()))
 	case r.GetGoes() == string(preemption.StanceIgnore):
 		stance = "ignore: the policy does nothing about this kind"
 	}
-	t.row("stance", stance)
+	t.Row("stance", stance)
 	if r.GetSendFor() != nil {
-		t.row("time to send in", span(r.GetSendFor().AsDuration()))
+		t.Row("time to send in", show.Span(r.GetSendFor().AsDuration()))
 	}
 	if r.GetBlocks() > 0 || r.GetSendFor() != nil { // a sidecar carries nothing and says neither
-		carry := fmt.Sprintf("%s, %s", count(r.GetBlocks(), "block"), size(r.GetBytes()))
+		carry := fmt.Sprintf("%s, %s", show.Count(r.GetBlocks(), "block"), show.Size(r.GetBytes()))
 		if r.GetTakenBytes()-r.GetBytes() > r.GetBytes()/16 { // they are tiny
-			carry += fmt.Sprintf(", that take %s at a peer with their records", size(r.GetTakenBytes()))
+			carry += fmt.Sprintf(", that take %s at a peer with their records", show.Size(r.GetTakenBytes()))
 		}
-		t.row("to carry", carry)
+		t.Row("to carry", carry)
 	}
 	if r.CapBytes != nil {
-		t.row("by the cap", fmt.Sprintf("%s of that at most go in time: drain.max_bytes_per_second", size(r.GetCapBytes())))
+		t.Row("by the cap", fmt.Sprintf("%s of that at most go in time: drain.max_bytes_per_second", show.Size(r.GetCapBytes())))
 	}
 	if r.GetPeers() > 0 || r.GetLostBytes() > 0 {
-		room := fmt.Sprintf("%s with room for %s", count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
+		room := fmt.Sprintf("%s with room for %s", show.Count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
 		if n := r.GetPoolRoomBytes(); n > 0 {
-			room += fmt.Sprintf(", %s of it in its own pool", size(n))
+			room += fmt.Sprintf(", %s of it in its own pool", show.Size(n))
 		}
 		if n := r.GetAdvisedPeers(); n > 0 {
 			room += fmt.Sprintf(", %d of which may leave too", n)
@@ -161,36 +162,36 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		switch {
 		case r.GetFallback() == "":
 		case r.FallbackRoomBytes != nil:
-			room += fmt.Sprintf(", and the fallback %s with %s", r.GetFallback(), size(r.GetFallbackRoomBytes()))
+			room += fmt.Sprintf(", and the fallback %s with %s", r.GetFallback(), show.Size(r.GetFallbackRoomBytes()))
 		default:
 			room += fmt.Sprintf(", and the fallback %s, which does not tell its room", r.GetFallback())
 		}
-		t.row("to whom", room)
+		t.Row("to whom", room)
 	}
 	for i, one := range r.GetUnreached() {
 		if i == unreachedShown {
-			t.row("", fmt.Sprintf("and %d more: -o json has all", len(r.GetUnreached())-i))
+			t.Row("", fmt.Sprintf("and %d more: -o json has all", len(r.GetUnreached())-i))
 			break
 		}
-		t.row([]string{"WARNING", ""}[min(i, 1)], "takes nothing now: "+one)
+		t.Row([]string{"WARNING", ""}[min(i, 1)], "takes nothing now: "+one)
 	}
 	if r.GetLostBytes() > 0 {
-		t.row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", size(r.GetLostBytes())))
+		t.Row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", show.Size(r.GetLostBytes())))
 	}
 	if n := r.GetLargeBlocks(); n > 0 {
 		where, what := "WARNING", "larger than any peer has room for in one place"
 		if r.GetFallback() != "" {
 			where, what = "too large", what+": for the fallback"
 		}
-		t.row(where, fmt.Sprintf("%s (%s) %s", count(n, "block"), size(r.GetLargeBytes()), what))
+		t.Row(where, fmt.Sprintf("%s (%s) %s", show.Count(n, "block"), show.Size(r.GetLargeBytes()), what))
 		for _, one := range r.GetLarge() {
-			t.row("", one)
+			t.Row("", one)
 		}
 	}
 	if s := stays(r); s != "" {
-		t.row("WARNING", s+": lost whoever has room")
+		t.Row("WARNING", s+": lost whoever has room")
 		for _, one := range r.GetStaying() {
-			t.row("", one)
+			t.Row("", one)
 		}
 	}
 	for i, a := range r.GetActions() {
@@ -198,9 +199,9 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		if i == 0 {
 			name = "actions"
 		}
-		t.row(name, a)
+		t.Row(name, a)
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
 	if !dry && r.GetIncident() != "" {

@@ -4,16 +4,17 @@ import (
 	"fmt"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // roomWords is the room of a node, and what of it is in its vault where that is less, as far as it can be read.
 func roomWords(most int64, vault *int64) string {
-	if vault == nil || *vault >= most || size(*vault) == size(most) {
-		return size(most)
+	if vault == nil || *vault >= most || show.Size(*vault) == show.Size(most) {
+		return show.Size(most)
 	}
-	return fmt.Sprintf("%s (vault: %s)", size(most), size(*vault))
+	return fmt.Sprintf("%s (vault: %s)", show.Size(most), show.Size(*vault))
 }
 
 const moreRoom = "more nodes, or more room (for a vault: where data_dir is, receive.paths; receive.max_bytes)"
@@ -53,10 +54,10 @@ func (x *examination) diagnoseLarge(add adder) {
 	switch {
 	case largest <= most || most == 0: // none: that is said
 	case x.rescued():
-		add("largest block", stateWarn, moreRoom, "%s, and no peer has room for more than %s in one place: it would go to the fallback", size(largest), size(most))
+		add("largest block", stateWarn, moreRoom, "%s, and no peer has room for more than %s in one place: it would go to the fallback", show.Size(largest), show.Size(most))
 	default:
 		add("largest block", stateBad, moreRoom+", or a fallback (/usr/share/doc/lifeboat/docs/fallback.md)", "%s, and no peer has room for more than %s in one place: it would be lost",
-			size(largest), size(most))
+			show.Size(largest), show.Size(most))
 	}
 }
 
@@ -81,7 +82,7 @@ func filesStores(s *api.Status) (stores []string) {
 // atLeast is how much is here, and what of it has no place but their vaults, where it is that which has no room.
 func (x *examination) atLeast(room space) string {
 	if files := x.filesHere(); room.most >= x.here() {
-		return size(files) + " at least are here that can only go to a vault"
+		return show.Size(files) + " at least are here that can only go to a vault"
 	}
-	return size(x.here()) + " at least are here"
+	return show.Size(x.here()) + " at least are here"
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func statusCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -31,8 +32,8 @@ func statusCommand() *cobra.Command {
 	}
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
-	out.flag(cmd)
-	watchFlag(cmd, &watch)
+	out.Flag(cmd)
+	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		local, err := to.nearest()
 		if err != nil {
@@ -47,7 +48,7 @@ func statusCommand() *cobra.Command {
 			return err
 		}
 		defer l.Close()
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+		return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
 			return ask(ctx, w)
@@ -58,7 +59,7 @@ func statusCommand() *cobra.Command {
 
 type drawing func(ctx context.Context, w io.Writer) error
 
-func (r *reach) drawAgent(out format) (drawing, *link, error) {
+func (r *reach) drawAgent(out show.Format) (drawing, *link, error) {
 	agent, l, err := r.agent()
 	if err != nil {
 		return nil, nil, err
@@ -68,14 +69,14 @@ func (r *reach) drawAgent(out format) (drawing, *link, error) {
 		if err != nil {
 			return l.rpcError("status", err)
 		}
-		if out == formatJSON {
-			return writeJSON(w, agentToJSON(s, time.Now()))
+		if out == show.JSON {
+			return show.WriteJSON(w, agentToJSON(s, time.Now()))
 		}
 		return printAgent(w, s)
 	}, l, nil
 }
 
-func (r *reach) drawCoordinator(out format) (drawing, *link, error) {
+func (r *reach) drawCoordinator(out show.Format) (drawing, *link, error) {
 	operator, l, err := r.operator()
 	if err != nil {
 		return nil, nil, err
@@ -85,58 +86,58 @@ func (r *reach) drawCoordinator(out format) (drawing, *link, error) {
 		if err != nil {
 			return l.rpcError("status", err)
 		}
-		if out == formatJSON {
-			return writeJSON(w, coordinatorToJSON(s))
+		if out == show.JSON {
+			return show.WriteJSON(w, coordinatorToJSON(s))
 		}
 		return printCoordinator(w, s)
 	}, l, nil
 }
 
 func printAgent(w io.Writer, s *api.AgentStatus) error {
-	t := table{folded: true}
-	t.row("node", s.GetNode())
-	t.row("version", dash(s.GetVersion()))
-	t.row("since", since(api.Instant(s.GetStartedAt())))
+	t := show.Table{Folded: true}
+	t.Row("node", s.GetNode())
+	t.Row("version", show.Dash(s.GetVersion()))
+	t.Row("since", since(api.Instant(s.GetStartedAt())))
 	if !s.GetSidecar() {
 		coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
 		if s.GetLastHeartbeat() == nil {
 			coordinator += "never"
 		} else {
-			coordinator += age(s.GetLastHeartbeat()) + " ago"
+			coordinator += show.Age(s.GetLastHeartbeat()) + " ago"
 		}
 		if s.GetCoordinatorTrouble() != "" {
 			coordinator += ": " + coordinatorTrouble(s)
 		}
-		t.row("coordinator", coordinator)
+		t.Row("coordinator", coordinator)
 	}
 	if f := s.GetFallback(); f != nil {
-		t.row("fallback", fallbackWords(f))
+		t.Row("fallback", fallbackWords(f))
 	}
 	if trouble := s.GetDataDirTrouble(); trouble != "" {
-		t.row("data_dir", trouble)
+		t.Row("data_dir", trouble)
 	}
-	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
+	t.Row("cloud", cmp.Or(s.GetProvider(), "none"))
 	if ends := s.GetCertificateEnds(); ends != nil && overdue(s, time.Now()) {
-		t.row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
+		t.Row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
 	}
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
 	if u := s.GetUnpacking(); u != nil {
-		what := fmt.Sprintf("%s, %s, to become files", count(u.GetBlocks(), "block"), size(u.GetBytes()))
+		what := fmt.Sprintf("%s, %s, to become files", show.Count(u.GetBlocks(), "block"), show.Size(u.GetBytes()))
 		if n := u.GetOccupiedBlocks(); n > 0 {
 			what += fmt.Sprintf("; other files have the names of %d", n)
 		}
-		t.row("unpacking", what)
+		t.Row("unpacking", what)
 	}
 	if x := s.GetIndex(); x != nil {
-		t.row("indexed", fmt.Sprintf("%s, %s, of plain files, as of %s ago", count(x.GetBlocks(), "block"), size(x.GetBytes()), age(x.GetAge())))
+		t.Row("indexed", fmt.Sprintf("%s, %s, of plain files, as of %s ago", show.Count(x.GetBlocks(), "block"), show.Size(x.GetBytes()), show.Age(x.GetAge())))
 	}
 	for i, what := range s.GetWaitsFor() {
-		t.row(map[bool]string{true: "waits for"}[i == 0], what)
+		t.Row(map[bool]string{true: "waits for"}[i == 0], what)
 	}
 	if s.GetChanges() != nil {
-		t.row("next", "goes further "+left(s.GetChanges()))
+		t.Row("next", "goes further "+show.Left(s.GetChanges()))
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
 	if err := printNotices(w, s); err != nil {
@@ -145,19 +146,19 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if err := printParts(w, s.GetStatus()); err != nil {
 		return err
 	}
-	if err := printSection(w, evacuationTable(s.GetEvacuations())); err != nil {
+	if err := show.Section(w, evacuationTable(s.GetEvacuations())); err != nil {
 		return err
 	}
-	peers := table{narrow: true}
-	peers.row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
+	peers := show.Table{Narrow: true}
+	peers.Row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
 	for _, p := range s.GetPeers() {
 		room := roomWords(p.GetRoomBytes(), p.VaultRoomBytes)
 		if p.GetAdvised() {
 			room += " (advised to go)"
 		}
-		peers.row(p.GetNode(), dash(p.GetAddress()), dash(p.GetZone()), dash(p.GetPool()), room)
+		peers.Row(p.GetNode(), show.Dash(p.GetAddress()), show.Dash(p.GetZone()), show.Dash(p.GetPool()), room)
 	}
-	return printSection(w, &peers)
+	return show.Section(w, &peers)
 }
 
 // coordinatorTrouble is what keeps an agent from its coordinator, without its address.
@@ -170,25 +171,25 @@ const appsWidth = 30
 
 // printNotices prints what the sources of notices say, how well they know it, and what was done about it.
 func printNotices(w io.Writer, s *api.AgentStatus) error {
-	sources, notices, actions := table{wordy: true}, table{wordy: true}, table{wordy: true}
-	sources.row("SOURCE", "PATH", "LAST GOOD", "TROUBLE")
+	sources, notices, actions := show.Table{Wordy: true}, show.Table{Wordy: true}, show.Table{Wordy: true}
+	sources.Row("SOURCE", "PATH", "LAST GOOD", "TROUBLE")
 	for _, h := range s.GetSources() {
 		good := "never"
 		if h.GetLastGood() != nil {
-			good = age(h.GetLastGood()) + " ago"
+			good = show.Age(h.GetLastGood()) + " ago"
 		}
-		sources.row(h.GetSource(), dash(h.GetPath()), good, dash(h.GetTrouble()))
+		sources.Row(h.GetSource(), show.Dash(h.GetPath()), good, show.Dash(h.GetTrouble()))
 	}
-	notices.row("NOTICE", "SOURCE", "SEEN", "DEADLINE", "GOES", "REASON")
+	notices.Row("NOTICE", "SOURCE", "SEEN", "DEADLINE", "GOES", "REASON")
 	for _, n := range s.GetNotices() {
-		notices.row(n.GetKind(), n.GetSource(), age(n.GetAge())+" ago", left(n.GetRemaining()), n.GetStance(), dash(n.GetReason()))
+		notices.Row(n.GetKind(), n.GetSource(), show.Age(n.GetAge())+" ago", show.Left(n.GetRemaining()), n.GetStance(), show.Dash(n.GetReason()))
 	}
-	actions.row("ACTION", "TOLD", "STATE", "TOOK", "TROUBLE")
+	actions.Row("ACTION", "TOLD", "STATE", "TOOK", "TROUBLE")
 	for _, a := range s.GetActions() {
-		actions.row(a.GetName(), dash(a.GetPhase()), a.GetState(), age(a.GetTook()), dash(a.GetTrouble()))
+		actions.Row(a.GetName(), show.Dash(a.GetPhase()), a.GetState(), show.Age(a.GetTook()), show.Dash(a.GetTrouble()))
 	}
-	for _, t := range []*table{&notices, &actions, &sources} {
-		if err := printSection(w, t); err != nil {
+	for _, t := range []*show.Table{&notices, &actions, &sources} {
+		if err := show.Section(w, t); err != nil {
 			return err
 		}
 	}
@@ -196,130 +197,119 @@ func printNotices(w io.Writer, s *api.AgentStatus) error {
 }
 
 // statusRows says what an agent says of itself: it reads the same through the coordinator and on the spot.
-func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
+func statusRows(t *show.Table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 	if s == nil {
-		t.row("status", "not heard since the coordinator started")
+		t.Row("status", "not heard since the coordinator started")
 		return
 	}
 	notice := "none"
 	if n := s.GetNotice(); n != nil {
 		notice = fmt.Sprintf("%s from %s, %s", n.GetKind(), n.GetSource(), cmp.Or(n.GetStance(), "watch"))
 		if n.GetRemaining() != nil {
-			notice += ", deadline " + left(n.GetRemaining())
+			notice += ", deadline " + show.Left(n.GetRemaining())
 		}
 		if n.GetReason() != "" {
 			notice += ": " + n.GetReason()
 		}
 	}
-	t.row("notice", notice)
+	t.Row("notice", notice)
 	if d := s.GetDrain(); d != nil {
-		t.row("drain", fmt.Sprintf("%s: %d of %s moved (%s of %s, %s/s), %d lost, %d skipped",
-			d.GetPhase(), d.GetBlocksMoved(), count(d.GetBlocksTotal(), "block"),
-			size(d.GetBytesMoved()), size(d.GetBytesTotal()), size(d.GetBytesPerSecond()), d.GetBlocksLost(), d.GetBlocksSkipped()))
+		t.Row("drain", fmt.Sprintf("%s: %d of %s moved (%s of %s, %s/s), %d lost, %d skipped",
+			d.GetPhase(), d.GetBlocksMoved(), show.Count(d.GetBlocksTotal(), "block"),
+			show.Size(d.GetBytesMoved()), show.Size(d.GetBytesTotal()), show.Size(d.GetBytesPerSecond()), d.GetBlocksLost(), d.GetBlocksSkipped()))
 	}
 	if m != nil {
-		t.row("last drain", summary(m))
+		t.Row("last drain", summary(m))
 	}
 	if sidecar {
 		return // it holds nothing
 	}
-	t.row("held", fmt.Sprintf("%s, %s, for others", count(s.GetHeldBlocks(), "block"), size(s.GetHeldBytes())))
+	t.Row("held", fmt.Sprintf("%s, %s, for others", show.Count(s.GetHeldBlocks(), "block"), show.Size(s.GetHeldBytes())))
 	if n := s.GetBrokenBlocks(); n > 0 {
-		t.row("broken", fmt.Sprintf("%s for others, found and removed since the start", count(n, "block")))
+		t.Row("broken", fmt.Sprintf("%s for others, found and removed since the start", show.Count(n, "block")))
 	}
-	t.row("room", roomWords(s.GetRoomBytes(), s.VaultRoomBytes))
+	t.Row("room", roomWords(s.GetRoomBytes(), s.VaultRoomBytes))
 }
 
 // printParts prints a table for each kind of part that a node has.
 func printParts(w io.Writer, s *api.Status) error {
-	working, trouble, disks, stores, peers := table{narrow: true}, table{folded: true}, table{narrow: true}, table{}, table{narrow: true, wordy: true}
-	working.row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS")
-	trouble.row("WORKLOAD", "TROUBLE")
+	working, trouble, disks, stores, peers := show.Table{Narrow: true}, show.Table{Folded: true}, show.Table{Narrow: true}, show.Table{}, show.Table{Narrow: true, Wordy: true}
+	working.Row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS")
+	trouble.Row("WORKLOAD", "TROUBLE")
 	for _, a := range s.GetWorkloads() {
 		apps := strings.Join(a.GetApps(), ", ")
-		working.row(a.GetName(), a.GetType(), a.GetState(), age(a.GetSince())+" ago", fmt.Sprint(a.GetProcesses()), yesNo(a.GetAwaited()),
-			cut(dash(apps), roomFor(w, appsWidth)))
+		working.Row(a.GetName(), a.GetType(), a.GetState(), show.Age(a.GetSince())+" ago", fmt.Sprint(a.GetProcesses()), yesNo(a.GetAwaited()),
+			show.Cut(show.Dash(apps), show.RoomFor(w, appsWidth)))
 		if a.GetTrouble() != "" {
-			trouble.row(a.GetName(), a.GetTrouble())
+			trouble.Row(a.GetName(), a.GetTrouble())
 		}
 	}
-	disks.row("DISK", "HEALTH", "TOTAL", "USABLE")
+	disks.Row("DISK", "HEALTH", "TOTAL", "USABLE")
 	for _, d := range s.GetDisks() {
-		disks.row(d.GetPath(), dash(d.GetHealth()), size(d.GetTotalBytes()), size(d.GetUsableBytes()))
+		disks.Row(d.GetPath(), show.Dash(d.GetHealth()), show.Size(d.GetTotalBytes()), show.Size(d.GetUsableBytes()))
 	}
-	stores.row("STORE", "KIND", "LAYOUT", "LAND")
+	stores.Row("STORE", "KIND", "LAYOUT", "LAND")
 	for _, st := range s.GetStores() {
-		stores.row(st.GetName(), dash(st.GetKind()), dash(st.GetLayout()), dash(st.GetLand()))
+		stores.Row(st.GetName(), show.Dash(st.GetKind()), show.Dash(st.GetLayout()), show.Dash(st.GetLand()))
 	}
-	peers.row("SENT TO", "BLOCKS", "BYTES", "TROUBLE")
+	peers.Row("SENT TO", "BLOCKS", "BYTES", "TROUBLE")
 	for _, p := range s.GetDrain().GetPeers() {
-		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), dash(p.GetTrouble()))
+		peers.Row(p.GetNode(), fmt.Sprint(p.GetBlocks()), show.Size(p.GetBytes()), show.Dash(p.GetTrouble()))
 	}
-	for _, t := range []*table{&working, &trouble, &disks, &stores, &peers} {
-		if err := printSection(w, t); err != nil {
+	for _, t := range []*show.Table{&working, &trouble, &disks, &stores, &peers} {
+		if err := show.Section(w, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// printSection prints a table after a blank line, and nothing when it has only a heading.
-func printSection(w io.Writer, t *table) error {
-	if len(t.rows) < 2 {
-		return nil
-	}
-	if _, err := io.WriteString(w, "\n"); err != nil {
-		return err
-	}
-	return t.print(w)
-}
-
 // brakesShown is how many brakes status has a line for.
 const brakesShown = 4
 
 func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
-	t := table{folded: true}
-	t.row("coordinator", s.GetName())
-	t.row("version", dash(s.GetVersion()))
+	t := show.Table{Folded: true}
+	t.Row("coordinator", s.GetName())
+	t.Row("version", show.Dash(s.GetVersion()))
 	leader := yesNo(s.GetLeader())
 	if len(s.GetMembers()) > 0 && !s.GetLeader() {
 		leader = cmp.Or(s.GetLeaderName(), "none known")
 	}
-	t.row("leader", leader)
+	t.Row("leader", leader)
 	if len(s.GetMembers()) > 0 {
-		t.row("term", fmt.Sprint(s.GetTerm()))
+		t.Row("term", fmt.Sprint(s.GetTerm()))
 	}
-	t.row("since", since(api.Instant(s.GetStartedAt())))
+	t.Row("since", since(api.Instant(s.GetStartedAt())))
 	var nodes []string
 	for _, state := range slices.Sorted(maps.Keys(s.GetNodes())) {
 		nodes = append(nodes, fmt.Sprintf("%d %s", s.GetNodes()[state], state))
 	}
-	t.row("nodes", cmp.Or(strings.Join(nodes, ", "), "none"))
+	t.Row("nodes", cmp.Or(strings.Join(nodes, ", "), "none"))
 	if n := s.GetSuspects(); n > 0 {
-		t.row("suspects", fmt.Sprintf("%s silent: nothing is sent there", count(n, "node")))
+		t.Row("suspects", fmt.Sprintf("%s silent: nothing is sent there", show.Count(n, "node")))
 	}
 	brakes := s.GetBrakes()
 	for _, b := range brakes[:min(len(brakes), brakesShown)] { // the whole fleet's first: a fleet may have a hundred pools
-		t.row("BRAKE "+brakeName(b), brakeWords(b))
+		t.Row("BRAKE "+brakeName(b), brakeWords(b))
 	}
 	if more := len(brakes) - brakesShown; more > 0 {
-		t.row("", fmt.Sprintf("and %s: lifeboat brake", count(int64(more), "more brake")))
+		t.Row("", fmt.Sprintf("and %s: lifeboat brake", show.Count(int64(more), "more brake")))
 	}
 	if n := s.GetClocksApart(); n > 0 {
-		t.row("clocks", fmt.Sprintf("%s more than a second off: lifeboat node NAME says which way", count(n, "node")))
+		t.Row("clocks", fmt.Sprintf("%s more than a second off: lifeboat node NAME says which way", show.Count(n, "node")))
 	}
 	if s.GetLeader() {
-		t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
+		t.Row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
 	} else { // where blocks rest the nodes tell the leader alone
-		t.row("blocks", fmt.Sprintf("- located, %d lost", s.GetBlocksLost()))
+		t.Row("blocks", fmt.Sprintf("- located, %d lost", s.GetBlocksLost()))
 	}
-	t.row("last event", fmt.Sprint(s.GetLastIndex()))
+	t.Row("last event", fmt.Sprint(s.GetLastIndex()))
 	hostRows(&t, s.GetHosts())
-	if err := t.print(w); err != nil || len(s.GetMembers()) == 0 {
+	if err := t.Print(w); err != nil || len(s.GetMembers()) == 0 {
 		return err
 	}
 	members := memberTable(s.GetMembers())
-	return printSection(w, &members)
+	return show.Section(w, &members)
 }
 
 func since(t *time.Time) string {

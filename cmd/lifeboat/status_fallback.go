@@ -1,6 +1,9 @@
 package main
 
-import "github.com/lifeboat/lifeboat/api"
+import (
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
+)
 
 // fallbackWords says how the fallback was when it was last tried.
 func fallbackWords(f *api.Fallback) string {
@@ -10,11 +13,11 @@ func fallbackWords(f *api.Fallback) string {
 	case f.GetTrouble() == "" && f.GetDoubt() != "":
 		return f.GetName() + ", would take blocks, and MAY NOT OUTLIVE THIS MACHINE: " + f.GetDoubt()
 	case f.GetTrouble() == "" && f.RoomBytes != nil:
-		return f.GetName() + ", would take blocks, with room for " + size(f.GetRoomBytes()) + ", tried " + age(f.GetTried()) + " ago"
+		return f.GetName() + ", would take blocks, with room for " + show.Size(f.GetRoomBytes()) + ", tried " + show.Age(f.GetTried()) + " ago"
 	case f.GetTrouble() == "":
-		return f.GetName() + ", would take blocks, tried " + age(f.GetTried()) + " ago"
+		return f.GetName() + ", would take blocks, tried " + show.Age(f.GetTried()) + " ago"
 	}
-	return f.GetName() + ", TAKES NOTHING for " + age(f.GetSince()) + ": " + f.GetTrouble()
+	return f.GetName() + ", TAKES NOTHING for " + show.Age(f.GetSince()) + ": " + f.GetTrouble()
 }
 
 // fallbackJSON is where blocks go that no peer takes, as it was found when it was last tried.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // Whoever looks at an agent's status sees that its last resort would take nothing, what it said and for how long, in 100
@@ -48,7 +49,7 @@ func TestStatusShowsTheFallback(t *testing.T) {
 		found := false
 		for line := range strings.Lines(w.String()) {
 			found = found || strings.HasPrefix(line, row.line) && strings.HasPrefix(line, "fallback")
-			if n := columns(strings.TrimRight(line, "\n")); n > 100 {
+			if n := show.Columns(strings.TrimRight(line, "\n")); n > 100 {
 				t.Errorf("%d columns: %s", n, line)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -139,7 +140,7 @@ func (x *examination) diagnoseStores(add adder) {
 			add(check, stateWarn, "see that its disk is mounted, and that this is where the engine writes", "%s: nothing is there", where)
 		case x.indexed() == l.Name:
 			i := x.agent.GetIndex()
-			add(check, stateOK, "", "%s: %s, %s, as of %s ago", where, count(i.GetBlocks(), "block"), size(i.GetBytes()), age(i.GetAge()))
+			add(check, stateOK, "", "%s: %s, %s, as of %s ago", where, show.Count(i.GetBlocks(), "block"), show.Size(i.GetBytes()), show.Age(i.GetAge()))
 		default:
 			add(check, stateOK, "", "%s", where)
 		}

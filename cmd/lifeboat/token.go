@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func tokenCommand() *cobra.Command {
@@ -28,7 +29,7 @@ func tokenCommand() *cobra.Command {
 
 func tokenCreateCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	var r api.CreateTokenRequest
 	var life time.Duration
 	cmd := &cobra.Command{
@@ -48,8 +49,8 @@ fleet's CA as well, so it is told to no other fleet.`,
 				if err != nil {
 					return err
 				}
-				if out == formatJSON {
-					return writeJSON(cmd.OutOrStdout(), struct {
+				if out == show.JSON {
+					return show.WriteJSON(cmd.OutOrStdout(), struct {
 						Token string `json:"token"`
 						tokenJSON
 					}{reply.GetToken(), tokenToJSON(reply.GetInfo())})
@@ -60,7 +61,7 @@ fleet's CA as well, so it is told to no other fleet.`,
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&r.Role, "role", "node", "what a certificate is for: node, coordinator, operator or app")
 	f.StringVar(&r.Name, "name", "", "the one `NAME` that it is good for; by default any, for nodes")
@@ -91,7 +92,7 @@ func tokenToJSON(t *api.TokenInfo) tokenJSON {
 
 func tokenListCommand() *cobra.Command {
 	var to reach
-	var out format
+	var out show.Format
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the tokens that machines could join with now",
@@ -103,33 +104,33 @@ func tokenListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if out == formatJSON {
+				if out == show.JSON {
 					all := []tokenJSON{}
 					for _, t := range reply.GetTokens() {
 						all = append(all, tokenToJSON(t))
 					}
-					return writeJSON(cmd.OutOrStdout(), all)
+					return show.WriteJSON(cmd.OutOrStdout(), all)
 				}
 				return printTokens(cmd.OutOrStdout(), reply.GetTokens())
 			})
 		},
 	}
 	to.coordinatorFlags(cmd)
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
 func printTokens(w io.Writer, tokens []*api.TokenInfo) error {
-	t := table{wordy: true}
-	t.row("ID", "ROLE", "NAME", "USES LEFT", "JOINED", "EXPIRES IN", "MADE BY")
+	t := show.Table{Wordy: true}
+	t.Row("ID", "ROLE", "NAME", "USES LEFT", "JOINED", "EXPIRES IN", "MADE BY")
 	for _, k := range tokens {
 		uses := "any"
 		if k.GetUsesLeft() > 0 {
 			uses = fmt.Sprint(k.GetUsesLeft())
 		}
-		t.row(k.GetId(), k.GetRole(), cmp.Or(k.GetName(), "any"), uses, fmt.Sprint(k.GetJoined()), span(k.GetRemaining().AsDuration()), k.GetBy())
+		t.Row(k.GetId(), k.GetRole(), cmp.Or(k.GetName(), "any"), uses, fmt.Sprint(k.GetJoined()), show.Span(k.GetRemaining().AsDuration()), k.GetBy())
 	}
-	return t.print(w)
+	return t.Print(w)
 }
 
 func tokenRevokeCommand() *cobra.Command {

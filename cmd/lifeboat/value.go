@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 const (
@@ -52,7 +53,7 @@ duration is 1ms to 720h; 0 takes back what was said. When one of the values is w
 			if err := to.setValues(cmd.Context(), values); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "took the value of %s\n", count(int64(len(values)), "block"))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "took the value of %s\n", show.Count(int64(len(values)), "block"))
 			return err
 		},
 	}
@@ -66,11 +67,11 @@ func valuesIn(args []string) ([]*api.BlockValue, error) {
 	for i, arg := range args {
 		at := strings.LastIndexByte(arg, '=')
 		if at < 0 {
-			return nil, usagef("value: %q: want BLOCK=DURATION", plain(arg))
+			return nil, usagef("value: %q: want BLOCK=DURATION", show.Plain(arg))
 		}
 		v, err := blockValue(arg[:at], arg[at+1:])
 		if err != nil {
-			return nil, usagef("value: %s: %w", plain(arg), err)
+			return nil, usagef("value: %s: %w", show.Plain(arg), err)
 		}
 		values[i] = v
 	}
@@ -89,11 +90,11 @@ func valuesOf(r io.Reader) (values []*api.BlockValue, err error) {
 		}
 		at := strings.LastIndexAny(line, " \t")
 		if at < 0 {
-			return nil, usagef("value: line %d: %q: want BLOCK DURATION", n, plain(line))
+			return nil, usagef("value: line %d: %q: want BLOCK DURATION", n, show.Plain(line))
 		}
 		v, err := blockValue(strings.TrimSpace(line[:at]), line[at+1:])
 		if err != nil {
-			return nil, usagef("value: line %d: %s: %w", n, plain(line), err)
+			return nil, usagef("value: line %d: %s: %w", n, show.Plain(line), err)
 		}
 		if values = append(values, v); len(values) > mostValues {
 			return nil, usagef("value: line %d: more than %d values", n, mostValues)
@@ -111,7 +112,7 @@ func valuesOf(r io.Reader) (values []*api.BlockValue, err error) {
 func blockValue(id, value string) (*api.BlockValue, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no duration: want one like 90s or 2h30m, or 0", plain(value))
+		return nil, fmt.Errorf("%q is no duration: want one like 90s or 2h30m, or 0", show.Plain(value))
 	}
 	return &api.BlockValue{Id: id, Value: durationpb.New(d)}, nil
 }
@@ -128,9 +129,9 @@ func (r *reach) setValues(ctx context.Context, values []*api.BlockValue) error {
 		defer cancel()
 		some := values[from:min(from+valuesPerCall, len(values))]
 		if _, err := agent.SetValues(ctx, &api.SetValuesRequest{Values: some, Check: check}); err != nil {
-			which := "value of " + plain(some[0].GetId())
+			which := "value of " + show.Plain(some[0].GetId())
 			if len(some) > 1 {
-				which = fmt.Sprintf("values of %s and %d more", plain(some[0].GetId()), len(some)-1)
+				which = fmt.Sprintf("values of %s and %d more", show.Plain(some[0].GetId()), len(some)-1)
 			}
 			return l.rpcError("set the "+which, err)
 		}

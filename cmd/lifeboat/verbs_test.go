@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func TestEveryVerbExplainsItself(t *testing.T) {
@@ -97,49 +96,6 @@ func TestStatusByEnvironment(t *testing.T) {
 	}
 }
 
-// What is wrong is said when it begins: said each second it would have the picture scroll away.
-func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 6500*time.Millisecond)
-		defer cancel()
-		var stdout, stderr bytes.Buffer
-		looks := 0
-		err := show(ctx, true, &stdout, &stderr, func(_ context.Context, w io.Writer) error {
-			if looks++; looks == 2 || looks == 3 || looks == 6 {
-				fmt.Fprintln(w, "half a picture")
-				return errors.New("away")
-			}
-			fmt.Fprintln(w, looks)
-			return nil
-		})
-		if err != nil || stdout.String() != "1\n4\n5\n7\n" || stderr.String() != strings.Repeat("lifeboat: away (looking again until it answers)\n", 2) {
-			t.Errorf("got %q, %q, %v", stdout.String(), stderr.String(), err)
-		}
-	})
-}
-
-// A picture that is larger than the window would scroll: its end alone would be seen, over and over.
-func TestWatchFitsTheWindow(t *testing.T) {
-	for _, c := range []struct{ picture, want string }{
-		{"", "\x1b[K\n"},
-		{"a\nb\nc\n", "a\x1b[K\nb\x1b[K\nc\x1b[K\n"},
-		{"a\nb\nc\nd\n", "a\x1b[K\nb\x1b[K\n… 2 lines more than this window has\x1b[K\n"},
-		{strings.Repeat("w", 41) + "\n", strings.Repeat("w", 39) + "…\x1b[K\n"},
-	} {
-		if got, want := redraw(c.picture, 40, 4), "\x1b[H"+c.want+"\x1b[J"; got != want {
-			t.Errorf("of %q: got %q, want %q", c.picture, got, want)
-		}
-	}
-}
-
-func TestWatchFailsWhenTheFirstLookDoes(t *testing.T) {
-	away := errors.New("away")
-	err := show(t.Context(), true, io.Discard, io.Discard, func(context.Context, io.Writer) error { return away })
-	if err != away {
-		t.Errorf("got %v, want %v", err, away)
-	}
-}
-
 // eventStreams is a coordinator whose every stream gives the events after the index, and then breaks.
 type eventStreams struct {
 	api.OperatorClient
@@ -184,7 +140,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 			{err: refused},
 		}}
 		var stdout, stderr bytes.Buffer
-		f := follower{operator: operator, link: &link{whom: "coordinator c1"}, w: &stdout, stderr: &stderr, out: formatJSON}
+		f := follower{operator: operator, link: &link{whom: "coordinator c1"}, w: &stdout, stderr: &stderr, out: show.JSON}
 		err := f.run(t.Context(), true)
 		if err == nil || !strings.Contains(err.Error(), "no longer yours") {
 			t.Errorf("got %v, want the refusal", err)
@@ -209,21 +165,6 @@ func TestFollowFailsWhenNobodyIsThere(t *testing.T) {
 	}
 }
 
-func TestSpan(t *testing.T) {
-	for given, want := range map[string]string{
-		"0": "0.0s", "400ms": "0.4s", "9.94s": "9.9s", "9.96s": "10s", "59.4s": "59s", "59.6s": "1m0s", "80s": "1m20s", "59m59.9s": "1h0m",
-		"5h3m": "5h3m", "52h": "2d4h", "-80s": "-1m20s",
-	} {
-		d, err := time.ParseDuration(given)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := span(d); got != want {
-			t.Errorf("%s: got %q, want %q", given, got, want)
-		}
-	}
-}
-
 func TestBuildName(t *testing.T) {
 	for want, b := range map[string]build{
 		"v1.2.3":                      {Version: "v1.2.3", Revision: "0123456789abcdef"},
@@ -233,33 +174,6 @@ func TestBuildName(t *testing.T) {
 	} {
 		if got := b.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-// What stands first is what people copy: on a terminal the rest gives way to it, or stands below. Nothing is cut for a file. What came
-// off the wire does not move the cursor.
-func TestTableGivesWay(t *testing.T) {
-	name, word := strings.Repeat("ä", 70), strings.Repeat("c", 40)
-	for _, row := range []struct {
-		table
-		width int
-		want  string
-	}{
-		{table{narrow: true, wordy: true}, 80, name + "\n" + strings.Repeat(" ", 49) + "b      " + word[:23] + "…\nshort" + strings.Repeat(" ", 44) + "b?[2J  c\n"},
-		{table{wordy: true}, 100, name + "  b      " + word[:23] + "…\n"},
-		{table{narrow: true}, 120, name + "  b      " + word + "\n"},
-		{table{narrow: true, wordy: true}, anyWidth, name + "  b      " + word + "\n"},
-	} {
-		row.row("NAME", "B", "C")
-		row.row(name, "b", word)
-		row.row("short", "b\x1b[2J", "c")
-		out := picture{width: row.width}
-		if err := row.print(&out); err != nil {
-			t.Fatal(err)
-		}
-		if got := out.String(); !strings.Contains(got, row.want) {
-			t.Errorf("%d columns: got\n%s\nwant\n%s", row.width, got, row.want)
 		}
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func versionCommand() *cobra.Command {
-	var out format
+	var out show.Format
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Say which build this is",
@@ -20,14 +22,14 @@ func versionCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := thisBuild()
-			if out == formatJSON {
-				return writeJSON(cmd.OutOrStdout(), b)
+			if out == show.JSON {
+				return show.WriteJSON(cmd.OutOrStdout(), b)
 			}
 			_, err := io.WriteString(cmd.OutOrStdout(), b.line())
 			return err
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 

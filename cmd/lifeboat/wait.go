@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // leaving is what one look at a node that leaves showed.
@@ -48,7 +50,7 @@ type saidLine struct {
 const logPace = 10 * time.Second
 
 func newWaiter(stderr io.Writer, what, undo string) *waiter {
-	return &waiter{stderr: stderr, size: func() (int, int) { return terminalSize(stderr) }, what: what, undo: undo}
+	return &waiter{stderr: stderr, size: func() (int, int) { return show.TerminalSize(stderr) }, what: what, undo: undo}
 }
 
 // run looks again and again. A look that fails with errAway is looked at again, said once a streak.
@@ -75,7 +77,7 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 			awaySince = time.Now()
 			w.say("waiting on: " + away.Error())
 		case w.patience > 0 && time.Since(awaySince) >= w.patience:
-			return nil, fmt.Errorf("gave up waiting after %s: %w", span(w.patience), away)
+			return nil, fmt.Errorf("gave up waiting after %s: %w", show.Span(w.patience), away)
 		}
 		if !sleep(ctx, waitPace(time.Since(began))) {
 			return nil, w.detach()
@@ -86,7 +88,7 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 // waitPace is how soon to look again after having waited for so long. A node with little to carry is empty in a moment, and a
 // script that holds up a shutdown waits no longer than a quarter of that for the news.
 func waitPace(waited time.Duration) time.Duration {
-	return min(max(waited/4, watchPace/20), watchPace)
+	return min(max(waited/4, show.WatchPace/20), show.WatchPace)
 }
 
 func allEnded(nodes []leaving) bool {
@@ -110,7 +112,7 @@ func (w *waiter) draw(nodes []leaving) {
 	lines := picked(nodes, max(height-1, 2)) // the cursor rests on a line of its own
 	w.lines = len(lines)
 	for _, line := range lines {
-		fmt.Fprintln(w.stderr, cut(plain(line), width)) // one that wraps would not be drawn over whole
+		fmt.Fprintln(w.stderr, show.Cut(show.Plain(line), width)) // one that wraps would not be drawn over whole
 	}
 }
 
@@ -128,11 +130,11 @@ func picked(nodes []leaving, room int) (lines []string) {
 	}
 	switch more := len(nodes) - len(shown) - done; {
 	case done > 0 && more > 0:
-		lines = append(lines, fmt.Sprintf("… %s more than this window has, and %d that are done", count(int64(more), "node"), done))
+		lines = append(lines, fmt.Sprintf("… %s more than this window has, and %d that are done", show.Count(int64(more), "node"), done))
 	case more > 0:
-		lines = append(lines, fmt.Sprintf("… %s more than this window has", count(int64(more), "node")))
+		lines = append(lines, fmt.Sprintf("… %s more than this window has", show.Count(int64(more), "node")))
 	case done > 0:
-		lines = append(lines, fmt.Sprintf("… and %s done", count(int64(done), "node")))
+		lines = append(lines, fmt.Sprintf("… and %s done", show.Count(int64(done), "node")))
 	}
 	return lines
 }
@@ -149,15 +151,27 @@ func (w *waiter) note(nodes []leaving) {
 			continue
 		}
 		w.said[n.node] = saidLine{n.gist, now}
-		fmt.Fprintln(w.stderr, plain(n.node+"  "+n.line))
+		fmt.Fprintln(w.stderr, show.Plain(n.node+"  "+n.line))
 	}
 }
 
 func (w *waiter) say(line string) {
 	w.lines = 0
-	fmt.Fprintln(w.stderr, plain(line))
+	fmt.Fprintln(w.stderr, show.Plain(line))
 }
 
 func (w *waiter) detach() error {
 	return fmt.Errorf("detached: %s goes on; `%s` shows it again, `%s` takes it back", w.what, w.again, w.undo)
+}
+
+// sleep waits, and tells whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 func TestWaitShowsWhatIsNewUntilAllHaveEnded(t *testing.T) {
@@ -35,7 +36,7 @@ func TestWaitShowsWhatIsNewUntilAllHaveEnded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := time.Since(start), 14*time.Second; got < want || got > want+watchPace {
+		if got, want := time.Since(start), 14*time.Second; got < want || got > want+show.WatchPace {
 			t.Errorf("took %s, want %s and a look", got, want)
 		}
 		// In a log: at once, every ten seconds while only numbers change, and what is news when it is.
@@ -133,7 +134,7 @@ func TestWaitGivesUpOnAnAgentThatHasGone(t *testing.T) {
 		w.patience = selfPatience
 		start := time.Now()
 		_, err := w.run(t.Context(), func(context.Context) ([]leaving, error) { return nil, errAway{errors.New("gone")} })
-		if took := time.Since(start); err == nil || took < selfPatience || took > selfPatience+watchPace {
+		if took := time.Since(start); err == nil || took < selfPatience || took > selfPatience+show.WatchPace {
 			t.Errorf("got %v after %s, want an error after %s and a look", err, took, selfPatience)
 		}
 	})
@@ -296,7 +297,7 @@ func TestTheEndIsWhatTheCoordinatorKnows(t *testing.T) {
 				if err != nil || ended[0].verdict != exitIncomplete {
 					t.Errorf("got %+v, %v, want one that lost something", ended, err)
 				}
-				if took := time.Since(drained); took < c.want || took > c.want+watchPace {
+				if took := time.Since(drained); took < c.want || took > c.want+show.WatchPace {
 					t.Errorf("waited %s, want %s", took, c.want)
 				}
 			})
@@ -377,18 +378,6 @@ func TestNodeTimes(t *testing.T) {
 		if _, _, err := nodeTimes("drain", strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) || exitCode(err, true) != exitUsage {
 			t.Errorf("%s: got %v, want %q", args, err, want)
 		}
-	}
-}
-
-func TestWaitLine(t *testing.T) {
-	all := []string{"workload a", "app b", "app c"}
-	for width, want := range map[int]string{100: "workload a, app b, app c", 24: "workload a, app b, app c", 23: "workload a and 2 more", 20: "workload… and 2 more", 28: "workload a, app b, app c"} {
-		if got := waitLine(all, width); got != want {
-			t.Errorf("width %d: got %q, want %q", width, got, want)
-		}
-	}
-	if got := waitLine([]string{"workload with a long name"}, 10); got != "workload …" {
-		t.Errorf("got %q", got)
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
 // wantNarrow checks that nothing of an output is wider than a table may be.
 func wantNarrow(t *testing.T, out string) {
 	t.Helper()
 	for line := range strings.Lines(out) {
-		if n := columns(strings.TrimSuffix(line, "\n")); n > tableWidth {
+		if n := show.Columns(strings.TrimSuffix(line, "\n")); n > show.Width {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
@@ -32,7 +33,7 @@ func TestPeersThatADrainSendsToFit(t *testing.T) {
 		}}},
 		Peers: []*api.Peer{{Node: long, Address: "10.20.30.40:7412", Zone: "eu-central-1a", Pool: "r5.24xlarge-spot-production", RoomBytes: 1 << 40, Advised: true}},
 	}
-	w := picture{width: tableWidth}
+	w := show.Picture{Width: show.Width}
 	if err := printAgent(&w, s); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestStatusFoldsWhatIsLong(t *testing.T) {
 		Notices: []*api.NoticeInForce{{Kind: "retirement", Source: "ec2", Stance: "drain", Age: durationpb.New(99 * time.Second), Remaining: durationpb.New(time.Minute), Reason: reason}},
 		Sources: []*api.SourceHealth{{Source: "ec2", Path: "autoscaling/target-lifecycle-state", Trouble: said}},
 	}
-	w := picture{width: tableWidth}
+	w := show.Picture{Width: show.Width}
 	if err := printAgent(&w, s); err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +84,8 @@ func TestDisksOfLongNamesAreToldApart(t *testing.T) {
 			}})
 		}
 	}
-	w := picture{width: tableWidth}
-	if err := printDisks(&w, formatTable, all); err != nil {
+	w := show.Picture{Width: show.Width}
+	if err := printDisks(&w, show.Tables, all); err != nil {
 		t.Fatal(err)
 	}
 	wantNarrow(t, w.String())
@@ -101,7 +102,7 @@ func TestDisksOfLongNamesAreToldApart(t *testing.T) {
 func TestBlocksFit(t *testing.T) {
 	long := "spark/application_1731412345678_0001/shuffle_12_3456_0"
 	longest := "cache/-/models/" + strings.Repeat("of-some-length/", 4) + "weights.bin"
-	w := picture{width: tableWidth}
+	w := show.Picture{Width: show.Width}
 	p := blockPrinter{w: &w, values: true}
 	for _, id := range []string{"cache/-/a", long, longest} {
 		if err := p.add(&api.BlockInfo{Id: id, Bytes: 1000 << 20, State: "held", Holders: []string{"ip-10-20-30-40.eu-central-1.compute.internal", "host-b"}, Value: durationpb.New(2 * time.Hour)}); err != nil {
@@ -118,7 +119,7 @@ func TestBlocksFit(t *testing.T) {
 
 // On a narrow terminal the ids of a list begin below each other as well, where there is room for it.
 func TestBlocksLineUp(t *testing.T) {
-	w := picture{width: leastWidth}
+	w := show.Picture{Width: show.LeastWidth}
 	p := blockPrinter{w: &w, values: true}
 	for _, id := range []string{"cache/-/a", "cache/-/model-12.bin"} {
 		if err := p.add(&api.BlockInfo{Id: id, State: "held", Holders: []string{"host-a"}}); err != nil {
@@ -136,7 +137,7 @@ func TestBlocksLineUp(t *testing.T) {
 // The ids of Spark's blocks are long. They stay whole, since they are what people copy.
 func TestManifestFits(t *testing.T) {
 	id := "spark/blockmgr-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f/shuffle_12_3456_0"
-	w := picture{width: tableWidth}
+	w := show.Picture{Width: show.Width}
 	p := manifestPrinter{w: &w, all: true}
 	for _, e := range []*api.ManifestEntry{
 		{Id: "cache/-/a", Bytes: 1 << 10, Outcome: "moved", Peer: "host-b"},
@@ -158,51 +159,16 @@ func TestManifestFits(t *testing.T) {
 	}
 }
 
-// What is written in East Asia, and emoji, takes two columns a character, and an accent by itself none.
-func TestWideTextIsMeasured(t *testing.T) {
-	for text, want := range map[string]int{"": 0, "host-a": 6, "é": 1, "e\u0301": 1, "カーネル": 8, "한국": 4, "😀!": 3, "…—": 2} {
-		if got := columns(text); got != want {
-			t.Errorf("%q is %d columns wide, want %d", text, got, want)
-		}
-	}
-	for _, c := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"カーネル", 8, "カーネル"}, {"カーネル", 7, "カーネ…"}, {"カーネル", 6, "カー…"}, {"abcdef", 4, "abc…"},
-	} {
-		if got := cut(c.text, c.width); got != c.want {
-			t.Errorf("%q in %d columns: got %q, want %q", c.text, c.width, got, c.want)
-		}
-	}
-	for _, c := range []struct{ text, want string }{
-		{"カーネル更新のため", "カーネル更|新のため"},
-		{"a kernel カーネル更新", "a kernel|カーネル更|新"},
-		{"/a/path/that/is/long is gone", "/a/path/that/is/long|is gone"},
-	} {
-		if got := strings.Join(fold(c.text, 10), "|"); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.text, got, c.want)
-		}
-	}
-	if got := pad("カー", 6) + pad("long enough", 6); got != "カー  long enough" {
-		t.Errorf("got %q", got)
-	}
-	if got := plain("a\u202eb\u2028c\x1b[2J\u009d 日本 e\u0301"); got != "a?b?c?[2J? 日本 e\u0301" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // What doctor finds fits a narrow window, and is not wider than a page on a wide one.
 func TestFindingsFit(t *testing.T) {
 	found := []finding{{Check: "agent", State: stateOK, Found: "host-a"}, {Check: "peers", State: stateBad, Found: strings.Repeat("no room ", 20), Remedy: moreRoom}}
-	for window, most := range map[int]int{leastWidth: leastWidth, 200: tableWidth} {
-		w := picture{width: window}
+	for window, most := range map[int]int{show.LeastWidth: show.LeastWidth, 200: show.Width} {
+		w := show.Picture{Width: window}
 		if err := printFindings(&w, found); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(w.String()) {
-			if n := columns(strings.TrimSuffix(line, "\n")); n > most {
+			if n := show.Columns(strings.TrimSuffix(line, "\n")); n > most {
 				t.Errorf("in a window of %d: %d columns: %s", window, n, line)
 			}
 		}
@@ -223,7 +189,7 @@ func TestRoomIsToldOnce(t *testing.T) {
 
 // A list of tokens fits, whoever made them.
 func TestTokensFit(t *testing.T) {
-	w := picture{width: tableWidth}
+	w := show.Picture{Width: show.Width}
 	err := printTokens(&w, []*api.TokenInfo{
 		{Id: "0123456789ab", Role: "node", UsesLeft: 3, Joined: 2, Remaining: durationpb.New(90 * time.Minute), By: "operator:" + strings.Repeat("long-", 25)},
 		{Id: "abcdef012345", Role: "operator", Name: "alice", Remaining: durationpb.New(time.Minute), By: "operator:\x1b[2Jeve"},

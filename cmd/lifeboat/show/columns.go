@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"strings"
@@ -31,8 +31,8 @@ func widthOf(r rune) int {
 	return 1
 }
 
-// columns is how wide a text is.
-func columns(s string) (n int) {
+// Columns is how wide a text is.
+func Columns(s string) (n int) {
 	for _, r := range s {
 		n += widthOf(r)
 	}
@@ -40,11 +40,11 @@ func columns(s string) (n int) {
 }
 
 // pad is s with spaces behind it, so that it is at least so wide.
-func pad(s string, width int) string { return s + strings.Repeat(" ", max(0, width-columns(s))) }
+func pad(s string, width int) string { return s + strings.Repeat(" ", max(0, width-Columns(s))) }
 
-// cut is as much of s as fits.
-func cut(s string, width int) string {
-	if columns(s) <= width {
+// Cut is as much of s as fits.
+func Cut(s string, width int) string {
+	if Columns(s) <= width {
 		return s
 	}
 	room := width - 1
@@ -56,13 +56,13 @@ func cut(s string, width int) string {
 	return s
 }
 
-// fold breaks a sentence into lines of at most so many columns, between words, or, as they are written without a space between
+// Fold breaks a sentence into lines of at most so many columns, between words, or, as they are written without a space between
 // them, between two wide characters. What is longer is not broken: it may be a path that people copy.
-func fold(s string, width int) (lines []string) {
+func Fold(s string, width int) (lines []string) {
 	line, at, glue := "", 0, "" // glue: what stands before the next piece
 	for word := range strings.FieldsSeq(s) {
 		for piece := range pieces(word) {
-			w := columns(piece)
+			w := Columns(piece)
 			if line != "" && at+len(glue)+w > width {
 				lines, line, at, glue = append(lines, line), "", 0, ""
 			}

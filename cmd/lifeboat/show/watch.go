@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -6,17 +6,19 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
-// watchPace is how often a watched thing is looked at: heartbeats come each second, so nothing is newer.
-const watchPace = time.Second
+// WatchPace is how often a watched thing is looked at: heartbeats come each second, so nothing is newer.
+const WatchPace = time.Second
 
-// show prints what draw draws: once, or each second until ctx ends. A terminal is redrawn in place, anything else gets
+// Draw prints what draw draws: once, or each second until ctx ends. A terminal is redrawn in place, anything else gets
 // one picture after the other. Only the first look may fail; later a coordinator that is away is a thing to wait out.
-func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
+func Draw(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
 	said := ""
 	for first := true; ; first = false {
-		p := picture{width: lineWidth(stdout)}
+		p := Picture{Width: WidthOf(stdout)}
 		err := draw(ctx, &p)
 		switch {
 		case watch && !first && ctx.Err() != nil:
@@ -30,14 +32,19 @@ func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 		default:
 			said = ""
 			out := p.String()
-			if width, height := terminalSize(stdout); watch && width > 0 {
+			if width, height := TerminalSize(stdout); watch && width > 0 {
 				out = redraw(out, width, height)
 			}
 			if _, err := io.WriteString(stdout, out); err != nil {
 				return err
 			}
 		}
-		if !watch || !sleep(ctx, watchPace) {
+		if !watch {
+			return nil
+		}
+		select {
+		case <-time.After(WatchPace):
+		case <-ctx.Done():
 			return nil
 		}
 	}
@@ -48,35 +55,17 @@ func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 func redraw(picture string, width, height int) string {
 	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
 	if room := max(height-2, 1); len(lines) > height-1 { // the cursor rests on a line of its own
-		lines = append(lines[:room:room], "… "+count(int64(len(lines)-room), "line")+" more than this window has")
+		lines = append(lines[:room:room], "… "+Count(int64(len(lines)-room), "line")+" more than this window has")
 	}
 	var b strings.Builder
 	b.WriteString("\x1b[H")
 	for _, line := range lines {
-		b.WriteString(cut(line, width) + "\x1b[K\n")
+		b.WriteString(Cut(line, width) + "\x1b[K\n")
 	}
 	return b.String() + "\x1b[J"
 }
 
-// sleep waits, and tells whether ctx let it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// typed is what comes in until ctx ends: whoever reads a terminal, or a pipe into which nobody writes, hears no signal meanwhile.
-func typed(ctx context.Context, in io.Reader) io.Reader {
-	r, w := io.Pipe()
-	go func() {
-		_, err := io.Copy(w, in)
-		w.CloseWithError(err)
-	}()
-	context.AfterFunc(ctx, func() { w.CloseWithError(context.Cause(ctx)) })
-	return r
+// WatchFlag is that of the verbs that Draw.
+func WatchFlag(cmd *cobra.Command, watch *bool) {
+	cmd.Flags().BoolVar(watch, "watch", false, "look again each second until interrupted")
 }

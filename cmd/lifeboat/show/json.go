@@ -1,0 +1,54 @@
+package show
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+)
+
+// WriteJSON prints one document.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// Compact is v on one line.
+func Compact(v any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// JSONList prints a JSON array an item a line, as the items come: a node may carry a million blocks.
+type JSONList struct {
+	W     io.Writer
+	items int
+}
+
+func (l *JSONList) Add(v any) error {
+	line, err := Compact(v)
+	if err != nil {
+		return err
+	}
+	before := ",\n"
+	if l.items == 0 {
+		before = "[\n"
+	}
+	l.items++
+	_, err = io.WriteString(l.W, before+line)
+	return err
+}
+
+// End closes the array. What follows it on the line is the caller's.
+func (l *JSONList) End() error {
+	after := "\n]"
+	if l.items == 0 {
+		after = "[]"
+	}
+	_, err := io.WriteString(l.W, after)
+	return err
+}

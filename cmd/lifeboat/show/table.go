@@ -1,0 +1,122 @@
+// Package show is how the verbs print: tables and words for people, JSON for programs, and pictures that are drawn anew for those who
+// watch. A terminal has so many columns and does as it is told by control characters, so lines are cut and folded by their width there,
+// and what came off the wire is made plain; a file or a pipe gets all of it. It knows nothing of nodes and blocks.
+//
+// The files: table; words, what a number or a name is called; columns, how wide that is; terminal, how wide it may be; watch; format
+// and json, for -o.
+package show
+
+import (
+	"io"
+	"strings"
+)
+
+// Table lines up columns. Where a line would be too wide for a terminal, the last column of a wordy table gives way, then the
+// first of a narrow one: that is what people copy, and is not cut but has a line to itself. The last column of a folded one goes on
+// below.
+type Table struct {
+	Narrow, Wordy, Folded bool
+	rows                  [][]string
+}
+
+// Row adds a line. What came off the wire does not move the cursor.
+func (t *Table) Row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = Plain(c)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// MinFirstColumn is what a first column keeps that gives way.
+const MinFirstColumn = 8
+
+// Print writes it as wide as w is.
+func (t *Table) Print(w io.Writer) error {
+	widths := t.widths(WidthOf(w))
+	last := len(widths) - 1
+	before := 2 * last // the last column
+	for _, n := range widths[:max(last, 0)] {
+		before += n
+	}
+	var b strings.Builder
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, c := range row {
+			switch {
+			case i == 0 && Columns(c) > widths[0]:
+				line.WriteString(c + "\n")
+				c = ""
+			case i == last && t.Folded:
+				c = strings.Join(Fold(c, widths[i]), "\n"+strings.Repeat(" ", before))
+			case i == last:
+				c = Cut(c, widths[i])
+			}
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if i < last {
+				c = pad(c, widths[i])
+			}
+			line.WriteString(c)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// widths are those of the columns, once those that may give way have.
+func (t *Table) widths(most int) (widths []int) {
+	for _, row := range t.rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], Columns(c))
+		}
+	}
+	line := 2 * (len(widths) - 1)
+	for _, n := range widths {
+		line += n
+	}
+	give := func(i, least, most int) {
+		if line > most {
+			left := max(min(widths[i], least), widths[i]-(line-most))
+			line -= widths[i] - left
+			widths[i] = left
+		}
+	}
+	switch last := len(widths) - 1; {
+	case t.Folded:
+		give(last, MinLastColumn, min(most, Width))
+	case t.Wordy:
+		give(last, MinLastColumn, most)
+	}
+	if t.Narrow {
+		give(0, MinFirstColumn, most)
+	}
+	return widths
+}
+
+// Listed is a line of a list that is printed as it comes: who has a block, and its id, behind a lead. The id is never cut, it
+// is what people copy: the name gives way to it, and what that does not make room for has the next line to itself.
+func Listed(width int, lead, name, id string, usual int) string {
+	name, id = Plain(name), Plain(id)
+	usual = max(min(usual, usual-Width+width), MinFirstColumn) // on a narrow terminal ids begin below each other as well
+	room := width - Columns(lead) - 2 - 2 - Columns(id)
+	if room < MinFirstColumn {
+		return lead + "  " + Cut(name, width-Columns(lead)-2) + "\n  " + id
+	}
+	return lead + "  " + pad(Cut(name, room), min(room, usual)) + "  " + id
+}
+
+// Section prints a table after a blank line, and nothing when it has only a heading.
+func Section(w io.Writer, t *Table) error {
+	if len(t.rows) < 2 {
+		return nil
+	}
+	if _, err := io.WriteString(w, "\n"); err != nil {
+		return err
+	}
+	return t.Print(w)
+}
