@@ -54,7 +54,7 @@ func (s *screen) progress(format string, args ...any) {
 	s.drawn = len(lines)
 }
 
-// watchPace of the drain: quick enough to look alive.
+// drainPace is quick enough to look alive.
 const drainPace = 100 * time.Millisecond
 
 // watchDrain shows the first node's drain until it is over.
@@ -94,7 +94,7 @@ func drainView(a *api.AgentStatus) string {
 	if d == nil {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "\n  %s %3.0f%%  %d of %d blocks  %s of %s  %s/s", bar(d.BytesMoved, d.BytesTotal, 30), percent(d.BytesMoved, d.BytesTotal),
+	fmt.Fprintf(&b, "\n  %s %3.0f%%  %d of %d blocks  %s of %s  %s/s", bar(d.BytesMoved, d.BytesTotal, 16), percent(d.BytesMoved, d.BytesTotal),
 		d.BlocksMoved, d.BlocksTotal, show.Size(d.BytesMoved), show.Size(d.BytesTotal), show.Size(d.BytesPerSecond))
 	for _, p := range d.Peers {
 		line := fmt.Sprintf("\n  to %-10s %6d blocks  %9s  %s", show.Plain(p.Node), p.Blocks, show.Size(p.Bytes), show.Plain(p.Trouble))

@@ -235,3 +235,17 @@ func TestHelpIsFolded(t *testing.T) {
 		t.Errorf("got %q, want %q", c.Long, want)
 	}
 }
+
+// The speed stands last: in a window of 80 columns it was cut off.
+func TestDrainViewFits(t *testing.T) {
+	view := drainView(&api.AgentStatus{Node: "node-1", Status: &api.Status{
+		Notice: &api.Notice{Kind: "terminate", Remaining: durationpb.New(100 * time.Second)},
+		Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 2000, BlocksMoved: 1999, BytesTotal: 512 << 20, BytesMoved: 511 << 20, BytesPerSecond: 128 << 20,
+			Peers: []*api.PeerProgress{{Node: "node-2", Blocks: 1000, Bytes: 256 << 20}}},
+	}})
+	for line := range strings.Lines(view) {
+		if n := show.Columns(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
