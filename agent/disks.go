@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -81,7 +80,7 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 	now := time.Now()
 	for _, d := range a.disks.Snapshot() {
 		w := &api.Disk{
-			Path: d.Path, Health: d.Health.String(), Why: shorten(d.Why), Mount: d.Mount, Filesystem: d.FS, Kind: d.Kind,
+			Path: d.Path, Health: d.Health.String(), Why: short(d.Why, longestWhy), Mount: d.Mount, Filesystem: d.FS, Kind: d.Kind,
 			TotalBytes: d.TotalBytes, FreeBytes: d.FreeBytes, UsableBytes: d.UsableBytes, ReservedBytes: d.ReservedBytes, Errors: int64(d.Errors),
 			Unwell: unwell(d.Health), Closed: a.evacuations.closed(d.Path),
 			FlushBytesPerSecond: known(d.Flush), FetchBytesPerSecond: known(d.Fetch),
@@ -90,7 +89,7 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 			w.Device = ""
 		}
 		if why := a.notMounted(d.Path); why != nil {
-			w.Health, w.Why, w.Unwell, w.UsableBytes, d.FreeSlots = disks.Missing.String(), shorten(why.Error()), true, 0, 0
+			w.Health, w.Why, w.Unwell, w.UsableBytes, d.FreeSlots = disks.Missing.String(), short(why.Error(), longestWhy), true, 0, 0
 		}
 		if w.Closed {
 			w.UsableBytes, d.FreeSlots = 0, 0
@@ -131,17 +130,6 @@ func known(r disks.Rate) *int64 {
 		return nil
 	}
 	return &r.BytesPerSecond
-}
-
-// shorten makes a reason fit to be told: whole letters, on one line.
-func shorten(why string) string {
-	why = strings.Map(func(r rune) rune {
-		if r < ' ' {
-			return ' '
-		}
-		return r
-	}, why)
-	return strings.ToValidUTF8(why[:min(len(why), longestWhy)], "")
 }
 
 // below returns the watched directories at or below a path.

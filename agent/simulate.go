@@ -44,7 +44,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		}
 		n.Deadline = now.Add(lead)
 	}
-	if i := a.incident(); !r.DryRun && len(i.InForce()) > 0 && !a.hasNotice(i, preemption.SourceRehearsal) {
+	if i := a.incident(); !r.DryRun && len(i.InForce()) > 0 && !hasNotice(i, preemption.SourceRehearsal) {
 		return nil, status.Errorf(codes.FailedPrecondition, "the node is under notice in earnest (%s says %s): this is no time to rehearse", i.Source(), i.Kind())
 	}
 	i := preemption.Open(n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -220,13 +221,8 @@ func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incide
 	}
 }
 
-func (a *Agent) hasNotice(i preemption.Incident, source string) bool {
-	for _, n := range i.Notices {
-		if n.Source == source && !n.Withdrawn {
-			return true
-		}
-	}
-	return false
+func hasNotice(i preemption.Incident, source string) bool {
+	return slices.ContainsFunc(i.Notices, func(n preemption.Notice) bool { return n.Source == source && !n.Withdrawn })
 }
 
 // Cancel takes back what was said on this host. still names the notice for which the node leaves all the same, and what takes
@@ -241,7 +237,7 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 			return true
 		}
 		i := p.Incident
-		ours := a.hasNotice(i, preemption.SourceManual) || a.hasNotice(i, preemption.SourceSignal) || a.hasNotice(i, preemption.SourceRehearsal)
+		ours := hasNotice(i, preemption.SourceManual) || hasNotice(i, preemption.SourceSignal) || hasNotice(i, preemption.SourceRehearsal)
 		if ours || i.Withdrawn() {
 			return false
 		}

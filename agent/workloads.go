@@ -189,8 +189,15 @@ func (a *Agent) apiWorkloads() (all []*api.Workload) {
 // longestTrouble keeps a heartbeat small: a program may have printed anything, and a peer have said it.
 const longestTrouble = 400
 
+// short makes what was said fit to be told: whole letters, on one line.
 func short(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?") // a message with anything else in it would not be sent at all
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
 	if len(s) <= most {
 		return s
 	}
