@@ -57,9 +57,11 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 			return
 		}
 		into.Set(reflect.MakeSlice(t, len(n.items), len(n.items)))
+		before := d.strange
 		for i, v := range n.items {
 			d.decode(item(key, i), v, into.Index(i))
 		}
+		d.strange = min(d.strange, before+1) // one mistake, made in each
 	case t.Kind() == reflect.String:
 		switch n.kind {
 		case number, boolean:
