@@ -338,7 +338,11 @@ func (d *Drain) lastWords(e plan.Entry) string {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if trouble := d.fallback.state.trouble; trouble != "" {
+	trouble := d.fallback.state.trouble
+	if trouble == "" && d.fallback.late {
+		trouble = errTooLate.Error()
+	}
+	if trouble != "" {
 		return strings.TrimPrefix(words+"; "+d.fallback.state.Node+": "+trouble, "; ")
 	}
 	return words

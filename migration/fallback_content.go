@@ -39,6 +39,7 @@ func (u *upload) pass(ctx context.Context, n int) error {
 		return err
 	}
 	u.d.sent.Add(int64(n))
+	u.leaves(int64(n))
 	return nil
 }
 

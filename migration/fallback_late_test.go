@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // What the deadline cuts off is named with what the fallback said before, and with how long it took all the same.
@@ -69,4 +72,51 @@ func TestRecordFollowsWhatWasSentWholeWhenTimeIsUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Under a cap no more large blocks are begun at once than it can carry: of those that share it none would be there in time.
+func TestLargeBlocksUnderACapDoNotAllComeTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 4, 4<<20)
+		s := newLarder()
+		s.latency = 10 * time.Millisecond
+		tr := newTrip(t, a)
+		tr.cfg.Fallback, tr.cfg.MaxBytesPerSecond = s.as(FallbackBlocks), 1<<20
+		sum, entries := tr.run(within(t, 12*time.Second))
+		if sum.Moved.Blocks < 2 {
+			t.Errorf("got %+v, want two moved or more: the cap carries 12 MiB", sum)
+		}
+		lost := outcome(t, entries, manifest.Lost)
+		maps.DeleteFunc(want, func(id string, _ []byte) bool { _, is := lost[id]; return is })
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		for id, e := range lost {
+			if !strings.Contains(e.Reason, errTooLate.Error()) || strings.Contains(e.Reason, "room") {
+				t.Errorf("%s is lost for %q, want for want of time", id, e.Reason)
+			}
+		}
+	})
+}
+
+// That many uploads fail at once is one failure: the fallback is asked again as soon as after one.
+func TestUploadsThatFailTogetherFailOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 32, smallUpload+1)
+		s := newLarder()
+		s.latency = 250 * time.Millisecond
+		began := time.Now()
+		s.trip = func(string) error {
+			if time.Since(began) < 50*time.Millisecond {
+				return errors.New("slow down")
+			}
+			return nil
+		}
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback.Streams = 8
+		_, entries := tr.run(within(t, time.Minute))
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("took %v after a hiccup, want less than 3 s", took)
+		}
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+	})
 }

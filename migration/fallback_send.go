@@ -23,11 +23,15 @@ import (
 type fallback struct {
 	*Fallback
 	state *peerState // guarded by Drain.mu, as any peer's
+	late  bool       // something that was left could not be there in time; guarded likewise
 	crowd *crowd
+
+	taking sync.Mutex // held while an upload is handed a block beside what the others have begun
 
 	mu      sync.Mutex
 	latency time.Duration // of a small upload
 	rate    float64       // bytes per second of a large one; 0: not known
+	begun   int64         // bytes of blocks that uploads have and that have not left
 }
 
 const (
@@ -55,14 +59,7 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 	for ctx.Err() == nil && !(helps && crowd.full()) {
 		pause := lookAtPeers
 		if larger, any := d.leftByPeers(); any {
-			var one []plan.Entry
-			err := plan.ErrNoRoom
-			if bytes := d.affordable(ctx); bytes >= 0 {
-				d.handOut(func(crowded map[string]bool) (some bool) {
-					one, _, err = d.plan.Take(nil, 1, 0, d.fallback.state.Node, plan.Room{Most: bytes, Vault: plan.Untold, Larger: larger}, math.MaxInt64, crowded)
-					return len(one) > 0
-				})
-			}
+			one, err := d.takeForFallback(ctx, larger)
 			switch {
 			case len(one) > 0 && one[0].Bytes() <= smallUpload:
 				if crowd.join() {
@@ -70,13 +67,14 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 				}
 				pause = d.upload(ctx, one[0])
 			case len(one) > 0 && helps:
+				d.fallback.begin(-one[0].Bytes())
 				d.plan.PutBack(one)
 				return false
 			case len(one) > 0:
 				pause = d.upload(ctx, one[0])
 			case err == plan.ErrSettled:
 				return true
-			case err == plan.ErrNoRoom:
+			case err == plan.ErrNoTime:
 				d.tooLate()
 			}
 		}
@@ -90,7 +88,36 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 	return false
 }
 
-// affordable is how many bytes one upload can carry in the time that is left; less than none when there is no time.
+// takeForFallback has the plan hand out a block that would be there in time.
+func (d *Drain) takeForFallback(ctx context.Context, larger plan.MoreThan) (one []plan.Entry, err error) {
+	f := d.fallback
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	bytes := d.affordable(ctx)
+	if bytes < 0 {
+		return nil, plan.ErrNoTime
+	}
+	room := plan.RoomOf(math.MaxInt64)
+	room.Larger = larger
+	d.handOut(func(crowded map[string]bool) (some bool) {
+		one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, bytes, crowded)
+		return len(one) > 0
+	})
+	for _, e := range one {
+		f.begin(e.Bytes())
+	}
+	return one, err
+}
+
+// begin counts what an upload has; less than none: what it will not send.
+func (f *fallback) begin(bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun += bytes
+}
+
+// affordable is how many bytes one upload can carry in the time that is left; less than none when there is no time. Under a cap that is
+// what the others leave of it with what they have begun: all would else share it, and none be done in time.
 func (d *Drain) affordable(ctx context.Context) int64 {
 	until := d.until(ctx)
 	if until.IsZero() {
@@ -99,14 +126,14 @@ func (d *Drain) affordable(ctx context.Context) int64 {
 	d.fallback.mu.Lock()
 	defer d.fallback.mu.Unlock()
 	left := time.Until(until) - d.fallback.latency
-	rate := d.fallback.rate
-	if cap := float64(d.limit.rate()); rate == 0 || cap < rate {
-		rate = cap // what is not known is not slow
-	}
 	if left <= 0 {
 		return -1
 	}
-	if most := left.Seconds() * rate; most < math.MaxInt64/2 {
+	most := left.Seconds()*(1-paceMargin)*float64(d.limit.rate()) - float64(d.fallback.begun)
+	if rate := d.fallback.rate; rate > 0 { // what is not known is not slow
+		most = min(most, left.Seconds()*rate)
+	}
+	if most < math.MaxInt64/2 {
 		return int64(most)
 	}
 	return math.MaxInt64
@@ -117,8 +144,11 @@ func (d *Drain) tooLate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fallback.state.trouble == "" {
-		d.cfg.Log.Warn("the fallback cannot take what is left before the deadline", "peer", d.fallback.state.Node)
 		d.fallback.state.trouble = errTooLate.Error()
+	}
+	if !d.fallback.late {
+		d.fallback.late = true
+		d.cfg.Log.Warn("the fallback cannot take all that is left before the deadline", "peer", d.fallback.state.Node)
 	}
 }
 
@@ -163,10 +193,12 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
 func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) {
 	if why := d.isOver(e.Block); why != "" {
+		d.fallback.begin(-e.Bytes())
 		d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		return 0
 	}
-	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{})}
+	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{}), unsent: e.Bytes()}
+	defer u.leaves(e.Bytes())
 	d.join(u)
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -222,7 +254,20 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 	d.fallback.crowd.refused(time.Now())
 	past.Attempts++
 	d.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
+	if rest := d.fallbackRests(); rest > 0 { // it was under way with one that failed, and most likely for the same reason
+		return rest
+	}
 	return d.note(d.fallback.state, err)
+}
+
+// fallbackRests is how long the fallback is left alone since it failed.
+func (d *Drain) fallbackRests() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fallback.state.failures == 0 {
+		return 0
+	}
+	return time.Until(d.fallback.state.rest)
 }
 
 // cutOff says why a block was still on its way after so long, as far as that is known: what hangs does not say.
@@ -242,6 +287,8 @@ type upload struct {
 	work diskio.Work // on this node's disks
 	sent int64       // bytes that were not there already
 
+	unsent int64 // its part of fallback.begun, guarded with it
+
 	stuck  chan struct{}
 	hung   string
 	gaveUp sync.Once
@@ -252,6 +299,16 @@ type upload struct {
 }
 
 func (u *upload) busy(now time.Time) (string, time.Duration, bool) { return u.work.On(now) }
+
+// leaves says that so many bytes of what was begun have left, or are not to.
+func (u *upload) leaves(bytes int64) {
+	f := u.d.fallback
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	bytes = min(bytes, u.unsent)
+	u.unsent -= bytes
+	f.begun -= bytes
+}
 
 func (u *upload) giveUp(dir string) {
 	u.gaveUp.Do(func() {
