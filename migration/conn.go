@@ -2,9 +2,11 @@ package migration
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +30,8 @@ const (
 	receiptsPiece = 64 << 10
 )
 
-// Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for.
+// Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for; until it is done the connection is
+// a stranger's, for which nothing is gathered: the buffers would be 16 times what TLS takes by itself.
 func Client(raw net.Conn, cfg *tls.Config) *Conn {
 	g := newGatheringConn(raw, receiptsPiece, sentPiece)
 	return &Conn{tls.Client(g, cfg), g}
@@ -37,6 +40,23 @@ func Client(raw net.Conn, cfg *tls.Config) *Conn {
 func Server(raw net.Conn, cfg *tls.Config) *Conn {
 	g := newGatheringConn(raw, blocksPiece, receiptsPiece)
 	return &Conn{tls.Server(g, cfg), g}
+}
+
+// HandshakeContext does what happens at the first use.
+func (c *Conn) HandshakeContext(ctx context.Context) error {
+	err := c.Conn.HandshakeContext(ctx)
+	if err == nil {
+		c.raw.known.Store(true)
+	}
+	return err
+}
+
+// Read reads in as few system calls as has come.
+func (c *Conn) Read(p []byte) (int, error) {
+	if err := c.HandshakeContext(context.Background()); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
 }
 
 // Cut ends the connection at once. Close would first tell the other end, and wait for it.
@@ -65,7 +85,7 @@ func (c *Conn) beforeWaiting(f func()) { c.raw.waits = f }
 
 // Write sends p in as few system calls as its size allows.
 func (c *Conn) Write(p []byte) (int, error) {
-	if err := c.Conn.Handshake(); err != nil { // its words are not to be held back
+	if err := c.HandshakeContext(context.Background()); err != nil { // its words are not to be held back
 		return 0, err
 	}
 	c.raw.hold()
@@ -76,12 +96,14 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// gatheringConn holds writes back while told to, and reads ahead.
+// gatheringConn holds writes back while told to, and reads ahead, once the other end is known.
 type gatheringConn struct {
 	net.Conn
-	kernel syscall.RawConn // nil: it is no socket
-	waits  func()          // called before a read that may wait; nil: nobody is told
-	r      *bufio.Reader
+	kernel  syscall.RawConn // nil: it is no socket
+	waits   func()          // called before a read that may wait; nil: nobody is told
+	in, out int             // bytes that are gathered
+	known   atomic.Bool
+	r       *bufio.Reader // TLS reads from one place at a time
 
 	mu      sync.Mutex // TLS may write an alert from the reading side
 	w       *bufio.Writer
@@ -98,9 +120,7 @@ func newGatheringConn(c net.Conn, in, out int) *gatheringConn {
 		_ = t.SetKeepAliveConfig(keepAlive) // a closed connection says so at its next use
 		kernel, _ = t.SyscallConn()
 	}
-	g := &gatheringConn{Conn: c, kernel: kernel, w: bufio.NewWriterSize(c, out)}
-	g.r = bufio.NewReaderSize(arriving{g}, in)
-	return g
+	return &gatheringConn{Conn: c, kernel: kernel, in: in, out: out}
 }
 
 // arriving is what comes over a connection.
@@ -123,21 +143,31 @@ func (c *gatheringConn) hasCome() bool {
 	return n > 0
 }
 
-func (c *gatheringConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c *gatheringConn) Read(p []byte) (int, error) {
+	if c.r == nil {
+		if !c.known.Load() {
+			return arriving{c}.Read(p)
+		}
+		c.r = bufio.NewReaderSize(arriving{c}, c.in)
+	}
+	return c.r.Read(p)
+}
 
 func (c *gatheringConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, err := c.w.Write(p)
-	if err == nil && !c.holding {
-		err = c.w.Flush()
+	if !c.holding {
+		return c.Conn.Write(p)
 	}
-	return n, err
+	return c.w.Write(p)
 }
 
 func (c *gatheringConn) hold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.w == nil {
+		c.w = bufio.NewWriterSize(c.Conn, c.out)
+	}
 	c.holding = true
 }
 

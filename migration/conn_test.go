@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
@@ -46,6 +48,30 @@ type countingConn struct {
 func (c *countingConn) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
+}
+
+// Whoever has not shown a certificate, and may open as many connections as it likes, has nothing gathered for it.
+func TestStrangerCostsNoBuffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := certs.Dev(certs.Name{Role: certs.RoleNode, Name: "b"}).Server([]string{wire.Protocol}, certs.RoleNode)
+		const strangers = 32
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range strangers {
+			here, there := net.Pipe()
+			defer here.Close()
+			go here.Write([]byte{22, 3, 1, 2, 0, 1}) // a hello of 512 bytes begins
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if err := Server(there, b).HandshakeContext(ctx); err == nil {
+				t.Error("a stranger was welcome")
+			}
+			cancel()
+		}
+		runtime.ReadMemStats(&after)
+		if each := (after.TotalAlloc - before.TotalAlloc) / strangers; each > blocksPiece/8 {
+			t.Errorf("each took %d bytes", each)
+		}
+	})
 }
 
 // Of two connections, one over which a block and half of the next have come: the first has its receipt before there is more. On a link that
