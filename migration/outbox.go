@@ -44,11 +44,11 @@ func (o *outbox) has(transfer uint32, bytes int64) {
 	o.nudge()
 }
 
-// len is how many wait to be sent.
+// len is how many wait to be sent, verdicts or others; the shortest of those are a header.
 func (o *outbox) len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.queue)
+	return len(o.queue) + len(o.other)/wire.HeaderBytes
 }
 
 func (o *outbox) nudge() {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -437,4 +438,26 @@ func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who asks how much of a block is here, and takes no answer, has no more kept for it than who takes no receipts.
+func TestAnswersThatNobodyTakesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newNode(t, "b")
+		ctx, stop := b.receiving(t)
+		defer stop()
+		s := b.stream(t, ctx)
+		defer s.conn.Close()
+		ask := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}.Append(nil)
+		for asked := uint32(1); asked <= 2*maxUnread; asked++ {
+			frames := wire.AppendFrame(wire.AppendFrame(nil, wire.FrameAgain, asked, ask), wire.FrameAbort, asked, nil)
+			if _, err := s.conn.Write(frames); err != nil {
+				if err := <-s.over; err == nil || !strings.Contains(err.Error(), "wait, at most") {
+					t.Errorf("after %d questions: %v", asked, err)
+				}
+				return
+			}
+		}
+		t.Errorf("%d questions, and it goes on", 2*maxUnread)
+	})
 }
