@@ -157,8 +157,8 @@ func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
 	if r.Over {
 		c = registry.Command{Do: registry.DoEndApps, Apps: c.Apps, Owner: c.Owner, Reason: "it said so"}
 	}
-	if _, err := f.do(c); err != nil {
-		return appStatus(err)
+	if err := f.doForApps(name, c); err != nil {
+		return err
 	}
 	if r.Over {
 		f.beats.forget(c.Apps)

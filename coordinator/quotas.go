@@ -6,6 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -17,6 +21,9 @@ const (
 	// kept, makes a write or two each time; 16,384 events that are kept last for half a day then.
 	writesAtOnce = 100
 	writesEvery  = 5 * time.Second
+
+	// appWritesEvery is what one thing costs the certificate of an app: many apps share one, and each begins and ends.
+	appWritesEvery = time.Second
 
 	// quotasSwept is how many nodes are remembered before those are forgotten that wrote nothing lately.
 	quotasSwept = 1024
@@ -30,15 +37,15 @@ func (t tooOften) Error() string {
 		t.node, writesAtOnce, writesEvery)
 }
 
-// quotas are how much may be written down for each node, by the name in its certificate.
+// quotas are how much may be written down for each node, by the name in its certificate; for an app's certificate by role and name.
 type quotas struct {
 	mu    sync.Mutex           // guards what follows
 	until map[string]time.Time // when it may write writesAtOnce times again
 	sweep int                  // how many there may be before they are gone through
 }
 
-// take says whether there may be one more.
-func (q *quotas) take(node string, now time.Time) bool {
+// take says whether there may be one more, which costs so much.
+func (q *quotas) take(node string, cost time.Duration, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	until := q.until[node]
@@ -51,7 +58,7 @@ func (q *quotas) take(node string, now time.Time) bool {
 	if q.until == nil {
 		q.until, q.sweep = map[string]time.Time{}, quotasSwept
 	}
-	q.until[node] = until.Add(writesEvery)
+	q.until[node] = until.Add(cost)
 	if len(q.until) > q.sweep {
 		for name, until := range q.until {
 			if until.Before(now) {
@@ -64,15 +71,15 @@ func (q *quotas) take(node string, now time.Time) bool {
 }
 
 // giveBack takes one back: nothing was written.
-func (q *quotas) giveBack(node string) {
+func (q *quotas) giveBack(node string, cost time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.until[node] = q.until[node].Add(-writesEvery)
+	q.until[node] = q.until[node].Add(-cost)
 }
 
 // spend counts one against the node.
 func (s *membership) spend(node string) error {
-	if s.quotas.take(node, time.Now()) {
+	if s.quotas.take(node, writesEvery, time.Now()) {
 		return nil
 	}
 	if times := s.denials.count("too often "+node, time.Now()); times > 0 {
@@ -88,9 +95,38 @@ func (s *membership) doFor(node string, c registry.Command) ([]registry.Event, e
 	}
 	events, err := s.do(c)
 	if err == nil && len(events) == 0 || undecided(err) {
-		s.quotas.giveBack(node)
+		s.quotas.giveBack(node, writesEvery)
 	}
 	return events, err
+}
+
+// doForApps decides what the certificate of an app says of one. An operator's may say as much as it likes.
+func (f *fleet) doForApps(by certs.Name, c registry.Command) error {
+	if by.Role != certs.RoleApp || f.saidBefore(c) {
+		_, err := f.do(c)
+		return appStatus(err)
+	}
+	if who := by.String(); !f.quotas.take(who, appWritesEvery, time.Now()) {
+		if times := f.denials.count("too often "+who, time.Now()); times > 0 {
+			f.log.Warn("a certificate has more written down of apps than it may: does somebody else have its key?", "name", who, "times", times)
+		}
+		return status.Errorf(codes.ResourceExhausted, "the certificate of %s has more written down than it may, %d beginnings and ends of apps at once and then one each %s: again later; if somebody else has its key, lifeboat revoke %[1]s",
+			who, ((writesAtOnce-1)*writesEvery/appWritesEvery)+1, appWritesEvery)
+	}
+	_, err := f.do(c)
+	if undecided(err) {
+		f.quotas.giveBack(by.String(), appWritesEvery)
+	}
+	return appStatus(err)
+}
+
+// saidBefore reports whether a word of an app is what is known of it, as most beats are.
+func (f *fleet) saidBefore(c registry.Command) (known bool) {
+	f.ledger.view(func(m *registry.Registry) {
+		l := m.Lives[c.Apps[0]]
+		known = c.Do == registry.DoBeatApp && l.Beats() && l.Owner == c.Owner && l.Lease == c.Lease
+	})
+	return known
 }
 
 // unlessOften is for a beat, which is answered all the same: what it says is written down with a later one.

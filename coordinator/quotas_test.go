@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -62,13 +64,44 @@ func TestOneNodeMayNotWriteTheLogFull(t *testing.T) {
 func TestQuotasAreBounded(t *testing.T) {
 	var q quotas
 	for i := range 10 * quotasSwept {
-		if now := t0.Add(time.Duration(i) * time.Second); !q.take(fmt.Sprint(i), now) {
+		if now := t0.Add(time.Duration(i) * time.Second); !q.take(fmt.Sprint(i), writesEvery, now) {
 			t.Fatalf("the first write of node %d is refused", i)
 		}
 		if len(q.until) > quotasSwept+1 {
 			t.Fatalf("%d nodes are remembered, of which all but a few wrote nothing lately", len(q.until))
 		}
 	}
+}
+
+// Whoever has an app's certificate fills neither the log nor the list of apps; its beats are heard, and other certificates' apps begin.
+func TestOneCertificateOfAppsMayNotWriteTheLogFull(t *testing.T) {
+	inTown(t, func(v *town) {
+		etl, other := api.NewOperatorClient(v.conn(certs.RoleApp, "etl")), api.NewOperatorClient(v.conn(certs.RoleApp, "other"))
+		begins := func(by api.OperatorClient, app string) error {
+			_, err := by.BeatApp(v.Context(), &api.BeatAppRequest{App: app})
+			return err
+		}
+		began, tries := 0, 600
+		var said error
+		for i := range tries {
+			if err := begins(etl, fmt.Sprint("app-", i)); err == nil {
+				began++
+			} else {
+				said = err
+			}
+		}
+		if most := int((writesAtOnce - 1) * writesEvery / appWritesEvery); began < most || began > most+10 {
+			t.Errorf("%d of %d apps began, want %d or so", began, tries, most)
+		}
+		v.refused(said, codes.ResourceExhausted, "lifeboat revoke app etl")
+		if err := errors.Join(begins(etl, "app-0"), begins(other, "theirs")); err != nil {
+			t.Errorf("what runs, and another's: %v", err)
+		}
+		time.Sleep(2 * appWritesEvery)
+		if err := begins(etl, "later"); err != nil {
+			t.Errorf("later: %v", err)
+		}
+	})
 }
 
 // A node has one manifest under way: of any more each could take gigabytes of disk.
