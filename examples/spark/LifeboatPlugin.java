@@ -38,6 +38,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -76,6 +77,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerBlockUpdated;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerUnpersistRDD;
+import org.apache.spark.shuffle.IndexShuffleBlockResolver;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManager;
 import org.apache.spark.storage.BlockManagerId;
@@ -118,6 +120,7 @@ public final class LifeboatPlugin implements SparkPlugin {
     private static final int TOLD = 5; // seconds until an executor knows that outputs have moved
     private static final String FETCH = "1g"; // the most that the driver fetches of what no shuffle service serves
     private static final int TELL = 20; // seconds, after which shuffle services are told again of what is there
+    private static final int SILENT = 10; // seconds, after which one that did not hear is asked again
     private static final Pattern PLACE = Pattern.compile("\"id\":\"[^\"]*/([^\"/]+)\",\"node\":\"([^\"]*)\"(?:,\"landed\":\"([a-z]*)\")?");
 
     private static final Logger log = LoggerFactory.getLogger(LifeboatPlugin.class);
@@ -158,6 +161,7 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final ExecutorService asking = Executors.newFixedThreadPool(ASKING, work -> daemon(work, "lifeboat-ask"));
         private final ThreadLocal<SocketChannel> agent = new ThreadLocal<>(); // a connection to it
         private final Map<String, Integer> registered = new ConcurrentHashMap<>(); // hosts whose shuffle services were told, and their ports
+        private final Map<String, FutureTask<Integer>> words = new ConcurrentHashMap<>(); // to those of other hosts; one that was not heard stands for a while
         private final ScheduledExecutorService telling = daemon("lifeboat-tell");
         private final Set<String> unserved = new HashSet<>(); // hosts of which it was said that their shuffle services do not serve this application
         private final AtomicLong fetches = new AtomicLong(); // how many bytes more the driver may fetch
@@ -209,7 +213,7 @@ public final class LifeboatPlugin implements SparkPlugin {
             try {
                 MapOutputTrackerMaster tracker = (MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker();
                 Map<Object, ShuffleStatus> shuffles = JavaConverters.mapAsJavaMap(tracker.shuffleStatuses());
-                asked.keySet().retainAll(shuffles.keySet());
+                asked.entrySet().removeIf(of -> !shuffles.containsKey(of.getKey()) && drop(of.getKey(), of.getValue()));
                 leaving.values().removeIf(until -> until - System.nanoTime() <= 0);
                 for (Map.Entry<Object, ShuffleStatus> shuffle : shuffles.entrySet()) {
                     MapStatus[] now = shuffle.getValue().mapStatuses();
@@ -265,15 +269,14 @@ public final class LifeboatPlugin implements SparkPlugin {
             boolean moved = wait < known.wait; // Spark itself may have moved some: it tells no executor
             int in = 0;
             Throwable why = null;
-            Set<String> away = new HashSet<>(); // hosts whose shuffle services do not answer: one wait for each is enough
             long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LOOK);
             for (Map.Entry<Long, Asked> of : List.copyOf(known.asking.entrySet())) {
                 long map = of.getKey();
                 Asked about = of.getValue();
                 try {
                     BlockManagerId where = about.answer.get(about.lost ? until - System.nanoTime() : 0, TimeUnit.NANOSECONDS);
-                    if (where != null && where.executorId().startsWith(EXECUTOR) && !serves(where, away)) {
-                        about.ask(() -> fetch(shuffle, map));
+                    if (where != null && where.executorId().startsWith(EXECUTOR) && !serves(where, about.lost ? until : System.nanoTime())) {
+                        about.ask(() -> fetch(shuffle, map, known));
                         asking.execute(about.answer);
                         continue;
                     }
@@ -308,6 +311,8 @@ public final class LifeboatPlugin implements SparkPlugin {
             int wait; // outputs of hosts that leave, which have not moved yet
             int few = FEW, some, open, landed; // of them are asked about one by one at once; were, are not answered yet, have landed
             long next = System.nanoTime(); // when they are
+            final Map<Long, Long> fetched = new HashMap<>(); // the bytes that the driver has of its outputs; this map guards the next
+            boolean over; // Spark keeps it no more
 
             void pace() {
                 boolean most = 2 * landed >= some;
@@ -325,7 +330,6 @@ public final class LifeboatPlugin implements SparkPlugin {
         /** Looks for what is cached on hosts that are about to go. */
         private void findCached() throws InterruptedException {
             Map<BlockManagerId, Map<RDDBlockId, Future<BlockManagerId>>> answers = new HashMap<>();
-            Set<String> away = new HashSet<>();
             int asked = 0;
             for (Map.Entry<BlockManagerId, Map<RDDBlockId, Kept>> at : cached.disks.entrySet()) {
                 BlockManagerId was = at.getKey();
@@ -351,7 +355,7 @@ public final class LifeboatPlugin implements SparkPlugin {
                             kept.asked.settled();
                             continue;
                         }
-                        serves(where.host(), where.port(), away);
+                        told(where.host(), where.port(), System.nanoTime());
                         kept.asked.later(); // unless it is entered now
                         moved.computeIfAbsent(where, id -> new HashMap<>()).put(answer.getKey(), kept);
                     } catch (InterruptedException e) {
@@ -433,33 +437,41 @@ public final class LifeboatPlugin implements SparkPlugin {
             return BlockManagerId.apply(EXECUTOR + node, node, Integer.parseInt(setting("spark.shuffle.service.port", "7337")), Option.empty());
         }
 
-        /** Sees to it that the shuffle service of a node knows where Lifeboat puts the files of this application. */
-        private void serves(String host, int port, Set<String> away) throws IOException, InterruptedException {
+        /** Sees to it that the shuffle service of a node knows where Lifeboat puts the files of this application. One that is silent holds up nobody but who reads there. */
+        private void told(String host, int port, long until) throws InterruptedException, ExecutionException, TimeoutException {
             if (registered.containsKey(host)) return;
-            if (!away.add(host)) throw new IOException("the shuffle service of " + host + " did not answer a moment ago");
-            tell(host, port);
-            registered.put(host, port);
+            FutureTask<Integer> word = words.computeIfAbsent(host, id -> {
+                FutureTask<Integer> told = new FutureTask<>(() -> {
+                    try {
+                        tell(host, port);
+                        return registered.put(host, port);
+                    } finally {
+                        telling.schedule(() -> words.remove(host), SILENT, TimeUnit.SECONDS);
+                    }
+                });
+                asking.execute(told);
+                return told;
+            });
+            word.get(until - System.nanoTime(), TimeUnit.NANOSECONDS);
         }
 
         /**
          * Reports whether the shuffle service of a node serves what is there. That of a NodeManager has the secret of an application only
          * where an executor of it has started (spark.authenticate). The driver fetches what nobody serves, while it may.
          */
-        private boolean serves(BlockManagerId at, Set<String> away) throws IOException, InterruptedException {
+        private boolean serves(BlockManagerId at, long until) throws InterruptedException, ExecutionException, TimeoutException {
             try {
-                serves(at.host(), at.port(), away);
+                told(at.host(), at.port(), until);
                 return true;
-            } catch (InterruptedException e) {
-                throw e;
-            } catch (Exception e) { // of any kind: as above
+            } catch (ExecutionException e) {
                 if (fetches.get() <= 0) throw e;
-                if (unserved.add(at.host())) log.warn("No shuffle service serves what Lifeboat put at {}: the driver fetches it and serves it, while spark.lifeboat.fetch lasts", at.host(), e);
+                if (unserved.add(at.host())) log.warn("No shuffle service serves what Lifeboat put at {}: the driver fetches it and serves it, while spark.lifeboat.fetch lasts", at.host(), e.getCause());
                 return false;
             }
         }
 
-        /** Brings a map output to the driver's own disk, through the agent: executors read it here as they read each other's. Spark removes it with its shuffle. */
-        private BlockManagerId fetch(int shuffle, long map) throws IOException {
+        /** Brings a map output to the driver's own disk, through the agent: executors read it here as they read each other's, until its shuffle ends. */
+        private BlockManagerId fetch(int shuffle, long map, Shuffle known) throws IOException {
             BlockManager own = SparkEnv.get().blockManager();
             byte[] index;
             try (Body body = get(file(shuffle, map))) {
@@ -480,7 +492,25 @@ public final class LifeboatPlugin implements SparkPlugin {
                 fetches.addAndGet(all);
                 throw e;
             }
+            synchronized (known.fetched) {
+                Long before = known.fetched.put(map, all);
+                if (before != null) fetches.addAndGet(before); // it is in that one's place
+                if (known.over) drop(shuffle, known);
+            }
             return own.blockManagerId();
+        }
+
+        /** Removes what was fetched of a shuffle that is over, which Spark itself does since 4.0, and lets as much be fetched again. */
+        private boolean drop(int shuffle, Shuffle known) {
+            synchronized (known.fetched) {
+                known.over = true;
+                known.fetched.forEach((map, bytes) -> {
+                    if (SparkEnv.get().blockManager().migratableResolver() instanceof IndexShuffleBlockResolver files) files.removeDataByMap(shuffle, map);
+                    fetches.addAndGet(bytes);
+                });
+                known.fetched.clear();
+            }
+            return true;
         }
 
         private static void store(BlockManager own, BlockId block, InputStream from, long bytes) throws IOException {
@@ -501,12 +531,12 @@ public final class LifeboatPlugin implements SparkPlugin {
 
         /** A shuffle service that began anew may know of nobody, as that of a NodeManager without recovery. */
         private void tellAgain() {
-            registered.forEach((host, port) -> {
+            registered.forEach((host, port) -> asking.execute(() -> {
                 try {
                     tell(host, port);
                 } catch (Throwable e) { // of any kind: it is told again
                 }
-            });
+            }));
         }
 
         private void tell(String host, int port) throws IOException, InterruptedException {
