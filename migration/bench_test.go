@@ -186,43 +186,72 @@ func send(b *testing.B, a *node, count int) {
 type taker struct {
 	net.Conn
 	answers chan []byte
-	rest    []byte
-	over    sync.Once
+	over    chan struct{} // closed by Close
+	once    sync.Once
+	rest    []byte // of an answer that is read
+	cut     []byte // the beginning of a frame, as far as its header
+	skip    int    // bytes to come of a frame that nothing is made of
 }
 
-func newTaker() *taker { return &taker{answers: make(chan []byte, 64)} }
+func newTaker() *taker { return &taker{answers: make(chan []byte, 64), over: make(chan struct{})} }
 
-// Write reads whole frames, which is what a lane without a cap writes.
+// Write looks at no more than headers. A frame may come in pieces.
 func (c *taker) Write(p []byte) (int, error) {
 	var receipts []wire.Verdict
-	for at := 0; at < len(p); at += wire.HeaderBytes + int(binary.BigEndian.Uint32(p[at+4:])) {
-		switch wire.FrameType(p[at]) {
-		case wire.FrameHello:
-			c.answers <- wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 50, VaultBytes: 1 << 50}.Append(nil))
-		case wire.FrameClose:
-			receipts = append(receipts, wire.Verdict{Transfer: binary.BigEndian.Uint32(p[at+8:])})
+	for left := p; len(left) > 0; {
+		if n := min(c.skip, len(left)); n > 0 {
+			c.skip, left = c.skip-n, left[n:]
+			continue
 		}
+		n := min(wire.HeaderBytes-len(c.cut), len(left))
+		if c.cut, left = append(c.cut, left[:n]...), left[n:]; len(c.cut) < wire.HeaderBytes {
+			break
+		}
+		switch wire.FrameType(c.cut[0]) {
+		case wire.FrameHello:
+			if err := c.answer(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1 << 50, VaultBytes: 1 << 50}.Append(nil))); err != nil {
+				return 0, err
+			}
+		case wire.FrameClose:
+			receipts = append(receipts, wire.Verdict{Transfer: binary.BigEndian.Uint32(c.cut[8:])})
+		}
+		c.skip, c.cut = int(binary.BigEndian.Uint32(c.cut[4:])), c.cut[:0]
 	}
 	for some := range slices.Chunk(receipts, wire.VerdictsPerFrame) {
-		c.answers <- wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, some))
+		if err := c.answer(wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, some))); err != nil {
+			return 0, err
+		}
 	}
 	return len(p), nil
 }
 
+func (c *taker) answer(frame []byte) error {
+	select {
+	case c.answers <- frame:
+		return nil
+	case <-c.over:
+		return net.ErrClosed
+	}
+}
+
 func (c *taker) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
-		more, ok := <-c.answers
-		if !ok {
-			return 0, io.EOF
+		select {
+		case c.rest = <-c.answers:
+		case <-c.over: // what was answered before is read first
+			select {
+			case c.rest = <-c.answers:
+			default:
+				return 0, io.EOF
+			}
 		}
-		c.rest = more
 	}
 	n := copy(p, c.rest)
 	c.rest = c.rest[n:]
 	return n, nil
 }
 
-func (c *taker) Close() error                     { c.over.Do(func() { close(c.answers) }); return nil }
+func (c *taker) Close() error                     { c.once.Do(func() { close(c.over) }); return nil }
 func (c *taker) CloseWrite() error                { return c.Close() }
 func (c *taker) SetWriteDeadline(time.Time) error { return nil }
 
