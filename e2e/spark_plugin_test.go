@@ -182,6 +182,8 @@ func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 			s := talk(t, jvm(slices.Concat(java, []string{"Reduce", master}, settings)))
 			s.says("719400 of 1200 mapped", "sum")
 			s.says("[127.0.0.1]", "where")
+			s.says("entered", "merge", a.host, "127.0.0.3")
+			s.says("[127.0.0.1, 127.0.0.3]", "merged")
 			deploy.worker([]string{filepath.Join(f.dir, "third")}, "127.0.0.3", master, options)
 
 			a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
@@ -191,6 +193,7 @@ func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 				}
 				return nil
 			})
+			s.says("[127.0.0.3]", "merged") // what was merged at the leaver nobody is sent to
 			if err := syscall.Kill(-leaver.Process.Pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

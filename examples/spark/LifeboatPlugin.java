@@ -216,8 +216,8 @@ public final class LifeboatPlugin implements SparkPlugin {
                 asked.entrySet().removeIf(of -> !shuffles.containsKey(of.getKey()) && drop(of.getKey(), of.getValue()));
                 leaving.values().removeIf(until -> until - System.nanoTime() <= 0);
                 for (Map.Entry<Object, ShuffleStatus> shuffle : shuffles.entrySet()) {
-                    MapStatus[] now = shuffle.getValue().mapStatuses();
-                    if (!leaving.isEmpty() || shuffle.getValue().numAvailableMapOutputs() < now.length) find(tracker, (Integer) shuffle.getKey(), now, shuffle.getValue().mapStatusesDeleted());
+                    ShuffleStatus status = shuffle.getValue();
+                    if (!leaving.isEmpty() || status.numAvailableMapOutputs() < status.mapStatuses().length) find(tracker, (Integer) shuffle.getKey(), status);
                 }
                 if (cached != null && !leaving.isEmpty()) findCached();
                 troubled = false;
@@ -230,7 +230,8 @@ public final class LifeboatPlugin implements SparkPlugin {
         }
 
         /** Looks for the outputs of one shuffle's maps that were lost, or whose host is about to go: who is told before it does fails no fetch. */
-        private void find(MapOutputTrackerMaster tracker, int shuffle, MapStatus[] now, MapStatus[] lost) throws InterruptedException {
+        private void find(MapOutputTrackerMaster tracker, int shuffle, ShuffleStatus status) throws InterruptedException {
+            MapStatus[] now = status.mapStatuses(), lost = status.mapStatusesDeleted();
             Shuffle known = asked.computeIfAbsent(shuffle, id -> new Shuffle());
             Map<Long, Asked> due = new LinkedHashMap<>();
             int wait = 0;
@@ -266,7 +267,8 @@ public final class LifeboatPlugin implements SparkPlugin {
                 else about.answer.run();
                 known.asking.put(of.getKey(), about);
             }
-            boolean moved = wait < known.wait; // Spark itself may have moved some: it tells no executor
+            // Spark itself may have moved some: it tells no executor. And what is merged at a host that leaves goes with it.
+            boolean moved = wait < known.wait | unmerge(status);
             int in = 0;
             Throwable why = null;
             long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LOOK);
@@ -300,6 +302,16 @@ public final class LifeboatPlugin implements SparkPlugin {
             if (!due.isEmpty()) unheard = why != null;
             known.wait = wait - in;
             if (moved) tracker.incrementEpoch(); // executors ask anew
+        }
+
+        /**
+         * Has readers go by the outputs themselves, which are carried, and not by what was merged of them at hosts that leave
+         * (spark.shuffle.push.enabled): a reader that is sent to a merger which is gone tries long, and fails no fetch by which Spark would learn it.
+         */
+        private boolean unmerge(ShuffleStatus status) {
+            int merged = status.numAvailableMergeResults();
+            status.removeMergeResultsByFilter(at -> leaving.containsKey(at.host()));
+            return status.numAvailableMergeResults() < merged;
         }
 
         private static String file(int shuffle, long map) { return "shuffle_" + shuffle + "_" + map + "_0.index"; }

@@ -1,16 +1,23 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Arrays;
+import java.util.Map;
+import java.util.Objects;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.ShuffleStatus;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.JavaPairRDD;
 import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.scheduler.MergeStatus;
+import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.util.LongAccumulator;
+import org.roaringbitmap.RoaringBitmap;
+import scala.Option;
 import scala.Tuple2;
 import scala.collection.JavaConverters;
 
@@ -21,6 +28,8 @@ import scala.collection.JavaConverters;
  * Reduce MASTER [KEY=VALUE]...
  *   sum    sums all up, and says how many records were mapped for that
  *   where  the hosts at which the driver believes map outputs to be
+ *   merge  enters a second shuffle, of which parts are merged at these hosts, in place of the cluster manager that has mergers
+ *   merged the hosts at which the driver believes parts to be merged
  * </pre>
  */
 public final class Reduce {
@@ -46,15 +55,28 @@ public final class Reduce {
         Runtime.getRuntime().halt(0);
     }
 
-    private static String answer(String what, JavaPairRDD<Integer, Long> sums, LongAccumulator mapped) {
+    private static Map<Object, ShuffleStatus> shuffles() {
+        return JavaConverters.mapAsJavaMap(((MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker()).shuffleStatuses());
+    }
+
+    private static String answer(String line, JavaPairRDD<Integer, Long> sums, LongAccumulator mapped) {
+        String what = line.split(" ", 2)[0];
+        String[] hosts = line.substring(what.length()).trim().split(" ");
         switch (what) {
             case "sum":
                 mapped.reset();
                 return sums.values().reduce(Long::sum) + " of " + mapped.value() + " mapped";
             case "where":
-                return JavaConverters.mapAsJavaMap(((MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker()).shuffleStatuses()).values().stream()
+                return shuffles().values().stream()
                     .flatMap(shuffle -> Arrays.stream(shuffle.mapStatuses())).map(output -> output == null ? "nowhere" : output.location().host())
                     .collect(Collectors.toCollection(TreeSet::new)).toString();
+            case "merge":
+                ShuffleStatus status = new ShuffleStatus(0, hosts.length, false);
+                for (int i = 0; i < hosts.length; i++) status.addMergeResult(i, MergeStatus.apply(BlockManagerId.apply("shuffle-push-merger", hosts[i], 7337, Option.empty()), 0, new RoaringBitmap(), 1));
+                shuffles().put(99, status);
+                return "entered";
+            case "merged":
+                return Arrays.stream(shuffles().get(99).mergeStatuses()).filter(Objects::nonNull).map(part -> part.location().host()).collect(Collectors.toCollection(TreeSet::new)).toString();
             default:
                 return "failed: no such command: " + what;
         }
