@@ -248,9 +248,9 @@ func TestCommitThatHangsIsOnItsOwnDisk(t *testing.T) {
 	}
 	close(root.thaw)
 	to.wantReceipt()
+	to.conn.Close()
+	stop()
 	if dirs := n.receiver.commit.stuck(time.Now().Add(diskio.Overdue)); len(dirs) > 0 {
 		t.Errorf("%q are taken to hang when all is done", dirs)
 	}
-	to.conn.Close()
-	stop()
 }
