@@ -19,7 +19,7 @@ run: build ## a cluster on loopback, a pretend notice, and blocks leaving the no
 
 test: ## all tests that need nothing installed
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test -timeout 20m $(RACE) ./... # for each package: the longest takes seven on a slow machine
+	go test -timeout 30m $(RACE) ./... # for each package: the longest takes fifteen on a slow machine
 
 check: lint test ## what CI runs
 
