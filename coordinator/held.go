@@ -74,7 +74,8 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 		if !asked {
 			is = f.vouches(node)
 			known[node] = is
-			if is && len(reply.Holders) < mostPeersAsked {
+			// Who is done and there still, as after a rehearsal, may stay with what it has: it can be asked what that is.
+			if (is || r.GetElsewhere() && f.hasYet(node)) && len(reply.Holders) < mostPeersAsked {
 				reply.Holders = append(reply.Holders, node)
 			}
 		}
@@ -151,14 +152,15 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 // vouches says whether what a node was said to hold is held by it, or will be by another. Whoever is done has handed on what it could,
 // which those who took it have told of: what it has besides nobody will have in a moment.
 func (f *fleet) vouches(name string) bool {
-	if len(f.reachable([]string{name})) == 0 {
-		return false
-	}
 	n, _ := f.node(name)
-	if _, another := f.blocks.Reported(name, n.ID); another {
-		return false
-	}
-	return n.State != registry.Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
+	return f.hasYet(name) && (n.State != registry.Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack)
+}
+
+// hasYet says whether a node can be reached that has what it was said to hold.
+func (f *fleet) hasYet(name string) bool {
+	n, _ := f.node(name)
+	_, another := f.blocks.Reported(name, n.ID)
+	return !another && len(f.reachable([]string{name})) > 0
 }
 
 // goneFor is for how long a node has been gone, unless it stays: 0 for one that may go any moment, and for one that may say so yet to a

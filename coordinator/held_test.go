@@ -146,6 +146,36 @@ func TestWhoStaysIsNamedFirst(t *testing.T) {
 	})
 }
 
+// Who rehearsed its leaving stays, and has what it had: a machine that took another's name has it look at what it has of that one's. What
+// moved to nobody else counts as held by it no more.
+func TestWhoIsDoneAndThereIsAskedWhatItHas(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
+		for _, n := range []*agent{a, b, c} {
+			n.register()
+		}
+		b.report(false, "spark/app/x", "spark/app/y")
+		c.report(false, "spark/app/x")
+		b.notice("inc-1", time.Minute)
+		b.announce()
+		b.goodbye("inc-1")
+		for range 30 {
+			time.Sleep(time.Second)
+			for _, n := range []*agent{a, b, c} {
+				n.beat()
+			}
+		}
+		r, err := a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Elsewhere: true, Blocks: runsIn("spark/app/x", "spark/app/y")})
+		if err != nil || !slices.Equal(r.Holders, []string{"b", "c"}) || !slices.Equal(r.At, []uint32{2, 0}) {
+			t.Errorf("got %v, %v, want b and c, and that x is read at c", r, err)
+		}
+		r, err = a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Blocks: runsIn("spark/app/x", "spark/app/y")})
+		if err != nil || !slices.Equal(r.Holders, []string{"c"}) || len(r.Missing) != 1 {
+			t.Errorf("got %v, %v, want c, and y missing", r, err)
+		}
+	})
+}
+
 // Peers keep what came from a node for some time from when it went, and while it may go any moment.
 func TestForHowLongANodeHasBeenGone(t *testing.T) {
 	inTown(t, func(v *town) {
