@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // rewrite gives each file of node 0's cache among the blocks other bytes, and more.
@@ -97,10 +98,11 @@ func TestHolderHandedOnAndStays(t *testing.T) {
 // A machine comes under the name of one that copied blocks ahead, and its engines write others of the same names. It has no account of
 // what peers have of them.
 func TestAnotherMachineOfTheNameHasOthersOfTheSameNames(t *testing.T) {
-	for name, dirs := range map[string][]string{"nothing is left of it": {"data", "cache"}, "its files are left": {"data"}} {
+	for name, dirs := range map[string][]string{"nothing is left of it": {"data", "cache"}, "its files are left": {"data"}, "who has copies rehearses": {"data", "cache"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 				blocks := copiedAhead(c)
+				holder, _ := most(c, 0)
 				c.Withdraw(0)
 				c.Sleep(time.Minute)
 				c.Kill(0)
@@ -117,6 +119,11 @@ func TestAnotherMachineOfTheNameHasOthersOfTheSameNames(t *testing.T) {
 				c.Kill(0)
 				c.Restart(0)
 				c.Sleep(time.Minute)
+				if strings.Contains(name, "rehearses") {
+					c.Simulate(holder, preemption.KindTerminate, 10*time.Minute, false)
+					c.WaitDrained(holder)
+					c.Sleep(time.Minute)
+				}
 				goes(c, 1, 2, 3)
 			})
 		})
