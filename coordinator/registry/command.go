@@ -15,7 +15,7 @@ const CommandVersion = 1
 type Command struct {
 	Version int       `json:"v"`
 	At      time.Time `json:"at"`
-	Do      verb      `json:"do"`
+	Do      Verb      `json:"do"`
 	Nodes   []string  `json:"nodes"`
 	Asked   *Asking   `json:"asked,omitempty"` // by an operator: recorded with what becomes of it
 	Term    uint64    `json:"-"`               // of the entry that it came in
@@ -56,32 +56,33 @@ func (c Command) maintains() bool {
 	return c.Do == DoSchedule || c.Do == DoMachinesDown || c.Do == DoMachinesUp
 }
 
-type verb string
+// Verb is what a command does.
+type Verb string
 
 const (
-	DoRegister     verb = "register"
-	DoAnnounce     verb = "announce"
-	DoWithdraw     verb = "withdraw"
-	DoUnavailable  verb = "unavailable"
-	DoGoodbye      verb = "goodbye"
-	DoDecommission verb = "decommission"
-	DoRecommission verb = "recommission"
-	DoLose         verb = "lose"
-	DoTimeout      verb = "timeout"
-	DoForget       verb = "forget"
-	DoRelease      verb = "release-brake" // an operator says that those are lost
-	DoTell         verb = "tell"          // of executors that nobody knew when their node began to leave
-	DoExclude      verb = "exclude"
-	DoReadmit      verb = "readmit"
-	DoDeactivate   verb = "deactivate"
-	DoReactivate   verb = "reactivate"
-	DoHosts        verb = "hosts" // about every node there is, as the next three
-	DoSchedule     verb = "schedule"
-	DoMachinesDown verb = "machines-down"
-	DoMachinesUp   verb = "machines-up"
-	DoRefuseHosts  verb = "refuse-hosts"
-	DoRecord       verb = "record" // of what was asked, and is no command
-	DoMark         verb = "mark"   // how far a webhook is
+	DoRegister     Verb = "register"
+	DoAnnounce     Verb = "announce"
+	DoWithdraw     Verb = "withdraw"
+	DoUnavailable  Verb = "unavailable"
+	DoGoodbye      Verb = "goodbye"
+	DoDecommission Verb = "decommission"
+	DoRecommission Verb = "recommission"
+	DoLose         Verb = "lose"
+	DoTimeout      Verb = "timeout"
+	DoForget       Verb = "forget"
+	DoRelease      Verb = "release-brake" // an operator says that those are lost
+	DoTell         Verb = "tell"          // of executors that nobody knew when their node began to leave
+	DoExclude      Verb = "exclude"
+	DoReadmit      Verb = "readmit"
+	DoDeactivate   Verb = "deactivate"
+	DoReactivate   Verb = "reactivate"
+	DoHosts        Verb = "hosts" // about every node there is, as the next three
+	DoSchedule     Verb = "schedule"
+	DoMachinesDown Verb = "machines-down"
+	DoMachinesUp   Verb = "machines-up"
+	DoRefuseHosts  Verb = "refuse-hosts"
+	DoRecord       Verb = "record" // of what was asked, and is no command
+	DoMark         Verb = "mark"   // how far a webhook is
 )
 
 // Reasons why a command is refused. Nothing changed then.

@@ -61,7 +61,7 @@ type Joining struct {
 // lost asks again with it.
 const keptTokens = 1000
 
-const DoPass verb = "pass"
+const DoPass Verb = "pass"
 
 const EventJoined = "NodeJoined" // a machine was given a certificate
 

@@ -15,7 +15,7 @@ import (
 const byHosts = "hosts"
 
 // Forced is how a decommission ended that was given no time. The node is there still, and may say what became of its blocks.
-const Forced outcome = "forced"
+const Forced Outcome = "forced"
 
 const (
 	EventHosts        = "HostsRefreshed"

@@ -16,7 +16,7 @@ func (s *story) orderEach(timeout time.Duration, own map[string]time.Duration, n
 	s.must(Command{Do: DoDecommission, Nodes: names, Order: &Order{Timeout: timeout, Reason: "kernel"}, Timeouts: own})
 }
 
-func (s *story) ended(name string, how outcome) {
+func (s *story) ended(name string, how Outcome) {
 	s.t.Helper()
 	if d := s.Nodes[name].Decommission; d == nil || d.Outcome != how {
 		s.t.Errorf("node %s: got decommission %+v, want outcome %q", name, d, how)

@@ -16,10 +16,10 @@ const (
 )
 
 const (
-	DoBeatApp   verb = "beat-app"   // its first word, or one that changes its lease
-	DoEndApps   verb = "end-apps"   // somebody's word
-	DoLapseApps verb = "lapse-apps" // the leader's clock
-	DoResume    verb = "resume-apps"
+	DoBeatApp   Verb = "beat-app"   // its first word, or one that changes its lease
+	DoEndApps   Verb = "end-apps"   // somebody's word
+	DoLapseApps Verb = "lapse-apps" // the leader's clock
+	DoResume    Verb = "resume-apps"
 )
 
 // keptLives bounds the apps that are remembered, some 200 bytes each. Those that have been over for longest make room:

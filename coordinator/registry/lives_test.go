@@ -8,7 +8,7 @@ import (
 )
 
 // says does one thing about apps.
-func (s *story) says(do verb, c Command, apps ...string) error {
+func (s *story) says(do Verb, c Command, apps ...string) error {
 	c.Do, c.Apps = do, apps
 	return s.do(c)
 }

@@ -21,7 +21,7 @@ func (s *story) schedule(second float64, names ...string) error {
 	return s.do(c)
 }
 
-func (s *story) machines(do verb, names ...string) error {
+func (s *story) machines(do Verb, names ...string) error {
 	c := Command{Do: do, Order: &Order{Timeout: time.Hour}, Unsaid: true}
 	for _, n := range names {
 		c.Machines = append(c.Machines, Scheduled{Hostname: n})

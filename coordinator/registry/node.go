@@ -12,15 +12,15 @@ type State string
 // States lists every state, in the order in which people are shown them.
 var States = [...]State{Active, Decommissioning, Decommissioned, Lost, Shutdown, Gone}
 
-// outcome is how a decommission ended.
-type outcome string
+// Outcome is how a decommission ended.
+type Outcome string
 
 const (
-	running  outcome = ""
-	Drained  outcome = "drained" // the node said goodbye
-	TimedOut outcome = "timeout" // the leader's clock ended it
-	silenced outcome = "lost"    // the node fell silent and nothing bounded the wait
-	undone   outcome = "undone"  // withdrawn by the node or recommissioned by an operator
+	running  Outcome = ""
+	Drained  Outcome = "drained" // the node said goodbye
+	TimedOut Outcome = "timeout" // the leader's clock ended it
+	silenced Outcome = "lost"    // the node fell silent and nothing bounded the wait
+	undone   Outcome = "undone"  // withdrawn by the node or recommissioned by an operator
 )
 
 // Node is all that is durably known of one node. Records are never changed once stored: a step takes a copy and stores
@@ -64,7 +64,7 @@ type Decommission struct {
 	ID        string    `json:"id"`
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
-	Outcome   outcome   `json:"outcome,omitempty"`
+	Outcome   Outcome   `json:"outcome,omitempty"`
 	Order     *Order    `json:"order,omitempty"`
 	Notice    *Notice   `json:"notice,omitempty"`
 	Told      bool      `json:"told,omitempty"` // of its executors

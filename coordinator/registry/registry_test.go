@@ -68,7 +68,7 @@ func (s *story) announce(name, incident, kind string, left time.Duration) {
 	s.must(Command{Do: DoAnnounce, Nodes: []string{name}, Incarnation: s.Nodes[name].Incarnation, Notice: n})
 }
 
-func (s *story) plain(do verb, names ...string) {
+func (s *story) plain(do Verb, names ...string) {
 	s.t.Helper()
 	s.must(Command{Do: do, Nodes: names})
 }
@@ -345,7 +345,7 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) Command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := Command{Version: CommandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{DoRegister, DoRegister, DoAnnounce, DoWithdraw, DoUnavailable, DoGoodbye, DoDecommission, DoRecommission, DoLose, DoTimeout, DoForget, DoHosts, DoHosts, DoRefuseHosts, DoTell, DoBeatApp, DoEndApps, DoLapseApps, DoResume, DoDeactivate, DoReactivate, DoSchedule, DoMachinesDown, DoMachinesDown, DoMachinesUp}
+	verbs := []Verb{DoRegister, DoRegister, DoAnnounce, DoWithdraw, DoUnavailable, DoGoodbye, DoDecommission, DoRecommission, DoLose, DoTimeout, DoForget, DoHosts, DoHosts, DoRefuseHosts, DoTell, DoBeatApp, DoEndApps, DoLapseApps, DoResume, DoDeactivate, DoReactivate, DoSchedule, DoMachinesDown, DoMachinesDown, DoMachinesUp}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	for _, name := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {

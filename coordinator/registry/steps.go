@@ -415,7 +415,7 @@ func (s *step) amend(o *Order, nt *Notice) {
 	s.node.Decommission = &d
 }
 
-func (s *step) end(how outcome) {
+func (s *step) end(how Outcome) {
 	if s.node.Decommission == nil {
 		return
 	}
