@@ -26,6 +26,8 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -75,7 +77,7 @@ type Agent struct {
 	index       *inventory.Index
 	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
 	receiver    *migration.Receiver
-	reader      *migration.Reader
+	reader      *reading.Reader
 	beat        *heartbeat.Client
 	manual      *preemption.Manual
 	cloud       preemption.Cloud // nil: none is listened to
@@ -88,7 +90,7 @@ type Agent struct {
 	disk        *durable.Beside               // writes to data_dir what is small and must not be waited for
 	refuge      *refuge                       // of the accounts of drains, while that hangs
 	storage     fallback.Storage              // behind fallback
-	fallback    *migration.Fallback           // nil: none is configured
+	fallback    *lastresort.Storage           // nil: none is configured
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
 	workloads   []*watched
 	attention   *attention

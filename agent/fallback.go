@@ -11,7 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/fallback"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -38,7 +38,7 @@ func (a *Agent) openFallback(ctx context.Context) error {
 		return fmt.Errorf("open the fallback: %w", err)
 	}
 	a.storage = storage
-	a.fallback = &migration.Fallback{Name: f.Name, Layout: f.Layout, Streams: f.Streams, Objects: storage}
+	a.fallback = &lastresort.Storage{Name: f.Name, Layout: f.Layout, Streams: f.Streams, Objects: storage}
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (a *Agent) sweepFallback(ctx context.Context) {
 	if a.cfg.Fallback.Keep > 0 {
 		before = time.Now().Add(-a.cfg.Fallback.Keep)
 	}
-	removed, err := dir.Sweep(ctx, before, migration.FallbackFile)
+	removed, err := dir.Sweep(ctx, before, lastresort.Owns)
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("what is old in the fallback could not all be removed", "peer", a.fallback.Peer(), "err", err)
 	}

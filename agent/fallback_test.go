@@ -16,7 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
 	"github.com/lifeboat/lifeboat/fallback"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -165,7 +165,7 @@ func (s *hanging) Get(ctx context.Context, name string, from int64, into []byte)
 // minute, and any at the moment when the node begins to leave.
 func TestStatusTellsOfAnIllFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &migration.Fallback{Name: "spill"}}
+		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
 		var err error
 		a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
 		if err != nil {
@@ -227,7 +227,7 @@ func (s *endless) Get(ctx context.Context, name string, from int64, into []byte)
 // A share that hangs as it is swept, or is so large that this takes hours, is looked at all the same.
 func TestFallbackIsCheckedWhileItIsSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &migration.Fallback{Name: "spill"}}
+		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
 		var err error
 		a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
 		if err != nil {

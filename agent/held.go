@@ -9,6 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // checkHeld asks who has the blocks that were carried that long ago at least.
@@ -23,7 +24,7 @@ func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []inven
 }
 
 // whoElse asks who has blocks that this node has, and where they are read.
-func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holders []migration.Holder, sure bool, err error) {
+func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(blocks))
@@ -37,14 +38,14 @@ func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holder
 	there, err := a.beat.CheckPeers(ctx, 0, h.Holders)
 	for _, node := range h.Holders {
 		if address := there.Addresses[node]; address != "" {
-			holders = append(holders, migration.Holder{Node: node, Address: address})
+			holders = append(holders, reading.Holder{Node: node, Address: address})
 		}
 	}
 	return holders, h.Unsure == 0, err
 }
 
 // whoHas asks who has each of some files, and where those are read.
-func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []migration.Holder, err error) {
+func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []reading.Holder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(ids))
@@ -57,13 +58,13 @@ func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []migra
 	}
 	there, err := a.beat.CheckPeers(ctx, 0, h.Holders)
 	for _, node := range h.At {
-		at = append(at, migration.Holder{Node: node, Address: there.Addresses[node]})
+		at = append(at, reading.Holder{Node: node, Address: there.Addresses[node]})
 	}
 	return at, err
 }
 
 // homeOf asks what became of a node that blocks were born on, and, if it is there and may go any moment, what it has of them.
-func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Version) (migration.Home, error) {
+func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version) (migration.Home, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
@@ -75,7 +76,7 @@ func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Versi
 	if !goes || age > 0 || address == "" {
 		return h, nil
 	}
-	has, err := a.reader.Fetch.AtHome(ctx, migration.Holder{Node: node, Address: address}, about)
+	has, err := a.reader.Fetch.AtHome(ctx, reading.Holder{Node: node, Address: address}, about)
 	if !has.Leaves { // what is removed there once it leaves is not removed for being of no use
 		h.Lacks = slices.Concat(has.Changed, has.Gone)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -241,7 +242,7 @@ func (a *Agent) dialPeer(ctx context.Context, p migration.Peer) (net.Conn, error
 	return a.dialNode(ctx, p.Node, p.Address, wire.Protocol)
 }
 
-func (a *Agent) dialHolder(ctx context.Context, h migration.Holder) (net.Conn, error) {
+func (a *Agent) dialHolder(ctx context.Context, h reading.Holder) (net.Conn, error) {
 	return a.dialNode(ctx, h.Node, h.Address, httpProtocol)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -84,7 +85,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	a.reader = &migration.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder}}
+	a.reader = &reading.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &reading.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder}}
 	if a.page, err = a.pageHandler(); err != nil {
 		return nil, err
 	}

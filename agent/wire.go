@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -179,18 +180,18 @@ func (a *Agent) missesPeers() bool {
 // locateTimeout bounds a reader's wait for the coordinator.
 const locateTimeout = 5 * time.Second
 
-func (a *Agent) locate(ctx context.Context, id inventory.BlockID, past bool) (migration.Location, error) {
+func (a *Agent) locate(ctx context.Context, id inventory.BlockID, past bool) (reading.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	r, err := a.beat.Locate(ctx, string(id), past, "")
 	if err != nil {
-		return migration.Location{}, err
+		return reading.Location{}, err
 	}
-	return migration.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Unheard: a.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
+	return reading.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Unheard: a.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
 }
 
 // locateMore names more of those who could have a block, and who turns out to hold it meanwhile.
-func (a *Agent) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []migration.Holder, next string, err error) {
+func (a *Agent) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []reading.Holder, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	r, err := a.beat.Locate(ctx, string(id), true, after)
@@ -206,10 +207,10 @@ func (a *Agent) whereIs(ctx context.Context, node string) (address string, err e
 }
 
 // others leaves this node out: what it has it was asked for already.
-func (a *Agent) others(holders []*api.Holder) (rest []migration.Holder) {
+func (a *Agent) others(holders []*api.Holder) (rest []reading.Holder) {
 	for _, h := range holders {
 		if h.Node != a.cfg.Node.Name {
-			rest = append(rest, migration.Holder{Node: h.Node, Address: h.Address})
+			rest = append(rest, reading.Holder{Node: h.Node, Address: h.Address})
 		}
 	}
 	return rest

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 )
 
 // spark is a Spark application with one executor (testdata/spark/Probe.java): what it writes and reads, Spark's own code does.
@@ -263,7 +263,7 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 
 	// What Spark itself has put there an agent would remove in time, to the last file.
 	if err := fs.WalkDir(os.DirFS(own), ".", func(name string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && !migration.FallbackFile(name) {
+		if err == nil && !e.IsDir() && !lastresort.Owns(name) {
 			t.Errorf("%s would never be removed", name)
 		}
 		return err

@@ -19,7 +19,9 @@ import (
 	"github.com/lifeboat/lifeboat/fallback/storagetest"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -113,7 +115,7 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 		}
 	}
 	log := slog.New(slog.DiscardHandler)
-	last := &migration.Fallback{Name: "spill", Layout: migration.FallbackBlocks, Streams: 4, Objects: b}
+	last := &lastresort.Storage{Name: "spill", Layout: lastresort.LayoutBlocks, Streams: 4, Objects: b}
 	drain := func(ctx context.Context, incident string, cap int64) manifest.Summary {
 		d := migration.NewDrain(migration.DrainConfig{
 			Node: "a", Incident: incident, Dir: filepath.Join(dir, incident), Stores: []*inventory.Store{store}, Vault: vault,
@@ -155,7 +157,7 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 		if ranges != "" {
 			req.Header.Set("Range", ranges)
 		}
-		(&migration.Reader{Vault: vault, Fallback: last, Log: log}).ServeHTTP(w, req)
+		(&reading.Reader{Vault: vault, Fallback: last, Log: log}).ServeHTTP(w, req)
 		return w.Code, w.Body.Bytes()
 	}
 	for name, size := range sizes {

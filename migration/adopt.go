@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -40,7 +41,7 @@ func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 	}
 	slices.SortFunc(from, func(a, b string) int { return moved[a].Compare(moved[b]) }) // of several lines about a block the last one counts
 	adopted, err = manifest.CopyLines(to, linesOf(from), moved[from[len(from)-1]], func(e manifest.Entry) bool {
-		return e.Outcome == manifest.Moved && e.Tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
+		return e.Outcome == manifest.Moved && e.Tag() != "" && !strings.HasPrefix(e.Peer, lastresort.PeerPrefix)
 	})
 	if err != nil {
 		return inventory.Count{}, fmt.Errorf("adopt an account: %w", err)

@@ -17,7 +17,7 @@ func TestAdopt(t *testing.T) {
 	}
 	good := line("a", "moved", "b", "@7") + line("e", "moved", "c", "@8")
 	earlier, dir := t.TempDir(), filepath.Join(t.TempDir(), "inc-2")
-	text := line("a", "moved", "b", "@7") + line("x", "past ", "b", "@7") + line("y", "moved", "b", "-7") + line("z", "moved", fallbackPeer+"spill", "@7") + line("e", "moved", "c", "@8")
+	text := line("a", "moved", "b", "@7") + line("x", "past ", "b", "@7") + line("y", "moved", "b", "-7") + line("z", "moved", "fallback:spill", "@7") + line("e", "moved", "c", "@8")
 	write(t, manifest.Path(earlier, manifest.Moved), []byte(text))
 	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
 	if err := os.Chtimes(manifest.Path(earlier, manifest.Moved), ended, ended); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -165,15 +166,15 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	a.drain(t, within(t, 20*time.Second), b)
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
-	fetcher := func(loc Location) *Fetcher {
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return loc, nil }}
+	fetcher := func(loc reading.Location) *reading.Fetcher {
+		fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) { return loc, nil }}
 		t.Cleanup(fetch.Close)
 		return fetch
 	}
 	atB := b.reader()
-	atB.Fetch = fetcher(Location{Candidates: holders("a")})
+	atB.Fetch = fetcher(reading.Location{Candidates: holders("a")})
 	f.nodes["b"] = atB
-	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetcher(Location{Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
+	rd := &reading.Reader{Vault: newNode(t, "c").vault, Fetch: fetcher(reading.Location{Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
 	status, body, h := get(t, rd, "cache/-/x", "")
 	if status != 200 || !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "a" {
 		t.Errorf("status %d, %d bytes from %q, want them from a", status, len(body), h.Get("Lifeboat-Node"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -48,9 +49,9 @@ func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog
 		if a.silent >= mostSilent {
 			break
 		}
-		about := make([]Version, len(records))
+		about := make([]reading.Version, len(records))
 		for i, rec := range records {
-			about[i] = Version{ID: inventory.BlockID(rec.ID), Tag: rec.Tag()}
+			about[i] = reading.Version{ID: inventory.BlockID(rec.ID), Tag: rec.Tag()}
 		}
 		home, err := a.r.cfg.Home(ctx, node, about)
 		if err != nil {

@@ -264,7 +264,7 @@ func BenchmarkReadLanded(b *testing.B) {
 	a.drain(b, ctx, peer)
 	b.SetBytes(int64(len(content)))
 	for b.Loop() {
-		c, err := peer.reader().open("cache/-/x")
+		c, err := peer.landedFile("cache/-/x")
 		if err != nil {
 			b.Fatal(err)
 		}

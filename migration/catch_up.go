@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // A node that is away, or cut off, is not told what changes meanwhile where its blocks were born, and if it has them over others nobody
@@ -21,9 +22,9 @@ type CatchUp struct {
 	// Where is the address at which a node's blocks are read; "": it is not there.
 	Where func(ctx context.Context, node string) (address string, err error)
 	// Ask is a Fetcher's AtHome.
-	Ask func(ctx context.Context, h Holder, about []Version) (AtHome, error)
+	Ask func(ctx context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error)
 	// WhoElse has some of these blocks; sure: nobody has yet to say so. Nil: nobody is asked.
-	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []Holder, sure bool, err error)
+	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error)
 	// Of are the nodes of whose blocks it asks. Nil: of all.
 	Of map[string]bool
 }
@@ -57,7 +58,7 @@ func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}
 		of[rec.Origin] = append(of[rec.Origin], rec)
-		if n++; n == askedAbout {
+		if n++; n == reading.MostAsked {
 			c.askAll(ctx, of)
 			of, n = map[string][]catalog.Record{}, 0
 		}
@@ -82,7 +83,7 @@ func (c *catchingUp) askAll(ctx context.Context, of map[string][]catalog.Record)
 		case address == "":
 			orphans = append(orphans, of[home]...)
 		default:
-			c.ask(ctx, Holder{home, address}, of[home])
+			c.ask(ctx, reading.Holder{Node: home, Address: address}, of[home])
 		}
 	}
 	if len(orphans) == 0 || c.WhoElse == nil {
@@ -124,15 +125,15 @@ func (c *catchingUp) notSaid(by string, err error) {
 }
 
 // ask removes what a node has as something else.
-func (c *catchingUp) ask(ctx context.Context, h Holder, about []catalog.Record) {
+func (c *catchingUp) ask(ctx context.Context, h reading.Holder, about []catalog.Record) {
 	if c.silent[h.Node] {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reading.ForgetTimeout)
 	defer cancel()
-	asked := make([]Version, len(about))
+	asked := make([]reading.Version, len(about))
 	for i, rec := range about {
-		asked[i] = Version{inventory.BlockID(rec.ID), rec.Tag(), rec.Origin, rec.ModTime}
+		asked[i] = reading.Version{ID: inventory.BlockID(rec.ID), Tag: rec.Tag(), Origin: rec.Origin, Modified: rec.ModTime}
 	}
 	is, err := c.Ask(ctx, h, asked)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // inherited is a node with blocks that were born on a, of whose files some changed there after b had handed them on.
@@ -28,7 +29,7 @@ func inherited(t *testing.T) (a, c *node) {
 	return a, c
 }
 
-func (n *node) catchUp(t *testing.T, address string, where error, ask func(Holder, []Version) (AtHome, error)) (all bool) {
+func (n *node) catchUp(t *testing.T, address string, where error, ask func(reading.Holder, []reading.Version) (reading.AtHome, error)) (all bool) {
 	t.Helper()
 	return n.receiver.CatchUp(t.Context(), CatchUp{
 		Where: func(_ context.Context, node string) (string, error) {
@@ -37,7 +38,9 @@ func (n *node) catchUp(t *testing.T, address string, where error, ask func(Holde
 			}
 			return address, where
 		},
-		Ask: func(_ context.Context, h Holder, about []Version) (AtHome, error) { return ask(h, about) },
+		Ask: func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
+			return ask(h, about)
+		},
 	})
 }
 
@@ -45,15 +48,15 @@ func (n *node) catchUp(t *testing.T, address string, where error, ask func(Holde
 func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
-		all := c.catchUp(t, "a:1", nil, func(h Holder, about []Version) (AtHome, error) {
-			if h != (Holder{"a", "a:1"}) {
+		all := c.catchUp(t, "a:1", nil, func(h reading.Holder, about []reading.Version) (reading.AtHome, error) {
+			if h != (reading.Holder{Node: "a", Address: "a:1"}) {
 				t.Errorf("%v is asked", h)
 			}
 			is := a.reader().AtHome(about)
 			is.Changed = append(is.Changed, -1, len(about)) // and it is out of its mind
 			return is, nil
 		})
-		if !all || c.reader().has("cache/-/x") || !bytes.Equal(c.content(t, "cache/-/y"), contentOf("y", 1000)) || c.vault.Count().Blocks != 2 {
+		if !all || c.has("cache/-/x") || !bytes.Equal(c.content(t, "cache/-/y"), contentOf("y", 1000)) || c.vault.Count().Blocks != 2 {
 			t.Errorf("all asked: %v, and %+v rest there, want all but x", all, c.vault.Count())
 		}
 		if !slices.Equal(c.gone, []inventory.BlockID{"cache/-/x"}) {
@@ -66,7 +69,7 @@ func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
-		if !c.catchUp(t, "a:1", nil, func(_ Holder, about []Version) (AtHome, error) {
+		if !c.catchUp(t, "a:1", nil, func(_ reading.Holder, about []reading.Version) (reading.AtHome, error) {
 			is := a.reader().AtHome(about)
 			a.drain(t, within(t, time.Minute), c)
 			return is, nil
@@ -95,7 +98,10 @@ func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, at := inherited(t)
 				asked := 0
-				all := at.catchUp(t, c.address, c.where, func(Holder, []Version) (AtHome, error) { asked++; return AtHome{}, c.ask })
+				all := at.catchUp(t, c.address, c.where, func(reading.Holder, []reading.Version) (reading.AtHome, error) {
+					asked++
+					return reading.AtHome{}, c.ask
+				})
 				if want := map[bool]int{true: 1}[c.address != ""]; all != c.all || asked != want || at.vault.Count().Blocks != 3 {
 					t.Errorf("all: %v, asked %d times, %+v rest there", all, asked, at.vault.Count())
 				}
@@ -116,17 +122,17 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 		back := func(who *node, sure bool, err error) (all bool) {
 			return who.receiver.CatchUp(t.Context(), CatchUp{
 				Where: func(context.Context, string) (string, error) { return "", nil },
-				Ask: func(_ context.Context, h Holder, about []Version) (AtHome, error) {
+				Ask: func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
 					return nodes[h.Node].reader().AtHome(about), nil
 				},
-				WhoElse: func(_ context.Context, blocks []inventory.BlockID) ([]Holder, bool, error) {
+				WhoElse: func(_ context.Context, blocks []inventory.BlockID) ([]reading.Holder, bool, error) {
 					if len(blocks) == 0 {
 						t.Error("asked about nothing")
 					}
 					if !sure || err != nil {
 						return nil, sure, err
 					}
-					return []Holder{{"d", "d:1"}, {"e", "e:1"}}, true, nil
+					return []reading.Holder{{Node: "d", Address: "d:1"}, {Node: "e", Address: "e:1"}}, true, nil
 				},
 			})
 		}
@@ -140,7 +146,7 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 				t.Errorf("got %swant %q, and no node, once", said.String(), why)
 			}
 		}
-		if !back(c, true, nil) || c.reader().has("cache/-/x") || c.vault.Count().Blocks != 2 {
+		if !back(c, true, nil) || c.has("cache/-/x") || c.vault.Count().Blocks != 2 {
 			t.Errorf("%+v rest at c, want all but x", c.vault.Count())
 		}
 		nodes["d"] = c

@@ -11,8 +11,10 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // What earlier runs of a drain moved is not sent again: its account claims that somebody has it. What was copied ahead of a notice
@@ -89,7 +91,7 @@ func (cfg *DrainConfig) doubt() doubt {
 }
 
 func (d doubt) asks(peer string) bool {
-	return !strings.HasPrefix(peer, fallbackPeer) && slices.Contains(d.named, peer) != d.others
+	return !strings.HasPrefix(peer, lastresort.PeerPrefix) && slices.Contains(d.named, peer) != d.others
 }
 
 // planAnew plans a block again of which a line of the account, which begins there, claims that it was moved; -1: an earlier run's. Where a
@@ -148,7 +150,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 		if v, known := e.OfVersion(); gone != nil || !known || manifest.VersionOf(b) != v {
 			continue // its engine deleted it, or what it is now is in the plan by itself
 		}
-		if batch, begins = append(batch, b), append(begins, line.Begin); len(batch) < askedAbout {
+		if batch, begins = append(batch, b), append(begins, line.Begin); len(batch) < reading.MostAsked {
 			continue
 		}
 		if err := ask(); err != nil {
@@ -175,7 +177,7 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 	about := cfg.doubt()
 	asks := about.asks
 	if len(cfg.Absent) > 0 {
-		few, err := fewOfEach(cfg.Dir, askedAbout)
+		few, err := fewOfEach(cfg.Dir, reading.MostAsked)
 		if err != nil {
 			return false, err
 		}
@@ -201,7 +203,7 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		if e.Outcome != manifest.Moved || !asks(e.Peer) {
 			continue
 		}
-		if batch = append(batch, inventory.Block{ID: inventory.BlockID(e.ID), Members: []inventory.Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {
+		if batch = append(batch, inventory.Block{ID: inventory.BlockID(e.ID), Members: []inventory.Member{{Bytes: e.Bytes}}}); len(batch) < reading.MostAsked {
 			continue
 		}
 		if some, err := ask(); some || err != nil {
@@ -243,7 +245,7 @@ func (d *Drain) Takers() (nodes []string) {
 		takers[node] = takers[node] || p.moved.Blocks > 0
 	}
 	for node, took := range takers {
-		if took && !strings.HasPrefix(node, fallbackPeer) {
+		if took && !strings.HasPrefix(node, lastresort.PeerPrefix) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -257,7 +259,7 @@ func Takers(dir string) (nodes []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Outcome == manifest.Moved && !strings.HasPrefix(e.Peer, fallbackPeer) {
+		if e.Outcome == manifest.Moved && !strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
 			met[e.Peer] = true
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -413,7 +414,7 @@ func TestClaimsAreSpooled(t *testing.T) {
 	c.seal()
 	for i, more := 0, true; more; {
 		var batch []inventory.Block
-		if batch, more = c.take(); len(batch) > askedAbout || !more && i != n {
+		if batch, more = c.take(); len(batch) > reading.MostAsked || !more && i != n {
 			t.Fatalf("got %d after %d", len(batch), i)
 		}
 		for _, b := range batch {

@@ -117,23 +117,10 @@ func contradictsOwn(s *inventory.Store, r catalog.Record, node string, at func(d
 	if r.Origin == node && own.Modified().UnixNano() > r.ModTime {
 		return catalog.ErrSuperseded
 	}
-	if catalog.SameOutput(r.ID, appendSizes(nil, own.Members), r.Members) {
+	if catalog.SameOutput(r.ID, wire.AppendSizes(nil, own.Members), r.Members) {
 		return nil
 	}
 	return fmt.Errorf("%w, of other content, in the node's own store", catalog.ErrConflict)
-}
-
-// outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
-// vault: its engine has written it since. A store that cannot be asked has nothing.
-func outdoes(s *inventory.Store, r catalog.Record, node string) bool {
-	if s == nil || r.Segment == 0 || r.Origin != node {
-		return false
-	}
-	if slices.ContainsFunc(s.Paths, func(dir string) bool { return s.Readable(dir) != nil }) {
-		return false
-	}
-	own, err := s.Find(inventory.BlockID(r.ID))
-	return err == nil && own.Tag() != r.Tag()
 }
 
 // sumOf reads a block of the store.

@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // carrying is a node with files in a store of two disks and a block on each of two disks of its vault.
@@ -164,9 +165,9 @@ func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("told of %v fetched", f.fetched)
 	}
 	// Nobody else has it: that says nothing of what is here.
-	for _, at := range []Location{{}, {Why: "a has it no more"}, {Lost: true}} {
+	for _, at := range []reading.Location{{}, {Why: "a has it no more"}, {Lost: true}} {
 		rd := a.reader()
-		rd.Fetch = &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return at, nil }}
+		rd.Fetch = &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) { return at, nil }}
 		if status, body, h := get(t, rd, "cache/-/f-1", ""); status != 503 || h.Get("Retry-After") == "" {
 			t.Errorf("nobody else has it (%+v): status %d %s, want 503", at, status, body)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -201,13 +202,15 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.reopen(t)
-	nobody := &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{}, nil }}
+	nobody := &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{}, nil
+	}}
 	rd := n.reader()
 	rd.Fetch = nobody
 	if status, _, _ := get(t, rd, "cache/-/x", ""); status != http.StatusServiceUnavailable {
 		t.Errorf("a reader: got %d, want 503", status)
 	}
-	if status, _, _ := ask(t, rd, http.MethodHead, "/blocks/cache/-/x", http.Header{hopHeader: {hopLast}}); status != http.StatusInternalServerError {
+	if status, _, _ := ask(t, rd, http.MethodHead, "/blocks/cache/-/x", http.Header{"Lifeboat-Hop": {"2"}}); status != http.StatusInternalServerError {
 		t.Errorf("another agent: got %d, want 500", status)
 	}
 	flush := n.vault.Flush

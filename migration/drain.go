@@ -17,8 +17,10 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -83,14 +85,14 @@ type DrainConfig struct {
 	// Earlier are directories of drains of this node that were withdrawn: what they moved may have changed since.
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
-	Forget func(ctx context.Context, h Holder, id inventory.BlockID, tag string) error
+	Forget func(ctx context.Context, h reading.Holder, id inventory.BlockID, tag string) error
 	// Where is the address at which a node is read that is no peer now: it was one of an earlier run, or blocks came from it. Empty: it
 	// is gone.
 	Where func(ctx context.Context, node string) (address string, err error)
 	// AtHome asks a node that blocks came from what it has of them. Nil: nobody is asked.
-	AtHome func(ctx context.Context, home Holder, about []Version) (AtHome, error)
+	AtHome func(ctx context.Context, home reading.Holder, about []reading.Version) (reading.AtHome, error)
 	// WhoElse has blocks of this node, besides it. It is there where this node was away, and has yet to catch up. Nil: nobody is asked.
-	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []Holder, sure bool, err error)
+	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error)
 	// Namesake has whoever has some of these blocks look at what it has that was born here: another machine had this node's name before,
 	// and this one's accounts say nothing of what that one's blocks became. Nil: there was none.
 	Namesake func(ctx context.Context, blocks []inventory.BlockID) error
@@ -109,7 +111,7 @@ type DrainConfig struct {
 	// MaxBytesPerSecond caps the whole drain; 0: no cap.
 	MaxBytesPerSecond int64
 	// Fallback takes what no peer takes. Nil: nothing does.
-	Fallback *Fallback
+	Fallback *lastresort.Storage
 	// Until is when sending will end, as far as is known now; it may move. Nil, or the zero time: when Run's context ends.
 	Until func() time.Time
 	Log   *slog.Logger
@@ -217,7 +219,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 		d.fan.stores = append(d.fan.stores, s.Name)
 	}
 	if cfg.Fallback != nil {
-		d.fallback = &fallback{Fallback: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
+		d.fallback = &fallback{Storage: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
 	l.GoOn(earlier, len(cfg.Again) > 0)
 	d.began = l.Counts().Started

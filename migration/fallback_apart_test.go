@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -34,7 +35,7 @@ func TestFallbackTakesBesidePeersWhatTheyHaveNoRoomFor(t *testing.T) {
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		tr := newTrip(t, a, b)
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		sum, entries := tr.run(within(t, 30*time.Second)) // ten seconds too few for all map outputs
 		wantInFallback(t, tr.cfg.Fallback, cache, entries)
 		if sum.Moved.Blocks < 40+20 {
@@ -58,7 +59,7 @@ func TestFallbackTakesBesidePeersWhatIsTooLargeForThem(t *testing.T) {
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		tr := newTrip(t, a, b)
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, 20*time.Second))
 		wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/large": contentOf("large", 22<<20)}, entries)
 	})
@@ -85,7 +86,7 @@ func TestVaultThatHasRoomAgainComesBeforeTheFallback(t *testing.T) {
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		tr := newTrip(t, a, b)
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, 30*time.Second))
 		there := 0
 		for id, e := range outcome(t, entries, manifest.Moved) {
@@ -157,7 +158,7 @@ func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
 			return nil
 		}
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		tr.cfg.Fallback.Streams = 1
 		_, entries := tr.run(within(t, 2*time.Second))
 		wantInFallback(t, tr.cfg.Fallback, want, entries)

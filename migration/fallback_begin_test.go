@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -23,7 +24,7 @@ func (tr *trip) begins(t *testing.T, s *larder) (after time.Duration, entries []
 		first.CompareAndSwap(0, int64(time.Since(began))+1)
 		return nil
 	}
-	tr.cfg.Fallback = s.as(FallbackBlocks)
+	tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 	_, entries = tr.run(within(t, time.Minute))
 	return time.Duration(first.Load()), entries
 }
@@ -87,7 +88,7 @@ func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
 					defer tr.mu.Unlock()
 					delete(tr.fakes, "b")
 				})
-				tr.cfg.Fallback = s.as(FallbackBlocks)
+				tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 				_, entries := tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b)
 				s.wantUnused(t)
@@ -110,7 +111,7 @@ func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 		}
 		s := newLarder()
 		tr := newTrip(t, a, b)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
 		s.wantUnused(t)
@@ -133,7 +134,7 @@ func TestPeerThatIsMissedKeepsItsBlocks(t *testing.T) {
 			return known()
 		}
 		tr.cfg.Missed = func() bool { return true }
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
 		s.wantUnused(t)
@@ -188,7 +189,7 @@ func TestFallbackThatDoesNotAnswerIsToldEarly(t *testing.T) {
 		var said strings.Builder
 		tr := newTrip(t, a)
 		tr.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
-		tr.cfg.Fallback = newLarder().as(FallbackBlocks)
+		tr.cfg.Fallback = newLarder().as(lastresort.LayoutBlocks)
 		tr.cfg.Fallback.Objects = &slowLarder{newLarder(), 8 * time.Second}
 		time.AfterFunc(answerSoon+time.Second, func() {
 			p := tr.drain.Progress().Peers
@@ -214,7 +215,7 @@ func TestFallbackThatFallsSilentIsToldEarly(t *testing.T) {
 		tr := newTrip(t, a)
 		s := newLarder()
 		s.rate = largeUpload // a second each
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		tr.cfg.Fallback.Objects = &stallingLarder{s, time.Now().Add(1500 * time.Millisecond), time.Now().Add(15 * time.Second)}
 		trouble := func(after time.Duration, words string) {
 			time.AfterFunc(after, func() {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -21,20 +22,20 @@ func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
 		write(t, filepath.Join(b.dir, "cache/f-0000"), contentOf("another", 100))
 		for _, n := range []*node{a, b} {
 			tr := newTrip(t, n)
-			tr.cfg.Fallback = s.as(FallbackBlocks)
+			tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 			_, entries := tr.run(within(t, time.Minute))
 			if n == b {
 				wantLost(t, map[string][]byte{"cache/-/f-0000": nil}, entries, "another block of this id is here, of other content, from a")
 			}
 		}
-		if got := fromFallback(t, s.as(FallbackBlocks), "cache/-/f-0000"); !bytes.Equal(got, contentOf("f-0000", 100)) {
+		if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/f-0000"); !bytes.Equal(got, contentOf("f-0000", 100)) {
 			t.Error("the first content is gone")
 		}
 		// A newer version from where it was born is welcome.
 		write(t, filepath.Join(a.dir, "cache/f-0000"), contentOf("newer", 120))
 		tr := newTrip(t, a)
 		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/f-0000": contentOf("newer", 120)}, entries)
 	})
@@ -56,12 +57,12 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 		for _, n := range []*node{a, b} {
 			tr := newTrip(t, n)
 			tr.cfg.Dir = filepath.Join(n.dir, "into-the-fallback")
-			tr.cfg.Fallback = s.as(FallbackBlocks)
+			tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 			if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
 				t.Errorf("%s: got %+v %v", n.name, sum, entries)
 			}
 		}
-		if got := fromFallback(t, s.as(FallbackBlocks), "cache/-/x"); !bytes.Equal(got, newer) {
+		if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/x"); !bytes.Equal(got, newer) {
 			t.Errorf("the fallback has %.20q, want the newer version", got)
 		}
 		// Half of one is none.
@@ -72,11 +73,11 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 		}
 		tr := newTrip(t, b)
 		tr.cfg.Dir = filepath.Join(b.dir, "another-incident")
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 {
 			t.Errorf("got %+v %v", sum, entries)
 		}
-		if got := fromFallback(t, s.as(FallbackBlocks), "cache/-/x"); !bytes.Equal(got, contentOf("old", 100)) {
+		if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/x"); !bytes.Equal(got, contentOf("old", 100)) {
 			t.Errorf("the fallback has %.20q, want what there is", got)
 		}
 	})
@@ -86,7 +87,7 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 // bytes for neither.
 func TestFallbackTakesMapOutputWithoutChecksumsForTheSame(t *testing.T) {
 	for _, first := range []string{"a", "b"} {
-		for _, layout := range []string{FallbackBlocks, FallbackSpark} {
+		for _, layout := range []string{lastresort.LayoutBlocks, lastresort.LayoutSpark} {
 			t.Run(first+" first, "+layout, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newLarder()

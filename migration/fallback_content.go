@@ -6,7 +6,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -117,5 +116,3 @@ func (c *memberContent) Close() {
 	}
 	c.f.Close() // it was only read
 }
-
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -11,8 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // spilt is a node that stays after all, of which a drain put ten files into a fallback.
@@ -24,7 +27,7 @@ func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
 	store = newLarder()
 	s = &stayed{a: a}
 	s.trip = newTrip(t, a)
-	s.cfg.Fallback = store.as(FallbackBlocks)
+	s.cfg.Fallback = store.as(lastresort.LayoutBlocks)
 	_, s.entries = s.run(within(t, time.Minute))
 	s.cfg.Disks = newFakeDisks(1<<40, a.dir)
 	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
@@ -35,8 +38,8 @@ func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
 // statusAway is what a reader is told while the node that a file was born on does not answer, or nobody ever knew of it.
 func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	t.Helper()
-	rd := &Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
-		return Location{}, err
+	rd := &reading.Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{}, err
 	}}}
 	w := httptest.NewRecorder()
 	rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, fmt.Sprintf("/blocks/cache/-/f-%04d", n), nil))
@@ -137,15 +140,15 @@ func TestAFallbackKeepsWhatIsNotNamed(t *testing.T) {
 		for name, c := range map[string]struct {
 			node, tag string
 			want      error
-		}{"another node's": {"b", e.Tag(), errNotOwned}, "another version": {"a", `"file-1-1-"`, errAnother}} {
-			if err := f.forget(t.Context(), "cache/-/f-0003", c.node, c.tag); !errors.Is(err, c.want) {
+		}{"another node's": {"b", e.Tag(), catalog.ErrNotOwned}, "another version": {"a", `"file-1-1-"`, catalog.ErrAnother}} {
+			if err := f.Forget(t.Context(), "cache/-/f-0003", c.node, c.tag); !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
 		}
 		if got := s.statusAway(t, 3, nil); got != 200 {
 			t.Errorf("a reader is told %d", got)
 		}
-		if err := f.forget(t.Context(), "cache/-/f-0003", "a", e.Tag()); err != nil {
+		if err := f.Forget(t.Context(), "cache/-/f-0003", "a", e.Tag()); err != nil {
 			t.Error(err)
 		}
 		if got := s.statusAway(t, 3, nil); got != 410 {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -27,7 +28,7 @@ func TestUploadThatIsCutOffSaysWhatIsKnown(t *testing.T) {
 			return nil
 		}
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, 20*time.Second))
 		wantLost(t, want, entries, "on its way to fallback:spill for 1")
 		wantLost(t, want, entries, "slow down")
@@ -53,10 +54,10 @@ func TestRecordFollowsWhatWasSentWholeWhenTimeIsUp(t *testing.T) {
 			a, want := cached(t, 1, 1000)
 			s := newLarder()
 			tr := newTrip(t, a)
-			tr.cfg.Fallback = s.as(FallbackBlocks)
+			tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 			ctx, stop := context.WithCancelCause(t.Context())
 			tr.cfg.Fallback.Objects = tardy{s, func(name string) {
-				if strings.HasPrefix(name, fallbackBlocks) {
+				if strings.HasPrefix(name, "lifeboat-blocks/") {
 					stop(context.DeadlineExceeded)
 					time.Sleep(after)
 				}
@@ -81,7 +82,7 @@ func TestLargeBlocksUnderACapDoNotAllComeTooLate(t *testing.T) {
 		s := newLarder()
 		s.latency = 10 * time.Millisecond
 		tr := newTrip(t, a)
-		tr.cfg.Fallback, tr.cfg.MaxBytesPerSecond = s.as(FallbackBlocks), 1<<20
+		tr.cfg.Fallback, tr.cfg.MaxBytesPerSecond = s.as(lastresort.LayoutBlocks), 1<<20
 		sum, entries := tr.run(within(t, 12*time.Second))
 		if sum.Moved.Blocks < 2 {
 			t.Errorf("got %+v, want two moved or more: the cap carries 12 MiB", sum)
@@ -111,7 +112,7 @@ func TestUploadsThatFailTogetherFailOnce(t *testing.T) {
 			return nil
 		}
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		tr.cfg.Fallback.Streams = 8
 		_, entries := tr.run(within(t, time.Minute))
 		if took := time.Since(began); took > 3*time.Second {

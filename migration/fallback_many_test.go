@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 )
 
 // A storage that takes each small content 30 ms after it was asked takes many of them side by side.
@@ -16,7 +18,7 @@ func TestManySmallBlocksGoToTheFallbackAtOnce(t *testing.T) {
 		s := newLarder()
 		s.latency = 30 * time.Millisecond
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		began := time.Now()
 		sum, entries := tr.run(within(t, 30*time.Second)) // four at once would have moved 1300
 		if sum.Lost.Blocks != 0 {
@@ -39,7 +41,7 @@ func TestLargeBlocksGoToTheFallbackFewAtOnce(t *testing.T) {
 		s := newLarder()
 		s.latency = 30 * time.Millisecond
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		if sum, _ := tr.run(within(t, 30*time.Second)); sum.Lost.Blocks != 0 {
 			t.Errorf("got %+v", sum)
 		}
@@ -64,7 +66,7 @@ func TestFallbackThatRefusesGetsFewerAtOnce(t *testing.T) {
 			return nil
 		}
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		began := time.Now()
 		sum, entries := tr.run(within(t, time.Minute))
 		if sum.Lost.Blocks != 0 {

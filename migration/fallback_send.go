@@ -14,6 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -21,7 +22,7 @@ import (
 
 // fallback is what a drain knows of its fallback.
 type fallback struct {
-	*Fallback
+	*lastresort.Storage
 	state *peerState // guarded by Drain.mu, as any peer's
 	late  bool       // something that was left could not be there in time; guarded likewise
 	crowd *crowd
@@ -342,19 +343,19 @@ func (u *upload) save(ctx context.Context) error {
 	d, f := u.d, u.d.fallback
 	late, stop := linger(ctx, recordGrace)
 	defer stop()
-	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
+	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
 	if ours.Origin == "" {
 		ours.Origin = d.cfg.Node
 	}
 	answered := d.awaitFallback(0)
-	there, err := f.record(ctx, u.e.ID)
+	there, err := f.Record(ctx, u.e.ID)
 	answered()
-	fresh := missing(err)
+	fresh := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case err == nil:
 		same, since, err := u.same(ctx, there, ours.Origin)
 		if same && err == nil {
-			since, err = f.recordSince(ctx, there, since)
+			since, err = f.RecordSince(ctx, there, since)
 		}
 		if err != nil || same && time.Since(since) < staleThere {
 			return err
@@ -367,20 +368,20 @@ func (u *upload) save(ctx context.Context) error {
 			return fmt.Errorf("%w, of other content, from %s", catalog.ErrConflict, there.Origin)
 		}
 		if ours.Origin != d.cfg.Node && there.Modified.After(ours.Modified) { // as at a peer: see ErrSuperseded
-			if whole, _, err := f.whole(ctx, there); whole || err != nil {
+			if whole, _, err := f.Whole(ctx, there); whole || err != nil {
 				return err
 			}
 		}
 	case fresh:
-	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, errForgotten): // it keeps nobody's block: ours is better
+	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, lastresort.ErrForgotten): // it keeps nobody's block: ours is better
 	default:
 		return err
 	}
 	if ours.Members, err = u.send(ctx, ours); err != nil {
 		return err
 	}
-	ours.Sum = ours.sum()
-	err = f.putRecord(late, ours, fresh)
+	ours.Sum = ours.Total()
+	err = f.PutRecord(late, ours, fresh)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("somebody else put a block of that id there at the same time: %w", err)
 	}
@@ -389,8 +390,8 @@ func (u *upload) save(ctx context.Context) error {
 
 // same reports whether what is there is what is here, whole, and since when its files are. From another origin it may be Spark's own copy
 // of a map output, or what that is a copy of: then those files are compared that both have.
-func (u *upload) same(ctx context.Context, there fallbackRecord, origin string) (same bool, since time.Time, err error) {
-	theirs, ours := there.sizes(), appendSizes(nil, u.e.Members)
+func (u *upload) same(ctx context.Context, there lastresort.Record, origin string) (same bool, since time.Time, err error) {
+	theirs, ours := there.Sizes(), wire.AppendSizes(nil, u.e.Members)
 	if !slices.Equal(theirs, ours) && (there.Origin == origin || !catalog.SameOutput(string(u.e.ID), theirs, ours)) {
 		return false, since, nil
 	}
@@ -409,17 +410,17 @@ func (u *upload) same(ctx context.Context, there fallbackRecord, origin string) 
 			return false, since, nil
 		}
 	}
-	return u.d.fallback.whole(ctx, there)
+	return u.d.fallback.Whole(ctx, there)
 }
 
 // send puts the block's files there, what makes the others visible to an engine after these.
-func (u *upload) send(ctx context.Context, r fallbackRecord) ([]fallbackMember, error) {
-	members := make([]fallbackMember, len(u.e.Members))
+func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Member, error) {
+	members := make([]lastresort.Member, len(u.e.Members))
 	for i, m := range u.e.Members {
-		members[i] = fallbackMember{Name: m.Name, Bytes: m.Bytes}
+		members[i] = lastresort.Member{Name: m.Name, Bytes: m.Bytes}
 	}
 	r.Members = members
-	names := r.memberNames()
+	names := r.Names()
 	for _, last := range []bool{false, true} {
 		for i, m := range u.e.Members {
 			if (inventory.SparkLayout{}).Last(m.Name) != last {

@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -137,14 +139,14 @@ func (s *larder) putNames() []string {
 // missed is a fleet that lacks a node which may be back in a moment.
 func missed() bool { return true }
 
-func (s *larder) as(layout string) *Fallback {
-	return &Fallback{Name: "spill", Layout: layout, Streams: 4, Objects: s}
+func (s *larder) as(layout string) *lastresort.Storage {
+	return &lastresort.Storage{Name: "spill", Layout: layout, Streams: 4, Objects: s}
 }
 
 // fromFallback reads a block as a reader at a node that never had it.
-func fromFallback(t testing.TB, f *Fallback, id string) []byte {
+func fromFallback(t testing.TB, f *lastresort.Storage, id string) []byte {
 	t.Helper()
-	c, err := f.open(t.Context(), inventory.BlockID(id))
+	c, err := f.Open(t.Context(), inventory.BlockID(id))
 	if err != nil {
 		t.Fatalf("open %s: %v", id, err)
 	}
@@ -155,7 +157,7 @@ func fromFallback(t testing.TB, f *Fallback, id string) []byte {
 	return b
 }
 
-func wantInFallback(t testing.TB, f *Fallback, want map[string][]byte, entries []manifest.Entry) {
+func wantInFallback(t testing.TB, f *lastresort.Storage, want map[string][]byte, entries []manifest.Entry) {
 	t.Helper()
 	moved := outcome(t, entries, manifest.Moved)
 	for id, content := range want {
@@ -177,7 +179,7 @@ func TestDrainWithoutPeersGoesToTheFallback(t *testing.T) {
 		want["cache/-/large"], want["cache/-/empty"] = contentOf("large", 5*wire.ChunkBytes+3), []byte{}
 		s := newLarder()
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		began := time.Now()
 		sum, entries := tr.run(within(t, time.Minute))
 		wantInFallback(t, tr.cfg.Fallback, want, entries)
@@ -201,7 +203,7 @@ func TestFallbackIsLeftAloneWhilePeersTakeBlocks(t *testing.T) {
 		s := newLarder()
 		tr := newTrip(t, a, b, full)
 		tr.cfg.MaxBytesPerSecond = 100_000 // 40 s, and one peer in trouble all the time
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, 2*time.Minute))
 		wantThere(t, want, entries, b)
 		if names := s.putNames(); len(names) != 0 {
@@ -217,7 +219,7 @@ func TestWhatPeersHaveNoRoomForGoesToTheFallback(t *testing.T) {
 		b.room = roomFor(20_500)
 		s := newLarder()
 		tr := newTrip(t, a, b)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		began := time.Now()
 		sum, entries := tr.run(within(t, time.Minute))
 		if sum.Lost.Blocks != 0 || time.Since(began) > 15*time.Second {
@@ -244,7 +246,7 @@ func TestPeersThatRefuseLeaveTheBlocksToTheFallback(t *testing.T) {
 		b.refuse = "it leaves too"
 		s := newLarder()
 		tr := newTrip(t, a, b)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, 30*time.Second))
 		wantInFallback(t, tr.cfg.Fallback, want, entries)
 	})
@@ -258,7 +260,7 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 				a, want := cached(t, 20, 1000)
 				s := newLarder()
 				tr := newTrip(t, a)
-				tr.cfg.Fallback = s.as(FallbackBlocks)
+				tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 				tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
 					defer conn.Close()
 					fr := granted(conn)
@@ -284,22 +286,8 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 	}
 }
 
-// Spark reads what its own fallback storage would have written: facts of FallbackStorage.scala and JavaUtils.nonNegativeHash.
+// Spark reads what its own fallback storage would have written.
 func TestSparkFallbackLayout(t *testing.T) {
-	for name, want := range map[string]string{
-		"shuffle_0_0_0.data":             "app-1/0/581811660/shuffle_0_0_0.data",
-		"shuffle_0_0_0.index":            "app-1/0/861282032/shuffle_0_0_0.index",
-		"shuffle_1_27_0.data":            "app-1/1/1811889934/shuffle_1_27_0.data",
-		"shuffle_1_27_0.index":           "app-1/1/339002862/shuffle_1_27_0.index",
-		"shuffle_0_0_0.checksum.ADLER32": "app-1/0/103986100/shuffle_0_0_0.checksum.ADLER32",
-	} {
-		if got := sparkFallbackName("app-1", name); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-	if got := inventory.JavaHash("polygenelubricants"); got != 0 { // String.hashCode is MIN_VALUE
-		t.Errorf("the hash without a positive twin: got %d, want 0", got)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		const app = "application_1700000000000_0042"
 		a := newNode(t, "a", with(sparkStore, "d0", "d1"), with(filesStore, "cache"))
@@ -315,7 +303,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 10))
 		s := newLarder()
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackSpark)
+		tr.cfg.Fallback = s.as(lastresort.LayoutSpark)
 		_, entries := tr.run(within(t, time.Minute))
 		rest := map[string][]byte{"spark/" + app + "/rdd_5_25": contentOf("rdd", 500), "cache/-/x": contentOf("x", 10)}
 		wantInFallback(t, tr.cfg.Fallback, rest, entries)
@@ -335,7 +323,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 			}
 		}
 		for _, name := range puts {
-			if !FallbackFile(name) {
+			if !lastresort.Owns(name) {
 				t.Errorf("%s would never be removed", name)
 			}
 		}
@@ -349,16 +337,19 @@ func TestSparkFallbackLayout(t *testing.T) {
 func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
 	const app = "app-20260101000000-0001"
 	files := writeMapOutput(t, []string{t.TempDir()}, 3, 4, 100, 50)
-	for _, where := range []func(app, name string) string{sparkFallbackName, sparkFirstFallbackName} {
+	for _, where := range []func(app, name string) string{
+		func(app, name string) string { return fmt.Sprintf("%s/3/%d/%s", app, inventory.JavaHash(name), name) },
+		func(app, name string) string { return app + "/3/" + name },
+	} {
 		s := newLarder()
-		f := s.as(FallbackSpark)
+		f := s.as(lastresort.LayoutSpark)
 		index := where(app, "shuffle_3_4_0.index")
 		s.things[index] = files["shuffle_3_4_0.index"]
-		if _, err := f.open(t.Context(), "spark/"+app+"/shuffle_3_4_0.data"); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := f.Open(t.Context(), "spark/"+app+"/shuffle_3_4_0.data"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("an index without data: got %v, want fs.ErrNotExist", err)
 		}
 		s.things[where(app, "shuffle_3_4_0.data")] = files["shuffle_3_4_0.data"][:100]
-		if _, err := f.open(t.Context(), "spark/"+app+"/shuffle_3_4_0.index"); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := f.Open(t.Context(), "spark/"+app+"/shuffle_3_4_0.index"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("an index with half its data: got %v, want fs.ErrNotExist", err)
 		}
 		s.things[where(app, "shuffle_3_4_0.data")] = files["shuffle_3_4_0.data"]
@@ -367,7 +358,7 @@ func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
 				t.Errorf("%s at %s differs", name, index)
 			}
 		}
-		rd := &Reader{Vault: newNode(t, "r").vault, Fallback: f, Log: slog.New(slog.DiscardHandler)}
+		rd := &reading.Reader{Vault: newNode(t, "r").vault, Fallback: f, Log: slog.New(slog.DiscardHandler)}
 		if status, body, _ := get(t, rd, "spark/"+app+"/shuffle_3_4_0", ""); status != http.StatusMultipleChoices || !bytes.Contains(body, []byte("shuffle_3_4_0.data")) {
 			t.Errorf("the map output: got %d %s, want 300 and its members", status, body)
 		}
@@ -380,7 +371,7 @@ func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 		s := newLarder()
 		s.rate = 100_000
 		tr := newTrip(t, a)
-		tr.cfg.Fallback, tr.cfg.Missed = s.as(FallbackBlocks), missed
+		tr.cfg.Fallback, tr.cfg.Missed = s.as(lastresort.LayoutBlocks), missed
 		ctx, kill := context.WithCancel(t.Context())
 		time.AfterFunc(6*time.Second, kill)
 		tr.run(ctx)
@@ -390,12 +381,12 @@ func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 		}
 		again := newTrip(t, a)
 		again.cfg.Dir = filepath.Join(a.dir, "nothing-is-remembered") // not even the ledger
-		again.cfg.Fallback = s.as(FallbackBlocks)
+		again.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := again.run(within(t, time.Minute))
 		wantInFallback(t, again.cfg.Fallback, want, entries)
 		seen := map[string]bool{}
 		for _, name := range s.putNames() {
-			if seen[name] && strings.HasPrefix(name, fallbackRecords) {
+			if seen[name] && strings.HasPrefix(name, "lifeboat-records/") {
 				t.Errorf("%s was put twice", name)
 			}
 			seen[name] = true
@@ -414,7 +405,7 @@ func TestUploadsThatCannotFinishAreNotStarted(t *testing.T) {
 		s := newLarder()
 		s.rate = 1 << 20 // of each stream: 64 s for the large one
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		deadline := time.Now().Add(30 * time.Second)
 		tr.cfg.Until = func() time.Time { return deadline }
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -440,7 +431,7 @@ func TestFallbackInTroubleIsNamed(t *testing.T) {
 			s := newLarder()
 			s.trip = func(string) error { return errors.New(trouble) }
 			tr := newTrip(t, a)
-			tr.cfg.Fallback = s.as(FallbackBlocks)
+			tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 			began := time.Now()
 			_, entries := tr.run(within(t, 20*time.Second))
 			wantLost(t, want, entries, trouble)
@@ -465,7 +456,7 @@ func TestFallbackThatRecoversTakesAll(t *testing.T) {
 			return nil
 		}
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantInFallback(t, tr.cfg.Fallback, want, entries)
 	})
@@ -475,11 +466,11 @@ func TestFallbackServesNoFlippedBit(t *testing.T) {
 	a, _ := cached(t, 1, 3*wire.ChunkBytes)
 	s := newLarder()
 	tr := newTrip(t, a)
-	tr.cfg.Fallback = s.as(FallbackBlocks)
+	tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 	tr.run(t.Context())
 	const id = "cache/-/f-0000"
 	want := contentOf("f-0000", 3*wire.ChunkBytes)
-	rd := &Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Log: slog.New(slog.DiscardHandler)}
+	rd := &reading.Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Log: slog.New(slog.DiscardHandler)}
 	status, body, header := get(t, rd, id, "bytes=300000-300099")
 	if status != http.StatusPartialContent || !bytes.Equal(body, want[300000:300100]) || header.Get("Lifeboat-Node") != "fallback:spill" {
 		t.Fatalf("range: got %d, %d bytes, %v", status, len(body), header)
@@ -498,7 +489,7 @@ func TestFallbackServesNoFlippedBit(t *testing.T) {
 			if status == http.StatusOK && !bytes.Equal(body, want) {
 				t.Errorf("%s, bit flipped at %d: other bytes were served", name, at)
 			}
-			if strings.HasPrefix(name, fallbackBlocks) && at == 0 && status != http.StatusGone {
+			if strings.HasPrefix(name, "lifeboat-blocks/") && at == 0 && status != http.StatusGone {
 				t.Errorf("%s, first bit flipped: got %d, want 410", name, status)
 			}
 		}
@@ -519,22 +510,26 @@ func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 	a, _ := cached(t, 1, 100)
 	s := newLarder()
 	tr := newTrip(t, a)
-	tr.cfg.Fallback = s.as(FallbackBlocks)
+	tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 	tr.run(t.Context())
-	for why, locate := range map[string]func(context.Context, inventory.BlockID, bool) (Location, error){
-		"lost":    func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{Lost: true}, nil },
-		"unknown": func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{}, nil },
-		"away": func(context.Context, inventory.BlockID, bool) (Location, error) {
-			return Location{}, errors.New("no coordinator")
+	for why, locate := range map[string]func(context.Context, inventory.BlockID, bool) (reading.Location, error){
+		"lost": func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+			return reading.Location{Lost: true}, nil
+		},
+		"unknown": func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+			return reading.Location{}, nil
+		},
+		"away": func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+			return reading.Location{}, errors.New("no coordinator")
 		},
 	} {
-		rd := &Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Fetch: &Fetcher{Locate: locate}, Log: slog.New(slog.DiscardHandler)}
+		rd := &reading.Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Fetch: &reading.Fetcher{Locate: locate}, Log: slog.New(slog.DiscardHandler)}
 		for _, target := range []string{"/blocks/cache/-/f-0000", "/blocks/cache/-/f-0000?redirect=true"} {
 			if status, body, _ := ask(t, rd, http.MethodGet, target, http.Header{}); status != http.StatusOK || !bytes.Equal(body, contentOf("f-0000", 100)) {
 				t.Errorf("%s, %s: got %d", why, target, status)
 			}
 		}
-		if status, _, _ := ask(t, rd, http.MethodGet, "/blocks/cache/-/f-0000", http.Header{hopHeader: {"1"}}); status != http.StatusNotFound {
+		if status, _, _ := ask(t, rd, http.MethodGet, "/blocks/cache/-/f-0000", http.Header{"Lifeboat-Hop": {"1"}}); status != http.StatusNotFound {
 			t.Errorf("%s, asked by an agent: got %d, want 404", why, status)
 		}
 	}
@@ -548,7 +543,7 @@ func TestFallbackSkipsAFileThatIsDeletedAndResendsOneThatChanged(t *testing.T) {
 		s := newLarder()
 		s.rate = 100_000
 		tr := newTrip(t, a)
-		tr.cfg.Fallback, tr.cfg.Missed = s.as(FallbackBlocks), missed
+		tr.cfg.Fallback, tr.cfg.Missed = s.as(lastresort.LayoutBlocks), missed
 		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.dir, "cache/f-0001")) })
 		time.AfterFunc(4*time.Second, func() {
 			if err := os.WriteFile(p, contentOf("new", 300_000), 0o644); err != nil {
@@ -563,37 +558,4 @@ func TestFallbackSkipsAFileThatIsDeletedAndResendsOneThatChanged(t *testing.T) {
 			t.Errorf("got %+v, want it skipped as deleted", e)
 		}
 	})
-}
-
-func FuzzFallbackRecord(f *testing.F) {
-	f.Add([]byte(`{"id":"cache/-/x","place":"blocks","origin":"a","sum":"","members":[{"name":"x","bytes":0,"crc32c":""}]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parseFallbackRecord("cache/-/x", b)
-		if err != nil {
-			return
-		}
-		for _, name := range r.memberNames() {
-			if !fs.ValidPath(name) || !FallbackFile(name) {
-				t.Errorf("a record leads to %q", name)
-			}
-		}
-	})
-}
-
-// Whoever put it there, what Spark's fallback storage consists of is ours to remove, and nothing beside it.
-func TestFallbackFileOfSpark(t *testing.T) {
-	for name, ours := range map[string]bool{
-		"app-20260101000000-0001/7/123/shuffle_7_1_0.index":      true,
-		"app-20260101000000-0001/7/123/.shuffle_7_1_0.index.crc": true,
-		"application_1_1/7/shuffle_7_1_0.data":                   true,
-		"application_1_1/7/.shuffle_7_1_0.data.crc":              true,
-		"application_1_1/7/.shuffle_7_1_0.data":                  false,
-		"application_1_1/7/shuffle_7_1_0.data.crc":               false,
-		"application_1_1/7/.notes.crc":                           false,
-		".shuffle_7_1_0.data.crc":                                false,
-	} {
-		if got := FallbackFile(name); got != ours {
-			t.Errorf("%s: got %v", name, got)
-		}
-	}
 }

@@ -252,7 +252,7 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := openLanded(b.vault, nil, r, 0, ahead)
+			f, err := b.vault.OpenLanded(nil, r, 0, ahead)
 			if err != nil {
 				t.Fatal(err)
 			}

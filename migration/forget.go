@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // A copy at a peer is out of date when its block changed after it had moved and went to another peer, and when its owner
@@ -151,7 +151,7 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return errors.Join(all, err)
 		}
-		if ids = append(ids, inventory.BlockID(e.ID)); len(ids) == askedAbout {
+		if ids = append(ids, inventory.BlockID(e.ID)); len(ids) == reading.MostAsked {
 			ask()
 		}
 	}
@@ -269,7 +269,7 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 			}
 		}
 		for s, most := range cleared {
-			cleared[s] = most || isHollow(s)
+			cleared[s] = most || s.Hollow()
 		}
 		for line, err := range manifest.AllLines(manifest.Path(dir, manifest.Moved)) {
 			if err != nil {
@@ -357,19 +357,6 @@ func (w *withdrawal) deleted(id string, cleared map[*inventory.Store]bool, maybe
 func (w *withdrawal) landed(id string) bool {
 	_, err := w.d.cfg.Vault.Find(inventory.BlockID(id))
 	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// isHollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.
-func isHollow(s *inventory.Store) bool {
-	return slices.ContainsFunc(s.Roots, func(r *os.Root) bool {
-		f, err := r.Open(".")
-		if err != nil {
-			return true
-		}
-		defer f.Close()
-		names, _ := f.Readdirnames(1)
-		return len(names) == 0
-	})
 }
 
 // wasDeleted reports whether a cache's file was removed out of a directory that is still there. Shuffle files go when the app is

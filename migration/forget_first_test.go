@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // Where time is too short to tell peers of all that is out of date, they are told of what changed: a copy of that is served beside the
@@ -64,13 +65,13 @@ func TestPeersForgetWhatChangedBeforeWhatWasDeleted(t *testing.T) {
 				tr := prepare(t, a, b, c, each(0, change), each(1, remove))
 				tr.forgetful(b)
 				forget := tr.cfg.Forget
-				tr.cfg.Forget = func(ctx context.Context, h Holder, id inventory.BlockID, tag string) error {
+				tr.cfg.Forget = func(ctx context.Context, h reading.Holder, id inventory.BlockID, tag string) error {
 					time.Sleep(mostForgetting * forgetLanes / 25) // there is time for 25 of 40
 					return forget(ctx, h, id, tag)
 				}
 				tr.run(within(t, time.Minute))
 				for i := 0; i < 60; i += 3 {
-					if id := inventory.BlockID(fmt.Sprintf("cache/-/f-%04d", i)); b.reader().has(id) {
+					if id := inventory.BlockID(fmt.Sprintf("cache/-/f-%04d", i)); b.has(id) {
 						t.Errorf("b still serves %s as it was", id)
 					}
 				}

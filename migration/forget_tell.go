@@ -12,8 +12,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // withdrawal is one run of withdraw, or one look of LookBack.
@@ -71,21 +73,23 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	switch f := d.cfg.Fallback; {
 	case over:
 	case f != nil && c.Peer == f.Peer():
-		err = f.forget(ctx, inventory.BlockID(c.ID), d.cfg.Node, c.Tag())
+		bounded, done := context.WithTimeout(ctx, reading.ForgetTimeout)
+		err = f.Forget(bounded, inventory.BlockID(c.ID), d.cfg.Node, c.Tag())
+		done()
 	default:
-		var h Holder
+		var h reading.Holder
 		if h, err = w.holder(ctx, c.Peer); err == nil {
 			err = d.cfg.Forget(ctx, h, inventory.BlockID(c.ID), c.Tag())
 		}
 	}
-	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten))
+	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, catalog.ErrKept))
 	switch {
 	case !answered && c.past: // heirs were told when others were, and it is told when it is back
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.over[c.Peer] = true
 		return
-	case !errors.Is(err, errNotOwned): // it may have handed it on, and have it still: it left, and stayed after all
+	case !errors.Is(err, catalog.ErrNotOwned): // it may have handed it on, and have it still: it left, and stayed after all
 		heirs = w.tellHeirs(ctx, c)
 	}
 	switch {
@@ -102,7 +106,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 		w.told++
 		delete(w.said, c.Peer)
 		w.mu.Unlock()
-	case errors.Is(err, errNotForgotten):
+	case errors.Is(err, catalog.ErrKept):
 		w.forgotten(c)
 		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
 	default: // it does not answer, or cannot
@@ -122,10 +126,10 @@ func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	case w.d.cfg.ForgetElsewhere == nil, w.last.Names(c.Entry): // what they have is up to date
 		return nil
 	case w.unlocated.Load():
-		return errUnlocated
+		return reading.ErrUnlocated
 	}
 	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, inventory.BlockID(c.ID), c.Tag())
-	if errors.Is(err, errUnlocated) {
+	if errors.Is(err, reading.ErrUnlocated) {
 		w.unlocated.Store(true)
 	}
 	return err
@@ -152,7 +156,7 @@ func (w *withdrawal) missed(n int, err error) {
 }
 
 // holder is where a peer's blocks are read, which may have been one of an earlier run alone.
-func (w *withdrawal) holder(ctx context.Context, node string) (Holder, error) {
+func (w *withdrawal) holder(ctx context.Context, node string) (reading.Holder, error) {
 	w.mu.Lock()
 	address := w.at[node]
 	w.mu.Unlock()
@@ -162,19 +166,19 @@ func (w *withdrawal) holder(ctx context.Context, node string) (Holder, error) {
 	}
 	w.d.mu.Unlock()
 	if address != "" {
-		return Holder{node, address}, nil
+		return reading.Holder{Node: node, Address: address}, nil
 	}
 	address, err := w.d.cfg.Where(ctx, node)
 	if err != nil {
-		return Holder{}, fmt.Errorf("ask where %s is: %w", node, err)
+		return reading.Holder{}, fmt.Errorf("ask where %s is: %w", node, err)
 	}
 	if address == "" {
-		return Holder{}, fmt.Errorf("%s is gone", node)
+		return reading.Holder{}, fmt.Errorf("%s is gone", node)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.at[node] = address
-	return Holder{node, address}, nil
+	return reading.Holder{Node: node, Address: address}, nil
 }
 
 // away reports whether a peer cannot be told anything now. It may have taken millions, of which no file need be looked at then.

@@ -19,8 +19,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // asks has a node's receiver answer DELETE for a block, as the agent lets a node ask.
@@ -58,7 +60,7 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 						t.Errorf("%s asks %s to forget %s %s: got %d, want %d", ask.by, n.name, ask.id, ask.tag, got, ask.status)
 					}
 				}
-				if n.reader().has(id) {
+				if n.has(id) {
 					t.Errorf("%s still serves %s", n.name, id)
 				}
 			}
@@ -81,7 +83,7 @@ func (tr *trip) forgetful(others ...*node) {
 			n.reader().ServeHTTP(w, r)
 		})
 	}
-	fetch := &Fetcher{Dial: f.dial}
+	fetch := &reading.Fetcher{Dial: f.dial}
 	tr.t.Cleanup(fetch.Close)
 	tr.cfg.Forget = fetch.Forget
 }
@@ -111,7 +113,7 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 				sum, entries := tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b, c)
 				for _, id := range []string{"cache/-/f-0000", "cache/-/f-0001"} {
-					if b.reader().has(inventory.BlockID(id)) {
+					if b.has(inventory.BlockID(id)) {
 						t.Errorf("b still serves %s", id)
 					}
 				}
@@ -194,7 +196,7 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 		}
 		write(t, filepath.Join(a.dir, "cache/f-0002"), []byte("newer"))
 		tr = newTrip(t, a, c)
-		tr.cfg.Forget = func(ctx context.Context, _ Holder, _ inventory.BlockID, _ string) error {
+		tr.cfg.Forget = func(ctx context.Context, _ reading.Holder, _ inventory.BlockID, _ string) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -284,10 +286,10 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 		{"it has it", nil, nil, here, today, "phph", 2, 0},
 		{"it has it, and who else has it is away", nil, away, here, today, "phph", 0, 2},
 		{"it has it no more", fs.ErrNotExist, nil, here, today, "phph", 2, 0},
-		{"another version is there", errAnother, nil, here, today, "phph", 0, 0},
-		{"it was not born here", errNotOwned, nil, here, today, "pp", 0, 0},
+		{"another version is there", catalog.ErrAnother, nil, here, today, "phph", 0, 0},
+		{"it was not born here", catalog.ErrNotOwned, nil, here, today, "pp", 0, 0},
 		{"it is away", away, nil, here, today, "phh", 0, 2},
-		{"nobody says who has it", fs.ErrNotExist, errUnlocated, here, today, "php", 0, 2},
+		{"nobody says who has it", fs.ErrNotExist, reading.ErrUnlocated, here, today, "php", 0, 2},
 		{"an heir does not answer", fs.ErrNotExist, away, here, today, "phph", 0, 2},
 		{"it is today's too", fs.ErrNotExist, nil, here, old, "pp", 2, 0},
 		{"it is gone", nil, nil, "", today, "hh", 0, 2},
@@ -297,7 +299,7 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 			d := &Drain{cfg: DrainConfig{
 				Log:             slog.New(slog.DiscardHandler),
 				Where:           func(context.Context, string) (string, error) { return c.at, nil },
-				Forget:          func(context.Context, Holder, inventory.BlockID, string) error { calls += "p"; return c.first },
+				Forget:          func(context.Context, reading.Holder, inventory.BlockID, string) error { calls += "p"; return c.first },
 				ForgetElsewhere: func(context.Context, string, inventory.BlockID, string) error { calls += "h"; return c.heirs },
 			}}
 			w := newWithdrawal(d, nil)
@@ -343,7 +345,7 @@ func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	looked, at, told := 0, "", []inventory.BlockID{}
 	a.stores[0].Shape = finds{a.stores[0].Shape, &looked}
 	next.cfg.Where = func(context.Context, string) (string, error) { return at, nil }
-	next.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
+	next.cfg.Forget = func(_ context.Context, _ reading.Holder, id inventory.BlockID, _ string) error {
 		told = append(told, id)
 		return nil
 	}
@@ -376,7 +378,7 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 			return n
 		}
 		next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
-		next.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
+		next.cfg.Forget = func(_ context.Context, _ reading.Holder, id inventory.BlockID, _ string) error {
 			time.Sleep(time.Second)
 			told.Store(id, true)
 			return nil
@@ -403,7 +405,7 @@ func TestPeersAreToldWhatToForgetWithoutACoordinator(t *testing.T) {
 	told := []inventory.BlockID{}
 	next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
 	next.cfg.Where = func(context.Context, string) (string, error) { return "", errors.New("no coordinator answers") }
-	next.cfg.Forget = func(_ context.Context, h Holder, id inventory.BlockID, _ string) error {
+	next.cfg.Forget = func(_ context.Context, h reading.Holder, id inventory.BlockID, _ string) error {
 		told = append(told, inventory.BlockID(h.Address)+" "+id)
 		return nil
 	}

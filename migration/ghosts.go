@@ -63,7 +63,7 @@ func (r *Receiver) storesAway() bool {
 func (r *Receiver) ghost(rec catalog.Record) bool {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {
-		return outdoes(s, rec, r.cfg.Node)
+		return rec.Outdone(s, r.cfg.Node)
 	}
 	for _, p := range rec.Placed {
 		if p.Root >= len(s.Roots) || s.AwayWhy[p.Root] != nil {

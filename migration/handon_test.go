@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -50,12 +51,12 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 	b.remove(t, func(vault.Held) bool { return true })
 
 	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
-	agent := func(n *node, holder string) *Reader {
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
-			return Location{Holders: holders(holder)}, nil
+	agent := func(n *node, holder string) *reading.Reader {
+		fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+			return reading.Location{Holders: holders(holder)}, nil
 		}}
 		t.Cleanup(fetch.Close)
-		return &Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+		return &reading.Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 	}
 	first, stale := agent(newNode(t, "r"), "b"), agent(b, "c")
 	f.nodes["b"] = stale
@@ -91,9 +92,9 @@ func TestBrokenCopyIsToldOf(t *testing.T) {
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
 	var told []inventory.BlockID
-	var candidates []Holder
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
-		return Location{Candidates: candidates}, nil
+	var candidates []reading.Holder
+	fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{Candidates: candidates}, nil
 	}}
 	defer fetch.Close()
 	rd := b.reader()

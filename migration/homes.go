@@ -2,19 +2,16 @@ package migration
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // What landed here from a node that is there, stays, and has it as it was is a spare: a node that was advised to go and was not
@@ -33,16 +30,6 @@ const (
 	// askedLast bounds the last question, which takes of the five seconds and more that a drain ends before its deadline.
 	askedLast = time.Second
 )
-
-// Version names a block as it was when it moved.
-type Version struct {
-	ID  inventory.BlockID `json:"id"`
-	Tag string            `json:"tag"` // what its ETag begins with where it was born
-	// Origin is where it was born, for those to know who are asked in place of that node, and Modified when it was modified there, in
-	// Unix nanoseconds.
-	Origin   string `json:"origin,omitempty"`
-	Modified int64  `json:"modified,omitempty"`
-}
 
 // homes are the blocks whose homes are asked, and what is known of those.
 type homes struct {
@@ -157,9 +144,9 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 	asking.SetLimit(homesAtOnce)
 	for node, places := range of {
 		asking.Go(func() error {
-			asked := make([]Version, len(places))
+			asked := make([]reading.Version, len(places))
 			for n, i := range places {
-				asked[n] = Version{ID: batch[i].ID, Tag: batch[i].Tag()}
+				asked[n] = reading.Version{ID: batch[i].ID, Tag: batch[i].Tag()}
 			}
 			is := d.askHome(ctx, node, asked)
 			for _, n := range picked(is.Has, places) {
@@ -184,11 +171,11 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	defer cancel()
 	var places []int
 	var ids []inventory.BlockID
-	var asked []Version
+	var asked []reading.Version
 	for i, b := range batch {
 		if node := d.homeOf(&b); node != "" && d.homes.gone(node) {
 			places, ids = append(places, i), append(ids, b.ID)
-			asked = append(asked, Version{b.ID, b.Tag(), node, b.Modified().UnixNano()})
+			asked = append(asked, reading.Version{ID: b.ID, Tag: b.Tag(), Origin: node, Modified: b.Modified().UnixNano()})
 		}
 	}
 	if len(ids) == 0 {
@@ -247,10 +234,10 @@ func picked[T any](answer []int, of []T) (some []T) {
 }
 
 // askHome is what a node says of them.
-func (d *Drain) askHome(ctx context.Context, node string, about []Version) (is AtHome) {
+func (d *Drain) askHome(ctx context.Context, node string, about []reading.Version) (is reading.AtHome) {
 	h := d.homes
 	if h.silent.Load() >= mostSilent {
-		return AtHome{}
+		return reading.AtHome{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, homePatience)
 	defer cancel()
@@ -262,59 +249,15 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (is A
 		address, err = d.cfg.Where(ctx, node)
 	}
 	if err == nil && address != "" {
-		is, err = d.cfg.AtHome(ctx, Holder{node, address}, about)
+		is, err = d.cfg.AtHome(ctx, reading.Holder{Node: node, Address: address}, about)
 	}
 	if err != nil {
 		d.cfg.Log.Info("it is not known whether a node has still what came from it: it counts as nowhere else", "node", node, "err", err)
 		h.silent.Add(1)
-		address, is = "", AtHome{}
+		address, is = "", reading.AtHome{}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[node] = address
-	return is
-}
-
-// AtHome is what a node says of versions of blocks that were born there, or have come there, too, by their places in the question.
-type AtHome struct {
-	Has     []int `json:"has"`               // it has them as they were, and stays with them
-	Changed []int `json:"changed,omitempty"` // it has them as something else; of what was born elsewhere: as something newer
-	Gone    []int `json:"gone,omitempty"`    // born there, it has them no more
-	Leaves  bool  `json:"leaves,omitempty"`  // it will have none of them
-}
-
-// AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.
-func (r *Reader) AtHome(about []Version) (is AtHome) {
-	disks := diskio.OrWell(r.Disks)
-	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
-	hollow := map[*inventory.Store]bool{} // a disk may not be mounted
-	for i, v := range about {
-		if v.Origin != "" && v.Origin != r.Node {
-			if rec, err := r.Vault.Catalog.Get(v.ID); err == nil && rec.Origin == v.Origin && rec.Tag() != v.Tag && rec.ModTime > v.Modified {
-				is.Changed = append(is.Changed, i)
-			}
-			continue
-		}
-		s := inventory.StoreOf(r.Stores, v.ID)
-		if s == nil || slices.ContainsFunc(s.Paths, sick) {
-			continue
-		}
-		switch b, err := s.Find(v.ID); {
-		case errors.Is(err, fs.ErrNotExist):
-			away, looked := hollow[s]
-			if !looked {
-				away = isHollow(s)
-				hollow[s] = away
-			}
-			if !away {
-				is.Gone = append(is.Gone, i)
-			}
-		case err != nil:
-		case b.Tag() == v.Tag:
-			is.Has = append(is.Has, i)
-		default:
-			is.Changed = append(is.Changed, i)
-		}
-	}
 	return is
 }

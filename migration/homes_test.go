@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // handed is a node that took ten blocks of another, and is to leave for the others.
@@ -38,7 +39,7 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	if err := os.Remove(filepath.Join(home.dir, "cache", "f-0002")); err != nil {
 		t.Fatal(err)
 	}
-	next.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) {
+	next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
 		if h.Node != "a" {
 			t.Errorf("%s is asked", h.Node)
 		}
@@ -68,14 +69,14 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 	write(t, filepath.Join(home.dir, "cache", "f-0001"), []byte("newer"))
 	home.drain(t, within(t, time.Minute), d)
 	next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
-	next.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) {
+	next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
 		if h.Node != "d" {
-			return AtHome{}, errors.New("no route")
+			return reading.AtHome{}, errors.New("no route")
 		}
 		return d.reader().AtHome(about), nil
 	}
 	var asked sync.Map // in one question, or on a slow machine in several
-	next.cfg.WhoElse = func(_ context.Context, blocks []inventory.BlockID) ([]Holder, bool, error) {
+	next.cfg.WhoElse = func(_ context.Context, blocks []inventory.BlockID) ([]reading.Holder, bool, error) {
 		for _, id := range blocks {
 			asked.Store(id, true)
 		}
@@ -109,11 +110,11 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 			_, next := handed(t)
 			asked := map[string]int{}
 			next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
-			next.cfg.AtHome = func(_ context.Context, h Holder, _ []Version) (AtHome, error) {
+			next.cfg.AtHome = func(_ context.Context, h reading.Holder, _ []reading.Version) (reading.AtHome, error) {
 				asked[h.Node]++
-				return AtHome{}, map[string]error{"d": c.answer}[h.Node]
+				return reading.AtHome{}, map[string]error{"d": c.answer}[h.Node]
 			}
-			next.cfg.WhoElse = func(context.Context, []inventory.BlockID) ([]Holder, bool, error) {
+			next.cfg.WhoElse = func(context.Context, []inventory.BlockID) ([]reading.Holder, bool, error) {
 				if asked["coordinator"]++; c.whoElse != nil {
 					return nil, false, c.whoElse
 				}
@@ -145,9 +146,9 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 			if answer == nil {
 				next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
 			}
-			next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) {
+			next.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 				asked++
-				return AtHome{Has: []int{0}}, answer
+				return reading.AtHome{Has: []int{0}}, answer
 			}
 			if sum, _ := next.run(within(t, time.Minute)); sum.Moved.Blocks != 10 {
 				t.Errorf("got %+v, want all moved", sum)
@@ -163,9 +164,9 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
 	asked := 0
-	d.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) {
+	d.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 		asked++
-		return AtHome{}, errors.New("no route")
+		return reading.AtHome{}, errors.New("no route")
 	}
 	for i := range 100 {
 		d.askHome(t.Context(), fmt.Sprint("n", i), nil)
@@ -199,7 +200,7 @@ func TestServeHome(t *testing.T) {
 		{"it leaves", x + "," + one("cache/-/f-0001", "7-8"), true, false, 200, `{"has":[],"changed":[1],"leaves":true}`},
 		{"its disk fails", x + "," + one("cache/-/f-0001", "7-8"), false, true, 200, `{"has":[]}`},
 		{"a name that climbs", one("cache/-/../../etc/passwd", "1-2"), false, false, 400, "etc/passwd"},
-		{"too many", strings.Repeat(x+",", askedAbout) + x, false, false, 400, "at most 1024"},
+		{"too many", strings.Repeat(x+",", reading.MostAsked) + x, false, false, 400, "at most 1024"},
 		{"no JSON", "{", false, false, 400, "invalid character"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -216,7 +217,7 @@ func TestServeHome(t *testing.T) {
 			}
 		})
 	}
-	unmounted := newNode(t, "a", with(filesStore, "cache")).reader().AtHome([]Version{{ID: "cache/-/z"}})
+	unmounted := newNode(t, "a", with(filesStore, "cache")).reader().AtHome([]reading.Version{{ID: "cache/-/z"}})
 	if len(unmounted.Gone) > 0 {
 		t.Errorf("of a directory in which there is nothing at all: got %+v, want it not to say that it has no more", unmounted)
 	}
@@ -228,11 +229,11 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			home, next := handed(t)
 			asked := 0
-			next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) (AtHome, error) {
+			next.cfg.AtHome = func(_ context.Context, _ reading.Holder, about []reading.Version) (reading.AtHome, error) {
 				if asked++; asked == 1 {
 					return home.reader().AtHome(about), nil
 				}
-				return AtHome{}, goes
+				return reading.AtHome{}, goes
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
@@ -271,7 +272,7 @@ func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 				write(t, filepath.Join(b.dir, "cache", "own"), []byte("its own"))
 				lags := lagging{b.stores[0].Shape, make(chan struct{})}
 				b.stores[0].Shape = lags
-				next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) (AtHome, error) {
+				next.cfg.AtHome = func(_ context.Context, _ reading.Holder, about []reading.Version) (reading.AtHome, error) {
 					return home.reader().AtHome(about), nil
 				}
 				next.cfg.Settle = func(context.Context) { time.Sleep(time.Second) }
@@ -297,10 +298,10 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNode(t, "c", with(filesStore, "cache"))
 		_, next := handed(t, c)
-		next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) {
+		next.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 			time.Sleep(time.Second / 2) // it has looked twice by then
 			write(t, filepath.Join(next.from.dir, "cache", "late"), []byte("late"))
-			return AtHome{}, nil
+			return reading.AtHome{}, nil
 		}
 		_, entries := next.run(within(t, time.Minute))
 		if moved := outcome(t, entries, manifest.Moved); moved["cache/-/late"].Peer != "c" {
@@ -318,7 +319,9 @@ func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 			next.run(within(t, time.Minute))
 			again := newTrip(t, next.from, d)
 			again.cfg.Once = once
-			again.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) { return AtHome{}, nil }
+			again.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
+				return reading.AtHome{}, nil
+			}
 			again.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 			began := time.Now()
 			sum, entries := again.run(within(t, time.Minute))
@@ -356,7 +359,9 @@ func TestHomesOfWhatLandedInPlaceAreAsked(t *testing.T) {
 		newTrip(t, home, b).run(within(t, time.Minute))
 		next := newTrip(t, b, c)
 		next.cfg.Once, next.cfg.Disks = true, lateDisks{diskio.OrWell(nil), b.stores[0].Paths[0]}
-		next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { return AtHome{}, nil }
+		next.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
+			return reading.AtHome{}, nil
+		}
 		if sum, _ := next.run(within(t, time.Minute)); sum.Moved.Blocks != 3 {
 			t.Errorf("got %+v, want all handed on", sum)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -191,7 +192,7 @@ func TestRemovalWaitsForWhoReads(t *testing.T) {
 	n := newNode(t, "b")
 	x := contentOf("x", 3*wire.ChunkBytes)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/stays/x", []byte("x")), blockFrames(2, "cache/app-1/x", x)))
-	c, err := n.reader().open("cache/app-1/x")
+	c, err := n.landedFile("cache/app-1/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 		said, away := map[string]Home{}, errors.New("the coordinator does not answer")
 		n.tune = func(c *ReceiverConfig) {
 			c.Keep = time.Hour
-			c.Home = func(_ context.Context, node string, about []Version) (Home, error) {
+			c.Home = func(_ context.Context, node string, about []reading.Version) (Home, error) {
 				if len(about) != 2 || about[1].ID != inventory.BlockID("cache/-/1-of-"+node) {
 					t.Errorf("%s is asked about %v", node, about)
 				}

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // stayed is a node of which a drain was withdrawn, that has moved all of ten files to b.
@@ -45,7 +46,7 @@ func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
 	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 	s.forgetful()
 	forget := s.cfg.Forget
-	s.cfg.Forget = func(ctx context.Context, h Holder, id inventory.BlockID, tag string) error {
+	s.cfg.Forget = func(ctx context.Context, h reading.Holder, id inventory.BlockID, tag string) error {
 		s.told = append(s.told, string(id))
 		if s.fails != nil {
 			return s.fails
@@ -95,7 +96,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		s.remove(t, 1)
 		s.wantTold(t, l, 0, 1)
 		for _, id := range []inventory.BlockID{"cache/-/f-0000", "cache/-/f-0001"} {
-			if s.b.reader().has(id) {
+			if s.b.has(id) {
 				t.Errorf("b still serves %s", id)
 			}
 		}
@@ -112,7 +113,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		if sum, _ := s.run(within(t, time.Minute)); sum.Moved.Blocks != 9 || len(s.told) > 0 {
 			t.Errorf("another drain moved %+v and had %v forgotten", sum.Moved, s.told)
 		}
-		if !s.b.reader().has("cache/-/f-0000") {
+		if !s.b.has("cache/-/f-0000") {
 			t.Error("what was carried anew is not there")
 		}
 	})
@@ -187,7 +188,7 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 			}
 			s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
 			s.run(within(t, time.Minute))
-			s.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
+			s.cfg.Forget = func(_ context.Context, _ reading.Holder, id inventory.BlockID, _ string) error {
 				s.told = append(s.told, string(id))
 				return nil
 			}
@@ -247,7 +248,7 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 		s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
 		s.run(within(t, time.Minute))
 		s.cfg.Disks = newFakeDisks(1<<40, a.dir)
-		s.cfg.Forget = func(_ context.Context, _ Holder, id inventory.BlockID, _ string) error {
+		s.cfg.Forget = func(_ context.Context, _ reading.Holder, id inventory.BlockID, _ string) error {
 			s.told = append(s.told, string(id))
 			return nil
 		}

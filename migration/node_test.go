@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/enginetest"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -128,8 +130,8 @@ func (n *node) landedBlocks() []vault.Held {
 	return slices.Clone(n.landed)
 }
 
-func (n *node) reader() *Reader {
-	return &Reader{Node: n.name, Stores: n.stores, Vault: n.vault, Disks: n.disks, Log: slog.New(slog.DiscardHandler)}
+func (n *node) reader() *reading.Reader {
+	return &reading.Reader{Node: n.name, Stores: n.stores, Vault: n.vault, Disks: n.disks, Log: slog.New(slog.DiscardHandler)}
 }
 
 // trip is a drain of one node into others over real mutual TLS on in-memory connections. Its parts may be changed until
@@ -336,4 +338,20 @@ func with(c inventory.StoreConfig, paths ...string) inventory.StoreConfig {
 func (n *node) segmentPath(no uint32) string {
 	dir, _ := n.vault.Home(no)
 	return vault.SegmentFile(dir, no)
+}
+
+// has reports whether a node can serve a block by itself.
+func (n *node) has(id inventory.BlockID) bool {
+	w := httptest.NewRecorder()
+	n.reader().ServeHTTP(w, httptest.NewRequest(http.MethodHead, (&url.URL{Path: "/blocks/" + string(id)}).String(), nil))
+	return w.Code == http.StatusOK || w.Code == http.StatusMultipleChoices
+}
+
+// landedFile opens a block of one file that landed.
+func (n *node) landedFile(id inventory.BlockID) (io.ReadSeekCloser, error) {
+	r, err := n.vault.Catalog.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return n.vault.OpenLanded(inventory.StoreOf(n.stores, id), r, 0, 0)
 }

@@ -8,10 +8,8 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
-
-// askedAbout is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).
-const askedAbout = 1024
 
 // questions are blocks to ask somebody about, in a spool: memory does not grow with them. Scans add them, one goroutine asks.
 type questions struct {
@@ -37,7 +35,7 @@ func (q *questions) add(b inventory.Block) bool {
 	}
 	q.sealed = q.spool.Push(b) != nil
 	q.open++
-	if q.sealed || q.spool.Left.Blocks >= askedAbout {
+	if q.sealed || q.spool.Left.Blocks >= reading.MostAsked {
 		q.rouse()
 	}
 	return true
@@ -68,7 +66,7 @@ func (q *questions) rouse() {
 func (q *questions) take() (batch []inventory.Block, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.spool.Left.Blocks > 0 && len(batch) < askedAbout {
+	for q.spool.Left.Blocks > 0 && len(batch) < reading.MostAsked {
 		b, err := q.spool.Pop()
 		if err != nil {
 			return batch, false

@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -80,7 +78,7 @@ func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
 	inPlace.drain(t, within(t, 20*time.Second), inVault)
 	for _, n := range []*node{a, inPlace, inVault} {
 		status, body, _ := n.get(t, "spark/blockmgr-x/shuffle_1_2_0", "")
-		var got struct{ Members []namedMember }
+		var got struct{ Members []inventory.NamedMember }
 		if err := json.Unmarshal(body, &got); err != nil || status != 300 || len(got.Members) != 3 {
 			t.Fatalf("%s: status %d, %s", n.name, status, body)
 		}
@@ -89,7 +87,7 @@ func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
 			if status, body, _ := n.get(t, m.ID, ""); status != 200 || !bytes.Equal(body, want) || m.Bytes != int64(len(want)) {
 				t.Errorf("%s: %s: status %d, %d bytes of %d", n.name, m.ID, status, len(body), m.Bytes)
 			}
-			if !n.reader().has(inventory.BlockID(m.ID)) {
+			if !n.has(inventory.BlockID(m.ID)) {
 				t.Errorf("%s says that it has no %s", n.name, m.ID)
 			}
 		}
@@ -97,54 +95,6 @@ func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
 			t.Errorf("%s: a member that is not there: status %d", n.name, status)
 		}
 	}
-}
-
-// fleet serves nodes' readers on in-memory connections.
-type fleet struct {
-	mu    sync.Mutex
-	nodes map[string]http.Handler
-	asked []string
-}
-
-func (f *fleet) dial(_ context.Context, h Holder) (net.Conn, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked = append(f.asked, h.Node)
-	handler, ok := f.nodes[h.Node]
-	if !ok {
-		return nil, fmt.Errorf("dial %s: no route", h.Node)
-	}
-	here, there := net.Pipe()
-	go (&http.Server{Handler: handler}).Serve(&oneListener{conn: there})
-	return here, nil
-}
-
-// whom are those that were dialled, in turn. Some may still be.
-func (f *fleet) whom() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.asked)
-}
-
-// oneListener accepts one connection.
-type oneListener struct {
-	conn net.Conn
-	once sync.Once
-}
-
-func (l *oneListener) Accept() (c net.Conn, err error) {
-	err = net.ErrClosed
-	l.once.Do(func() { c, err = l.conn, nil })
-	return c, err
-}
-func (l *oneListener) Close() error   { return nil }
-func (l *oneListener) Addr() net.Addr { return l.conn.LocalAddr() }
-
-func holders(names ...string) (all []Holder) {
-	for _, n := range names {
-		all = append(all, Holder{Node: n, Address: n + ":7412"})
-	}
-	return all
 }
 
 func TestReadingThroughOtherNodes(t *testing.T) {
@@ -160,65 +110,65 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		target   string
-		location Location
+		location reading.Location
 		err      error
 		header   http.Header
 		status   int
 		check    func(t *testing.T, body []byte, h http.Header)
 	}{
-		"held": {location: Location{Holders: holders("b")}, status: 200,
+		"held": {location: reading.Location{Holders: holders("b")}, status: 200,
 			check: func(t *testing.T, body []byte, h http.Header) {
 				if !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "b" || h.Get("ETag") == "" {
 					t.Errorf("%d bytes from %q, ETag %q", len(body), h.Get("Lifeboat-Node"), h.Get("ETag"))
 				}
 			}},
-		"a range of it": {location: Location{Holders: holders("b")}, header: http.Header{"Range": {"bytes=-3"}}, status: 206,
+		"a range of it": {location: reading.Location{Holders: holders("b")}, header: http.Header{"Range": {"bytes=-3"}}, status: 206,
 			check: func(t *testing.T, body []byte, _ http.Header) {
 				if !bytes.Equal(body, x[len(x)-3:]) {
 					t.Errorf("got %d bytes", len(body))
 				}
 			}},
-		"not what the reader has":     {location: Location{Holders: holders("b")}, header: http.Header{"If-Match": {`"other"`}}, status: 412},
-		"older than the reader's":     {location: Location{Holders: holders("b")}, header: http.Header{"If-Modified-Since": {later}}, status: 304},
-		"newer than the reader's":     {location: Location{Holders: holders("b")}, header: http.Header{"If-Unmodified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}}, status: 412},
-		"first holder is gone":        {location: Location{Holders: holders("gone", "b")}, status: 200},
-		"first holder has it corrupt": {location: Location{Holders: holders("corrupt", "b")}, status: 200},
-		"all holders are gone":        {location: Location{Holders: holders("gone")}, status: 503},
-		"redirected": {target: target + "?redirect=true", location: Location{Holders: holders("b")}, status: 307,
+		"not what the reader has":     {location: reading.Location{Holders: holders("b")}, header: http.Header{"If-Match": {`"other"`}}, status: 412},
+		"older than the reader's":     {location: reading.Location{Holders: holders("b")}, header: http.Header{"If-Modified-Since": {later}}, status: 304},
+		"newer than the reader's":     {location: reading.Location{Holders: holders("b")}, header: http.Header{"If-Unmodified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}}, status: 412},
+		"first holder is gone":        {location: reading.Location{Holders: holders("gone", "b")}, status: 200},
+		"first holder has it corrupt": {location: reading.Location{Holders: holders("corrupt", "b")}, status: 200},
+		"all holders are gone":        {location: reading.Location{Holders: holders("gone")}, status: 503},
+		"redirected": {target: target + "?redirect=true", location: reading.Location{Holders: holders("b")}, status: 307,
 			check: func(t *testing.T, _ []byte, h http.Header) {
 				if h.Get("Location") != "https://b:7412"+target {
 					t.Errorf("to %s", h.Get("Location"))
 				}
 			}},
-		"lost":             {location: Location{Lost: true}, status: 410},
-		"lost, redirected": {target: target + "?redirect=true", location: Location{Lost: true}, status: 410},
-		"was known, none has it": {location: Location{Candidates: holders("empty"), Why: "b removed it"}, status: 410,
+		"lost":             {location: reading.Location{Lost: true}, status: 410},
+		"lost, redirected": {target: target + "?redirect=true", location: reading.Location{Lost: true}, status: 410},
+		"was known, none has it": {location: reading.Location{Candidates: holders("empty"), Why: "b removed it"}, status: 410,
 			check: func(t *testing.T, body []byte, h http.Header) {
 				if h.Get("Lifeboat-Why") != "b removed it" || !strings.Contains(string(body), "recompute it (b removed it)") {
 					t.Errorf("got why %q and %q", h.Get("Lifeboat-Why"), body)
 				}
 			}},
-		"was known, its source has it": {location: Location{Candidates: holders("b", "empty"), Why: "c removed it"}, status: 200},
-		"was known, one is silent":     {location: Location{Candidates: holders("empty", "gone"), Why: "b removed it"}, status: 503},
+		"was known, its source has it": {location: reading.Location{Candidates: holders("b", "empty"), Why: "c removed it"}, status: 200},
+		"was known, one is silent":     {location: reading.Location{Candidates: holders("empty", "gone"), Why: "b removed it"}, status: 503},
 		"coordinator away":             {err: errors.New("no leader"), status: 503},
-		"unknown, nobody to ask":       {location: Location{}, status: 404},
-		"unknown, one has it":          {location: Location{Candidates: holders("empty", "gone", "b")}, status: 200},
-		"unknown, none has it":         {location: Location{Candidates: holders("empty", "empty2")}, status: 404},
-		"unknown, one is silent":       {location: Location{Candidates: holders("empty", "gone")}, status: 503},
-		"unknown, one is unsure":       {location: Location{Candidates: holders("empty", "corrupt")}, status: 503},
-		"asked by another's hand":      {location: Location{Holders: holders("b")}, header: http.Header{hopHeader: {"1"}}, status: 404},
+		"unknown, nobody to ask":       {location: reading.Location{}, status: 404},
+		"unknown, one has it":          {location: reading.Location{Candidates: holders("empty", "gone", "b")}, status: 200},
+		"unknown, none has it":         {location: reading.Location{Candidates: holders("empty", "empty2")}, status: 404},
+		"unknown, one is silent":       {location: reading.Location{Candidates: holders("empty", "gone")}, status: 503},
+		"unknown, one is unsure":       {location: reading.Location{Candidates: holders("empty", "corrupt")}, status: 503},
+		"asked by another's hand":      {location: reading.Location{Holders: holders("b")}, header: http.Header{"Lifeboat-Hop": {"1"}}, status: 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			empty := newNode(t, "empty")
 			f := &fleet{nodes: map[string]http.Handler{"b": b.reader(), "empty": empty.reader(), "empty2": answer(404), "corrupt": answer(500)}}
-			fetch := &Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked inventory.BlockID, _ bool) (Location, error) {
+			fetch := &reading.Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked inventory.BlockID, _ bool) (reading.Location, error) {
 				if asked != id {
 					t.Errorf("asked for %s", asked)
 				}
 				return c.location, c.err
 			}}
 			defer fetch.Close()
-			rd := &Reader{Vault: empty.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+			rd := &reading.Reader{Vault: empty.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 			to := target
 			if c.target != "" {
 				to = c.target
@@ -268,15 +218,15 @@ func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
 // Two nodes that each believe the other has it answer, instead of asking each other for ever.
 func TestReadersDoNotAskInCircles(t *testing.T) {
 	f := &fleet{nodes: map[string]http.Handler{}}
-	var fetchers []*Fetcher
+	var fetchers []*reading.Fetcher
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		n := newNode(t, names[0])
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
-			return Location{Holders: holders(names[1])}, nil
+		fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+			return reading.Location{Holders: holders(names[1])}, nil
 		}}
 		defer fetch.Close()
 		fetchers = append(fetchers, fetch)
-		f.nodes[names[0]] = &Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+		f.nodes[names[0]] = &reading.Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 	}
 	if status, _, _ := get(t, f.nodes["a"], "cache/-/x", ""); status != 503 {
 		t.Errorf("status %d, want 503", status)
@@ -295,25 +245,12 @@ func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
 	a.drain(t, within(t, 20*time.Second), b)
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*wire.ChunkBytes:][:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"b": b.reader()}}
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (Location, error) {
-		return Location{Holders: holders("b")}, nil
+	fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{Holders: holders("b")}, nil
 	}}
 	defer fetch.Close()
-	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+	rd := &reading.Reader{Vault: newNode(t, "c").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 	if status, body, _ := get(t, rd, "cache/-/x", ""); status != -1 || !bytes.HasPrefix(x, body) {
 		t.Errorf("status %d, %d bytes, want a cut body", status, len(body))
 	}
-}
-
-// has reports whether a node can serve a block by itself.
-func (rd *Reader) has(id inventory.BlockID) bool {
-	c, err := rd.open(id)
-	if _, several := errors.AsType[*membersError](err); several {
-		return true
-	}
-	if err != nil {
-		return false
-	}
-	c.Close()
-	return true
 }

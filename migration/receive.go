@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -57,7 +58,7 @@ type ReceiverConfig struct {
 	Keep  time.Duration
 	InUse func(app string) bool // nil: none is
 	// Home is asked about what has been here for that long and was born on another node. Nil: that goes.
-	Home func(ctx context.Context, node string, about []Version) (Home, error)
+	Home func(ctx context.Context, node string, about []reading.Version) (Home, error)
 	Log  *slog.Logger
 }
 
@@ -454,7 +455,7 @@ func (r *Receiver) each(old catalog.Record, next func(member int, dir *string), 
 	for i, m := range old.Members {
 		dir := r.lies(old, i)
 		next(i, dir)
-		c, err := openLanded(r.cfg.Vault, r.stores[inventory.BlockID(old.ID).Store()], old, i, 0)
+		c, err := r.cfg.Vault.OpenLanded(r.stores[inventory.BlockID(old.ID).Store()], old, i, 0)
 		if err != nil {
 			return err
 		}

@@ -157,7 +157,7 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 		lost := 0
 		for id, b := range want {
 			var got []byte
-			c, err := n.reader().open(inventory.BlockID(id))
+			c, err := n.landedFile(inventory.BlockID(id))
 			if err == nil {
 				got, err = io.ReadAll(c)
 				c.Close()

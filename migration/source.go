@@ -52,13 +52,13 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return openLanded(d.cfg.Vault, s, r, i, diskio.Window)
+		return d.cfg.Vault.OpenLanded(s, r, i, diskio.Window)
 	}
 	if d.origin(&b) != "" {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
 		r, err := d.cfg.Vault.Catalog.Get(b.ID)
 		if j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
-			if c, err := openLanded(d.cfg.Vault, s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
+			if c, err := d.cfg.Vault.OpenLanded(s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -72,7 +73,9 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 				t.Errorf("it came again: got %+v, want it refused", v[0])
 			}
 			rd := n.reader()
-			rd.Fetch = &Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (Location, error) { return Location{}, nil }}
+			rd.Fetch = &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+				return reading.Location{}, nil
+			}}
 			for id, want := range map[string]int{"cache/-/x": 503, "cache/-/y": 200, "cache/-/z": 404} {
 				if got, _, _ := get(t, rd, id, ""); got != want {
 					t.Errorf("%s: got %d, want %d", id, got, want)

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -206,7 +207,7 @@ func TestDrainMeetsTheUnpacking(t *testing.T) {
 		var unpacking sync.WaitGroup
 		unpacking.Go(func() { u.pass(t.Context()) })
 		for range round * 30 { // some of it happens first
-			n.reader().has("cache/-/d0/f-0000")
+			n.has("cache/-/d0/f-0000")
 		}
 		noticed.Store(true)
 		c := newNode(t, "c")
@@ -283,7 +284,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	if got := etagOf(t, h, id); got != etag {
 		t.Errorf("the ETag was %s and is %s", etag, got)
 	}
-	late, err := openLanded(n.vault, n.stores[0], before, 0, 0) // who looked it up before
+	late, err := n.vault.OpenLanded(n.stores[0], before, 0, 0) // who looked it up before
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,14 +328,14 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 func TestReadersHearWhetherABlockIsAFile(t *testing.T) {
 	n, want := packed(t, 1, 100)
 	a := newNode(t, "a").reader()
-	at := func(context.Context, inventory.BlockID, bool) (Location, error) {
-		return Location{Holders: holders("b")}, nil
+	at := func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{Holders: holders("b")}, nil
 	}
-	a.Fetch = &Fetcher{Dial: (&fleet{nodes: map[string]http.Handler{"b": n.reader()}}).dial, Locate: at}
+	a.Fetch = &reading.Fetcher{Dial: (&fleet{nodes: map[string]http.Handler{"b": n.reader()}}).dial, Locate: at}
 	defer a.Fetch.Close()
 	for _, landed := range []string{"vault", "place"} {
 		for id := range want {
-			for _, rd := range []*Reader{n.reader(), a} {
+			for _, rd := range []*reading.Reader{n.reader(), a} {
 				w := httptest.NewRecorder()
 				rd.ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/blocks/"+id, nil))
 				if got := w.Header().Get("Lifeboat-Landed"); w.Code != http.StatusOK || got != landed {

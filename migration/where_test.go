@@ -16,17 +16,18 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // whereIs asks where files are.
-func whereIs(t *testing.T, rd *Reader, header http.Header, body io.Reader) (status int, all []Where) {
+func whereIs(t *testing.T, rd *reading.Reader, header http.Header, body io.Reader) (status int, all []reading.Where) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/blocks/", body)
 	req.Header = header
 	w := httptest.NewRecorder()
 	rd.ServeHTTP(w, req)
 	for lines := bufio.NewScanner(w.Body); w.Code == http.StatusOK && lines.Scan(); {
-		var is Where
+		var is reading.Where
 		if err := json.Unmarshal(lines.Bytes(), &is); err != nil {
 			t.Fatalf("%q: %v", lines.Text(), err)
 		}
@@ -53,16 +54,16 @@ func TestWhereManyFilesAre(t *testing.T) {
 	})
 	liar := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for _, m := range []int{5, 1, 5} {
-			_ = json.NewEncoder(w).Encode(Where{id(m), "nobody", "place"})
+			_ = json.NewEncoder(w).Encode(reading.Where{ID: id(m), Node: "nobody", Landed: "place"})
 		}
 	})
 	f := &fleet{nodes: map[string]http.Handler{"b": inPlace.reader(), "c": inVault.reader(), "old": old, "liar": liar}}
 	at := map[inventory.BlockID]string{id(0): "b", id(1): "c", id(2): "b", id(3): "gone", id(4): "old", id(5): "liar", id(7): "b"}
 	asked := 0
 	var away error
-	fetch := &Fetcher{Dial: f.dial, WhoHas: func(_ context.Context, ids []inventory.BlockID) ([]Holder, error) {
+	fetch := &reading.Fetcher{Dial: f.dial, WhoHas: func(_ context.Context, ids []inventory.BlockID) ([]reading.Holder, error) {
 		asked++
-		who := make([]Holder, len(ids))
+		who := make([]reading.Holder, len(ids))
 		for i, id := range ids {
 			if n := at[id]; n != "" {
 				who[i] = holders(n)[0]
@@ -77,20 +78,20 @@ func TestWhereManyFilesAre(t *testing.T) {
 	for m := range 10 {
 		fmt.Fprintln(&all, id(m))
 	}
-	want := []Where{{id(0), "b", "place"}, {id(1), "c", "vault"}, {id(2), "b", "place"}, {id(5), "liar", "place"}, {id(9), "own", ""}}
+	want := []reading.Where{{ID: id(0), Node: "b", Landed: "place"}, {ID: id(1), Node: "c", Landed: "vault"}, {ID: id(2), Node: "b", Landed: "place"}, {ID: id(5), Node: "liar", Landed: "place"}, {ID: id(9), Node: "own", Landed: ""}}
 	for _, c := range []struct {
 		name   string
 		header http.Header
 		away   error
-		want   []Where
+		want   []reading.Where
 	}{
 		{"of a reader", http.Header{}, nil, want},
-		{"of another agent", http.Header{hopHeader: {hopLast}}, nil, want[4:]},
+		{"of another agent", http.Header{"Lifeboat-Hop": {"2"}}, nil, want[4:]},
 		{"while no coordinator answers", http.Header{}, errors.New("no leader"), want[4:]},
 	} {
 		away = c.away
 		status, got := whereIs(t, rd, c.header, strings.NewReader(all.String()))
-		slices.SortFunc(got, func(a, b Where) int { return strings.Compare(string(a.ID), string(b.ID)) })
+		slices.SortFunc(got, func(a, b reading.Where) int { return strings.Compare(string(a.ID), string(b.ID)) })
 		if status != http.StatusOK || !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %d, %v, want %v", c.name, status, got, c.want)
 		}
@@ -105,11 +106,11 @@ func TestWhereManyFilesAre(t *testing.T) {
 	}{
 		"nothing":    {strings.NewReader(""), http.StatusOK},
 		"no id":      {strings.NewReader("../etc/passwd\n"), http.StatusBadRequest},
-		"as many":    {strings.NewReader(strings.Repeat(line, askedAbout)), http.StatusOK},
-		"too many":   {strings.NewReader(strings.Repeat(line, askedAbout+1)), http.StatusBadRequest},
-		"one no end": {strings.NewReader(strings.Repeat("x", maxWhereQuestion+1)), http.StatusBadRequest},
+		"as many":    {strings.NewReader(strings.Repeat(line, reading.MostAsked)), http.StatusOK},
+		"too many":   {strings.NewReader(strings.Repeat(line, reading.MostAsked+1)), http.StatusBadRequest},
+		"one no end": {strings.NewReader(strings.Repeat("x", reading.MostAsked*(inventory.MaxIDBytes+2)+1)), http.StatusBadRequest},
 	} {
-		if status, got := whereIs(t, rd, http.Header{hopHeader: {hopLast}}, c.body); status != c.status || len(got) > 0 {
+		if status, got := whereIs(t, rd, http.Header{"Lifeboat-Hop": {"2"}}, c.body); status != c.status || len(got) > 0 {
 			t.Errorf("%s: got %d, %v, want %d", name, status, got, c.status)
 		}
 	}

@@ -76,15 +76,8 @@ func (l *lane) giveRoom(e plan.Entry) {
 	l.room.Add(&e.Block, e.Bytes())
 }
 
-func appendSizes(all []wire.MemberSize, members []inventory.Member) []wire.MemberSize {
-	for _, m := range members {
-		all = append(all, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
-	}
-	return all
-}
-
 func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
-	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: appendSizes(l.members[:0], e.Members)}
+	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members)}
 	payload := o.Append(l.payload[:0])
 	l.members, l.payload = o.Members, payload
 	if err := l.space(ctx, wire.HeaderBytes+len(payload)+wire.HeaderBytes); err != nil {

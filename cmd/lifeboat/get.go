@@ -203,7 +203,7 @@ func (g *getter) once(ctx context.Context, id string, h *holder, to *target) err
 	if err != nil {
 		return err
 	}
-	body := newReading(ctx, g, id, header, resp)
+	body := newResumed(ctx, g, id, header, resp)
 	defer body.Close()
 	switch {
 	case resp.StatusCode == http.StatusOK && g.span == "", resp.StatusCode == http.StatusPartialContent && g.span != "":

@@ -17,7 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 const (
@@ -137,7 +137,7 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 	}
 	answers := make([]answer, len(candidates))
 	var found atomic.Int64
-	migration.AskMany(ctx, len(candidates), migration.ProbePatience, func(one context.Context, i int) {
+	reading.AskMany(ctx, len(candidates), reading.ProbePatience, func(one context.Context, i int) {
 		status, _, err := candidates[i].head(one, id)
 		if ctx.Err() != nil && err != nil {
 			return // let be
@@ -176,7 +176,7 @@ func beyond(ctx context.Context, id string, doors []*holder) (have []*holder, lo
 	defer cancel()
 	var mu sync.Mutex
 	var quiet []error
-	migration.AskMany(ctx, len(doors), doorPatience, func(one context.Context, i int) {
+	reading.AskMany(ctx, len(doors), doorPatience, func(one context.Context, i int) {
 		d := doors[i]
 		d.door = true
 		status, from, err := d.head(one, id)

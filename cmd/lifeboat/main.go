@@ -14,7 +14,7 @@
 //	what comes and goes:   screen, typed
 //	a node leaves:         decommission, deactivate, forget, refresh, simulate; leaving, wait, machines, maintenance, value, apps
 //	what became of it:     nodes, nodes_room, status, status_fallback, status_json, brake, space, account, manifest, manifest_sums, audit, events, web
-//	blocks:                blocks, blocks_rm, locate, holders, get, reading, target, shuffles
+//	blocks:                blocks, blocks_rm, locate, holders, get, resumed, target, shuffles
 //	what is wrong:         doctor, diagnose, diagnose_coordinator, probes, stores, disks, config
 //	a fleet begins:        init, join, generalize, raft
 package main

@@ -97,6 +97,19 @@ func (r *Record) Is(m inventory.Member, i int) bool {
 	return r.Landed.UnixNano() == m.ChangeTime && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
 }
 
+// Outdone reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
+// vault: its engine has written it since. A store that cannot be asked has nothing.
+func (r *Record) Outdone(s *inventory.Store, node string) bool {
+	if s == nil || r.Segment == 0 || r.Origin != node {
+		return false
+	}
+	if slices.ContainsFunc(s.Paths, func(dir string) bool { return s.Readable(dir) != nil }) {
+		return false
+	}
+	own, err := s.Find(inventory.BlockID(r.ID))
+	return err == nil && own.Tag() != r.Tag()
+}
+
 func (r Record) newer(than Record) bool {
 	return r.ModTime > than.ModTime || r.ModTime == than.ModTime && r.Landed.After(than.Landed)
 }
@@ -111,6 +124,24 @@ var ErrConflict = errors.New("another block of this id is here")
 
 // ErrSuperseded says that a newer version of a block is here than the one that another node hands on.
 var ErrSuperseded = errors.New("a newer version is here")
+
+// Why a copy is kept that somebody would have forgotten; another attempt would end alike.
+var (
+	ErrKept     = errors.New("it is kept")
+	ErrNotOwned = fmt.Errorf("%w: it was born on another node", ErrKept)
+	ErrAnother  = fmt.Errorf("%w: another version is here", ErrKept)
+)
+
+// Forgettable says why what was born on a node, and is of a version, is kept though a node would have a version forgotten.
+func Forgettable(node, version, origin, tag string) error {
+	switch {
+	case origin != node:
+		return ErrNotOwned
+	case tag != version:
+		return ErrAnother
+	}
+	return nil
+}
 
 // Against says why a record does not give way to another of its id, that may be of another version or block.
 func (r *Record) Against(other *Record) error {

@@ -167,3 +167,21 @@ func (id BlockID) App() string {
 	}
 	return ""
 }
+
+// MembersError is the answer to reading a block of several files as if it were one.
+type MembersError struct {
+	Members []NamedMember `json:"members"`
+}
+
+// NamedMember is a file of a block.
+type NamedMember struct {
+	ID    string `json:"id"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (e *MembersError) Error() string { return fmt.Sprintf("a block of %d files", len(e.Members)) }
+
+// Add names one more.
+func (e *MembersError) Add(id BlockID, bytes int64) {
+	e.Members = append(e.Members, NamedMember{string(id), bytes})
+}

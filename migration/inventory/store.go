@@ -295,6 +295,19 @@ func (s *Store) Readable(path string) error {
 	return s.Watched.Readable(path)
 }
 
+// Hollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.
+func (s *Store) Hollow() bool {
+	return slices.ContainsFunc(s.Roots, func(r *os.Root) bool {
+		f, err := r.Open(".")
+		if err != nil {
+			return true
+		}
+		defer f.Close()
+		names, _ := f.Readdirnames(1)
+		return len(names) == 0
+	})
+}
+
 // whole returns a SilentError while one of the store's disks does not answer: what is not found may be there.
 func (s *Store) whole() error {
 	for _, p := range s.Paths {

@@ -238,3 +238,11 @@ func ParseVerdicts(p []byte) ([]Verdict, error) {
 	}
 	return vs, d.End("receipts")
 }
+
+// AppendSizes appends what an opening says of the files of a block.
+func AppendSizes(all []MemberSize, members []inventory.Member) []MemberSize {
+	for _, m := range members {
+		all = append(all, MemberSize{Name: m.Name, Bytes: m.Bytes})
+	}
+	return all
+}

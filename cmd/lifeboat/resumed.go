@@ -21,9 +21,9 @@ const (
 	resumePause = 2 * time.Second
 )
 
-// reading is what was asked for of a block, from one holder after the other: when one goes in the middle, as a node does
+// resumed is what was asked for of a block, from one holder after the other: when one goes in the middle, as a node does
 // that the cloud takes, the next goes on that has the same bytes.
-type reading struct {
+type resumed struct {
 	ctx    context.Context
 	g      *getter
 	id     string
@@ -35,14 +35,14 @@ type reading struct {
 	length int64     // of all; negative where the holder did not say it
 }
 
-func newReading(ctx context.Context, g *getter, id string, asked http.Header, resp *http.Response) *reading {
-	return &reading{ctx: ctx, g: g, id: id, asked: asked, first: resp, body: resp.Body, so: sha256.New(), length: resp.ContentLength}
+func newResumed(ctx context.Context, g *getter, id string, asked http.Header, resp *http.Response) *resumed {
+	return &resumed{ctx: ctx, g: g, id: id, asked: asked, first: resp, body: resp.Body, so: sha256.New(), length: resp.ContentLength}
 }
 
-func (r *reading) Close() error { return r.body.Close() }
+func (r *resumed) Close() error { return r.body.Close() }
 
 // Read implements io.Reader.
-func (r *reading) Read(p []byte) (int, error) {
+func (r *resumed) Read(p []byte) (int, error) {
 	for tries := 0; ; tries++ {
 		n, err := r.body.Read(p)
 		r.had += int64(n)
@@ -60,7 +60,7 @@ func (r *reading) Read(p []byte) (int, error) {
 }
 
 // goOn looks for somebody who has the rest. When nobody does the body stays as it is, and says once more why it ended.
-func (r *reading) goOn() {
+func (r *resumed) goOn() {
 	for _, h := range r.g.others(r.ctx, r.id) {
 		body := r.rest(h)
 		if body == nil {
@@ -75,7 +75,7 @@ func (r *reading) goOn() {
 }
 
 // rest asks a holder for what is missing of the same version. It returns nil if it has not that.
-func (r *reading) rest(h *holder) io.ReadCloser {
+func (r *resumed) rest(h *holder) io.ReadCloser {
 	from := int64(0)
 	if said := r.first.Header.Get("Content-Range"); said != "" {
 		if n, _ := fmt.Sscanf(said, "bytes %d-", &from); n != 1 {
@@ -99,7 +99,7 @@ func (r *reading) rest(h *holder) io.ReadCloser {
 
 // again asks a holder for all once more: a file that has not moved is of a version by its times, and one that has by its
 // bytes. Where those that came before are the same, so far it is what was read.
-func (r *reading) again(h *holder) io.ReadCloser {
+func (r *resumed) again(h *holder) io.ReadCloser {
 	resp, err := h.open(r.ctx, r.id, r.asked)
 	if err != nil {
 		return nil

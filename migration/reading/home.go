@@ -1,35 +1,39 @@
-package migration
+package reading
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // POST /home is between nodes alone: one that leaves, or was away, asks the node that blocks were born on which of them it has as they
 // were, and will have, and which as something else. It is answered with an AtHome.
 type homeQuestion struct {
-	Blocks []Version `json:"blocks"` // at most askedAbout
+	Blocks []Version `json:"blocks"` // at most MostAsked
 }
 
 // POST /home/doubt is between nodes alone, too: one that took another machine's name has whoever may have that one's blocks ask it so
 // what it has of them. 202: it will.
 
-// maxHomeQuestion is askedAbout of the longest ids, tags and names of nodes.
-const maxHomeQuestion = askedAbout * (inventory.MaxIDBytes + 512)
+// maxHomeQuestion is MostAsked of the longest ids, tags and names of nodes.
+const maxHomeQuestion = MostAsked * (inventory.MaxIDBytes + 512)
 
 // ServeHome answers POST /home. A node that leaves itself has nothing that it will have.
 func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool) {
 	var q homeQuestion
 	err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxHomeQuestion)).Decode(&q)
-	if err == nil && len(q.Blocks) > askedAbout {
-		err = fmt.Errorf("it asks about %d blocks: at most %d", len(q.Blocks), askedAbout)
+	if err == nil && len(q.Blocks) > MostAsked {
+		err = fmt.Errorf("it asks about %d blocks: at most %d", len(q.Blocks), MostAsked)
 	}
 	for i := 0; err == nil && i < len(q.Blocks); i++ {
 		_, err = inventory.ParseBlockID(string(q.Blocks[i].ID))
@@ -65,7 +69,7 @@ func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is 
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
 		return is, fmt.Errorf("ask %s what it has of %d blocks: %s: %s", home.Node, len(about), resp.Status, strings.TrimSpace(string(why)))
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 16*askedAbout)).Decode(&is); err != nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 16*MostAsked)).Decode(&is); err != nil {
 		return AtHome{}, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
 	}
 	return is, nil
@@ -73,7 +77,7 @@ func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is 
 
 // Doubt has a node ask this one what it has of the blocks that were born here.
 func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
-	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ForgetTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+"/home/doubt", nil)
 	if err != nil {
@@ -89,4 +93,58 @@ func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
 		return fmt.Errorf("have %s look at what it has: %s: %s", h.Node, resp.Status, strings.TrimSpace(string(why)))
 	}
 	return nil
+}
+
+// Version names a block as it was when it moved.
+type Version struct {
+	ID  inventory.BlockID `json:"id"`
+	Tag string            `json:"tag"` // what its ETag begins with where it was born
+	// Origin is where it was born, for those to know who are asked in place of that node, and Modified when it was modified there, in
+	// Unix nanoseconds.
+	Origin   string `json:"origin,omitempty"`
+	Modified int64  `json:"modified,omitempty"`
+}
+
+// AtHome is what a node says of versions of blocks that were born there, or have come there, too, by their places in the question.
+type AtHome struct {
+	Has     []int `json:"has"`               // it has them as they were, and stays with them
+	Changed []int `json:"changed,omitempty"` // it has them as something else; of what was born elsewhere: as something newer
+	Gone    []int `json:"gone,omitempty"`    // born there, it has them no more
+	Leaves  bool  `json:"leaves,omitempty"`  // it will have none of them
+}
+
+// AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.
+func (r *Reader) AtHome(about []Version) (is AtHome) {
+	disks := diskio.OrWell(r.Disks)
+	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
+	hollow := map[*inventory.Store]bool{} // a disk may not be mounted
+	for i, v := range about {
+		if v.Origin != "" && v.Origin != r.Node {
+			if rec, err := r.Vault.Catalog.Get(v.ID); err == nil && rec.Origin == v.Origin && rec.Tag() != v.Tag && rec.ModTime > v.Modified {
+				is.Changed = append(is.Changed, i)
+			}
+			continue
+		}
+		s := inventory.StoreOf(r.Stores, v.ID)
+		if s == nil || slices.ContainsFunc(s.Paths, sick) {
+			continue
+		}
+		switch b, err := s.Find(v.ID); {
+		case errors.Is(err, fs.ErrNotExist):
+			away, looked := hollow[s]
+			if !looked {
+				away = s.Hollow()
+				hollow[s] = away
+			}
+			if !away {
+				is.Gone = append(is.Gone, i)
+			}
+		case err != nil:
+		case b.Tag() == v.Tag:
+			is.Has = append(is.Has, i)
+		default:
+			is.Changed = append(is.Changed, i)
+		}
+	}
+	return is
 }

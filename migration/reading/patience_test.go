@@ -1,15 +1,18 @@
-package migration
+package reading
 
 import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/enginetest"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
@@ -25,11 +28,17 @@ func TestReaderThatStandsStillIsGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t, "a", with(filesStore, "cache"))
+				dir := t.TempDir()
 				const size = 1 << 20
-				write(t, filepath.Join(n.dir, "cache", "x"), contentOf("x", size))
+				enginetest.Write(t, filepath.Join(dir, "x"), enginetest.Content("x", size))
+				store, err := inventory.OpenStore(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Paths: []string{dir}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer store.Close()
+				rd := &Reader{Vault: newVault(t), Stores: []*inventory.Store{store}, Log: slog.New(slog.DiscardHandler)}
 				l := pipenet.Listen()
-				s := &http.Server{Handler: n.reader()}
+				s := &http.Server{Handler: rd}
 				served := make(chan struct{})
 				go func() { defer close(served); s.Serve(l) }()
 				conn, err := l.Dial(context.Background(), "", "")

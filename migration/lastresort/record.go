@@ -1,4 +1,4 @@
-package migration
+package lastresort
 
 import (
 	"bytes"
@@ -9,15 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// fallbackRecord says what a block in a fallback is made of. Its sum is over all that it says of the bytes, so a record that
+// Record says what a block in a fallback is made of. Its sum is over all that it says of the bytes, so a record that
 // was changed by accident is known as such, and the bytes are known by their record.
-type fallbackRecord struct {
+type Record struct {
 	ID       inventory.BlockID `json:"id"`
 	Kind     string            `json:"kind"`
 	Layout   string            `json:"layout"` // of its store
@@ -25,22 +26,22 @@ type fallbackRecord struct {
 	Origin   string            `json:"origin"` // the node that it was born on
 	Modified time.Time         `json:"modified"`
 	Sum      string            `json:"sum"` // as everywhere in the fleet, hexadecimal
-	Members  []fallbackMember  `json:"members"`
+	Members  []Member          `json:"members"`
 	// Forgotten says that what lies there is out of date: its node has had it forgotten.
 	Forgotten bool `json:"forgotten,omitempty"`
 }
 
-type fallbackMember struct {
+type Member struct {
 	Name   string `json:"name"`
 	Bytes  int64  `json:"bytes"`
 	Chunks []byte `json:"crc32c"` // of each 256 KiB, four bytes big-endian, base64
 }
 
-// maxFallbackRecord bounds what is read of a record: enough for a block of 1 TiB.
-const maxFallbackRecord = 32 << 20
+// maxRecord bounds what is read of a record: enough for a block of 1 TiB.
+const maxRecord = 32 << 20
 
 // sum is the block's name by its content, as the receivers of a stream compute it.
-func (r fallbackRecord) sum() string {
+func (r Record) Total() string {
 	s := wire.NewSummer()
 	for _, m := range r.Members {
 		s.Member(m.Bytes)
@@ -52,7 +53,7 @@ func (r fallbackRecord) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (r fallbackRecord) sizes() []wire.MemberSize {
+func (r Record) Sizes() []wire.MemberSize {
 	sizes := make([]wire.MemberSize, len(r.Members))
 	for i, m := range r.Members {
 		sizes[i] = wire.MemberSize{Name: m.Name, Bytes: m.Bytes}
@@ -60,7 +61,7 @@ func (r fallbackRecord) sizes() []wire.MemberSize {
 	return sizes
 }
 
-func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err error) {
+func parseRecord(id inventory.BlockID, b []byte) (r Record, err error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("its record is not readable: %w: %w", err, wire.ErrCorrupt)
 	}
@@ -68,9 +69,9 @@ func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err 
 		return r, fmt.Errorf("its record is that of %q: %w", r.ID, wire.ErrCorrupt)
 	}
 	if r.Forgotten {
-		return r, errForgotten
+		return r, ErrForgotten
 	}
-	if len(r.Members) == 0 || len(r.Members) > wire.MaxMembers || r.Place != FallbackBlocks && r.Place != FallbackSpark {
+	if len(r.Members) == 0 || len(r.Members) > wire.MaxMembers || r.Place != LayoutBlocks && r.Place != LayoutSpark {
 		return r, fmt.Errorf("its record has %d files placed as %q: %w", len(r.Members), r.Place, wire.ErrCorrupt)
 	}
 	for _, m := range r.Members {
@@ -80,49 +81,49 @@ func parseFallbackRecord(id inventory.BlockID, b []byte) (r fallbackRecord, err 
 		if m.Bytes < 0 || int64(len(m.Chunks)) != 4*wire.Chunks(m.Bytes) {
 			return r, fmt.Errorf("its record has %d bytes of checksums for %d bytes: %w", len(m.Chunks), m.Bytes, wire.ErrCorrupt)
 		}
-		if r.Place == FallbackSpark && !inventory.MapOutputFile.MatchString(m.Name) {
+		if r.Place == LayoutSpark && !inventory.MapOutputFile.MatchString(m.Name) {
 			return r, fmt.Errorf("its record places %q as a shuffle file: %w", m.Name, wire.ErrCorrupt)
 		}
 	}
-	if r.Place == FallbackSpark && !inventory.ApplicationDir.MatchString(id.Scope()) {
+	if r.Place == LayoutSpark && !inventory.ApplicationDir.MatchString(id.Scope()) {
 		return r, fmt.Errorf("its record places it in an application %q: %w", id.Scope(), wire.ErrCorrupt)
 	}
-	if _, err := inventory.ParseBlockID("x/" + r.Origin + "/x"); err != nil || r.sum() != r.Sum {
+	if _, err := inventory.ParseBlockID("x/" + r.Origin + "/x"); err != nil || r.Total() != r.Sum {
 		return r, fmt.Errorf("its record contradicts itself: %w", wire.ErrCorrupt)
 	}
 	return r, nil
 }
 
-// record reads a block's record. fs.ErrNotExist when there is none, errForgotten when nobody is to read what was there.
-func (f *Fallback) record(ctx context.Context, id inventory.BlockID) (fallbackRecord, error) {
+// Record reads a block's record. fs.ErrNotExist when there is none, errForgotten when nobody is to read what was there.
+func (s *Storage) Record(ctx context.Context, id inventory.BlockID) (Record, error) {
 	var all []byte
 	for size := 16 << 10; ; size *= 4 {
 		more := make([]byte, size)
-		n, err := f.Objects.Get(ctx, recordName(id), int64(len(all)), more)
+		n, err := s.Objects.Get(ctx, recordName(id), int64(len(all)), more)
 		all = append(all, more[:n]...)
 		switch {
 		case errors.Is(err, io.EOF):
-			return parseFallbackRecord(id, all)
+			return parseRecord(id, all)
 		case err != nil:
-			return fallbackRecord{}, err
-		case len(all) > maxFallbackRecord:
-			return fallbackRecord{}, fmt.Errorf("its record is larger than %d bytes: %w", maxFallbackRecord, wire.ErrCorrupt)
+			return Record{}, err
+		case len(all) > maxRecord:
+			return Record{}, fmt.Errorf("its record is larger than %d bytes: %w", maxRecord, wire.ErrCorrupt)
 		}
 	}
 }
 
-func (f *Fallback) putRecord(ctx context.Context, r fallbackRecord, fresh bool) error {
+func (s *Storage) PutRecord(ctx context.Context, r Record, fresh bool) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return f.Objects.Put(ctx, recordName(r.ID), int64(len(b)), bytes.NewReader(b), fresh)
+	return s.Objects.Put(ctx, recordName(r.ID), int64(len(b)), bytes.NewReader(b), fresh)
 }
 
-// whole reports whether all files that a record names are there, in their sizes, and since when the oldest is.
-func (f *Fallback) whole(ctx context.Context, r fallbackRecord) (whole bool, since time.Time, err error) {
-	for i, name := range r.memberNames() {
-		bytes, _, at, err := f.Objects.Stat(ctx, name)
+// Whole reports whether all files that a record names are there, in their sizes, and since when the oldest is.
+func (s *Storage) Whole(ctx context.Context, r Record) (whole bool, since time.Time, err error) {
+	for i, name := range r.Names() {
+		bytes, _, at, err := s.Objects.Stat(ctx, name)
 		if missing(err) || err == nil && bytes != r.Members[i].Bytes {
 			return false, since, nil
 		}
@@ -136,9 +137,9 @@ func (f *Fallback) whole(ctx context.Context, r fallbackRecord) (whole bool, sin
 	return true, since, nil
 }
 
-// recordSince is since when a block is there whose files are since then: who puts it again may have been killed before its record.
-func (f *Fallback) recordSince(ctx context.Context, r fallbackRecord, files time.Time) (time.Time, error) {
-	_, _, at, err := f.Objects.Stat(ctx, recordName(r.ID))
+// RecordSince is since when a block is there whose files are since then: who puts it again may have been killed before its record.
+func (s *Storage) RecordSince(ctx context.Context, r Record, files time.Time) (time.Time, error) {
+	_, _, at, err := s.Objects.Stat(ctx, recordName(r.ID))
 	if missing(err) {
 		return time.Time{}, nil
 	}
@@ -147,3 +148,5 @@ func (f *Fallback) recordSince(ctx context.Context, r fallbackRecord, files time
 	}
 	return files, err
 }
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

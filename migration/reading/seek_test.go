@@ -1,4 +1,4 @@
-package migration
+package reading
 
 import (
 	"context"
@@ -65,7 +65,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 					return Location{Candidates: holders(all[:100]...), Next: all[99], Why: c.why}, nil
 				}}
 				defer fetch.Close()
-				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+				rd := &Reader{Vault: newVault(t), Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 				began, w := time.Now(), httptest.NewRecorder()
 				rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))
 				if took := time.Since(began); w.Code != c.status || took > 20*time.Second {

@@ -1,4 +1,13 @@
-package migration
+// Package reading brings blocks to readers: from this node's stores and vault, through from the node that has a block, or from the last
+// resort; and it is how nodes ask each other about blocks: who has it, is it as it was, forget it. No byte is given that its checksum, or
+// for an engine's own file the file's unchanged state, does not vouch for; a block that cannot be had is named as lost, as never known or as
+// out of reach now, which are three different things to who asks.
+//
+// It does not decide who may read, and it knows who has what only by asking: the agent hands it the coordinator's answers.
+//
+// The files: reader, own, through, lastresort (what a reader gets), hops, patience (how); fetch, seek, unheard, ask_many (from others);
+// where (many at once); home, forget (between nodes alone).
+package reading
 
 import (
 	"encoding/hex"
@@ -17,6 +26,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -42,7 +52,7 @@ type Reader struct {
 	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is.
 	Broken func(id inventory.BlockID)
 	// Fallback has what no peer took. Nil: nothing has.
-	Fallback *Fallback
+	Fallback *lastresort.Storage
 	Log      *slog.Logger
 }
 
@@ -83,23 +93,9 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// membersError is the answer to reading a block of several members as if it were a file.
-type membersError struct{ members []namedMember }
-
-type namedMember struct {
-	ID    string `json:"id"`
-	Bytes int64  `json:"bytes"`
-}
-
-func (e *membersError) Error() string { return fmt.Sprintf("a block of %d files", len(e.members)) }
-
 func several(err error) bool {
-	_, is := errors.AsType[*membersError](err)
+	_, is := errors.AsType[*inventory.MembersError](err)
 	return is
-}
-
-func (e *membersError) add(id inventory.BlockID, bytes int64) {
-	e.members = append(e.members, namedMember{string(id), bytes})
 }
 
 func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
@@ -123,12 +119,12 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		err = verifyStart(c)
 	}
-	switch members, several := errors.AsType[*membersError](err); {
+	switch members, several := errors.AsType[*inventory.MembersError](err); {
 	case err == nil:
 		rd.serve(w, req, id, c)
 		return
 	case several:
-		members.serve(w)
+		serveMembers(w, members)
 		return
 	case !errors.Is(err, fs.ErrNotExist):
 		rd.unserved(id, err)
@@ -218,10 +214,10 @@ func (rd *Reader) broken(id inventory.BlockID) {
 	}
 }
 
-func (e *membersError) serve(w http.ResponseWriter) {
+func serveMembers(w http.ResponseWriter, e *inventory.MembersError) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusMultipleChoices)
-	_ = json.NewEncoder(w).Encode(map[string]any{"members": e.members})
+	_ = json.NewEncoder(w).Encode(e)
 }
 
 // verifyStart reads the first chunk, so that the commonest corruption is answered with a status and not with a cut.
@@ -276,7 +272,7 @@ func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		if outdoes(store, r, rd.Node) {
+		if r.Outdone(store, rd.Node) {
 			break
 		}
 		c, err := rd.openLanded(store, id, r)
@@ -320,14 +316,14 @@ func (rd *Reader) orOwn(s *inventory.Store, id inventory.BlockID, r catalog.Reco
 func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog.Record) (*content, error) {
 	whole := string(id) == r.ID
 	if whole && len(r.Members) > 1 {
-		e := &membersError{}
+		e := &inventory.MembersError{}
 		for i, m := range r.Members {
-			f, err := openLanded(rd.Vault, s, r, i, 0)
+			f, err := rd.Vault.OpenLanded(s, r, i, 0)
 			if err != nil {
 				return nil, err
 			}
 			f.Close()
-			e.add(id.Sibling(m.Name), m.Bytes)
+			e.Add(id.Sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
@@ -335,11 +331,11 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog
 		if !whole && m.Name != id.Name() {
 			continue
 		}
-		f, err := openLanded(rd.Vault, s, r, i, 0)
+		f, err := rd.Vault.OpenLanded(s, r, i, 0)
 		if err != nil {
 			return nil, err
 		}
-		c := &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}
+		c := &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: rd.Vault.LandedIn(s, r, i)}
 		if c.landed = "place"; r.Segment != 0 {
 			c.landed = "vault"
 		}
@@ -349,49 +345,4 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog
 		return c, nil
 	}
 	return nil, fs.ErrNotExist
-}
-
-// LandedIn is the directory that a member of a block that landed here lies in.
-func landedIn(v *vault.Vault, s *inventory.Store, r catalog.Record, i int) string {
-	if r.Segment != 0 {
-		dir, _ := v.Home(r.Segment)
-		return dir
-	}
-	return s.Paths[r.Placed[i].Root]
-}
-
-// openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
-// the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
-// behind it next says how far ahead of its reading a disk is to be asked.
-func openLanded(v *vault.Vault, s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
-	switch {
-	case r.Segment != 0:
-		c, err := v.Member(r, i, ahead)
-		if errors.Is(err, fs.ErrNotExist) {
-			if now, is := v.Unpacked(r); is { // it has become files meanwhile
-				return openLanded(v, s, now, i, ahead)
-			}
-			return nil, err
-		}
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
-	case s == nil || i >= len(r.Placed) || r.Placed[i].Root >= len(s.Roots):
-		return nil, fs.ErrNotExist
-	}
-	p := r.Placed[i]
-	if err := s.Away(s.Paths[p.Root]); err != nil {
-		return nil, err
-	}
-	f, err := s.Open(inventory.Member{Root: p.Root, Path: p.Path})
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil || info.ModTime().UnixNano() != p.ModTime {
-		f.Close()
-		return nil, errors.Join(err, fs.ErrNotExist)
-	}
-	return vault.NewChunkReader(f, r.Members[i].Bytes, vault.PlacedChunks{Sums: p.Chunks}, ahead), nil
 }

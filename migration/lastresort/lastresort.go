@@ -1,4 +1,10 @@
-package migration
+// Package lastresort is how blocks lie in storage outside of the fleet, where they go when no peer takes them (the configuration calls it
+// fallback): under which names, in our own layout or as Spark's FallbackStorage would have written them, with a record of each that
+// vouches for its bytes; and how they are read back. It does not choose what goes there or when, nor does it know a bucket from a directory:
+// that is in packages migration and fallback.
+//
+// The files: lastresort (names), record, read, forget.
+package lastresort
 
 import (
 	"context"
@@ -26,18 +32,18 @@ type Objects interface {
 	Stat(ctx context.Context, name string) (bytes int64, tag string, at time.Time, err error)
 }
 
-// Fallback is where blocks go when no peer takes them.
-type Fallback struct {
+// Storage is a fallback: where blocks go when no peer takes them.
+type Storage struct {
 	Name    string // after "fallback:" in accounts
-	Layout  string // FallbackBlocks or FallbackSpark
+	Layout  string // LayoutBlocks or LayoutSpark
 	Streams int    // uploads at once
 	Objects Objects
 }
 
 // Layouts of a fallback.
 const (
-	FallbackBlocks = "blocks"
-	FallbackSpark  = "spark-fallback"
+	LayoutBlocks = "blocks"
+	LayoutSpark  = "spark-fallback"
 )
 
 // A fallback keeps, below its directory or prefix:
@@ -49,60 +55,62 @@ const (
 // The record comes last: a block without one is not there. Origins keep nodes from each other's bytes; the one record of
 // an id decides which of two nodes has it. The hash makes any id a name that every file system and bucket takes.
 const (
-	fallbackBlocks  = "lifeboat-blocks/"
-	fallbackRecords = "lifeboat-records/"
-	fallbackPeer    = "fallback:" // before its name
+	blocksDir  = "lifeboat-blocks/"
+	recordsDir = "lifeboat-records/"
 )
 
+// PeerPrefix is before the name of one in accounts.
+const PeerPrefix = "fallback:"
+
 // Peer is the name of a fallback in accounts and tables. No node can have it: their names have no colon.
-func (f *Fallback) Peer() string { return fallbackPeer + f.Name }
+func (s *Storage) Peer() string { return PeerPrefix + s.Name }
 
 func recordName(id inventory.BlockID) string {
 	h := sha256.Sum256([]byte(id))
 	x := hex.EncodeToString(h[:])
-	return fallbackRecords + x[:2] + "/" + x[2:] + ".json"
+	return recordsDir + x[:2] + "/" + x[2:] + ".json"
 }
 
-// memberNames are where the files of a block lie, in the block's order.
-func (r fallbackRecord) memberNames() []string {
+// Names are where the files of a block lie, in the block's order.
+func (r Record) Names() []string {
 	names := make([]string, len(r.Members))
 	for i, m := range r.Members {
-		if r.Place == FallbackSpark {
-			names[i] = sparkFallbackName(r.ID.Scope(), m.Name)
+		if r.Place == LayoutSpark {
+			names[i] = sparkName(r.ID.Scope(), m.Name)
 		} else {
-			names[i] = fallbackBlocks + r.Origin + "/" + string(r.ID.Sibling(m.Name))
+			names[i] = blocksDir + r.Origin + "/" + string(r.ID.Sibling(m.Name))
 		}
 	}
 	return names
 }
 
-// sparkFallbackName is where Spark's FallbackStorage keeps a file of an application's shuffle (from 3.2 on):
+// sparkName is where Spark's FallbackStorage keeps a file of an application's shuffle (from 3.2 on):
 // APPLICATION/SHUFFLE/HASH/NAME, HASH being JavaUtils.nonNegativeHash of the name, in decimal.
-func sparkFallbackName(app, name string) string {
+func sparkName(app, name string) string {
 	return app + "/" + shuffleOf(name) + "/" + strconv.Itoa(int(inventory.JavaHash(name))) + "/" + name
 }
 
-// sparkFirstFallbackName is where Spark 3.1 kept it.
-func sparkFirstFallbackName(app, name string) string { return app + "/" + shuffleOf(name) + "/" + name }
+// sparkFirstName is where Spark 3.1 kept it.
+func sparkFirstName(app, name string) string { return app + "/" + shuffleOf(name) + "/" + name }
 
 // shuffleOf is the number of the shuffle in the name of a map output's file.
 func shuffleOf(name string) string { return strings.SplitN(name, "_", 3)[1] }
 
-// place says which layout a block goes by. Spark keeps map outputs in its fallback storage and nothing else, and by the
+// Place says which layout a block goes by. Spark keeps map outputs in its fallback storage and nothing else, and by the
 // application's id, which not every directory of a block manager tells.
-func (f *Fallback) place(b inventory.Block) string {
-	if f.Layout == FallbackSpark && b.Layout == inventory.LayoutSpark && inventory.MapOutput.MatchString(b.ID.Name()) && inventory.ApplicationDir.MatchString(b.ID.Scope()) {
-		return FallbackSpark
+func (s *Storage) Place(b inventory.Block) string {
+	if s.Layout == LayoutSpark && b.Layout == inventory.LayoutSpark && inventory.MapOutput.MatchString(b.ID.Name()) && inventory.ApplicationDir.MatchString(b.ID.Scope()) {
+		return LayoutSpark
 	}
-	return FallbackBlocks
+	return LayoutBlocks
 }
 
-var sparkFallbackFile = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|local-\d+)/\d+/(\d+/)?(` +
+var sparkFile = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|local-\d+)/\d+/(\d+/)?(` +
 	`shuffle_\d+_\d+_\d+\.(data|index|checksum\.[A-Z0-9]+)|` +
 	`\.shuffle_\d+_\d+_\d+\.(data|index)\.crc)$`) // which Hadoop puts beside each file in a directory (ChecksumFileSystem)
 
-// FallbackFile reports whether a name in a fallback's storage is one that this package or Spark's fallback storage gives:
+// Owns reports whether a name in a fallback's storage is one that this package or Spark's fallback storage gives:
 // what is named otherwise there is somebody else's.
-func FallbackFile(name string) bool {
-	return strings.HasPrefix(name, fallbackBlocks) || strings.HasPrefix(name, fallbackRecords) || sparkFallbackFile.MatchString(name)
+func Owns(name string) bool {
+	return strings.HasPrefix(name, blocksDir) || strings.HasPrefix(name, recordsDir) || sparkFile.MatchString(name)
 }

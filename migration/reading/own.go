@@ -1,4 +1,4 @@
-package migration
+package reading
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ func openOwn(s *inventory.Store, id inventory.BlockID) (*content, error) {
 		return nil, err
 	}
 	if b.ID == id && len(b.Members) > 1 {
-		e := &membersError{}
+		e := &inventory.MembersError{}
 		for _, m := range b.Members {
-			e.add(id.Sibling(m.Name), m.Bytes)
+			e.Add(id.Sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}

@@ -1,4 +1,4 @@
-package migration
+package reading
 
 import (
 	"bytes"
@@ -14,9 +14,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/enginetest"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
+
+func newVault(t *testing.T) *vault.Vault {
+	t.Helper()
+	v, err := vault.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Close() })
+	return v
+}
 
 // slowly is a reader that takes its time over each part of an answer.
 type slowly struct {
@@ -32,7 +44,7 @@ func (w slowly) Write(p []byte) (int, error) {
 // A holder may stop without a word, as a machine does that is frozen or cut off. Before its first byte another is asked; after
 // that the reader sees the answer break off. Readers may be as slow as they like.
 func TestHolderThatStandsStillIsLeft(t *testing.T) {
-	x := contentOf("x", 3*wire.ChunkBytes)
+	x := enginetest.Content("x", 3*wire.ChunkBytes)
 	serves := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(x)))
 		w.Write(x)
@@ -74,7 +86,7 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 				}}
 				defer fetch.Close()
 				var log bytes.Buffer
-				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.NewTextHandler(&log, nil))}
+				rd := &Reader{Vault: newVault(t), Fetch: fetch, Log: slog.New(slog.NewTextHandler(&log, nil))}
 				w := slowly{httptest.NewRecorder(), c.pause}
 				start, status := time.Now(), -1
 				func() {
@@ -148,7 +160,7 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 					return Location{Candidates: holders(all...)}, nil
 				}}
 				defer fetch.Close()
-				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+				rd := &Reader{Vault: newVault(t), Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 				start := time.Now()
 				w := httptest.NewRecorder()
 				rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))

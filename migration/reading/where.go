@@ -1,4 +1,4 @@
-package migration
+package reading
 
 import (
 	"bufio"
@@ -21,8 +21,11 @@ import (
 //
 // Of the others nothing is said: GET or HEAD /blocks/{id} looks for one of them everywhere. Another agent is told what is here.
 
-// maxWhereQuestion is askedAbout of the longest ids, with a line's end.
-const maxWhereQuestion = askedAbout * (inventory.MaxIDBytes + 2)
+// MostAsked is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).
+const MostAsked = 1024
+
+// maxWhereQuestion is MostAsked of the longest ids, with a line's end.
+const maxWhereQuestion = MostAsked * (inventory.MaxIDBytes + 2)
 
 // Where is a file's whereabouts.
 type Where struct {
@@ -65,8 +68,8 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 	lines := bufio.NewScanner(body)
 	for lines.Scan() {
 		id, err := inventory.ParseBlockID(lines.Text())
-		if err == nil && len(ids) == askedAbout {
-			err = fmt.Errorf("more than %d ids: ask for some of them at a time", askedAbout)
+		if err == nil && len(ids) == MostAsked {
+			err = fmt.Errorf("more than %d ids: ask for some of them at a time", MostAsked)
 		}
 		if err != nil {
 			return nil, err
@@ -80,7 +83,7 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 // segment is not opened.
 func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
 	for _, base := range id.OnRecord() {
-		if r, err := rd.Vault.Catalog.Get(base); err == nil && r.Segment != 0 && !outdoes(inventory.StoreOf(rd.Stores, id), r, rd.Node) {
+		if r, err := rd.Vault.Catalog.Get(base); err == nil && r.Segment != 0 && !r.Outdone(inventory.StoreOf(rd.Stores, id), rd.Node) {
 			for _, m := range r.Members {
 				here = here || m.Name == id.Name()
 			}

@@ -1,4 +1,4 @@
-package migration
+package lastresort
 
 import (
 	"context"
@@ -8,91 +8,65 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"net/http"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// serveFallback is a reader's last hope: no node served the block, because of why.
-func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id inventory.BlockID, why error) {
-	f := rd.Fallback
-	if f == nil {
-		refuseRead(w, id, why)
-		return
-	}
-	c, err := f.open(req.Context(), id)
-	if err == nil {
-		err = verifyStart(c)
-	}
-	switch members, several := errors.AsType[*membersError](err); {
-	case err == nil:
-		w.Header().Set("Lifeboat-Node", f.Peer())
-		rd.serve(w, req, id, c)
-	case several:
-		w.Header().Set("Lifeboat-Node", f.Peer())
-		members.serve(w)
-	case missing(err):
-		refuseRead(w, id, why)
-	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, errForgotten):
-		if errors.Is(err, wire.ErrCorrupt) {
-			rd.Log.Error("a block in the fallback is corrupt and is not served", "block", id, "peer", f.Peer(), "err", err)
-		}
-		if errors.Is(why, errNeverKnown) {
-			why = errLost // it was known, and this was the last of it
-		}
-		refuseRead(w, id, why)
-	default:
-		refuseRead(w, id, fmt.Errorf("%w: read %s: %s: %w", errUnreachable, id, f.Peer(), err))
-	}
+// Content is an open file of a block.
+type Content struct {
+	io.ReadSeekCloser
+	ETag     string
+	Modified time.Time
 }
 
-// open finds a block, or a file of one. What has a record is verified by it; what Spark put there itself has none, and
+// Open finds a block, or a file of one. What has a record is verified by it; what Spark put there itself has none, and
 // nothing vouches for its bytes but the storage.
-func (f *Fallback) open(ctx context.Context, id inventory.BlockID) (*content, error) {
+func (s *Storage) Open(ctx context.Context, id inventory.BlockID) (*Content, error) {
 	for _, base := range id.OnRecord() {
-		r, err := f.record(ctx, base)
+		r, err := s.Record(ctx, base)
 		if missing(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		return f.openRecorded(ctx, id, r)
+		return s.openRecorded(ctx, id, r)
 	}
-	if f.Layout == FallbackSpark && inventory.ApplicationDir.MatchString(id.Scope()) && inventory.MapOutput.MatchString(id.Block().Name()) {
-		return f.openSparks(ctx, id)
+	if s.Layout == LayoutSpark && inventory.ApplicationDir.MatchString(id.Scope()) && inventory.MapOutput.MatchString(id.Block().Name()) {
+		return s.openSparks(ctx, id)
 	}
 	return nil, fs.ErrNotExist
 }
 
-func (f *Fallback) openRecorded(ctx context.Context, id inventory.BlockID, r fallbackRecord) (*content, error) {
+func (s *Storage) openRecorded(ctx context.Context, id inventory.BlockID, r Record) (*Content, error) {
 	if id == r.ID && len(r.Members) > 1 {
-		e := &membersError{}
+		e := &inventory.MembersError{}
 		for _, m := range r.Members {
-			e.add(id.Sibling(m.Name), m.Bytes)
+			e.Add(id.Sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
-	for i, name := range r.memberNames() {
+	for i, name := range r.Names() {
 		m := r.Members[i]
 		if m.Name != id.Name() {
 			continue
 		}
-		get := func(from int64, into []byte) (int, error) { return f.Objects.Get(ctx, name, from, into) }
-		return &content{ReadSeekCloser: &fallbackReader{name: name, bytes: m.Bytes, sums: m.Chunks, get: get}, etag: fmt.Sprintf(`"%s-%d"`, r.Sum, i), modified: r.Modified}, nil
+		get := func(from int64, into []byte) (int, error) { return s.Objects.Get(ctx, name, from, into) }
+		return &Content{ReadSeekCloser: &reader{name: name, bytes: m.Bytes, sums: m.Chunks, get: get}, ETag: fmt.Sprintf(`"%s-%d"`, r.Sum, i), Modified: r.Modified}, nil
 	}
 	return nil, fs.ErrNotExist
 }
 
 // openSparks opens what Spark's own fallback storage put there, as it does since 3.2 or as it did in 3.1. It writes the
 // index before the data and renames nothing, so a map output counts only when the two agree.
-func (f *Fallback) openSparks(ctx context.Context, id inventory.BlockID) (*content, error) {
+func (s *Storage) openSparks(ctx context.Context, id inventory.BlockID) (*Content, error) {
 	base := id.Block().Name()
-	for _, where := range []func(app, name string) string{sparkFallbackName, sparkFirstFallbackName} {
+	for _, where := range []func(app, name string) string{sparkName, sparkFirstName} {
 		index, data := base+".index", base+".data"
-		bytes, _, _, err := f.Objects.Stat(ctx, where(id.Scope(), index))
+		bytes, _, _, err := s.Objects.Stat(ctx, where(id.Scope(), index))
 		if missing(err) {
 			continue
 		}
@@ -100,15 +74,15 @@ func (f *Fallback) openSparks(ctx context.Context, id inventory.BlockID) (*conte
 			return nil, err
 		}
 		get := func(from int64, into []byte) (int, error) {
-			return f.Objects.Get(ctx, where(id.Scope(), index), from, into)
+			return s.Objects.Get(ctx, where(id.Scope(), index), from, into)
 		}
-		end, err := inventory.ReadIndex(&fallbackReader{name: index, bytes: bytes, get: get}, bytes)
+		end, err := inventory.ReadIndex(&reader{name: index, bytes: bytes, get: get}, bytes)
 		if err != nil {
 			return nil, fs.ErrNotExist // half written
 		}
-		e := &membersError{}
+		e := &inventory.MembersError{}
 		for _, name := range []string{data, index} {
-			bytes, tag, at, err := f.Objects.Stat(ctx, where(id.Scope(), name))
+			bytes, tag, at, err := s.Objects.Stat(ctx, where(id.Scope(), name))
 			if missing(err) && end == 0 {
 				continue // all partitions are empty
 			}
@@ -118,12 +92,12 @@ func (f *Fallback) openSparks(ctx context.Context, id inventory.BlockID) (*conte
 			if name == data && bytes != end {
 				return nil, fs.ErrNotExist
 			}
-			e.add(id.Sibling(name), bytes)
+			e.Add(id.Sibling(name), bytes)
 			if name == id.Name() {
 				get := func(from int64, into []byte) (int, error) {
-					return f.Objects.Get(ctx, where(id.Scope(), name), from, into)
+					return s.Objects.Get(ctx, where(id.Scope(), name), from, into)
 				}
-				return &content{ReadSeekCloser: &fallbackReader{name: name, bytes: bytes, get: get}, etag: fmt.Sprintf("%q", "fallback-"+tag), modified: at}, nil
+				return &Content{ReadSeekCloser: &reader{name: name, bytes: bytes, get: get}, ETag: fmt.Sprintf("%q", "fallback-"+tag), Modified: at}, nil
 			}
 		}
 		if id.Block() == id {
@@ -133,8 +107,8 @@ func (f *Fallback) openSparks(ctx context.Context, id inventory.BlockID) (*conte
 	return nil, fs.ErrNotExist
 }
 
-// fallbackReader reads a content of the fallback, and lets no byte out before its chunk was verified.
-type fallbackReader struct {
+// reader reads a content of the fallback, and lets no byte out before its chunk was verified.
+type reader struct {
 	name  string
 	bytes int64
 	sums  []byte // of each chunk; nil: there are none
@@ -150,7 +124,7 @@ type fallbackReader struct {
 // short it is, and 4 MiB each make that more than 1 Gbit/s.
 const mostAhead = 16
 
-func (r *fallbackReader) Read(p []byte) (int, error) {
+func (r *reader) Read(p []byte) (int, error) {
 	if r.pos >= r.bytes {
 		return 0, io.EOF
 	}
@@ -164,7 +138,7 @@ func (r *fallbackReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *fallbackReader) fill() error {
+func (r *reader) fill() error {
 	first := r.pos / wire.ChunkBytes
 	if first*wire.ChunkBytes == r.at+int64(len(r.buf)) && r.ahead > 0 {
 		r.ahead = min(2*r.ahead, mostAhead)
@@ -195,8 +169,8 @@ func (r *fallbackReader) fill() error {
 	return nil
 }
 
-func (r *fallbackReader) Seek(offset int64, whence int) (int64, error) {
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
 	return vault.Seek(&r.pos, r.bytes, offset, whence)
 }
 
-func (r *fallbackReader) Close() error { return nil }
+func (r *reader) Close() error { return nil }
