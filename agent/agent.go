@@ -28,6 +28,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/reading"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -76,7 +77,7 @@ type Agent struct {
 	vault       *vault.Vault
 	index       *inventory.Index
 	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
-	receiver    *migration.Receiver
+	receiver    *receiver.Receiver
 	reader      *reading.Reader
 	beat        *heartbeat.Client
 	manual      *preemption.Manual

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // a node's name when that one says so, until ctx ends.
 func (a *Agent) catchUp(ctx context.Context) error {
 	all, doubted := false, map[string]bool{}
-	whom := migration.CatchUp{Where: a.whereIs, Ask: a.reader.Fetch.AtHome}
+	whom := receiver.CatchUp{Where: a.whereIs, Ask: a.reader.Fetch.AtHome}
 	var again <-chan time.Time
 	for {
 		spread := rand.N(catchUpSpread)

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 // ErrRuns is why a machine cannot be made an image of now.
@@ -30,7 +30,7 @@ func (c Config) OfThisMachine() (paths []string, err error) {
 			paths = append(paths, file)
 		}
 	}
-	paths = append(paths, migration.VaultDir(c.DataDir))
+	paths = append(paths, receiver.VaultDir(c.DataDir))
 	for _, dir := range c.Receive.Paths {
 		paths = append(paths, filepath.Join(dir, "segments"))
 	}

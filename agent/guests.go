@@ -10,7 +10,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // guests are those who are connected to the peer address, and whose certificates are refused meanwhile: the coordinator tells when an
@@ -23,7 +23,7 @@ type guests struct {
 }
 
 type guest struct {
-	conn *migration.Conn
+	conn *wire.Conn
 	who  certs.Name
 }
 
@@ -31,7 +31,7 @@ type guest struct {
 const mostOfOne = 1024
 
 // enter says whether there is room for one more of that name.
-func (g *guests) enter(conn *migration.Conn, who certs.Name) bool {
+func (g *guests) enter(conn *wire.Conn, who certs.Name) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.count[who] == mostOfOne {
@@ -72,7 +72,7 @@ func (g *guests) revokedAt(n certs.Name) time.Time {
 }
 
 // distrust takes the list of those who are refused, and returns the connections of such.
-func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*migration.Conn) {
+func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*wire.Conn) {
 	list := map[certs.Name]time.Time{}
 	for _, r := range all {
 		if r.GetAt().IsValid() {

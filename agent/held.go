@@ -7,9 +7,9 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/heartbeat"
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 // checkHeld asks who has the blocks that were carried that long ago at least.
@@ -64,15 +64,15 @@ func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []readi
 }
 
 // homeOf asks what became of a node that blocks were born on, and, if it is there and may go any moment, what it has of them.
-func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version) (migration.Home, error) {
+func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version) (receiver.Home, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
 	if err != nil {
-		return migration.Home{}, err
+		return receiver.Home{}, err
 	}
 	age, goes := is.GoneFor[node]
-	h, address := migration.Home{Stays: !goes, GoneFor: age, KnownFor: is.KnownFor[node]}, is.Addresses[node]
+	h, address := receiver.Home{Stays: !goes, GoneFor: age, KnownFor: is.KnownFor[node]}, is.Addresses[node]
 	if !goes || age > 0 || address == "" {
 		return h, nil
 	}

@@ -122,11 +122,11 @@ func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) err
 			}
 			continue
 		}
-		conns.Go(func() { a.welcome(ctx, migration.Server(raw, tls), readers) })
+		conns.Go(func() { a.welcome(ctx, wire.Server(raw, tls), readers) })
 	}
 }
 
-func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *accepted.Listener) {
+func (a *Agent) welcome(ctx context.Context, conn *wire.Conn, readers *accepted.Listener) {
 	hello, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := conn.HandshakeContext(hello)
 	cancel()
@@ -186,7 +186,7 @@ func (a *Agent) home(w http.ResponseWriter, r *http.Request) {
 
 // fromNode is the name of the node that a request came from.
 func fromNode(r *http.Request) (name string, is bool) {
-	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*migration.Conn).ConnectionState())
+	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*wire.Conn).ConnectionState())
 	return who.Name, err == nil && who.Role == certs.RoleNode
 }
 
@@ -253,7 +253,7 @@ func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (n
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", node, err)
 	}
-	conn := migration.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
+	conn := wire.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("connect to %s at %s: %w", node, address, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -78,7 +79,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := a.openHeartbeat(); err != nil {
 		return nil, err
 	}
-	if a.receiver, err = migration.NewReceiver(migration.ReceiverConfig{
+	if a.receiver, err = receiver.New(receiver.Config{
 		Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
 		ScrubBytesPerSecond: int64(cfg.Receive.ScrubBytesPerSecond),
 		MaxStreams:          cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
@@ -107,7 +108,7 @@ func (a *Agent) openStores() (err error) {
 		}
 		a.stores = append(a.stores, store)
 	}
-	if a.vault, err = vault.Open(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
+	if a.vault, err = vault.Open(receiver.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
 	}
 	a.ballast = newBallast(a.cfg.DataDir)

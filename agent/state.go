@@ -11,6 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -78,18 +79,18 @@ const retryNoticed = 2 * time.Second
 
 // admit says whether blocks are taken now. They must not land on a machine that goes too; on one that is advised to, and may stay, only
 // what nobody else takes.
-func (a *Agent) admit(_ string, advised bool) migration.Admission {
+func (a *Agent) admit(_ string, advised bool) receiver.Admission {
 	if !a.incidents.IsOpen() { // asked for every block that comes
-		return migration.Admission{}
+		return receiver.Admission{}
 	}
 	switch stance, _ := a.incidents.Stance(); {
 	case !stance.AtLeast(preemption.StanceWatch):
-		return migration.Admission{}
+		return receiver.Admission{}
 	case advised && !stance.AtLeast(preemption.StanceDrain):
-		return migration.Admission{Advised: true}
+		return receiver.Admission{Advised: true}
 	}
 	i := a.incident()
-	return migration.Admission{Refused: "this node is under notice itself: " + string(i.Kind()), Retry: retryNoticed}
+	return receiver.Admission{Refused: "this node is under notice itself: " + string(i.Kind()), Retry: retryNoticed}
 }
 
 // join makes a notice part of the incident. It is on disk before anything acts on it.

@@ -16,7 +16,7 @@ import (
 // An account that goes on elsewhere is the same one there: a drain sends nothing again, and it is as old as it was.
 func TestAccountIsCopied(t *testing.T) {
 	_, a, b := drained(t)
-	was := filepath.Join(a.dir, "drain")
+	was := filepath.Join(a.Dir, "drain")
 	at := time.Now().Add(-time.Hour).Truncate(time.Second)
 	if err := os.Chtimes(manifest.Path(was, manifest.Moved), at, at); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestAccountIsCopied(t *testing.T) {
 	if _, err := os.Stat(manifest.Path(to, manifest.Lost)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it says more than the other: %v", err)
 	}
-	before := b.vault.Count()
+	before := b.Vault.Count()
 	tr := newTrip(t, a, newNode(t, "c"))
 	tr.cfg.Dir = to
 	if sum, _ := tr.run(t.Context()); sum.Moved.Blocks != before.Blocks || sum.Lost.Blocks > 0 {

@@ -26,9 +26,9 @@ func drained(t *testing.T) (tr *trip, a, b *node) {
 	a, b = newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	for i := range 4 {
 		name := fmt.Sprint("f-", i)
-		write(t, filepath.Join(a.dir, "cache", name), contentOf(name, 1000))
+		write(t, filepath.Join(a.Dir, "cache", name), contentOf(name, 1000))
 	}
-	write(t, filepath.Join(a.dir, "cache", "unfinished.tmp"), []byte("half"))
+	write(t, filepath.Join(a.Dir, "cache", "unfinished.tmp"), []byte("half"))
 	tr = newTrip(t, a, b)
 	sum, _ := tr.run(t.Context())
 	if sum.Moved.Blocks != 4 || sum.Skipped.Blocks != 1 {
@@ -61,11 +61,11 @@ func TestAnotherPassCarriesWhatBroke(t *testing.T) {
 	sum, entries := tr.run(t.Context())
 	wantAccount(t, sum, entries, 4, 0)
 	for _, name := range []string{"f-0", "f-1"} {
-		if got := b.content(t, "cache/-/"+name); !bytes.Equal(got, contentOf(name, 1000)) {
+		if got := b.Content(t, "cache/-/"+name); !bytes.Equal(got, contentOf(name, 1000)) {
 			t.Errorf("%s broke and was not carried again", name)
 		}
 	}
-	if status, _, _ := b.get(t, "cache/-/f-2", ""); status != 404 {
+	if status, _, _ := b.Get(t, "cache/-/f-2", ""); status != 404 {
 		t.Errorf("what is elsewhere by the account was carried again: status %d", status)
 	}
 }
@@ -82,7 +82,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 			return ctx
 		}, "the deadline came first: what b had of it is broken"},
 		"deleted meanwhile": {func(t *testing.T, _ *trip, a *node) context.Context {
-			if err := a.stores[0].Roots[0].Remove("f-1"); err != nil {
+			if err := a.Stores[0].Roots[0].Remove("f-1"); err != nil {
 				t.Fatal(err)
 			}
 			return t.Context()
@@ -120,7 +120,7 @@ func TestVoidedLineOutlivesAKill(t *testing.T) {
 	}
 	sum, entries := tr.run(t.Context())
 	wantAccount(t, sum, entries, 4, 0)
-	if got := b.content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
+	if got := b.Content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
 		t.Error("it was not carried again")
 	}
 }
@@ -129,8 +129,8 @@ func TestVoidedLineOutlivesAKill(t *testing.T) {
 func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
-		write(t, filepath.Join(a.dir, "cache", "x"), []byte("x"))
-		d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
+		write(t, filepath.Join(a.Dir, "cache", "x"), []byte("x"))
+		d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 		d.ledger.Add(manifest.Entry{ID: "cache/-/x", Bytes: 1, Outcome: manifest.Moved, Peer: "b"})
 		ask := []Broken{{ID: "cache/-/x", Peer: "b"}}
 		for range 2 { // as the coordinator does until somebody has it
@@ -162,19 +162,19 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	x := contentOf("x", 1000)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "cache/x"), x)
+	write(t, filepath.Join(a.Dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
-	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
-	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
+	flip(t, filepath.Join(b.Dir, "vault/segments"), x[:100], 1)
+	f := &fleet{nodes: map[string]http.Handler{"a": a.Reader()}}
 	fetcher := func(loc reading.Location) *reading.Fetcher {
 		fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) { return loc, nil }}
 		t.Cleanup(fetch.Close)
 		return fetch
 	}
-	atB := b.reader()
+	atB := b.Reader()
 	atB.Fetch = fetcher(reading.Location{Candidates: holders("a")})
 	f.nodes["b"] = atB
-	rd := &reading.Reader{Vault: newNode(t, "c").vault, Fetch: fetcher(reading.Location{Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
+	rd := &reading.Reader{Vault: newNode(t, "c").Vault, Fetch: fetcher(reading.Location{Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
 	status, body, h := get(t, rd, "cache/-/x", "")
 	if status != 200 || !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "a" {
 		t.Errorf("status %d, %d bytes from %q, want them from a", status, len(body), h.Get("Lifeboat-Node"))
@@ -258,9 +258,9 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		for _, name := range []string{"x", "y"} {
-			write(t, filepath.Join(a.dir, "cache", name), []byte("1"))
+			write(t, filepath.Join(a.Dir, "cache", name), []byte("1"))
 		}
-		cfg := DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)}
+		cfg := DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)}
 		missing := func(_ context.Context, _ time.Duration, blocks []inventory.Block) (all []int, why string, err error) {
 			for at := range blocks {
 				all = append(all, at)
@@ -268,7 +268,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			return all, "b is gone", nil
 		}
 		moved := func(d *Drain, name, peer string) {
-			b, err := a.stores[0].Find(inventory.BlockID("cache/-/" + name))
+			b, err := a.Stores[0].Find(inventory.BlockID("cache/-/" + name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -74,10 +74,10 @@ func TestLanesShareTheBlocksOfASlowDisk(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		disks := &tiringDisks{Well: diskio.NewWell(func(string) (int64, error) { return 1 << 40, nil })}
 		disks.fresh.Store(130) // 1, 2, 4 ... 64 were had, and the next batch is all that is left
-		a.disks = disks
+		a.Disks = disks
 		const count = 250
 		for i := range count {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 1000))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 1000))
 		}
 		b, c := newNode(t, "b"), newNode(t, "c")
 		tr := newTrip(t, a, b, c)
@@ -92,7 +92,7 @@ func TestLanesShareTheBlocksOfASlowDisk(t *testing.T) {
 		if sum.Moved.Blocks != count {
 			t.Fatalf("got %+v, want all %d moved", sum, count)
 		}
-		if got := len(c.landedBlocks()); got < 20 {
+		if got := len(c.LandedBlocks()); got < 20 {
 			t.Errorf("the peer that came later got %d of %d blocks", got, count)
 		}
 	})

@@ -29,11 +29,11 @@ func TestFilesThatBecomeSomethingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-				write(t, filepath.Join(a.dir, "cache/d/x"), contentOf("x", 1000))
+				write(t, filepath.Join(a.Dir, "cache/d/x"), contentOf("x", 1000))
 				tr := newTrip(t, a, b)
 				tr.cfg.Peers = after(2*time.Second, tr.cfg.Peers)
 				time.AfterFunc(time.Second, func() {
-					if err := change(filepath.Join(a.dir, "cache")); err != nil {
+					if err := change(filepath.Join(a.Dir, "cache")); err != nil {
 						t.Error(err)
 					}
 				})
@@ -53,10 +53,10 @@ func TestFilesThatBecomeSomethingElse(t *testing.T) {
 // Of a store's directories the first that has a file of a name hides those of the others. A directory or a link hides none.
 func TestOnlyFilesHideFiles(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "c0/dir/y"), contentOf("y", 1000))
-	write(t, filepath.Join(a.dir, "c1/dir"), contentOf("dir", 1000))
-	write(t, filepath.Join(a.dir, "c1/link"), contentOf("link", 1000))
-	if err := os.Symlink("dir/y", filepath.Join(a.dir, "c0/link")); err != nil {
+	write(t, filepath.Join(a.Dir, "c0/dir/y"), contentOf("y", 1000))
+	write(t, filepath.Join(a.Dir, "c1/dir"), contentOf("dir", 1000))
+	write(t, filepath.Join(a.Dir, "c1/link"), contentOf("link", 1000))
+	if err := os.Symlink("dir/y", filepath.Join(a.Dir, "c0/link")); err != nil {
 		t.Fatal(err)
 	}
 	_, entries := a.drain(t, within(t, time.Minute), b)
@@ -68,7 +68,7 @@ func TestOnlyFilesHideFiles(t *testing.T) {
 		}
 	}
 	for id, content := range want {
-		if moved[id] != "b" || !bytes.Equal(b.content(t, id), content) || !bytes.Equal(a.content(t, id), content) {
+		if moved[id] != "b" || !bytes.Equal(b.Content(t, id), content) || !bytes.Equal(a.Content(t, id), content) {
 			t.Errorf("%s: the account has %v", id, entries)
 		}
 	}
@@ -79,7 +79,7 @@ func TestOnlyFilesHideFiles(t *testing.T) {
 func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(newTrip(t, a).cfg)
-	x := filepath.Join(a.stores[0].Paths[0], "x")
+	x := filepath.Join(a.Stores[0].Paths[0], "x")
 	for pass, change := range []func() error{
 		func() error { return os.WriteFile(x, []byte("one"), 0o644) },
 		func() error {

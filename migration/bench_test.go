@@ -43,19 +43,19 @@ func BenchmarkScan(b *testing.B) {
 	b.Run("files", func(b *testing.B) {
 		n := newNode(b, "a", with(filesStore, "cache"))
 		for i := range count {
-			plainFile(b, filepath.Join(n.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), nil)
+			plainFile(b, filepath.Join(n.Dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), nil)
 		}
-		scanAll(b, n.stores[0], count)
+		scanAll(b, n.Stores[0], count)
 	})
 	b.Run("spark", func(b *testing.B) {
 		n := newNode(b, "a", with(sparkStore, "d0", "d1"))
-		managers := []string{filepath.Join(n.dir, "d0/spark-1/executor-1/blockmgr-a"), filepath.Join(n.dir, "d1/spark-2/executor-1/blockmgr-b")}
+		managers := []string{filepath.Join(n.Dir, "d0/spark-1/executor-1/blockmgr-a"), filepath.Join(n.Dir, "d1/spark-2/executor-1/blockmgr-b")}
 		for i := range count / 2 { // two files each
 			name := fmt.Sprintf("shuffle_0_%d_0", i)
 			plainFile(b, spot(managers, name+".data"), []byte("data"))
 			plainFile(b, spot(managers, name+".index"), indexOf(4))
 		}
-		scanAll(b, n.stores[0], count/2)
+		scanAll(b, n.Stores[0], count/2)
 	})
 }
 
@@ -91,7 +91,7 @@ func BenchmarkDrain(b *testing.B) {
 			a := newNode(b, "a", with(filesStore, "cache"))
 			content := contentOf("content", c.size)
 			for i := range c.count {
-				plainFile(b, filepath.Join(a.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), content)
+				plainFile(b, filepath.Join(a.Dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), content)
 			}
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -104,7 +104,7 @@ func BenchmarkDrain(b *testing.B) {
 				b.StopTimer()
 				peer := newNode(b, "b", with(c.land, "cache"))
 				tr := newTrip(b, a, peer)
-				tr.cfg.Dir = filepath.Join(a.dir, fmt.Sprint("drain", i))
+				tr.cfg.Dir = filepath.Join(a.Dir, fmt.Sprint("drain", i))
 				tr.pipe = func() (here, there net.Conn) {
 					here, err := net.Dial("tcp", l.Addr().String())
 					if err != nil {
@@ -142,7 +142,7 @@ func BenchmarkSend(b *testing.B) {
 			a := newNode(b, "a", with(filesStore, "cache"))
 			content := contentOf("content", size)
 			for i := range count {
-				plainFile(b, filepath.Join(a.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), content)
+				plainFile(b, filepath.Join(a.Dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), content)
 			}
 			send(b, a, count)
 		})
@@ -150,7 +150,7 @@ func BenchmarkSend(b *testing.B) {
 	b.Run("20000xMapOutput", func(b *testing.B) { // each of three files
 		a := newNode(b, "a", with(sparkStore, "d0", "d1"))
 		for i := range count {
-			writeMapOutput(b, []string{filepath.Join(a.dir, "d0/blockmgr-a"), filepath.Join(a.dir, "d1/blockmgr-b")}, 0, i, 4<<10)
+			writeMapOutput(b, []string{filepath.Join(a.Dir, "d0/blockmgr-a"), filepath.Join(a.Dir, "d1/blockmgr-b")}, 0, i, 4<<10)
 		}
 		send(b, a, count)
 	})
@@ -162,7 +162,7 @@ func send(b *testing.B, a *node, count int) {
 	tr.cfg.Dial = func(context.Context, Peer) (net.Conn, error) { return newTaker(), nil }
 	var drained, told time.Duration
 	for i := 0; b.Loop(); i++ {
-		tr.cfg.Dir = filepath.Join(a.dir, fmt.Sprint("drain", i))
+		tr.cfg.Dir = filepath.Join(a.Dir, fmt.Sprint("drain", i))
 		before := cpuTime(b)
 		d := NewDrain(tr.cfg)
 		sum, err := d.Run(b.Context())
@@ -258,13 +258,13 @@ func (c *taker) SetWriteDeadline(time.Time) error { return nil }
 func BenchmarkReadLanded(b *testing.B) {
 	a, peer := newNode(b, "a", with(filesStore, "cache")), newNode(b, "b")
 	content := contentOf("x", 16<<20)
-	plainFile(b, filepath.Join(a.dir, "cache/x"), content)
+	plainFile(b, filepath.Join(a.Dir, "cache/x"), content)
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
 	a.drain(b, ctx, peer)
 	b.SetBytes(int64(len(content)))
 	for b.Loop() {
-		c, err := peer.landedFile("cache/-/x")
+		c, err := peer.LandedFile("cache/-/x")
 		if err != nil {
 			b.Fatal(err)
 		}

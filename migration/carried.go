@@ -25,7 +25,7 @@ func packedAndAway(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventor
 					return
 				}
 			default:
-				if why := awayFrom(stores, r); why != nil && !yield(inventory.Item{Block: v.Block(r), Stays: why.Error()}, nil) {
+				if why := r.AwayFrom(stores); why != nil && !yield(inventory.Item{Block: v.Block(r), Stays: why.Error()}, nil) {
 					return
 				}
 			}
@@ -37,10 +37,10 @@ func packedAndAway(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventor
 // of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
 func carried(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
-		var glance glance
-		defer glance.close()
+		var glance inventory.Glance
+		defer glance.Close()
 		for it, err := range packedAndAway(v, stores) {
-			if s := inventory.StoreOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID, inventory.Nobody) {
+			if s := inventory.StoreOf(stores, it.ID); err == nil && s != nil && !glance.Lacks(s, it.ID, inventory.Nobody) {
 				own, found := s.Find(it.ID)
 				switch {
 				case found != nil:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 // inherited is a node with blocks that were born on a, of whose files some changed there after b had handed them on.
@@ -21,17 +22,17 @@ func inherited(t *testing.T) (a, c *node) {
 	t.Helper()
 	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
 	for _, name := range []string{"x", "y", "z"} {
-		write(t, filepath.Join(a.dir, "cache", name), contentOf(name, 1000))
+		write(t, filepath.Join(a.Dir, "cache", name), contentOf(name, 1000))
 	}
 	a.drain(t, within(t, time.Minute), b)
 	b.drain(t, within(t, time.Minute), c)
-	write(t, filepath.Join(a.dir, "cache/x"), []byte("newer"))
+	write(t, filepath.Join(a.Dir, "cache/x"), []byte("newer"))
 	return a, c
 }
 
 func (n *node) catchUp(t *testing.T, address string, where error, ask func(reading.Holder, []reading.Version) (reading.AtHome, error)) (all bool) {
 	t.Helper()
-	return n.receiver.CatchUp(t.Context(), CatchUp{
+	return n.receiver.CatchUp(t.Context(), receiver.CatchUp{
 		Where: func(_ context.Context, node string) (string, error) {
 			if node != "a" {
 				t.Errorf("asked where %s is", node)
@@ -52,15 +53,15 @@ func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 			if h != (reading.Holder{Node: "a", Address: "a:1"}) {
 				t.Errorf("%v is asked", h)
 			}
-			is := a.reader().AtHome(about)
+			is := a.Reader().AtHome(about)
 			is.Changed = append(is.Changed, -1, len(about)) // and it is out of its mind
 			return is, nil
 		})
-		if !all || c.has("cache/-/x") || !bytes.Equal(c.content(t, "cache/-/y"), contentOf("y", 1000)) || c.vault.Count().Blocks != 2 {
-			t.Errorf("all asked: %v, and %+v rest there, want all but x", all, c.vault.Count())
+		if !all || c.Has("cache/-/x") || !bytes.Equal(c.Content(t, "cache/-/y"), contentOf("y", 1000)) || c.Vault.Count().Blocks != 2 {
+			t.Errorf("all asked: %v, and %+v rest there, want all but x", all, c.Vault.Count())
 		}
-		if !slices.Equal(c.gone, []inventory.BlockID{"cache/-/x"}) {
-			t.Errorf("told that %v are gone", c.gone)
+		if !slices.Equal(c.Gone, []inventory.BlockID{"cache/-/x"}) {
+			t.Errorf("told that %v are gone", c.Gone)
 		}
 	})
 }
@@ -70,13 +71,13 @@ func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
 		if !c.catchUp(t, "a:1", nil, func(_ reading.Holder, about []reading.Version) (reading.AtHome, error) {
-			is := a.reader().AtHome(about)
+			is := a.Reader().AtHome(about)
 			a.drain(t, within(t, time.Minute), c)
 			return is, nil
 		}) {
 			t.Error("not all was asked")
 		}
-		if got := c.content(t, "cache/-/x"); string(got) != "newer" {
+		if got := c.Content(t, "cache/-/x"); string(got) != "newer" {
 			t.Errorf("c serves %q, want what came last", got)
 		}
 	})
@@ -102,8 +103,8 @@ func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 					asked++
 					return reading.AtHome{}, c.ask
 				})
-				if want := map[bool]int{true: 1}[c.address != ""]; all != c.all || asked != want || at.vault.Count().Blocks != 3 {
-					t.Errorf("all: %v, asked %d times, %+v rest there", all, asked, at.vault.Count())
+				if want := map[bool]int{true: 1}[c.address != ""]; all != c.all || asked != want || at.Vault.Count().Blocks != 3 {
+					t.Errorf("all: %v, asked %d times, %+v rest there", all, asked, at.Vault.Count())
 				}
 			})
 		})
@@ -116,14 +117,14 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 		a, c := inherited(t)
 		d, e := newNode(t, "d"), newNode(t, "e", with(filesStore, "cache"))
 		a.drain(t, within(t, time.Minute), d) // and is gone
-		write(t, filepath.Join(e.dir, "cache/y"), []byte("another of that name, newer"))
+		write(t, filepath.Join(e.Dir, "cache/y"), []byte("another of that name, newer"))
 		e.drain(t, within(t, time.Minute), newNode(t, "f"))
 		nodes := map[string]*node{"d": d, "e": e}
 		back := func(who *node, sure bool, err error) (all bool) {
-			return who.receiver.CatchUp(t.Context(), CatchUp{
+			return who.receiver.CatchUp(t.Context(), receiver.CatchUp{
 				Where: func(context.Context, string) (string, error) { return "", nil },
 				Ask: func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
-					return nodes[h.Node].reader().AtHome(about), nil
+					return nodes[h.Node].Reader().AtHome(about), nil
 				},
 				WhoElse: func(_ context.Context, blocks []inventory.BlockID) ([]reading.Holder, bool, error) {
 					if len(blocks) == 0 {
@@ -137,8 +138,9 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 			})
 		}
 		var said strings.Builder
-		c.receiver.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
-		if back(c, false, nil) || back(c, true, errors.New("no coordinator")) || c.vault.Count().Blocks != 3 {
+		c.tune = func(cfg *receiver.Config) { cfg.Log = slog.New(slog.NewTextHandler(&said, nil)) }
+		c.receive(t)
+		if back(c, false, nil) || back(c, true, errors.New("no coordinator")) || c.Vault.Count().Blocks != 3 {
 			t.Error("all is said to be asked where some have yet to say what they have, or nobody knows who")
 		}
 		for _, why := range []string{"not every node has said yet", "who else has them: no coordinator"} {
@@ -146,12 +148,12 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 				t.Errorf("got %swant %q, and no node, once", said.String(), why)
 			}
 		}
-		if !back(c, true, nil) || c.has("cache/-/x") || c.vault.Count().Blocks != 2 {
-			t.Errorf("%+v rest at c, want all but x", c.vault.Count())
+		if !back(c, true, nil) || c.Has("cache/-/x") || c.Vault.Count().Blocks != 2 {
+			t.Errorf("%+v rest at c, want all but x", c.Vault.Count())
 		}
 		nodes["d"] = c
-		if !back(d, true, nil) || string(d.content(t, "cache/-/x")) != "newer" {
-			t.Errorf("%+v rest at d, want what is newest", d.vault.Count())
+		if !back(d, true, nil) || string(d.Content(t, "cache/-/x")) != "newer" {
+			t.Errorf("%+v rest at d, want what is newest", d.Vault.Count())
 		}
 	})
 }

@@ -72,7 +72,7 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 			if n := takenBy(t, entries); n["b"] != 3 || n["c"] != 1 {
 				t.Errorf("got %v, want one block carried again", n)
 			}
-			if got := c.content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
+			if got := c.Content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
 				t.Error("it is not where it was carried")
 			}
 			if len(who.ids) != 4 || !strings.Contains(log.String(), `blocks=1 bytes=1000 block=cache/-/f-1 why="its holder is gone"`) {
@@ -156,7 +156,7 @@ func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
 	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
-	lines, err := os.ReadFile(manifest.Path(filepath.Join(a.dir, "drain"), manifest.Moved))
+	lines, err := os.ReadFile(manifest.Path(filepath.Join(a.Dir, "drain"), manifest.Moved))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	for id, peer := range map[string]string{"f-1": "x", "f-2": "y", "f-3": "fallback:x"} {
 		text = strings.Replace(text, `"id":"cache/-/`+id+`","bytes":1000,"outcome":"moved","peer":"b"`, `"id":"cache/-/`+id+`","bytes":1000,"outcome":"moved","peer":"`+peer+`"`, 1)
 	}
-	if err := os.WriteFile(manifest.Path(filepath.Join(a.dir, "drain"), manifest.Moved), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(manifest.Path(filepath.Join(a.Dir, "drain"), manifest.Moved), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	who := &asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}
@@ -209,8 +209,8 @@ func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 // What changed or was deleted at its source is not what nobody has: it is carried as it is now, or not at all.
 func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
-	write(t, filepath.Join(a.dir, "cache", "f-0"), contentOf("other", 1200))
-	if err := os.Remove(filepath.Join(a.dir, "cache", "f-1")); err != nil {
+	write(t, filepath.Join(a.Dir, "cache", "f-0"), contentOf("other", 1200))
+	if err := os.Remove(filepath.Join(a.Dir, "cache", "f-1")); err != nil {
 		t.Fatal(err)
 	}
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
@@ -220,7 +220,7 @@ func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	if len(who.ids) != 2 || sum.Lost.Blocks > 0 {
 		t.Errorf("asked about %v, and got %v", who.ids, entries)
 	}
-	if got := b.content(t, "cache/-/f-0"); !bytes.Equal(got, contentOf("other", 1200)) {
+	if got := b.Content(t, "cache/-/f-0"); !bytes.Equal(got, contentOf("other", 1200)) {
 		t.Error("what changed was not carried as it is now")
 	}
 }
@@ -239,7 +239,7 @@ func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 // An app that has ended meanwhile wants nothing of it.
 func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
-	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
 	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
 	d.over.Store(&map[string]string{"app-1": "it ended"})
@@ -256,11 +256,11 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	for _, name := range []string{"x", "y", "z"} {
-		write(t, filepath.Join(a.dir, "cache", name), []byte(name))
+		write(t, filepath.Join(a.Dir, "cache", name), []byte(name))
 	}
-	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 	block := func(name string) plan.Entry {
-		b, err := a.stores[0].Find(inventory.BlockID("cache/-/" + name))
+		b, err := a.Stores[0].Find(inventory.BlockID("cache/-/" + name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	}
 	d.ledger.AddMoved("b", blocksOf([]plan.Entry{block("x"), block("y")}))
 	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("z")}))
-	write(t, filepath.Join(a.dir, "cache", "y"), []byte("newer"))
+	write(t, filepath.Join(a.Dir, "cache", "y"), []byte("newer"))
 	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("y")}))
 	d.ledger.OnceMore()
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
@@ -308,15 +308,15 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 // What changed while it was asked about is in the plan, or was moved, as it is now: its own line counts.
 func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
-	write(t, filepath.Join(a.dir, "cache", "x"), []byte("old"))
-	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	old, err := a.stores[0].Find("cache/-/x")
+	write(t, filepath.Join(a.Dir, "cache", "x"), []byte("old"))
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
+	old, err := a.Stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: old}}))
-	write(t, filepath.Join(a.dir, "cache", "x"), []byte("newer"))
-	now, err := a.stores[0].Find("cache/-/x")
+	write(t, filepath.Join(a.Dir, "cache", "x"), []byte("newer"))
+	now, err := a.Stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestAnyLapsed(t *testing.T) {
 	if some() || !some("cache/-/f-1") || len(who.ids) != 4 || who.age != time.Minute {
 		t.Errorf("asked about %v with an age of %s", who.ids, who.age)
 	}
-	if err := os.Remove(filepath.Join(a.dir, "cache", "f-1")); err != nil {
+	if err := os.Remove(filepath.Join(a.Dir, "cache", "f-1")); err != nil {
 		t.Fatal(err)
 	}
 	if some("cache/-/f-1") || !some("cache/-/f-1", "cache/-/f-2") {

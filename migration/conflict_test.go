@@ -20,9 +20,9 @@ func TestSecondContentOfAnIDIsLostByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
 		c := newNode(t, "c")
-		write(t, filepath.Join(a.dir, "cache/x"), []byte("a's x"))
-		write(t, filepath.Join(b.dir, "cache/x"), []byte("b's x"))
-		write(t, filepath.Join(b.dir, "cache/y"), []byte("b's y"))
+		write(t, filepath.Join(a.Dir, "cache/x"), []byte("a's x"))
+		write(t, filepath.Join(b.Dir, "cache/x"), []byte("b's x"))
+		write(t, filepath.Join(b.Dir, "cache/y"), []byte("b's y"))
 		if sum, _ := a.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
 			t.Fatalf("a: got %+v, want 1 moved", sum)
 		}
@@ -34,7 +34,7 @@ func TestSecondContentOfAnIDIsLostByName(t *testing.T) {
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %s: a conflict is no reason to wait", took)
 		}
-		if got := c.content(t, "cache/-/x"); string(got) != "a's x" {
+		if got := c.Content(t, "cache/-/x"); string(got) != "a's x" {
 			t.Errorf("c serves %q", got)
 		}
 	})
@@ -46,15 +46,15 @@ func TestSameContentOfTwoOriginsIsOneBlock(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
 		c := newNode(t, "c", with(filesStore, "cache")) // has them in its own store, too
 		for _, n := range []*node{a, b, c} {
-			write(t, filepath.Join(n.dir, "cache/x"), contentOf("x", 3*wire.ChunkBytes))
+			write(t, filepath.Join(n.Dir, "cache/x"), contentOf("x", 3*wire.ChunkBytes))
 		}
 		for _, n := range []*node{a, b} {
 			if sum, entries := n.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 {
-				t.Fatalf("%s: got %+v %v, want 1 moved", n.name, sum, entries)
+				t.Fatalf("%s: got %+v %v, want 1 moved", n.Name, sum, entries)
 			}
 		}
-		if len(c.landed) != 1 {
-			t.Errorf("c took %d copies, want 1", len(c.landed))
+		if len(c.Landed) != 1 {
+			t.Errorf("c took %d copies, want 1", len(c.Landed))
 		}
 	})
 }
@@ -70,12 +70,12 @@ func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 					c = newNode(t, "c", with(placeStore, "cache"))
 				}
 				old, newer := contentOf("old", 2*wire.ChunkBytes), contentOf("newer", 2*wire.ChunkBytes)
-				write(t, filepath.Join(a.dir, "cache/x"), old)
+				write(t, filepath.Join(a.Dir, "cache/x"), old)
 				a.drain(t, within(t, time.Minute), b)
 				time.Sleep(time.Second)
-				write(t, filepath.Join(a.dir, "cache/x"), newer)
+				write(t, filepath.Join(a.Dir, "cache/x"), newer)
 				later := time.Now().Add(time.Hour)
-				if err := os.Chtimes(filepath.Join(a.dir, "cache/x"), later, later); err != nil {
+				if err := os.Chtimes(filepath.Join(a.Dir, "cache/x"), later, later); err != nil {
 					t.Fatal(err)
 				}
 				if sum, entries := a.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 {
@@ -84,18 +84,18 @@ func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 				if sum, entries := b.drain(t, within(t, time.Minute), c); sum.Lost.Blocks != 0 {
 					t.Errorf("what another has in a newer version is named as lost: %+v %v", sum, entries)
 				}
-				if got := c.content(t, "cache/-/x"); !bytes.Equal(got, newer) {
+				if got := c.Content(t, "cache/-/x"); !bytes.Equal(got, newer) {
 					t.Errorf("c serves %.20q, want the newer version", got)
 				}
 				tr := newTrip(t, b, d)
-				tr.cfg.Dir = filepath.Join(b.dir, "another-incident")
+				tr.cfg.Dir = filepath.Join(b.Dir, "another-incident")
 				if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 {
 					t.Fatalf("got %+v %v", sum, entries)
 				}
 				if sum, entries := c.drain(t, within(t, time.Minute), d); sum.Moved.Blocks != 1 {
 					t.Errorf("got %+v %v", sum, entries)
 				}
-				if got := d.content(t, "cache/-/x"); !bytes.Equal(got, newer) {
+				if got := d.Content(t, "cache/-/x"); !bytes.Equal(got, newer) {
 					t.Errorf("d serves %.20q, want the newer version", got)
 				}
 			})
@@ -107,14 +107,14 @@ func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
-		write(t, filepath.Join(a.dir, "cache/x"), []byte("old"))
+		write(t, filepath.Join(a.Dir, "cache/x"), []byte("old"))
 		a.drain(t, within(t, time.Minute), b)
 		b.drain(t, within(t, time.Minute), c)
-		write(t, filepath.Join(a.dir, "cache/x"), []byte("newer"))
+		write(t, filepath.Join(a.Dir, "cache/x"), []byte("newer"))
 		if sum, entries := a.drain(t, within(t, time.Minute), c); sum.Lost.Blocks != 0 {
 			t.Fatalf("got %+v %v", sum, entries)
 		}
-		if got := c.content(t, "cache/-/x"); !bytes.Equal(got, []byte("newer")) {
+		if got := c.Content(t, "cache/-/x"); !bytes.Equal(got, []byte("newer")) {
 			t.Errorf("c serves %q, want the newer version", got)
 		}
 	})
@@ -126,26 +126,26 @@ func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := newNode(t, "a", with(store, "cache")), newNode(t, "b")
-				file := filepath.Join(a.dir, "cache/x")
+				file := filepath.Join(a.Dir, "cache/x")
 				write(t, file, contentOf("old", 2*wire.ChunkBytes))
-				write(t, filepath.Join(a.dir, "cache/y"), contentOf("y", 1000))
+				write(t, filepath.Join(a.Dir, "cache/y"), contentOf("y", 1000))
 				a.drain(t, within(t, time.Minute), b)
 				time.Sleep(time.Second)
 				write(t, file, contentOf("newer", 2*wire.ChunkBytes))
-				write(t, filepath.Join(a.dir, "cache/y"), contentOf("another", 1000))
+				write(t, filepath.Join(a.Dir, "cache/y"), contentOf("another", 1000))
 				earlier := time.Now().Add(-2 * time.Hour) // a's own word for what it has is not the newest
-				if err := os.Chtimes(filepath.Join(a.dir, "cache/y"), earlier, earlier); err != nil {
+				if err := os.Chtimes(filepath.Join(a.Dir, "cache/y"), earlier, earlier); err != nil {
 					t.Fatal(err)
 				}
 				sum, entries := b.drain(t, within(t, time.Minute), a)
 				if lost := outcome(t, entries, manifest.Lost); sum.Moved.Blocks != 1 || len(lost) != 1 || lost["cache/-/y"].Reason == "" {
 					t.Errorf("got %+v %v, want y lost alone", sum, entries)
 				}
-				if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*wire.ChunkBytes)) {
+				if got := a.Content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*wire.ChunkBytes)) {
 					t.Errorf("a serves %.20q, want the newer version", got)
 				}
-				if got := a.vault.Count(); got != (inventory.Count{}) || len(a.landed) > 0 {
-					t.Errorf("%+v rest there, and it told of %v", got, a.landed)
+				if got := a.Vault.Count(); got != (inventory.Count{}) || len(a.Landed) > 0 {
+					t.Errorf("%+v rest there, and it told of %v", got, a.Landed)
 				}
 			})
 		})
@@ -160,7 +160,7 @@ func TestMapOutputWithoutChecksumsIsTheSame(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b, c := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c", with(sparkStore, "d0"))
 				put := func(n *node, checksums bool) map[string][]byte {
-					managers := []string{filepath.Join(n.dir, "d0/application_1_1/blockmgr-x")}
+					managers := []string{filepath.Join(n.Dir, "d0/application_1_1/blockmgr-x")}
 					files := writeMapOutput(t, managers, 1, 2, 100, 50)
 					if sums := "shuffle_1_2_0.checksum.ADLER32"; !checksums {
 						if err := os.Remove(spot(managers, sums)); err != nil {
@@ -183,10 +183,10 @@ func TestMapOutputWithoutChecksumsIsTheSame(t *testing.T) {
 				}
 				for _, n := range leave {
 					if sum, entries := n.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
-						t.Errorf("%s: got %+v %v, want 1 moved", n.name, sum, entries)
+						t.Errorf("%s: got %+v %v, want 1 moved", n.Name, sum, entries)
 					}
 				}
-				if got := c.content(t, "spark/application_1_1/shuffle_1_2_0.data"); !bytes.Equal(got, want) {
+				if got := c.Content(t, "spark/application_1_1/shuffle_1_2_0.data"); !bytes.Equal(got, want) {
 					t.Errorf("c serves %d bytes, want %d", len(got), len(want))
 				}
 			})
@@ -198,9 +198,9 @@ func TestMapOutputWithoutChecksumsIsTheSame(t *testing.T) {
 func TestMapOutputsOfOneSizeAreNotTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "c", with(sparkStore, "d0"))
-		writeMapOutput(t, []string{filepath.Join(a.dir, "d0/application_1_1/blockmgr-x")}, 1, 2, 100, 50)
-		writeMapOutput(t, []string{filepath.Join(c.dir, "d0/application_1_1/blockmgr-x")}, 1, 2, 100, 50)
-		write(t, spot([]string{filepath.Join(c.dir, "d0/application_1_1/blockmgr-x")}, "shuffle_1_2_0.data"), contentOf("other", 150))
+		writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/application_1_1/blockmgr-x")}, 1, 2, 100, 50)
+		writeMapOutput(t, []string{filepath.Join(c.Dir, "d0/application_1_1/blockmgr-x")}, 1, 2, 100, 50)
+		write(t, spot([]string{filepath.Join(c.Dir, "d0/application_1_1/blockmgr-x")}, "shuffle_1_2_0.data"), contentOf("other", 150))
 		if sum, entries := a.drain(t, within(t, time.Minute), c); sum.Lost.Blocks != 1 {
 			t.Errorf("got %+v %v, want 1 lost", sum, entries)
 		}

@@ -46,9 +46,9 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 	} {
 		t.Run(row.what, func(t *testing.T) {
 			a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "c0", "c1")})
-			dirs := a.stores[0].Paths
+			dirs := a.Stores[0].Paths
 			if row.one {
-				f.disk = map[string]string{dirs[0]: "sda", dirs[1]: "sda"}
+				f.Shared = map[string]string{dirs[0]: "sda", dirs[1]: "sda"}
 			}
 			tr := newTrip(t, a)
 			d := NewDrain(tr.cfg)
@@ -77,7 +77,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 			for i := range row.lanes {
 				w := &row.lanes[i]
 				if w.dir != "" {
-					w.dir = filepath.Join(a.dir, w.dir)
+					w.dir = filepath.Join(a.Dir, w.dir)
 				}
 				d.join(w)
 			}

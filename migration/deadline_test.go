@@ -27,9 +27,9 @@ func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 		store := with(filesStore, "cache")
 		store.Hints = []inventory.Hint{{Match: "huge", Value: 100 * time.Hour}}
 		a := newNode(t, "a", store)
-		write(t, filepath.Join(a.dir, "cache", "huge"), make([]byte, 40<<20))
+		write(t, filepath.Join(a.Dir, "cache", "huge"), make([]byte, 40<<20))
 		for i := range 5 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("small-%d", i)), contentOf(fmt.Sprint(i), 1<<20))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("small-%d", i)), contentOf(fmt.Sprint(i), 1<<20))
 		}
 		b := newNode(t, "b")
 		tr := newTrip(t, a, b)
@@ -56,10 +56,10 @@ func TestNearTheEndSmallBlocksFillTheTime(t *testing.T) {
 		store.Hints = []inventory.Hint{{Match: "large-*", Value: time.Hour}, {Match: "small-*", Value: time.Millisecond}}
 		a := newNode(t, "a", store)
 		for i := range 10 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("large-%d", i)), contentOf(fmt.Sprint("l", i), 3<<20))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("large-%d", i)), contentOf(fmt.Sprint("l", i), 3<<20))
 		}
 		for i := range 40 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("small-%02d", i)), contentOf(fmt.Sprint("s", i), 100<<10))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("small-%02d", i)), contentOf(fmt.Sprint("s", i), 100<<10))
 		}
 		b := newNode(t, "b")
 		tr := newTrip(t, a, b)
@@ -131,7 +131,7 @@ func toMany(t *testing.T, peers, blocks, mib int) *trip {
 	t.Helper()
 	a := newNode(t, "a", with(filesStore, "cache"))
 	for i := range blocks {
-		write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), mib<<20))
+		write(t, filepath.Join(a.Dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), mib<<20))
 	}
 	var others []*node
 	for i := range peers {
@@ -158,7 +158,7 @@ func TestLastLaneHasAllOfTheCap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		for i := range 10 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 3<<20))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 3<<20))
 		}
 		tr := newTrip(t, a, newNode(t, "b"))
 		tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 1<<20, 2
@@ -333,7 +333,7 @@ func TestLaneThatHoldsGoesOnWhenTheFirstStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		for i := range 2 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 12<<20))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 12<<20))
 		}
 		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"))
 		tr.cfg.Connections = 1

@@ -17,25 +17,26 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/nodetest"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // carrying is a node with files in a store of two disks and a block on each of two disks of its vault.
-func carrying(t testing.TB) (*node, *fakeDisks, map[string][]byte) {
+func carrying(t testing.TB) (*node, *nodetest.Disks, map[string][]byte) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "c0", "c1")}, "v0", "v1")
 	want := map[string][]byte{}
 	for i := range 20 {
 		name := fmt.Sprint("f-", i)
 		want["cache/-/"+name] = contentOf(name, 1000)
-		write(t, filepath.Join(n.dir, fmt.Sprint("c", i%2), name), want["cache/-/"+name])
+		write(t, filepath.Join(n.Dir, fmt.Sprint("c", i%2), name), want["cache/-/"+name])
 	}
-	for i, d := range n.more {
+	for i, d := range n.More {
 		id := fmt.Sprint("other/-/v-", i)
 		want[id] = contentOf(id, 1000)
-		f.give(d, 1<<40)
+		f.Give(d, 1<<40)
 		wantDurable(t, landAll(t, n, blockFrames(1, id, want[id])))
-		f.give(d, 0)
+		f.Give(d, 0)
 	}
 	return n, f, want
 }
@@ -53,9 +54,9 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
 	synctest.Test(t, func(t *testing.T) {
-		f.changed = make(chan struct{})
-		f.set(f.bad, a.stores[0].Paths[1], true)
-		f.set(f.bad, a.more[1], true)
+		f.News = make(chan struct{})
+		f.Set(f.Bad, a.Stores[0].Paths[1], true)
+		f.Set(f.Bad, a.More[1], true)
 		began := time.Now()
 		sum, entries := newTrip(t, a, b).run(within(t, time.Minute))
 		if took := time.Since(began); took > plan.Thaw+5*time.Second {
@@ -70,7 +71,7 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 				t.Errorf("%s was not moved", id)
 			}
 		}
-		for id, dir := range map[string]string{"other/-/v-1": a.more[1], "(what lies in " + a.stores[0].Paths[1] + ")": a.stores[0].Paths[1]} {
+		for id, dir := range map[string]string{"other/-/v-1": a.More[1], "(what lies in " + a.Stores[0].Paths[1] + ")": a.Stores[0].Paths[1]} {
 			if e := lost[id]; e.Reason != "disk "+dir+" does not answer" {
 				t.Errorf("%s: %+v", id, e)
 			}
@@ -85,9 +86,9 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
 	synctest.Test(t, func(t *testing.T) {
-		f.changed = make(chan struct{})
-		f.set(f.bad, a.more[1], true)
-		time.AfterFunc(plan.Thaw/2, func() { f.set(f.bad, a.more[1], false) })
+		f.News = make(chan struct{})
+		f.Set(f.Bad, a.More[1], true)
+		time.AfterFunc(plan.Thaw/2, func() { f.Set(f.Bad, a.More[1], false) })
 		_, entries := newTrip(t, a, b).run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
 	})
@@ -97,12 +98,12 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
-	r, err := a.vault.Catalog.Get("other/-/v-1")
+	r, err := a.Vault.Catalog.Get("other/-/v-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
-	p := a.segmentPath(r.Segment)
+	p := a.SegmentPath(r.Segment)
 	if err := os.Rename(p, p+"-whole"); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 	})
 	tr := newTrip(t, a, b)
 	tr.cfg.Connections = 1
-	time.AfterFunc(500*time.Millisecond, func() { f.set(f.bad, a.more[1], true) })
+	time.AfterFunc(500*time.Millisecond, func() { f.Set(f.Bad, a.More[1], true) })
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 	defer cancel()
 	_, entries := tr.run(ctx)
@@ -127,7 +128,7 @@ func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 			t.Errorf("%s was not moved", id)
 		}
 	}
-	if e := outcome(t, entries, manifest.Lost)["other/-/v-1"]; e.Reason != "disk "+a.more[1]+" does not answer" {
+	if e := outcome(t, entries, manifest.Lost)["other/-/v-1"]; e.Reason != "disk "+a.More[1]+" does not answer" {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -136,37 +137,37 @@ func TestDrainOfOneDiskOnly(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
 	synctest.Test(t, func(t *testing.T) {
-		f.changed = make(chan struct{})
+		f.News = make(chan struct{})
 		tr := newTrip(t, a, b)
-		tr.cfg.Only = []string{filepath.Join(a.dir, "c1"), filepath.Join(a.dir, "v1") + "/"}
+		tr.cfg.Only = []string{filepath.Join(a.Dir, "c1"), filepath.Join(a.Dir, "v1") + "/"}
 		sum, entries := tr.run(within(t, time.Minute))
 		wantThere(t, on(want, "1"), entries, b)
-		if sum.Total().Blocks != 11 || len(b.landedBlocks()) != 11 {
-			t.Errorf("%d blocks in the account and %d at the peer, want the 11 of that disk", sum.Total().Blocks, len(b.landedBlocks()))
+		if sum.Total().Blocks != 11 || len(b.LandedBlocks()) != 11 {
+			t.Errorf("%d blocks in the account and %d at the peer, want the 11 of that disk", sum.Total().Blocks, len(b.LandedBlocks()))
 		}
-		if f.fetched[a.more[1]] == 0 || f.fetched[a.stores[0].Paths[1]] == 0 || f.fetched[a.stores[0].Paths[0]] != 0 {
-			t.Errorf("told of %v fetched", f.fetched)
+		if f.Read[a.More[1]] == 0 || f.Read[a.Stores[0].Paths[1]] == 0 || f.Read[a.Stores[0].Paths[0]] != 0 {
+			t.Errorf("told of %v fetched", f.Read)
 		}
 	})
 }
 
 func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
 	a, f, _ := carrying(t)
-	a.reopen(t) // nobody but the reader has told the vault whom to ask
-	for _, dir := range []string{a.more[1], a.stores[0].Paths[1]} {
-		f.set(f.bad, dir, true)
+	a.Reopen(t) // nobody but the reader has told the vault whom to ask
+	for _, dir := range []string{a.More[1], a.Stores[0].Paths[1]} {
+		f.Set(f.Bad, dir, true)
 	}
 	for id, want := range map[string]int{"cache/-/f-0": 200, "cache/-/f-1": 503, "other/-/v-0": 200, "other/-/v-1": 503} {
-		if status, body, _ := a.get(t, id, ""); status != want {
+		if status, body, _ := a.Get(t, id, ""); status != want {
 			t.Errorf("%s: status %d %s, want %d", id, status, body, want)
 		}
 	}
-	if f.fetched[a.more[0]] < 1000 {
-		t.Errorf("told of %v fetched", f.fetched)
+	if f.Read[a.More[0]] < 1000 {
+		t.Errorf("told of %v fetched", f.Read)
 	}
 	// Nobody else has it: that says nothing of what is here.
 	for _, at := range []reading.Location{{}, {Why: "a has it no more"}, {Lost: true}} {
-		rd := a.reader()
+		rd := a.Reader()
 		rd.Fetch = &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) { return at, nil }}
 		if status, body, h := get(t, rd, "cache/-/f-1", ""); status != 503 || h.Get("Retry-After") == "" {
 			t.Errorf("nobody else has it (%+v): status %d %s, want 503", at, status, body)
@@ -179,7 +180,7 @@ func spreadOutputs(t *testing.T, n *node) (bases []string) {
 	t.Helper()
 	var managers []string
 	for i := range 3 {
-		managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("s%d/blockmgr-%d", i, i)))
+		managers = append(managers, filepath.Join(n.Dir, fmt.Sprintf("s%d/blockmgr-%d", i, i)))
 	}
 	for i := range 20 {
 		writeMapOutput(t, managers, 0, i, 100, 200)
@@ -204,8 +205,8 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	}
 	b := newNode(t, "b")
 	synctest.Test(t, func(t *testing.T) {
-		f.changed = make(chan struct{})
-		f.set(f.bad, n.stores[0].Paths[1], true)
+		f.News = make(chan struct{})
+		f.Set(f.Bad, n.Stores[0].Paths[1], true)
 		_, entries := newTrip(t, n, b).run(within(t, time.Minute))
 		lost := outcome(t, entries, manifest.Lost)
 		for _, id := range names {
@@ -223,10 +224,10 @@ func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 	ids := outputIDs(spreadOutputs(t, n))
 	tr := newTrip(t, n, newNode(t, "b"))
 	outlast(t) // the files are older than the drain
-	silent := n.stores[0].Paths[0]
-	f.set(f.bad, silent, true)
+	silent := n.Stores[0].Paths[0]
+	f.Set(f.Bad, silent, true)
 	tr.cfg.Peers = after(400*time.Millisecond, tr.cfg.Peers) // till then there is no second look
-	time.AfterFunc(200*time.Millisecond, func() { f.set(f.bad, silent, false) })
+	time.AfterFunc(200*time.Millisecond, func() { f.Set(f.Bad, silent, false) })
 	sum, entries := tr.run(within(t, 20*time.Second))
 	wantMoved(t, sum, entries, ids)
 }
@@ -251,9 +252,9 @@ func TestMapOutputOnADiskThatAnswersDuringALookIsCarried(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids := outputIDs(spreadOutputs(t, n))
 	outlast(t)
-	silent := n.stores[0].Paths[0]
-	f.set(f.bad, silent, true)
-	n.stores[0].Shape = thawing{thaw: sync.OnceFunc(func() { f.set(f.bad, silent, false) })}
+	silent := n.Stores[0].Paths[0]
+	f.Set(f.Bad, silent, true)
+	n.Stores[0].Shape = thawing{thaw: sync.OnceFunc(func() { f.Set(f.Bad, silent, false) })}
 	sum, entries := newTrip(t, n, newNode(t, "b")).run(within(t, 20*time.Second))
 	wantMoved(t, sum, entries, ids)
 }
@@ -261,15 +262,15 @@ func TestMapOutputOnADiskThatAnswersDuringALookIsCarried(t *testing.T) {
 // Who looked for a block while its disk did not answer finds it as soon as it does.
 func TestMapOutputIsFoundOnceItsDiskAnswers(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
-	ids, s := outputIDs(spreadOutputs(t, n)), n.stores[0]
+	ids, s := outputIDs(spreadOutputs(t, n)), n.Stores[0]
 	s.Watch(f)
-	f.set(f.bad, s.Paths[0], true)
+	f.Set(f.Bad, s.Paths[0], true)
 	for _, id := range ids {
 		if _, err := s.Find(inventory.BlockID(id)); err != nil && !diskio.IsSilent(err) {
 			t.Errorf("find %s: got %v, want to hear of the disk", id, err)
 		}
 	}
-	f.set(f.bad, s.Paths[0], false)
+	f.Set(f.Bad, s.Paths[0], false)
 	for _, id := range ids {
 		if _, err := s.Find(inventory.BlockID(id)); err != nil {
 			t.Errorf("find %s: %v", id, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/reading"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -99,7 +100,7 @@ type DrainConfig struct {
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id inventory.BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
-	Over Over
+	Over receiver.Over
 	// Lapsed says what of that which earlier runs moved nobody has any more. Nil: all of it is there.
 	Lapsed Lapsed
 	// Absent are the peers that Lapsed is to be asked about what they took of. Empty: about all.

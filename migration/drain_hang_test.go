@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/nodetest"
 )
 
 // hanging is Spark's layout on disks of which one stops answering amid a look.
@@ -32,12 +33,12 @@ func (l *hanging) Scan(ctx context.Context, s *inventory.Store, part int, before
 }
 
 // cachedOnTwo is a node with so many partitions of Spark's on each of two disks.
-func cachedOnTwo(t testing.TB, first, second int) (*node, *fakeDisks) {
+func cachedOnTwo(t testing.TB, first, second int) (*node, *nodetest.Disks) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1")}, "v")
 	for disk, count := range []int{first, second} {
 		for i := range count {
 			name := fmt.Sprintf("rdd_%d_%d", disk, i)
-			write(t, filepath.Join(n.dir, fmt.Sprint("s", disk), fmt.Sprint("blockmgr-", disk), "00", name), contentOf(name, 1000))
+			write(t, filepath.Join(n.Dir, fmt.Sprint("s", disk), fmt.Sprint("blockmgr-", disk), "00", name), contentOf(name, 1000))
 		}
 	}
 	return n, f
@@ -48,22 +49,22 @@ func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
 	n, f := cachedOnTwo(t, 20, 5)
 	b := newNode(t, "b")
 	synctest.Test(t, func(t *testing.T) {
-		f.changed = make(chan struct{})
+		f.News = make(chan struct{})
 		sleepPastChanges(t, n)
-		silent, l := n.stores[0].Paths[1], &hanging{freed: make(chan struct{})}
+		silent, l := n.Stores[0].Paths[1], &hanging{freed: make(chan struct{})}
 		l.hangs = func(look, item int) bool {
 			if look == 1 && item == 8 {
-				f.set(f.bad, silent, true)
+				f.Set(f.Bad, silent, true)
 			}
 			return look == 1 && item == 8
 		}
-		n.stores[0].Shape = l
+		n.Stores[0].Shape = l
 		sum, entries := newTrip(t, n, b).run(within(t, time.Minute))
 		close(l.freed)
 		synctest.Wait()
 		moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
-		if len(moved) != 20 || sum.Moved.Blocks != 20 || len(b.landedBlocks()) != 20 {
-			t.Errorf("%d moved, %d in the account, %d landed, want the 20 of the disk that answers, each once", sum.Moved.Blocks, len(moved), len(b.landedBlocks()))
+		if len(moved) != 20 || sum.Moved.Blocks != 20 || len(b.LandedBlocks()) != 20 {
+			t.Errorf("%d moved, %d in the account, %d landed, want the 20 of the disk that answers, each once", sum.Moved.Blocks, len(moved), len(b.LandedBlocks()))
 		}
 		if e := lost["(what lies in "+silent+")"]; e.Reason != "disk "+silent+" does not answer" || len(lost) != 1 {
 			t.Errorf("lost %v, want what lies on the disk that does not answer", lost)
@@ -78,19 +79,19 @@ func TestWhatALookThatHangsHasNotMetIsMetByTheNext(t *testing.T) {
 		b, now := newNode(t, "b"), time.Now()
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Until(now)) // the clock that the file system goes by is hardly on when the bubble's is
-			f.changed = make(chan struct{})
-			silent, l := n.stores[0].Paths[1], &hanging{freed: make(chan struct{})}
+			f.News = make(chan struct{})
+			silent, l := n.Stores[0].Paths[1], &hanging{freed: make(chan struct{})}
 			l.hangs = func(look, item int) bool {
 				if look == 2 && item == 1 {
-					f.set(f.bad, silent, true)
+					f.Set(f.Bad, silent, true)
 				}
 				return look > 1 && look < 2+hung && item == 1
 			}
-			n.stores[0].Shape = l
+			n.Stores[0].Shape = l
 			tr := newTrip(t, n, b)
 			tr.cfg.Peers = after(5*time.Second, tr.cfg.Peers) // till then there is no second look
 			time.AfterFunc(time.Second, func() {
-				write(t, filepath.Join(n.stores[0].Paths[0], "blockmgr-0", "00", "rdd_9_9"), contentOf("new", 10))
+				write(t, filepath.Join(n.Stores[0].Paths[0], "blockmgr-0", "00", "rdd_9_9"), contentOf("new", 10))
 			})
 			_, entries := tr.run(within(t, 10*time.Minute))
 			close(l.freed)

@@ -3,9 +3,7 @@ package migration
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,7 +27,7 @@ func cached(t testing.TB, count, size int) (*node, map[string][]byte) {
 	for i := range count {
 		name := fmt.Sprintf("f-%04d", i)
 		want["cache/-/"+name] = contentOf(name, size)
-		write(t, filepath.Join(n.dir, "cache", name), want["cache/-/"+name])
+		write(t, filepath.Join(n.Dir, "cache", name), want["cache/-/"+name])
 	}
 	return n, want
 }
@@ -45,8 +43,8 @@ func wantThere(t testing.TB, want map[string][]byte, entries []manifest.Entry, p
 			continue
 		}
 		for _, p := range peers {
-			if p.name == e.Peer && !bytes.Equal(p.content(t, id), content) {
-				t.Errorf("%s at %s is not what was sent", id, p.name)
+			if p.Name == e.Peer && !bytes.Equal(p.Content(t, id), content) {
+				t.Errorf("%s at %s is not what was sent", id, p.Name)
 			}
 		}
 	}
@@ -62,19 +60,13 @@ func wantLost(t testing.TB, want map[string][]byte, entries []manifest.Entry, re
 	}
 }
 
-func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // An engine removes a map output's data before its index. With the data gone there is nothing to carry, which the account says in
 // those words; data that is back a moment later was only being committed anew.
 func TestMapOutputWhoseDataIsDeleted(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
-			manager := filepath.Join(a.dir, "d0/blockmgr-x")
+			manager := filepath.Join(a.Dir, "d0/blockmgr-x")
 			files := writeMapOutput(t, []string{manager}, 1, 2, 1000)
 			_, sub := inventory.SparkPlace("shuffle_1_2_0.data", 1)
 			data := filepath.Join(manager, sub, "shuffle_1_2_0.data")
@@ -136,10 +128,10 @@ func TestDrainWithNothingToCarryEndsAtOnce(t *testing.T) {
 func TestDrainEndsWhenItsPeerGoesAfterTheLastReceipt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-		write(t, filepath.Join(a.dir, "cache/first"), contentOf("first", 1000))
+		write(t, filepath.Join(a.Dir, "cache/first"), contentOf("first", 1000))
 		tr := newTrip(t, a, b)
 		tr.cfg.Peers = after(2*time.Second, tr.cfg.Peers)
-		time.AfterFunc(time.Second, func() { write(t, filepath.Join(a.dir, "cache/second"), contentOf("second", 1000)) })
+		time.AfterFunc(time.Second, func() { write(t, filepath.Join(a.Dir, "cache/second"), contentOf("second", 1000)) })
 		var mu sync.Mutex
 		var conns []net.Conn
 		tr.wrap = func(c net.Conn) net.Conn {
@@ -149,7 +141,7 @@ func TestDrainEndsWhenItsPeerGoesAfterTheLastReceipt(t *testing.T) {
 			return c
 		}
 		go func() {
-			for len(b.landedBlocks()) < 2 {
+			for len(b.LandedBlocks()) < 2 {
 				time.Sleep(10 * time.Millisecond)
 			}
 			time.Sleep(50 * time.Millisecond) // its receipts are here, and the look that finds nothing more is not over
@@ -174,10 +166,10 @@ func TestDrainPassesByAPeerWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 50, 1000)
 		b, c := newNode(t, "b"), newNode(t, "c")
-		b.room = roomFor(999)
+		b.Room = roomFor(999)
 		_, entries := a.drain(t, within(t, time.Minute), b, c)
 		wantThere(t, want, entries, c)
-		if held := b.landedBlocks(); len(held) != 0 {
+		if held := b.LandedBlocks(); len(held) != 0 {
 			t.Errorf("%d blocks landed where there was no room", len(held))
 		}
 	})
@@ -187,7 +179,7 @@ func TestDrainIntoFullPeersNamesThemFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
 		b, c := newNode(t, "b"), newNode(t, "c")
-		b.room, c.room = roomFor(10), roomFor(0)
+		b.Room, c.Room = roomFor(10), roomFor(0)
 		_, entries := a.drain(t, within(t, 20*time.Second), b, c)
 		wantLost(t, want, entries, "room")
 	})
@@ -197,8 +189,8 @@ func TestDrainIntoFullPeersNamesThemFull(t *testing.T) {
 func TestBlockWhoseOwnPlaceIsFullGoesToTheVault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
-		files := writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000)
-		b.room = func(p string) int64 {
+		files := writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, 2, 1000)
+		b.Room = func(p string) int64 {
 			if strings.HasSuffix(p, "d0") {
 				return 10
 			}
@@ -209,7 +201,7 @@ func TestBlockWhoseOwnPlaceIsFullGoesToTheVault(t *testing.T) {
 		if _, ok := outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok || time.Since(began) > 5*time.Second {
 			t.Fatalf("got %+v after %v, want it moved", entries, time.Since(began))
 		}
-		if got := b.content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
+		if got := b.Content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
 			t.Error("data differs")
 		}
 	})
@@ -221,7 +213,7 @@ func TestDrainSkipsWhatIsDeletedWhileQueued(t *testing.T) {
 		b := newNode(t, "b")
 		tr := newTrip(t, a, b)
 		tr.cfg.Peers = after(3*time.Second, tr.cfg.Peers)
-		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.dir, "cache", "f-0003")) })
+		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.Dir, "cache", "f-0003")) })
 		_, entries := tr.run(within(t, time.Minute))
 		delete(want, "cache/-/f-0003")
 		wantThere(t, want, entries, b)
@@ -246,12 +238,12 @@ func after(d time.Duration, peers func() []Peer) func() []Peer {
 func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b")
-		files := writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000)
+		files := writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, 2, 1000)
 		tr := newTrip(t, a, b)
 		tr.cfg.Peers = after(3*time.Second, tr.cfg.Peers)
 		time.AfterFunc(time.Second, func() {
 			_, sub := inventory.SparkPlace("shuffle_1_2_0.checksum.ADLER32", 1)
-			if err := os.Remove(filepath.Join(a.dir, "d0/blockmgr-x", sub, "shuffle_1_2_0.checksum.ADLER32")); err != nil {
+			if err := os.Remove(filepath.Join(a.Dir, "d0/blockmgr-x", sub, "shuffle_1_2_0.checksum.ADLER32")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -259,7 +251,7 @@ func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
 		if _, ok := outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
 			t.Fatalf("got %+v, want it moved", entries)
 		}
-		if got := b.content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
+		if got := b.Content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
 			t.Error("data differs")
 		}
 	})
@@ -268,7 +260,7 @@ func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
 func TestDrainSendsAChangedFileWholeInItsNewVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-		p := filepath.Join(a.dir, "cache", "x")
+		p := filepath.Join(a.Dir, "cache", "x")
 		write(t, p, contentOf("old", 8*wire.ChunkBytes))
 		var once atomic.Bool
 		b.mangle = func(conn net.Conn) net.Conn {
@@ -285,7 +277,7 @@ func TestDrainSendsAChangedFileWholeInItsNewVersion(t *testing.T) {
 			t.Fatal("the file did not change while it was being sent")
 		}
 		wantThere(t, map[string][]byte{"cache/-/x": contentOf("new", 8*wire.ChunkBytes)}, entries, b)
-		if held := b.landedBlocks(); len(held) != 1 {
+		if held := b.LandedBlocks(); len(held) != 1 {
 			t.Errorf("%d copies landed, want the new one alone", len(held))
 		}
 	})
@@ -295,7 +287,7 @@ func TestDrainGivesUpAFileThatKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 5, 100)
 		b := newNode(t, "b")
-		p := filepath.Join(a.dir, "cache", "log")
+		p := filepath.Join(a.Dir, "cache", "log")
 		write(t, p, contentOf("log", 4*wire.ChunkBytes))
 		var size atomic.Int64
 		size.Store(4 * wire.ChunkBytes)
@@ -323,31 +315,15 @@ func TestDrainTwiceLeavesOneCopy(t *testing.T) {
 		a, want := cached(t, 30, 5000)
 		b := newNode(t, "b")
 		a.drain(t, within(t, time.Minute), b)
-		before := segmentBytesOf(t, b)
+		before := b.SegmentBytes(t)
 		tr := newTrip(t, a, b)
-		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
+		tr.cfg.Dir = filepath.Join(a.Dir, "another-incident")
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
-		if held, after := b.landedBlocks(), segmentBytesOf(t, b); len(held) != 30 || after != before {
+		if held, after := b.LandedBlocks(), b.SegmentBytes(t); len(held) != 30 || after != before {
 			t.Errorf("%d blocks landed and segments grew from %d to %d bytes, want 30 and no growth", len(held), before, after)
 		}
 	})
-}
-
-func segmentBytesOf(t testing.TB, n *node) (bytes int64) {
-	t.Helper()
-	err := filepath.WalkDir(filepath.Join(n.dir, "vault", "segments"), func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		bytes += info.Size()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes
 }
 
 // Two peers may hold what came under one name in two versions: the receipt for the old one must not stand for the new.
@@ -356,9 +332,9 @@ func TestDrainReplacesAnOlderVersionAtThePeer(t *testing.T) {
 		a, _ := cached(t, 1, 5000)
 		b := newNode(t, "b")
 		a.drain(t, within(t, time.Minute), b)
-		write(t, filepath.Join(a.dir, "cache", "f-0000"), contentOf("newer", 5000))
+		write(t, filepath.Join(a.Dir, "cache", "f-0000"), contentOf("newer", 5000))
 		tr := newTrip(t, a, b)
-		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
+		tr.cfg.Dir = filepath.Join(a.Dir, "another-incident")
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, map[string][]byte{"cache/-/f-0000": contentOf("newer", 5000)}, entries, b)
 	})
@@ -387,9 +363,9 @@ func TestDrainCarriesWhatIsWrittenMeanwhile(t *testing.T) {
 		tr.cfg.MaxBytesPerSecond = 500_000
 		for i := range 5 {
 			time.AfterFunc(time.Duration(i)*500*time.Millisecond, func() {
-				aside := filepath.Join(a.dir, fmt.Sprint("aside-", i)) // engines commit by renaming
+				aside := filepath.Join(a.Dir, fmt.Sprint("aside-", i)) // engines commit by renaming
 				write(t, aside, contentOf("late", 10+i))
-				if err := os.Rename(aside, filepath.Join(a.dir, "cache", fmt.Sprint("late-", i))); err != nil {
+				if err := os.Rename(aside, filepath.Join(a.Dir, "cache", fmt.Sprint("late-", i))); err != nil {
 					t.Error(err)
 				}
 			})
@@ -488,7 +464,7 @@ func TestDrainKilledIsResumed(t *testing.T) {
 		b, c := newNode(t, "b"), newNode(t, "c")
 		tr := newTrip(t, a, b)
 		tr.cfg.MaxBytesPerSecond = 400_000
-		dir, killed := tr.cfg.Dir, filepath.Join(a.dir, "killed")
+		dir, killed := tr.cfg.Dir, filepath.Join(a.Dir, "killed")
 		copied := make(chan error, 1)
 		time.AfterFunc(4*time.Second, func() { copied <- os.CopyFS(killed, os.DirFS(dir)) }) // what kill -9 leaves behind
 		tr.run(within(t, 4500*time.Millisecond))
@@ -510,8 +486,8 @@ func TestDrainKilledIsResumed(t *testing.T) {
 		tr.cfg.Dir = killed
 		sum, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b, c)
-		if sum.Moved.Blocks != 60 || len(c.landedBlocks()) != 60-len(receipted) {
-			t.Errorf("got %+v, %d sent again after %d receipts", sum, len(c.landedBlocks()), len(receipted))
+		if sum.Moved.Blocks != 60 || len(c.LandedBlocks()) != 60-len(receipted) {
+			t.Errorf("got %+v, %d sent again after %d receipts", sum, len(c.LandedBlocks()), len(receipted))
 		}
 	})
 }
@@ -524,11 +500,11 @@ func TestChangedBlockIsCountedOnce(t *testing.T) {
 		change := func(n int) {
 			id := fmt.Sprintf("cache/-/f-%04d", n)
 			want[id] = contentOf("new", 50_000+n)
-			write(t, filepath.Join(a.dir, strings.Replace(id, "/-/", "/", 1)), want[id])
+			write(t, filepath.Join(a.Dir, strings.Replace(id, "/-/", "/", 1)), want[id])
 		}
 		tr := newTrip(t, a, b)
 		tr.cfg.MaxBytesPerSecond = 400_000
-		dir, killed := tr.cfg.Dir, filepath.Join(a.dir, "killed")
+		dir, killed := tr.cfg.Dir, filepath.Join(a.Dir, "killed")
 		copied := make(chan error, 1)
 		time.AfterFunc(4*time.Second, func() { copied <- os.CopyFS(killed, os.DirFS(dir)); change(7) })
 		sum, entries := tr.run(within(t, time.Minute))
@@ -547,33 +523,4 @@ func TestChangedBlockIsCountedOnce(t *testing.T) {
 			t.Errorf("resumed: got %+v and %d lines, want each of 60 blocks once", sum.Moved, len(entries))
 		}
 	})
-}
-
-// flip changes one bit of the content, in whichever file below dir has it.
-func flip(t testing.TB, dir string, content []byte, at int) {
-	t.Helper()
-	found := false
-	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(p)
-		if err != nil {
-			return err
-		}
-		i := bytes.Index(b, content)
-		if i < 0 {
-			return nil
-		}
-		found = true
-		b[i+at] ^= 1
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		return errors.Join(os.WriteFile(p, b, 0o600), os.Chtimes(p, info.ModTime(), info.ModTime()))
-	})
-	if err != nil || !found {
-		t.Fatalf("no file below %s has such content (%v)", dir, err)
-	}
 }

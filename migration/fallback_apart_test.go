@@ -24,14 +24,14 @@ func TestFallbackTakesBesidePeersWhatTheyHaveNoRoomFor(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
 		shuffles, cache := map[string][]byte{}, map[string][]byte{}
 		for i := range 40 {
-			for name, content := range writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, 1<<20) {
+			for name, content := range writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, i, 1<<20) {
 				shuffles["spark/blockmgr-x/"+name] = content
 			}
 			name := fmt.Sprintf("f-%04d", i)
 			cache["cache/-/"+name] = contentOf(name, 1000)
-			write(t, filepath.Join(a.dir, "cache", name), cache["cache/-/"+name])
+			write(t, filepath.Join(a.Dir, "cache", name), cache["cache/-/"+name])
 		}
-		b.room = vaultOf(0)
+		b.Room = vaultOf(0)
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		tr := newTrip(t, a, b)
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
@@ -53,9 +53,9 @@ func TestFallbackTakesBesidePeersWhatTheyHaveNoRoomFor(t *testing.T) {
 func TestFallbackTakesBesidePeersWhatIsTooLargeForThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 40, 512<<10)
-		write(t, filepath.Join(a.dir, "cache", "large"), contentOf("large", 22<<20))
+		write(t, filepath.Join(a.Dir, "cache", "large"), contentOf("large", 22<<20))
 		b := newNode(t, "b")
-		b.room = func(string) int64 { return 21 << 20 } // however much is there
+		b.Room = func(string) int64 { return 21 << 20 } // however much is there
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		tr := newTrip(t, a, b)
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
@@ -70,14 +70,14 @@ func TestVaultThatHasRoomAgainComesBeforeTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
 		for i := range 40 {
-			writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, 1<<20)
+			writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, i, 1<<20)
 		}
 		for i := range 400 {
 			name := fmt.Sprintf("f-%04d", i)
-			write(t, filepath.Join(a.dir, "cache", name), contentOf(name, 1000))
+			write(t, filepath.Join(a.Dir, "cache", name), contentOf(name, 1000))
 		}
 		began := time.Now()
-		b.room = func(p string) int64 {
+		b.Room = func(p string) int64 {
 			if strings.HasSuffix(p, "/vault") && time.Since(began) < askAgain-100*time.Millisecond {
 				return 5000
 			}
@@ -149,7 +149,7 @@ func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
 func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
-		write(t, filepath.Join(a.dir, "cache", "long"), contentOf("long", 1000))
+		write(t, filepath.Join(a.Dir, "cache", "long"), contentOf("long", 1000))
 		s := newLarder()
 		s.trip = func(name string) error {
 			if strings.HasSuffix(name, "/long") {

@@ -35,13 +35,13 @@ func TestFallbackBeginsWhenEveryPeerHasDeclined(t *testing.T) {
 		"nobody is known": func() []*node { return nil },
 		"full, and leaving too": func() []*node {
 			full, leaving := newNode(t, "full"), newNode(t, "leaving")
-			full.room, leaving.refuse = roomFor(0), "it leaves too"
+			full.Room, leaving.Refuse = roomFor(0), "it leaves too"
 			return []*node{full, leaving}
 		},
 		"more than are asked at a time": func() (all []*node) {
 			for name := range strings.SplitSeq("bcdefghijkl", "") {
 				n := newNode(t, name)
-				n.room = roomFor(10)
+				n.Room = roomFor(10)
 				all = append(all, n)
 			}
 			return all
@@ -79,7 +79,7 @@ func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, want := cached(t, 20, 1000)
 				b, full := newNode(t, "b"), newNode(t, "full")
-				full.room = roomFor(0)
+				full.Room = roomFor(0)
 				s := newLarder()
 				tr := newTrip(t, a, b, full)
 				tr.fakes = map[string]func(net.Conn){"b": as}
@@ -103,7 +103,7 @@ func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 		a, want := cached(t, 20, 1000)
 		b := newNode(t, "b")
 		tried := time.Now().Add(fullSettles / 2)
-		b.room = func(string) int64 {
+		b.Room = func(string) int64 {
 			if time.Now().Before(tried) {
 				return 0
 			}

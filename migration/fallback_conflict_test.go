@@ -19,7 +19,7 @@ func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
 		s := newLarder()
 		a, _ := cached(t, 1, 100)
 		b := newNode(t, "b", with(filesStore, "cache"))
-		write(t, filepath.Join(b.dir, "cache/f-0000"), contentOf("another", 100))
+		write(t, filepath.Join(b.Dir, "cache/f-0000"), contentOf("another", 100))
 		for _, n := range []*node{a, b} {
 			tr := newTrip(t, n)
 			tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
@@ -32,9 +32,9 @@ func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
 			t.Error("the first content is gone")
 		}
 		// A newer version from where it was born is welcome.
-		write(t, filepath.Join(a.dir, "cache/f-0000"), contentOf("newer", 120))
+		write(t, filepath.Join(a.Dir, "cache/f-0000"), contentOf("newer", 120))
 		tr := newTrip(t, a)
-		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
+		tr.cfg.Dir = filepath.Join(a.Dir, "another-incident")
 		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/f-0000": contentOf("newer", 120)}, entries)
@@ -47,19 +47,19 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 		s := newLarder()
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 		newer := contentOf("newer", 100)
-		write(t, filepath.Join(a.dir, "cache/x"), contentOf("old", 100))
+		write(t, filepath.Join(a.Dir, "cache/x"), contentOf("old", 100))
 		a.drain(t, within(t, time.Minute), b)
-		write(t, filepath.Join(a.dir, "cache/x"), newer)
+		write(t, filepath.Join(a.Dir, "cache/x"), newer)
 		later := time.Now().Add(time.Hour)
-		if err := os.Chtimes(filepath.Join(a.dir, "cache/x"), later, later); err != nil {
+		if err := os.Chtimes(filepath.Join(a.Dir, "cache/x"), later, later); err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range []*node{a, b} {
 			tr := newTrip(t, n)
-			tr.cfg.Dir = filepath.Join(n.dir, "into-the-fallback")
+			tr.cfg.Dir = filepath.Join(n.Dir, "into-the-fallback")
 			tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 			if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
-				t.Errorf("%s: got %+v %v", n.name, sum, entries)
+				t.Errorf("%s: got %+v %v", n.Name, sum, entries)
 			}
 		}
 		if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/x"); !bytes.Equal(got, newer) {
@@ -72,7 +72,7 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 			}
 		}
 		tr := newTrip(t, b)
-		tr.cfg.Dir = filepath.Join(b.dir, "another-incident")
+		tr.cfg.Dir = filepath.Join(b.Dir, "another-incident")
 		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 {
 			t.Errorf("got %+v %v", sum, entries)
@@ -94,17 +94,17 @@ func TestFallbackTakesMapOutputWithoutChecksumsForTheSame(t *testing.T) {
 					want := map[string][]byte{}
 					leave := []*node{newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))}
 					for _, n := range leave {
-						managers := []string{filepath.Join(n.dir, "d0/application_1_1/blockmgr-x")}
+						managers := []string{filepath.Join(n.Dir, "d0/application_1_1/blockmgr-x")}
 						for no := range 2 {
 							for name, content := range writeMapOutput(t, managers, 1, no, 100, 50) {
-								if want["spark/application_1_1/"+name] = content; n.name == "b" && strings.Contains(name, ".checksum.") {
+								if want["spark/application_1_1/"+name] = content; n.Name == "b" && strings.Contains(name, ".checksum.") {
 									if err := os.Remove(spot(managers, name)); err != nil {
 										t.Fatal(err)
 									}
 								}
 							}
 						}
-						if n.name == "b" {
+						if n.Name == "b" {
 							write(t, spot(managers, "shuffle_1_1_0.data"), contentOf("other", 150))
 						}
 					}

@@ -29,7 +29,7 @@ func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
 	s.trip = newTrip(t, a)
 	s.cfg.Fallback = store.as(lastresort.LayoutBlocks)
 	_, s.entries = s.run(within(t, time.Minute))
-	s.cfg.Disks = newFakeDisks(1<<40, a.dir)
+	s.cfg.Disks = newFakeDisks(1<<40, a.Dir)
 	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 	s.forgetful()
 	return s, store
@@ -38,7 +38,7 @@ func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
 // statusAway is what a reader is told while the node that a file was born on does not answer, or nobody ever knew of it.
 func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	t.Helper()
-	rd := &reading.Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+	rd := &reading.Reader{Vault: s.a.Vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
 		return reading.Location{}, err
 	}}}
 	w := httptest.NewRecorder()

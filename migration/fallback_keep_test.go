@@ -17,12 +17,12 @@ func TestWhatIsOldInTheFallbackIsPutAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c, s := newNode(t, "a", with(filesStore, "cache")), newNode(t, "c", with(filesStore, "cache")), newLarder()
 		for _, n := range []*node{a, c} {
-			write(t, filepath.Join(n.dir, "cache/x"), contentOf("x", 1000))
+			write(t, filepath.Join(n.Dir, "cache/x"), contentOf("x", 1000))
 		}
 		carry := func(n *node, incident string) (puts int) {
 			before := len(s.putNames())
 			tr := newTrip(t, n)
-			tr.cfg.Incident, tr.cfg.Dir, tr.cfg.Fallback = incident, filepath.Join(n.dir, incident), s.as(lastresort.LayoutBlocks)
+			tr.cfg.Incident, tr.cfg.Dir, tr.cfg.Fallback = incident, filepath.Join(n.Dir, incident), s.as(lastresort.LayoutBlocks)
 			_, entries := tr.run(within(t, time.Minute))
 			wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/x": contentOf("x", 1000)}, entries)
 			return len(s.putNames()) - before
@@ -37,7 +37,7 @@ func TestWhatIsOldInTheFallbackIsPutAgain(t *testing.T) {
 		for i, n := range []*node{a, c} {
 			time.Sleep(6 * 24 * time.Hour)
 			if puts := carry(n, fmt.Sprint("in earnest ", i)); puts != 2 || len(s.things) != 2 {
-				t.Errorf("%s put %d, and there are %d, want the two that are there put again", n.name, puts, len(s.things))
+				t.Errorf("%s put %d, and there are %d, want the two that are there put again", n.Name, puts, len(s.things))
 			}
 		}
 		for name := range s.since {

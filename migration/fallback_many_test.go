@@ -36,7 +36,7 @@ func TestLargeBlocksGoToTheFallbackFewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 1000, 100)
 		for i := range 100 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("large", i)), contentOf("large", smallUpload+1))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint("large", i)), contentOf("large", smallUpload+1))
 		}
 		s := newLarder()
 		s.latency = 30 * time.Millisecond

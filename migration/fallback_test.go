@@ -174,8 +174,8 @@ func wantInFallback(t testing.TB, f *lastresort.Storage, want map[string][]byte,
 func TestDrainWithoutPeersGoesToTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 50, 100)
-		write(t, filepath.Join(a.dir, "cache", "large"), contentOf("large", 5*wire.ChunkBytes+3))
-		write(t, filepath.Join(a.dir, "cache", "empty"), nil)
+		write(t, filepath.Join(a.Dir, "cache", "large"), contentOf("large", 5*wire.ChunkBytes+3))
+		write(t, filepath.Join(a.Dir, "cache", "empty"), nil)
 		want["cache/-/large"], want["cache/-/empty"] = contentOf("large", 5*wire.ChunkBytes+3), []byte{}
 		s := newLarder()
 		tr := newTrip(t, a)
@@ -199,7 +199,7 @@ func TestFallbackIsLeftAloneWhilePeersTakeBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 40, 100_000)
 		b, full := newNode(t, "b"), newNode(t, "full")
-		full.room = roomFor(0)
+		full.Room = roomFor(0)
 		s := newLarder()
 		tr := newTrip(t, a, b, full)
 		tr.cfg.MaxBytesPerSecond = 100_000 // 40 s, and one peer in trouble all the time
@@ -216,7 +216,7 @@ func TestWhatPeersHaveNoRoomForGoesToTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 50, 1000)
 		b := newNode(t, "b")
-		b.room = roomFor(20_500)
+		b.Room = roomFor(20_500)
 		s := newLarder()
 		tr := newTrip(t, a, b)
 		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
@@ -226,7 +226,7 @@ func TestWhatPeersHaveNoRoomForGoesToTheFallback(t *testing.T) {
 			t.Fatalf("got %+v after %v", sum, time.Since(began))
 		}
 		held := map[string]bool{}
-		for _, h := range b.landedBlocks() {
+		for _, h := range b.LandedBlocks() {
 			held[string(h.ID)] = true
 		}
 		if len(held) < 10 {
@@ -243,7 +243,7 @@ func TestPeersThatRefuseLeaveTheBlocksToTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
 		b := newNode(t, "b")
-		b.refuse = "it leaves too"
+		b.Refuse = "it leaves too"
 		s := newLarder()
 		tr := newTrip(t, a, b)
 		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
@@ -291,7 +291,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const app = "application_1700000000000_0042"
 		a := newNode(t, "a", with(sparkStore, "d0", "d1"), with(filesStore, "cache"))
-		managers := []string{filepath.Join(a.dir, "d0/appcache", app, "blockmgr-aa"), filepath.Join(a.dir, "d1/appcache", app, "blockmgr-bb")}
+		managers := []string{filepath.Join(a.Dir, "d0/appcache", app, "blockmgr-aa"), filepath.Join(a.Dir, "d1/appcache", app, "blockmgr-bb")}
 		want := map[string][]byte{}
 		for m := range 5 {
 			for name, content := range writeMapOutput(t, managers, 7, m, 1000, 0, 2000) {
@@ -300,7 +300,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 		}
 		dir, sub := inventory.SparkPlace("rdd_5_25", 2)
 		write(t, filepath.Join(managers[dir], sub, "rdd_5_25"), contentOf("rdd", 500))
-		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 10))
+		write(t, filepath.Join(a.Dir, "cache/x"), contentOf("x", 10))
 		s := newLarder()
 		tr := newTrip(t, a)
 		tr.cfg.Fallback = s.as(lastresort.LayoutSpark)
@@ -358,7 +358,7 @@ func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
 				t.Errorf("%s at %s differs", name, index)
 			}
 		}
-		rd := &reading.Reader{Vault: newNode(t, "r").vault, Fallback: f, Log: slog.New(slog.DiscardHandler)}
+		rd := &reading.Reader{Vault: newNode(t, "r").Vault, Fallback: f, Log: slog.New(slog.DiscardHandler)}
 		if status, body, _ := get(t, rd, "spark/"+app+"/shuffle_3_4_0", ""); status != http.StatusMultipleChoices || !bytes.Contains(body, []byte("shuffle_3_4_0.data")) {
 			t.Errorf("the map output: got %d %s, want 300 and its members", status, body)
 		}
@@ -380,7 +380,7 @@ func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 			t.Fatalf("%d contents were put before the kill: the test wants some", len(before))
 		}
 		again := newTrip(t, a)
-		again.cfg.Dir = filepath.Join(a.dir, "nothing-is-remembered") // not even the ledger
+		again.cfg.Dir = filepath.Join(a.Dir, "nothing-is-remembered") // not even the ledger
 		again.cfg.Fallback = s.as(lastresort.LayoutBlocks)
 		_, entries := again.run(within(t, time.Minute))
 		wantInFallback(t, again.cfg.Fallback, want, entries)
@@ -401,7 +401,7 @@ func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 func TestUploadsThatCannotFinishAreNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 8, 2<<20)
-		write(t, filepath.Join(a.dir, "cache/large"), contentOf("large", 64<<20))
+		write(t, filepath.Join(a.Dir, "cache/large"), contentOf("large", 64<<20))
 		s := newLarder()
 		s.rate = 1 << 20 // of each stream: 64 s for the large one
 		tr := newTrip(t, a)
@@ -470,7 +470,7 @@ func TestFallbackServesNoFlippedBit(t *testing.T) {
 	tr.run(t.Context())
 	const id = "cache/-/f-0000"
 	want := contentOf("f-0000", 3*wire.ChunkBytes)
-	rd := &reading.Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Log: slog.New(slog.DiscardHandler)}
+	rd := &reading.Reader{Vault: newNode(t, "r").Vault, Fallback: tr.cfg.Fallback, Log: slog.New(slog.DiscardHandler)}
 	status, body, header := get(t, rd, id, "bytes=300000-300099")
 	if status != http.StatusPartialContent || !bytes.Equal(body, want[300000:300100]) || header.Get("Lifeboat-Node") != "fallback:spill" {
 		t.Fatalf("range: got %d, %d bytes, %v", status, len(body), header)
@@ -523,7 +523,7 @@ func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 			return reading.Location{}, errors.New("no coordinator")
 		},
 	} {
-		rd := &reading.Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Fetch: &reading.Fetcher{Locate: locate}, Log: slog.New(slog.DiscardHandler)}
+		rd := &reading.Reader{Vault: newNode(t, "r").Vault, Fallback: tr.cfg.Fallback, Fetch: &reading.Fetcher{Locate: locate}, Log: slog.New(slog.DiscardHandler)}
 		for _, target := range []string{"/blocks/cache/-/f-0000", "/blocks/cache/-/f-0000?redirect=true"} {
 			if status, body, _ := ask(t, rd, http.MethodGet, target, http.Header{}); status != http.StatusOK || !bytes.Equal(body, contentOf("f-0000", 100)) {
 				t.Errorf("%s, %s: got %d", why, target, status)
@@ -538,13 +538,13 @@ func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 func TestFallbackSkipsAFileThatIsDeletedAndResendsOneThatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 3, 100)
-		p := filepath.Join(a.dir, "cache/restless")
+		p := filepath.Join(a.Dir, "cache/restless")
 		write(t, p, contentOf("old", 300_000))
 		s := newLarder()
 		s.rate = 100_000
 		tr := newTrip(t, a)
 		tr.cfg.Fallback, tr.cfg.Missed = s.as(lastresort.LayoutBlocks), missed
-		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.dir, "cache/f-0001")) })
+		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.Dir, "cache/f-0001")) })
 		time.AfterFunc(4*time.Second, func() {
 			if err := os.WriteFile(p, contentOf("new", 300_000), 0o644); err != nil {
 				t.Error(err)

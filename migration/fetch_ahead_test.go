@@ -68,7 +68,7 @@ func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
 		for i := range 16 {
 			id := fmt.Sprintf("cache/-/d/f-%02d", i)
 			want[id] = contentOf(id, size)
-			plainFile(t, a.file(id), want[id])
+			plainFile(t, a.File(id), want[id])
 		}
 		wantFetchedAhead(t, a, want)
 	})
@@ -85,7 +85,7 @@ func wantFetchedAhead(t *testing.T, a *node, want map[string][]byte) {
 	c := newNode(t, "c")
 	var files []string
 	for id := range want {
-		files = append(files, a.file(id))
+		files = append(files, a.File(id))
 	}
 	evict(t, 0, files...)
 	var mu sync.Mutex
@@ -108,7 +108,7 @@ func wantFetchedAhead(t *testing.T, a *node, want map[string][]byte) {
 		t.Errorf("at most %d bytes were in memory that had not left: no more than the lane's buffer has", ahead)
 	}
 	for id, content := range want {
-		if got := c.content(t, id); !bytes.Equal(got, content) {
+		if got := c.Content(t, id); !bytes.Equal(got, content) {
 			t.Errorf("%s came with other bytes", id)
 		}
 	}
@@ -128,7 +128,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t, "a", with(filesStore, "cache"))
-			s := n.stores[0]
+			s := n.Stores[0]
 			l := &lane{d: &Drain{stores: map[string]*inventory.Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
 			var files, gone []string
 			for i := range 100 {
@@ -193,9 +193,9 @@ func (c *tapped) Write(p []byte) (int, error) {
 
 func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
 	n := newNode(t, "a", with(filesStore, "cache"))
-	s, size := n.stores[0], int64(4<<20)
+	s, size := n.Stores[0], int64(4<<20)
 	want := contentOf("large", int(size))
-	file := filepath.Join(n.dir, "cache/large")
+	file := filepath.Join(n.Dir, "cache/large")
 	plainFile(t, file, want)
 	m, err := s.Member(0, "large", "large")
 	if err != nil {
@@ -235,12 +235,12 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 	const size, blocks = 40 << 10, 60
 	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
 	for i := range blocks {
-		plainFile(t, filepath.Join(a.dir, "cache/d", fmt.Sprintf("f-%02d", i)), contentOf(fmt.Sprint(i), size))
+		plainFile(t, filepath.Join(a.Dir, "cache/d", fmt.Sprintf("f-%02d", i)), contentOf(fmt.Sprint(i), size))
 	}
 	tr := newTrip(t, a, b)
 	tr.cfg.Connections = 1
 	tr.run(t.Context())
-	segments, err := filepath.Glob(filepath.Join(b.dir, "vault", "segments", "seg-*"))
+	segments, err := filepath.Glob(filepath.Join(b.Dir, "vault", "segments", "seg-*"))
 	if err != nil || len(segments) != 1 {
 		t.Fatalf("segments %q, %v, want one", segments, err)
 	}
@@ -248,11 +248,11 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 		var has int64
 		for tries := 0; tries < 10 && (tries == 0 || has < ahead); tries++ { // where memory is short, the kernel may decline to read ahead
 			evict(t, 0, segments...)
-			r, err := b.vault.Catalog.Get("cache/-/d/f-00")
+			r, err := b.Vault.Catalog.Get("cache/-/d/f-00")
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := b.vault.OpenLanded(nil, r, 0, ahead)
+			f, err := b.Vault.OpenLanded(nil, r, 0, ahead)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -268,7 +268,7 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 		t.Errorf("of %d blocks %+v was carried on", blocks, sum.Moved)
 	}
 	for i := range blocks {
-		if got := c.content(t, fmt.Sprintf("cache/-/d/f-%02d", i)); !bytes.Equal(got, contentOf(fmt.Sprint(i), size)) {
+		if got := c.Content(t, fmt.Sprintf("cache/-/d/f-%02d", i)); !bytes.Equal(got, contentOf(fmt.Sprint(i), size)) {
 			t.Errorf("block %d came with other bytes", i)
 		}
 	}

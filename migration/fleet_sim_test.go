@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 // A fleet of nodes that is being taken away, on a fluid model of its network: a stream's rate is its fair share of the
@@ -63,7 +64,8 @@ type simNode struct {
 	name, zone, pool string
 	link, disk       float64
 	room             int64
-	budget           budget
+	budget           receiver.Budget
+	inbound          int   // streams that it serves
 	blocks           []int // born here
 	held             []int // landed here from others
 
@@ -139,9 +141,9 @@ func (f *simFleet) build() {
 			case 2:
 				n.room = 2 << 30
 			}
-			n.budget.streams = 8
+			n.budget.Streams = 8
 			if f.sparkPeers {
-				n.budget.streams = 1 << 20
+				n.budget.Streams = 1 << 20
 			}
 			f.nodes = append(f.nodes, n)
 		}
@@ -369,20 +371,22 @@ func (f *simFleet) open(n *simNode, p *peerState) {
 		n.fan.ended(p, f.now)
 		return
 	}
-	if err := to.budget.enter(n.name, f.alone); err != nil {
-		n.fan.failed(p, f.now, retryBusy)
+	if err := to.budget.Enter(n.name, f.alone); err != nil {
+		n.fan.failed(p, f.now, receiver.RetryBusy)
 		n.fan.ended(p, f.now)
 		return
 	}
-	p.shared = to.budget.shared(n.name)
-	f.worst = max(f.worst, to.budget.serving)
+	p.shared = to.budget.Shared(n.name)
+	to.inbound++
+	f.worst = max(f.worst, to.inbound)
 	f.lanes = append(f.lanes, &simLane{from: n, to: to, peer: p})
 }
 
 // end closes a lane; what it carried goes back.
 func (f *simFleet) end(l *simLane, failed func()) {
 	l.over = true
-	l.to.budget.leave(l.from.name)
+	l.to.budget.Leave(l.from.name)
+	l.to.inbound--
 	if l.busy {
 		f.wasted += float64(l.entry.Bytes()) - l.left
 		l.to.room += l.entry.Bytes()

@@ -26,11 +26,11 @@ func TestPeersForgetWhatChangedBeforeWhatWasDeleted(t *testing.T) {
 		"in an earlier run, whose peer was away": func(t *testing.T, a, b, c *node, change, remove func()) *trip {
 			newTrip(t, a, b).run(within(t, time.Minute))
 			change()
-			b.refuse = "too old"
+			b.Refuse = "too old"
 			tr := newTrip(t, a, c)
 			tr.forgetful(b)
 			tr.run(within(t, time.Minute))
-			b.refuse = ""
+			b.Refuse = ""
 			remove()
 			return newTrip(t, a, c)
 		},
@@ -40,7 +40,7 @@ func TestPeersForgetWhatChangedBeforeWhatWasDeleted(t *testing.T) {
 			remove()
 			change()
 			tr := newTrip(t, a, c)
-			tr.cfg.Dir, tr.cfg.Earlier = filepath.Join(a.dir, "another-incident"), []string{before.cfg.Dir}
+			tr.cfg.Dir, tr.cfg.Earlier = filepath.Join(a.Dir, "another-incident"), []string{before.cfg.Dir}
 			return tr
 		},
 	}
@@ -52,7 +52,7 @@ func TestPeersForgetWhatChangedBeforeWhatWasDeleted(t *testing.T) {
 				each := func(from int, do func(path string)) func() {
 					return func() {
 						for i := from; i < 60; i += 3 {
-							do(filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)))
+							do(filepath.Join(a.Dir, "cache", fmt.Sprintf("f-%04d", i)))
 						}
 					}
 				}
@@ -71,12 +71,12 @@ func TestPeersForgetWhatChangedBeforeWhatWasDeleted(t *testing.T) {
 				}
 				tr.run(within(t, time.Minute))
 				for i := 0; i < 60; i += 3 {
-					if id := inventory.BlockID(fmt.Sprintf("cache/-/f-%04d", i)); b.has(id) {
+					if id := inventory.BlockID(fmt.Sprintf("cache/-/f-%04d", i)); b.Has(id) {
 						t.Errorf("b still serves %s as it was", id)
 					}
 				}
-				if len(b.gone) <= 20 {
-					t.Errorf("b forgot %d blocks, want some of those that were deleted among them", len(b.gone))
+				if len(b.Gone) <= 20 {
+					t.Errorf("b forgot %d blocks, want some of those that were deleted among them", len(b.Gone))
 				}
 			})
 		})

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,14 +25,6 @@ import (
 )
 
 // asks has a node's receiver answer DELETE for a block, as the agent lets a node ask.
-func (n *node) asks(id inventory.BlockID, by, tag string) int {
-	w, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/blocks/"+string(id), nil)
-	if tag != "" {
-		req.Header.Set("If-Match", tag)
-	}
-	n.receiver.ServeForget(w, req, by)
-	return w.Code
-}
 
 // A version of a block is forgotten at the word of the node that it was born on, however it came and wherever it rests.
 func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
@@ -41,8 +32,8 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 		placed := with(inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "cache")
 		a := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "d0"))
 		b, c := newNode(t, "b", placed, with(sparkStore, "d0", "d1")), newNode(t, "c")
-		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 5000))
-		writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000, 2000)
+		write(t, filepath.Join(a.Dir, "cache/x"), contentOf("x", 5000))
+		writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, 2, 1000, 2000)
 		_, entries := a.drain(t, within(t, time.Minute), b)
 		b.drain(t, within(t, time.Minute), c)
 		for _, n := range []*node{b, c} {
@@ -57,15 +48,15 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 					{id + "x", "a", e.Tag(), 404}, {"../x", "a", e.Tag(), 400}, {id, "a", e.Tag(), 204}, {id, "a", e.Tag(), 404},
 				} {
 					if got := n.asks(ask.id, ask.by, ask.tag); got != ask.status {
-						t.Errorf("%s asks %s to forget %s %s: got %d, want %d", ask.by, n.name, ask.id, ask.tag, got, ask.status)
+						t.Errorf("%s asks %s to forget %s %s: got %d, want %d", ask.by, n.Name, ask.id, ask.tag, got, ask.status)
 					}
 				}
-				if n.has(id) {
-					t.Errorf("%s still serves %s", n.name, id)
+				if n.Has(id) {
+					t.Errorf("%s still serves %s", n.Name, id)
 				}
 			}
-			if len(n.gone) != len(entries) {
-				t.Errorf("%s told that %v are gone, want %d", n.name, n.gone, len(entries))
+			if len(n.Gone) != len(entries) {
+				t.Errorf("%s told that %v are gone, want %d", n.Name, n.Gone, len(entries))
 			}
 		}
 	})
@@ -75,12 +66,12 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 func (tr *trip) forgetful(others ...*node) {
 	f := &fleet{nodes: map[string]http.Handler{}}
 	for _, n := range slices.AppendSeq(others, maps.Values(tr.to)) {
-		f.nodes[n.name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodDelete && n.refuse != "too old" {
-				n.receiver.ServeForget(w, r, tr.from.name)
+		f.nodes[n.Name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete && n.Refuse != "too old" {
+				n.receiver.ServeForget(w, r, tr.from.Name)
 				return
 			}
-			n.reader().ServeHTTP(w, r)
+			n.Reader().ServeHTTP(w, r)
 		})
 	}
 	fetch := &reading.Fetcher{Dial: f.dial}
@@ -100,11 +91,11 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 				b, c := newNode(t, "b", with(landing, "cache")), newNode(t, "c", with(landing, "cache"))
 				newTrip(t, a, b).run(within(t, time.Minute))
 				change := func(name, content string) {
-					write(t, filepath.Join(a.dir, "cache", name), []byte(content))
+					write(t, filepath.Join(a.Dir, "cache", name), []byte(content))
 					want["cache/-/"+name] = []byte(content)
 				}
 				change("f-0000", "newer")
-				if err := os.Remove(filepath.Join(a.dir, "cache/f-0001")); err != nil {
+				if err := os.Remove(filepath.Join(a.Dir, "cache/f-0001")); err != nil {
 					t.Fatal(err)
 				}
 				delete(want, "cache/-/f-0001")
@@ -113,7 +104,7 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 				sum, entries := tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b, c)
 				for _, id := range []string{"cache/-/f-0000", "cache/-/f-0001"} {
-					if b.has(inventory.BlockID(id)) {
+					if b.Has(inventory.BlockID(id)) {
 						t.Errorf("b still serves %s", id)
 					}
 				}
@@ -125,8 +116,8 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 				tr.forgetful(b)
 				_, entries = tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b, c)
-				if len(c.gone) != 0 {
-					t.Errorf("c forgot %v, which was newer", c.gone)
+				if len(c.Gone) != 0 {
+					t.Errorf("c forgot %v, which was newer", c.Gone)
 				}
 			})
 		})
@@ -151,22 +142,22 @@ func TestPeersKeepWhatAnEngineCleansUp(t *testing.T) {
 				shuffle := inventory.StoreConfig{Name: "shuffle", Kind: inventory.KindShuffle, Layout: inventory.LayoutFiles, Land: inventory.LandVault}
 				a, b := newNode(t, "a", with(filesStore, "cache"), with(shuffle, "shuffle")), newNode(t, "b")
 				for i := range 10 {
-					write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), contentOf("f", 1000))
+					write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("f-%04d", i)), contentOf("f", 1000))
 				}
-				write(t, filepath.Join(a.dir, "cache/sub/y"), contentOf("y", 1000))
+				write(t, filepath.Join(a.Dir, "cache/sub/y"), contentOf("y", 1000))
 				for _, name := range []string{"x", "y", "z"} {
-					write(t, filepath.Join(a.dir, "shuffle", name), contentOf(name, 1000))
+					write(t, filepath.Join(a.Dir, "shuffle", name), contentOf(name, 1000))
 				}
 				newTrip(t, a, b).run(within(t, time.Minute))
-				if err := clean(filepath.Join(a.dir, "cache")); err != nil {
+				if err := clean(filepath.Join(a.Dir, "cache")); err != nil {
 					t.Fatal(err)
 				}
 				tr, said := newTrip(t, a, b), new(bytes.Buffer)
 				tr.cfg.Log = slog.New(slog.NewTextHandler(said, nil))
 				tr.forgetful()
 				for range 2 { // passes
-					if sum, _ := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 14 || len(b.gone) != 0 {
-						t.Errorf("got %+v and %v forgotten, want 14 moved", sum, b.gone)
+					if sum, _ := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 14 || len(b.Gone) != 0 {
+						t.Errorf("got %+v and %v forgotten, want 14 moved", sum, b.Gone)
 					}
 				}
 				if n := strings.Count(said.String(), "most of what was moved is deleted here"); n > 1 || n == 0 && name == "most of its files" {
@@ -184,9 +175,9 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 		b, c := newNode(t, "b"), newNode(t, "c")
 		newTrip(t, a, b).run(within(t, time.Minute))
 		for _, name := range []string{"f-0000", "f-0001"} {
-			write(t, filepath.Join(a.dir, "cache", name), []byte("newer"))
+			write(t, filepath.Join(a.Dir, "cache", name), []byte("newer"))
 		}
-		b.refuse = "too old"
+		b.Refuse = "too old"
 		var log bytes.Buffer
 		tr := newTrip(t, a, c)
 		tr.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -194,7 +185,7 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 		if sum, _ := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 10 || strings.Count(log.String(), "upgrade it") != 2 {
 			t.Errorf("got %+v, and the log\n%s", sum, &log)
 		}
-		write(t, filepath.Join(a.dir, "cache/f-0002"), []byte("newer"))
+		write(t, filepath.Join(a.Dir, "cache/f-0002"), []byte("newer"))
 		tr = newTrip(t, a, c)
 		tr.cfg.Forget = func(ctx context.Context, _ reading.Holder, _ inventory.BlockID, _ string) error {
 			<-ctx.Done()
@@ -212,7 +203,7 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 // when a drain that goes on does not meet all that it had moved.
 func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	a, _ := cached(t, 10, 1000)
-	write(t, filepath.Join(a.dir, "cache/sub/x"), contentOf("x", 1000))
+	write(t, filepath.Join(a.Dir, "cache/sub/x"), contentOf("x", 1000))
 	b := newNode(t, "b")
 	tr := newTrip(t, a, b)
 	tr.run(within(t, time.Minute))
@@ -226,7 +217,7 @@ func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	if d.stirred.any() {
 		t.Error("all is here, and something is looked for")
 	}
-	dir := filepath.Join(a.dir, "cache")
+	dir := filepath.Join(a.Dir, "cache")
 	d.looks.since[dir] = time.Now().Add(time.Hour)
 	if d.scan(t.Context(), 1); d.stirred.any() {
 		t.Errorf("nothing changed, and something is looked for: %v", d.stirred.dirs)
@@ -254,20 +245,20 @@ func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
 		b, c := newNode(t, "b"), newNode(t, "c")
 		before := newTrip(t, a, b)
 		before.run(within(t, time.Minute))
-		write(t, filepath.Join(a.dir, "cache/f-0000"), []byte("newer"))
+		write(t, filepath.Join(a.Dir, "cache/f-0000"), []byte("newer"))
 		want["cache/-/f-0000"] = []byte("newer")
-		if err := os.Remove(filepath.Join(a.dir, "cache/f-0001")); err != nil {
+		if err := os.Remove(filepath.Join(a.Dir, "cache/f-0001")); err != nil {
 			t.Fatal(err)
 		}
 		delete(want, "cache/-/f-0001")
 		tr := newTrip(t, a, c)
-		tr.cfg.Dir, tr.cfg.Earlier = filepath.Join(a.dir, "another-incident"), []string{before.cfg.Dir, filepath.Join(a.dir, "never")}
+		tr.cfg.Dir, tr.cfg.Earlier = filepath.Join(a.Dir, "another-incident"), []string{before.cfg.Dir, filepath.Join(a.Dir, "never")}
 		tr.forgetful(b)
 		sum, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, c)
-		slices.Sort(b.gone)
-		if sum.Skipped.Blocks != 0 || !slices.Equal(b.gone, []inventory.BlockID{"cache/-/f-0000", "cache/-/f-0001"}) || len(c.gone) != 0 {
-			t.Errorf("got %+v, b forgot %v, c %v", sum, b.gone, c.gone)
+		slices.Sort(b.Gone)
+		if sum.Skipped.Blocks != 0 || !slices.Equal(b.Gone, []inventory.BlockID{"cache/-/f-0000", "cache/-/f-0001"}) || len(c.Gone) != 0 {
+			t.Errorf("got %+v, b forgot %v, c %v", sum, b.Gone, c.Gone)
 		}
 	})
 }
@@ -341,9 +332,9 @@ func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	next := newTrip(t, a, newNode(t, "c"))
 	next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 	next.run(t.Context())
-	write(t, filepath.Join(a.dir, "cache", "f-1"), []byte("newer"))
+	write(t, filepath.Join(a.Dir, "cache", "f-1"), []byte("newer"))
 	looked, at, told := 0, "", []inventory.BlockID{}
-	a.stores[0].Shape = finds{a.stores[0].Shape, &looked}
+	a.Stores[0].Shape = finds{a.Stores[0].Shape, &looked}
 	next.cfg.Where = func(context.Context, string) (string, error) { return at, nil }
 	next.cfg.Forget = func(_ context.Context, _ reading.Holder, id inventory.BlockID, _ string) error {
 		told = append(told, id)
@@ -370,7 +361,7 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 		next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 		next.run(within(t, time.Minute))
 		for i := range blocks {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), []byte("newer"))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("f-%04d", i)), []byte("newer"))
 		}
 		var told sync.Map
 		count := func() (n int) {
@@ -401,7 +392,7 @@ func TestPeersAreToldWhatToForgetWithoutACoordinator(t *testing.T) {
 	next := newTrip(t, a, newNode(t, "c"))
 	next.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
 	next.run(t.Context())
-	write(t, filepath.Join(a.dir, "cache", "f-1"), []byte("newer"))
+	write(t, filepath.Join(a.Dir, "cache", "f-1"), []byte("newer"))
 	told := []inventory.BlockID{}
 	next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
 	next.cfg.Where = func(context.Context, string) (string, error) { return "", errors.New("no coordinator answers") }

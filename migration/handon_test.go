@@ -27,13 +27,13 @@ func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 			to := newNode(t, name)
 			_, entries := from.drain(t, within(t, time.Minute), to)
 			wantThere(t, want, entries, to)
-			if got := to.vault.Count().Blocks; got != 20 {
+			if got := to.Vault.Count().Blocks; got != 20 {
 				t.Errorf("%s holds %d blocks, want 20", name, got)
 			}
 			from = to
 		}
 		for id := range want {
-			r, err := from.vault.Catalog.Get(inventory.BlockID(id))
+			r, err := from.Vault.Catalog.Get(inventory.BlockID(id))
 			if err != nil || r.Origin != "a" || r.From != "c" {
 				t.Errorf("%s: origin %q, from %q, %v", id, r.Origin, r.From, err)
 			}
@@ -45,18 +45,18 @@ func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 func TestReadersAreRedirectedOnce(t *testing.T) {
 	x := contentOf("x", 1000)
 	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
-	write(t, filepath.Join(a.dir, "cache/x"), x)
+	write(t, filepath.Join(a.Dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
 	b.drain(t, within(t, 20*time.Second), c)
 	b.remove(t, func(vault.Held) bool { return true })
 
-	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
+	f := &fleet{nodes: map[string]http.Handler{"c": c.Reader()}}
 	agent := func(n *node, holder string) *reading.Reader {
 		fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
 			return reading.Location{Holders: holders(holder)}, nil
 		}}
 		t.Cleanup(fetch.Close)
-		return &reading.Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+		return &reading.Reader{Vault: n.Vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 	}
 	first, stale := agent(newNode(t, "r"), "b"), agent(b, "c")
 	f.nodes["b"] = stale
@@ -87,17 +87,17 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 func TestBrokenCopyIsToldOf(t *testing.T) {
 	x := contentOf("x", 1000)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "cache/x"), x)
+	write(t, filepath.Join(a.Dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
-	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
-	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
+	flip(t, filepath.Join(b.Dir, "vault/segments"), x[:100], 1)
+	f := &fleet{nodes: map[string]http.Handler{"a": a.Reader()}}
 	var told []inventory.BlockID
 	var candidates []reading.Holder
 	fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
 		return reading.Location{Candidates: candidates}, nil
 	}}
 	defer fetch.Close()
-	rd := b.reader()
+	rd := b.Reader()
 	rd.Fetch, rd.Broken = fetch, func(id inventory.BlockID) { told = append(told, id) }
 	if status, _, _ := get(t, rd, "cache/-/x", ""); status != 410 {
 		t.Errorf("the only copy is broken: status %d, want 410", status)

@@ -22,9 +22,6 @@ import (
 const (
 	// homePatience is how long one is waited for, of the 30 seconds that Google gives.
 	homePatience = time.Second
-	// mostSilent is how many that should be there may not answer until nobody is asked any more: a network is cut, and a node
-	// that has blocks of many would wait for each.
-	mostSilent = 4
 	// homesAtOnce is how many are asked at once.
 	homesAtOnce = 4
 	// askedLast bounds the last question, which takes of the five seconds and more that a drain ends before its deadline.
@@ -51,7 +48,7 @@ func newHomes(cfg DrainConfig) *homes {
 
 // enter plans a block, at once or after its home was asked.
 func (d *Drain) enter(ctx context.Context, b inventory.Block) error {
-	if home := d.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < mostSilent && d.homes.add(b) {
+	if home := d.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < reading.MostSilent && d.homes.add(b) {
 		return nil
 	}
 	return d.plan.Add(ctx, b)
@@ -149,10 +146,10 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 				asked[n] = reading.Version{ID: batch[i].ID, Tag: batch[i].Tag()}
 			}
 			is := d.askHome(ctx, node, asked)
-			for _, n := range picked(is.Has, places) {
+			for _, n := range reading.Picked(is.Has, places) {
 				batch[n].Spare = true
 			}
-			for _, n := range picked(is.Changed, places) {
+			for _, n := range reading.Picked(is.Changed, places) {
 				batch[n].Outdated = true
 			}
 			return nil
@@ -195,7 +192,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 			d.cfg.Log.Info("it is not known whether a node has newer versions of blocks whose homes are gone", "node", h.Node, "err", err)
 			d.homes.passBy(h.Node)
 		}
-		for _, i := range picked(is.Changed, places) {
+		for _, i := range reading.Picked(is.Changed, places) {
 			batch[i].Outdated = true
 		}
 	}
@@ -206,7 +203,7 @@ func (h *homes) passes(node string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	address, asked := h.at[node]
-	return asked && address == "" || h.silent.Load() >= mostSilent
+	return asked && address == "" || h.silent.Load() >= reading.MostSilent
 }
 
 func (h *homes) passBy(node string) {
@@ -223,20 +220,10 @@ func (h *homes) gone(node string) bool {
 	return h.at[node] == ""
 }
 
-// picked are those of some that an answer names by their places, as far as there are such.
-func picked[T any](answer []int, of []T) (some []T) {
-	for _, at := range answer {
-		if at >= 0 && at < len(of) {
-			some = append(some, of[at])
-		}
-	}
-	return some
-}
-
 // askHome is what a node says of them.
 func (d *Drain) askHome(ctx context.Context, node string, about []reading.Version) (is reading.AtHome) {
 	h := d.homes
-	if h.silent.Load() >= mostSilent {
+	if h.silent.Load() >= reading.MostSilent {
 		return reading.AtHome{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, homePatience)

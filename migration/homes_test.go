@@ -35,15 +35,15 @@ func handed(t *testing.T, to ...*node) (home *node, next *trip) {
 // What their home has as they were is skipped when time is up, and what it has not is lost. What has changed there nobody is to be given.
 func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	home, next := handed(t)
-	write(t, filepath.Join(home.dir, "cache", "f-0001"), []byte("newer"))
-	if err := os.Remove(filepath.Join(home.dir, "cache", "f-0002")); err != nil {
+	write(t, filepath.Join(home.Dir, "cache", "f-0001"), []byte("newer"))
+	if err := os.Remove(filepath.Join(home.Dir, "cache", "f-0002")); err != nil {
 		t.Fatal(err)
 	}
 	next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
 		if h.Node != "a" {
 			t.Errorf("%s is asked", h.Node)
 		}
-		is := home.reader().AtHome(about)
+		is := home.Reader().AtHome(about)
 		is.Has = append(is.Has, -1, len(about)) // and it is out of its mind
 		return is, nil
 	}
@@ -66,14 +66,14 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 	c, d := newNode(t, "c", with(filesStore, "cache")), newNode(t, "d", with(filesStore, "cache"))
 	home, next := handed(t, c)
-	write(t, filepath.Join(home.dir, "cache", "f-0001"), []byte("newer"))
+	write(t, filepath.Join(home.Dir, "cache", "f-0001"), []byte("newer"))
 	home.drain(t, within(t, time.Minute), d)
 	next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
 	next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
 		if h.Node != "d" {
 			return reading.AtHome{}, errors.New("no route")
 		}
-		return d.reader().AtHome(about), nil
+		return d.Reader().AtHome(about), nil
 	}
 	var asked sync.Map // in one question, or on a slow machine in several
 	next.cfg.WhoElse = func(_ context.Context, blocks []inventory.BlockID) ([]reading.Holder, bool, error) {
@@ -171,15 +171,15 @@ func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	for i := range 100 {
 		d.askHome(t.Context(), fmt.Sprint("n", i), nil)
 	}
-	if asked != mostSilent {
-		t.Errorf("%d were asked, want %d", asked, mostSilent)
+	if asked != reading.MostSilent {
+		t.Errorf("%d were asked, want %d", asked, reading.MostSilent)
 	}
 }
 
 func TestServeHome(t *testing.T) {
 	a, _ := cached(t, 2, 100)
 	tag := func(id inventory.BlockID) string {
-		b, err := a.stores[0].Find(id)
+		b, err := a.Stores[0].Find(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,11 +204,11 @@ func TestServeHome(t *testing.T) {
 		{"no JSON", "{", false, false, 400, "invalid character"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := a.reader()
-			disks := newFakeDisks(1<<40, a.stores[0].Paths...)
+			r := a.Reader()
+			disks := newFakeDisks(1<<40, a.Stores[0].Paths...)
 			r.Disks = disks
 			if c.sick {
-				disks.bad[a.stores[0].Paths[0]] = true
+				disks.Bad[a.Stores[0].Paths[0]] = true
 			}
 			w := httptest.NewRecorder()
 			r.ServeHome(w, httptest.NewRequest(http.MethodPost, "/home", strings.NewReader(`{"blocks":[`+c.blocks+`]}`)), c.leaves)
@@ -217,7 +217,7 @@ func TestServeHome(t *testing.T) {
 			}
 		})
 	}
-	unmounted := newNode(t, "a", with(filesStore, "cache")).reader().AtHome([]reading.Version{{ID: "cache/-/z"}})
+	unmounted := newNode(t, "a", with(filesStore, "cache")).Reader().AtHome([]reading.Version{{ID: "cache/-/z"}})
 	if len(unmounted.Gone) > 0 {
 		t.Errorf("of a directory in which there is nothing at all: got %+v, want it not to say that it has no more", unmounted)
 	}
@@ -231,7 +231,7 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 			asked := 0
 			next.cfg.AtHome = func(_ context.Context, _ reading.Holder, about []reading.Version) (reading.AtHome, error) {
 				if asked++; asked == 1 {
-					return home.reader().AtHome(about), nil
+					return home.Reader().AtHome(about), nil
 				}
 				return reading.AtHome{}, goes
 			}
@@ -269,18 +269,18 @@ func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 				to := newNode(t, "c", with(filesStore, "cache"))
 				home, next := handed(t, to)
 				b := next.from
-				write(t, filepath.Join(b.dir, "cache", "own"), []byte("its own"))
-				lags := lagging{b.stores[0].Shape, make(chan struct{})}
-				b.stores[0].Shape = lags
+				write(t, filepath.Join(b.Dir, "cache", "own"), []byte("its own"))
+				lags := lagging{b.Stores[0].Shape, make(chan struct{})}
+				b.Stores[0].Shape = lags
 				next.cfg.AtHome = func(_ context.Context, _ reading.Holder, about []reading.Version) (reading.AtHome, error) {
-					return home.reader().AtHome(about), nil
+					return home.Reader().AtHome(about), nil
 				}
 				next.cfg.Settle = func(context.Context) { time.Sleep(time.Second) }
 				if c.gone {
 					next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
 				}
 				time.AfterFunc(time.Minute, func() {
-					if got := to.vault.Count().Blocks; got != c.early {
+					if got := to.Vault.Count().Blocks; got != c.early {
 						t.Errorf("before its own are known %d blocks have left, want %d", got, c.early)
 					}
 					close(lags.goOn)
@@ -300,7 +300,7 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 		_, next := handed(t, c)
 		next.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 			time.Sleep(time.Second / 2) // it has looked twice by then
-			write(t, filepath.Join(next.from.dir, "cache", "late"), []byte("late"))
+			write(t, filepath.Join(next.from.Dir, "cache", "late"), []byte("late"))
 			return reading.AtHome{}, nil
 		}
 		_, entries := next.run(within(t, time.Minute))
@@ -353,12 +353,12 @@ func TestHomesOfWhatLandedInPlaceAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newNode(t, "a", with(sparkStore, "s0"))
 		for m := range 3 {
-			writeMapOutput(t, []string{filepath.Join(home.dir, "s0/blockmgr-1")}, 0, m, 1000)
+			writeMapOutput(t, []string{filepath.Join(home.Dir, "s0/blockmgr-1")}, 0, m, 1000)
 		}
 		b, c := newNode(t, "b", with(sparkStore, "s0")), newNode(t, "c", with(sparkStore, "s0"))
 		newTrip(t, home, b).run(within(t, time.Minute))
 		next := newTrip(t, b, c)
-		next.cfg.Once, next.cfg.Disks = true, lateDisks{diskio.OrWell(nil), b.stores[0].Paths[0]}
+		next.cfg.Once, next.cfg.Disks = true, lateDisks{diskio.OrWell(nil), b.Stores[0].Paths[0]}
 		next.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 			return reading.AtHome{}, nil
 		}

@@ -22,8 +22,8 @@ import (
 // indexed makes an index of a node's stores, in real time: the kernel's stamps know no other.
 func indexed(t testing.TB, n *node) *inventory.Index {
 	t.Helper()
-	dir := filepath.Join(n.dir, "index")
-	ix := inventory.NewIndex(inventory.IndexConfig{Dir: dir, Stores: n.stores, Disks: n.disks, Log: slog.New(slog.DiscardHandler)})
+	dir := filepath.Join(n.Dir, "index")
+	ix := inventory.NewIndex(inventory.IndexConfig{Dir: dir, Stores: n.Stores, Disks: n.Disks, Log: slog.New(slog.DiscardHandler)})
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 2))
 			a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
-			roots := a.stores[0].Paths
+			roots := a.Stores[0].Paths
 			for i := range 60 {
 				write(t, filepath.Join(roots[i%2], fmt.Sprint("d", i%5), fmt.Sprint("e", i%3), fmt.Sprint("f", i/3)), contentOf(fmt.Sprint(i), 100+i))
 			}
@@ -126,7 +126,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 				done = append(done, alter(t, rng, roots))
 			}
 			content := map[string][]byte{}
-			for it, err := range a.stores[0].Scan(t.Context()) {
+			for it, err := range a.Stores[0].Scan(t.Context()) {
 				if err == nil && it.Carried() {
 					content[string(it.ID)], err = os.ReadFile(filepath.Join(roots[it.Members[0].Root], it.Members[0].Path))
 				}
@@ -135,7 +135,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 				}
 			}
 			control, tr := newTrip(t, a, newNode(t, "b")), newTrip(t, a, b)
-			control.cfg.Dir, tr.cfg.Index = filepath.Join(a.dir, "control"), ix
+			control.cfg.Dir, tr.cfg.Index = filepath.Join(a.Dir, "control"), ix
 			wantSum, want := control.run(within(t, time.Minute))
 			sum, entries := tr.run(within(t, time.Minute))
 			for _, all := range [][]manifest.Entry{want, entries} {
@@ -158,7 +158,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 				t.Errorf("%d bytes were sent of %+v, and %+v found: something was carried twice", sent, sum.Moved, p.Found)
 			}
 			for _, e := range entries {
-				if e.Outcome == manifest.Moved && !bytes.Equal(b.content(t, e.ID), content[e.ID]) {
+				if e.Outcome == manifest.Moved && !bytes.Equal(b.Content(t, e.ID), content[e.ID]) {
 					t.Errorf("%s is not what was there", e.ID)
 				}
 			}
@@ -172,7 +172,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
 	a := shelves(t, 40)
 	ix := indexed(t, a)
-	if err := os.WriteFile(filepath.Join(a.dir, "cache/d0/f0"), contentOf("longer", 5000), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(a.Dir, "cache/d0/f0"), contentOf("longer", 5000), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	b := newNode(t, "b")
@@ -182,7 +182,7 @@ func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
 	if sum.Moved.Blocks != 40 || sum.Total().Blocks != 40 || len(outcome(t, entries, manifest.Moved)) != 40 {
 		t.Errorf("got %+v", sum)
 	}
-	if got := b.content(t, "cache/-/d0/f0"); !bytes.Equal(got, contentOf("longer", 5000)) {
+	if got := b.Content(t, "cache/-/d0/f0"); !bytes.Equal(got, contentOf("longer", 5000)) {
 		t.Error("what was written in place was not carried")
 	}
 }
@@ -192,7 +192,7 @@ func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
 func TestPassesWithOneIndex(t *testing.T) {
 	a, b := shelves(t, 20), newNode(t, "b")
 	ix := indexed(t, a)
-	p := filepath.Join(a.dir, "cache/d0/f0")
+	p := filepath.Join(a.Dir, "cache/d0/f0")
 	for _, content := range [][]byte{contentOf("once", 1000), contentOf("twice", 1500)} {
 		if err := os.WriteFile(p, content, 0o644); err != nil {
 			t.Fatal(err)
@@ -205,7 +205,7 @@ func TestPassesWithOneIndex(t *testing.T) {
 			if n := tr.drain.sent.Load(); again && n > 0 {
 				t.Errorf("%d bytes were sent that an earlier pass had carried", n)
 			}
-			if got := b.content(t, "cache/-/d0/f0"); !bytes.Equal(got, content) {
+			if got := b.Content(t, "cache/-/d0/f0"); !bytes.Equal(got, content) {
 				t.Error("a pass did not carry what was written in place before it")
 			}
 		}
@@ -223,7 +223,7 @@ func shelves(t testing.TB, count int) *node {
 	t.Helper()
 	n := newNode(t, "a", with(filesStore, "cache"))
 	for i := range count {
-		write(t, filepath.Join(n.dir, "cache", fmt.Sprint("d", i%4), fmt.Sprint("f", i)), contentOf(fmt.Sprint(i), 1000))
+		write(t, filepath.Join(n.Dir, "cache", fmt.Sprint("d", i%4), fmt.Sprint("f", i)), contentOf(fmt.Sprint(i), 1000))
 	}
 	return n
 }

@@ -32,13 +32,13 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache"))
 				for i := range outputs {
-					writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, size)
+					writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, i, size)
 				}
 				for i := range 10 {
-					write(t, filepath.Join(a.dir, "cache", string(rune('a'+i))), []byte("plain"))
+					write(t, filepath.Join(a.Dir, "cache", string(rune('a'+i))), []byte("plain"))
 				}
 				has, lacks := newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c", with(filesStore, "cache"))
-				has.room = func(string) int64 { return c.room }
+				has.Room = func(string) int64 { return c.room }
 				tr := newTrip(t, a, lacks, has)
 				list := tr.cfg.Peers()
 				list[0].RoomBytes, list[0].VaultBytes = 1<<30, new(int64(1<<30))

@@ -93,11 +93,6 @@ const (
 	laneLead = 64 - wire.HeaderBytes
 	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
 	maxBatch = 128
-	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries
-	// between two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still
-	// for a tenth of a drain (docs/design/measured.md).
-	maxInflightBytes  = 64 << 20
-	maxInflightBlocks = 8192
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a
@@ -122,13 +117,13 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if err != nil {
 		return err
 	}
-	defer cut(conn)
+	defer wire.Cut(conn)
 	// When ctx ends nothing more is written. What went before may be answered; then it is over, whatever the peer does.
 	silenced := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
 		defer close(silenced)
 		conn.SetWriteDeadline(time.Now())
-		time.AfterFunc(receiptGrace, func() { cut(conn) })
+		time.AfterFunc(receiptGrace, func() { wire.Cut(conn) })
 	})
 	defer undo()
 
@@ -146,7 +141,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unwatch := diskio.Watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); cut(conn) })
+	unwatch := diskio.Watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); wire.Cut(conn) })
 	defer unwatch()
 	received := diskio.Beside(func() {
 		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
@@ -239,7 +234,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 	if inOrder {
 		patience = receiptGrace
 	}
-	over := time.AfterFunc(patience, func() { cut(l.conn) })
+	over := time.AfterFunc(patience, func() { wire.Cut(l.conn) })
 	defer over.Stop()
 	if c, ok := l.conn.(interface{ CloseWrite() error }); ok && inOrder {
 		_ = c.CloseWrite() // a peer that does not hear it is cut off
@@ -248,7 +243,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 }
 
 func (l *lane) handshake(frames *wire.Reader) error {
-	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
+	greeting := time.AfterFunc(dialTimeout, func() { wire.Cut(l.conn) })
 	defer greeting.Stop()
 	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised()}
 	g, err := greet(l.conn, frames, l.peer.Node, hi)

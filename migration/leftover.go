@@ -10,6 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 // AnyLeft reports whether there is something here of which the account of the drain of cfg, which is over, says nothing, neither that it
@@ -26,7 +27,7 @@ func AppsLeft(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if strings.HasPrefix(e.Reason, itsAppIsOver) {
+		if strings.HasPrefix(e.Reason, receiver.ItsAppIsOver) {
 			apps[inventory.BlockID(e.ID).App()] = true
 		}
 	}

@@ -26,7 +26,7 @@ func TestAnyLeft(t *testing.T) {
 			if left(manifest.Skipped, manifest.Lost) || left(manifest.Skipped) != (name == "lost") {
 				t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(manifest.Skipped, manifest.Lost), left(manifest.Skipped))
 			}
-			write(t, filepath.Join(a.dir, "cache", "late-"+name), []byte("late"))
+			write(t, filepath.Join(a.Dir, "cache", "late-"+name), []byte("late"))
 			if !left(manifest.Skipped, manifest.Lost) {
 				t.Error("what was written since is not left")
 			}
@@ -55,7 +55,7 @@ func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	if left() {
 		t.Error("something is left, though nothing was written")
 	}
-	write(t, filepath.Join(a.dir, "cache", "again"), []byte("again"))
+	write(t, filepath.Join(a.Dir, "cache", "again"), []byte("again"))
 	if !left() {
 		t.Error("what was written again is not left")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/nodetest"
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
@@ -42,7 +43,7 @@ func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
 	s := &stayed{a: a, b: newNode(t, "b")}
 	s.trip = newTrip(t, a, s.b)
 	_, s.entries = s.run(within(t, time.Minute))
-	s.cfg.Disks = newFakeDisks(1<<40, a.dir)
+	s.cfg.Disks = newFakeDisks(1<<40, a.Dir)
 	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 	s.forgetful()
 	forget := s.cfg.Forget
@@ -58,10 +59,10 @@ func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
 
 // lookBack begins anew, as a process that starts does.
 func (s *stayed) lookBack() *lookBack {
-	return newLookBack(s.cfg, func() []string { return []string{s.cfg.Dir, filepath.Join(s.a.dir, "never")} }, func() bool { return s.leaves })
+	return newLookBack(s.cfg, func() []string { return []string{s.cfg.Dir, filepath.Join(s.a.Dir, "never")} }, func() bool { return s.leaves })
 }
 
-func (s *stayed) file(n int) string { return filepath.Join(s.a.dir, "cache", fmt.Sprintf("f-%04d", n)) }
+func (s *stayed) file(n int) string { return filepath.Join(s.a.Dir, "cache", fmt.Sprintf("f-%04d", n)) }
 
 func (s *stayed) remove(t *testing.T, files ...int) {
 	t.Helper()
@@ -96,7 +97,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		s.remove(t, 1)
 		s.wantTold(t, l, 0, 1)
 		for _, id := range []inventory.BlockID{"cache/-/f-0000", "cache/-/f-0001"} {
-			if s.b.has(id) {
+			if s.b.Has(id) {
 				t.Errorf("b still serves %s", id)
 			}
 		}
@@ -109,11 +110,11 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 			t.Errorf("the account of the drain is another: %v", got)
 		}
 
-		s.told, s.cfg.Dir, s.cfg.Earlier = nil, filepath.Join(s.a.dir, "another-incident"), []string{s.cfg.Dir}
+		s.told, s.cfg.Dir, s.cfg.Earlier = nil, filepath.Join(s.a.Dir, "another-incident"), []string{s.cfg.Dir}
 		if sum, _ := s.run(within(t, time.Minute)); sum.Moved.Blocks != 9 || len(s.told) > 0 {
 			t.Errorf("another drain moved %+v and had %v forgotten", sum.Moved, s.told)
 		}
-		if !s.b.has("cache/-/f-0000") {
+		if !s.b.Has("cache/-/f-0000") {
 			t.Error("what was carried anew is not there")
 		}
 	})
@@ -150,15 +151,15 @@ func TestPeerThatIsAwayIsToldLater(t *testing.T) {
 func TestNobodyLooksBackWhileANodeLeavesOrADiskIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t)
-		disks := s.cfg.Disks.(*fakeDisks)
+		disks := s.cfg.Disks.(*nodetest.Disks)
 		s.remove(t, 1)
 		s.leaves = true
 		s.wantTold(t, s.lookBack())
 		s.leaves = false
-		for _, dir := range []string{s.a.stores[0].Paths[0], s.cfg.Dir} {
-			disks.set(disks.bad, dir, true)
+		for _, dir := range []string{s.a.Stores[0].Paths[0], s.cfg.Dir} {
+			disks.Set(disks.Bad, dir, true)
 			s.wantTold(t, s.lookBack())
-			disks.set(disks.bad, dir, false)
+			disks.Set(disks.Bad, dir, false)
 		}
 		s.wantTold(t, s.lookBack(), 1)
 	})
@@ -184,7 +185,7 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
 			for n := range 10 {
-				write(t, filepath.Join(a.dir, "c"+fmt.Sprint(min(n, 1)), fmt.Sprint(n)), contentOf(fmt.Sprint(n), 100))
+				write(t, filepath.Join(a.Dir, "c"+fmt.Sprint(min(n, 1)), fmt.Sprint(n)), contentOf(fmt.Sprint(n), 100))
 			}
 			s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
 			s.run(within(t, time.Minute))
@@ -192,7 +193,7 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 				s.told = append(s.told, string(id))
 				return nil
 			}
-			if err := os.Remove(filepath.Join(a.dir, "c0/0")); err != nil {
+			if err := os.Remove(filepath.Join(a.Dir, "c0/0")); err != nil {
 				t.Fatal(err)
 			}
 			s.wantTold(t, s.lookBack())
@@ -227,9 +228,9 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 		newest := time.Now().Add(-time.Hour)
 		var files []string
 		for n := range 5 {
-			for name := range writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-1")}, 0, n, 100, 200) {
+			for name := range writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-1")}, 0, n, 100, 200) {
 				_, sub := inventory.SparkPlace(name, 1)
-				files = append(files, filepath.Join(a.dir, "d0/blockmgr-1", sub, name))
+				files = append(files, filepath.Join(a.Dir, "d0/blockmgr-1", sub, name))
 			}
 		}
 		written := func(at func(file string) time.Time) {
@@ -247,7 +248,7 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 		})
 		s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
 		s.run(within(t, time.Minute))
-		s.cfg.Disks = newFakeDisks(1<<40, a.dir)
+		s.cfg.Disks = newFakeDisks(1<<40, a.Dir)
 		s.cfg.Forget = func(_ context.Context, _ reading.Holder, id inventory.BlockID, _ string) error {
 			s.told = append(s.told, string(id))
 			return nil

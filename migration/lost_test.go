@@ -58,12 +58,12 @@ func TestWhatIsLostIsNamedOnAFullDisk(t *testing.T) {
 func TestNamesThatAreNoIDsAreLostAndNamed(t *testing.T) {
 	a, want := cached(t, 3, 10)
 	for _, name := range []string{"tab\there", "new\nline", "bad\xff", strings.Repeat(strings.Repeat("\x01", 200)+"/", 15) + "deep"} {
-		write(t, filepath.Join(a.dir, "cache", name), []byte("data"))
+		write(t, filepath.Join(a.Dir, "cache", name), []byte("data"))
 	}
-	if err := unix.Mkfifo(filepath.Join(a.dir, "cache", "fifo"), 0o600); err != nil {
+	if err := unix.Mkfifo(filepath.Join(a.Dir, "cache", "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(a.dir, "cache", "half\t.tmp"), nil)
+	write(t, filepath.Join(a.Dir, "cache", "half\t.tmp"), nil)
 	b := newNode(t, "b")
 	sum, entries := a.drain(t, within(t, time.Minute), b)
 	wantThere(t, want, entries, b)

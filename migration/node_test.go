@@ -2,23 +2,20 @@ package migration
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"path/filepath"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/enginetest"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
-	"github.com/lifeboat/lifeboat/migration/reading"
+	"github.com/lifeboat/lifeboat/migration/nodetest"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -33,105 +30,35 @@ var (
 
 // node is one machine's share of this package: stores, a vault, a receiver, a reader.
 type node struct {
-	name     string
-	dir      string
-	stores   []*inventory.Store
-	vault    *vault.Vault
-	receiver *Receiver
-	id       *certs.Identity
-	room     func(path string) int64
-	refuse   string
-	disks    diskio.Disks
-	more     []string                // directories of the vault
-	packs    bool                    // what is to become files stays in segments, unless its time comes
+	*nodetest.Node
+	receiver *receiver.Receiver
 	plain    bool                    // streams without TLS, so that only our own checksums guard them
 	mangle   func(net.Conn) net.Conn // on the receiver's side of a connection
-	tune     func(*ReceiverConfig)   // what its receiver has beside the usual
-
-	mu     sync.Mutex
-	landed []vault.Held
-	gone   []inventory.BlockID
-	why    string // the last of them are gone
+	packs    bool                    // what is to become files stays in segments, unless its time comes
+	tune     func(*receiver.Config)  // what its receiver has beside the usual
 }
-
-func plenty(string) int64 { return 1 << 40 }
-
-func roomFor(n int64) func(string) int64 { return func(string) int64 { return n } }
 
 func newNode(t testing.TB, name string, stores ...inventory.StoreConfig) *node {
-	t.Helper()
-	n := &node{name: name, dir: t.TempDir(), room: plenty, id: certs.Dev(certs.Name{Role: certs.RoleNode, Name: name})}
-	for _, c := range stores {
-		c.Paths = slices.Clone(c.Paths)
-		for i, p := range c.Paths {
-			c.Paths[i] = filepath.Join(n.dir, p)
-		}
-		s, err := inventory.OpenStore(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		n.stores = append(n.stores, s)
-	}
-	n.open(t)
-	return n
-}
-
-func (n *node) open(t testing.TB) {
-	t.Helper()
-	v, err := vault.Open(filepath.Join(n.dir, "vault"), n.more...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.vault = v
-	t.Cleanup(func() { v.Close() })
-}
-
-// reopen is what a restart of the agent does to the vault.
-func (n *node) reopen(t testing.TB) {
-	t.Helper()
-	if err := n.vault.Close(); err != nil {
-		t.Fatal(err)
-	}
-	n.open(t)
+	return &node{Node: nodetest.New(t, name, stores...)}
 }
 
 // receive makes a receiver: it runs once.
 func (n *node) receive(t testing.TB) {
 	t.Helper()
-	cfg := ReceiverConfig{
-		Node: n.name, Stores: n.stores, Vault: n.vault, MaxStreams: 32, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
-		Room:  func(p string) (int64, error) { return n.room(p), nil },
-		Admit: func(string, bool) Admission { return Admission{Refused: n.refuse} },
-		Landed: func(h []vault.Held) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.landed = append(n.landed, h...)
-		},
-		Gone: func(ids []inventory.BlockID, why string) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.gone, n.why = append(n.gone, ids...), why
-		},
+	cfg := receiver.Config{
+		Node: n.Name, Stores: n.Stores, Vault: n.Vault, MaxStreams: 32, Disks: n.Disks, Log: slog.New(slog.DiscardHandler),
+		Room:   func(p string) (int64, error) { return n.Room(p), nil },
+		Admit:  func(string, bool) receiver.Admission { return receiver.Admission{Refused: n.Refuse} },
+		Landed: n.NoteLanded, Gone: n.NoteGone,
 	}
 	if n.tune != nil {
 		n.tune(&cfg)
 	}
-	r, err := NewReceiver(cfg)
+	r, err := receiver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.receiver = r
-}
-
-func (n *node) landedBlocks() []vault.Held {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.landed)
-}
-
-func (n *node) reader() *reading.Reader {
-	return &reading.Reader{Node: n.name, Stores: n.stores, Vault: n.vault, Disks: n.disks, Log: slog.New(slog.DiscardHandler)}
 }
 
 // trip is a drain of one node into others over real mutual TLS on in-memory connections. Its parts may be changed until
@@ -154,12 +81,12 @@ func newTrip(t testing.TB, from *node, peers ...*node) *trip {
 	tr := &trip{t: t, from: from, to: map[string]*node{}, pipe: net.Pipe}
 	var list []Peer
 	for _, p := range peers {
-		tr.to[p.name] = p
-		list = append(list, Peer{Node: p.name, Address: p.name})
+		tr.to[p.Name] = p
+		list = append(list, Peer{Node: p.Name, Address: p.Name})
 	}
 	tr.cfg = DrainConfig{
 		Where: func(_ context.Context, node string) (string, error) { return node, nil },
-		Node:  from.name, Incident: "inc-1", Dir: filepath.Join(from.dir, "drain"), Stores: from.stores, Vault: from.vault, Connections: 2, Disks: from.disks,
+		Node:  from.Name, Incident: "inc-1", Dir: filepath.Join(from.Dir, "drain"), Stores: from.Stores, Vault: from.Vault, Connections: 2, Disks: from.Disks,
 		Log: slog.New(slog.DiscardHandler), Peers: func() []Peer { return list },
 	}
 	return tr
@@ -190,7 +117,7 @@ func (tr *trip) run(ctx context.Context) (manifest.Summary, []manifest.Entry) {
 		n.receive(tr.t)
 		running.Go(func() {
 			if err := n.receiver.Run(receiving); err != nil {
-				tr.t.Errorf("receiver of %s: %v", n.name, err)
+				tr.t.Errorf("receiver of %s: %v", n.Name, err)
 			}
 		})
 	}
@@ -215,17 +142,17 @@ func (tr *trip) run(ctx context.Context) (manifest.Summary, []manifest.Entry) {
 			here = tr.wrap(here)
 		}
 		if to.plain {
-			running.Go(func() { _ = to.receiver.Serve(receiving, there, tr.from.name) })
+			running.Go(func() { _ = to.receiver.Serve(receiving, there, tr.from.Name) })
 			return here, nil
 		}
 		running.Go(func() {
-			c := Server(there, to.id.Server([]string{wire.Protocol}, certs.RoleNode))
+			c := wire.Server(there, to.ID.Server([]string{wire.Protocol}, certs.RoleNode))
 			if c.HandshakeContext(receiving) == nil {
-				_ = to.receiver.Serve(receiving, c, tr.from.name)
+				_ = to.receiver.Serve(receiving, c, tr.from.Name)
 			}
 			there.Close()
 		})
-		c := Client(here, tr.from.id.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: p.Node}))
+		c := wire.Client(here, tr.from.ID.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: p.Node}))
 		return c, c.HandshakeContext(ctx)
 	}
 	d := NewDrain(tr.cfg)
@@ -277,81 +204,110 @@ func outcome(t testing.TB, entries []manifest.Entry, o manifest.Outcome) map[str
 	return of
 }
 
-// get reads a block as a client would, and returns the status and the body. A body that was cut short is status -1.
-func get(t testing.TB, h http.Handler, id, rng string) (int, []byte, http.Header) {
+// landAll has a node take blocks, and returns what became of each.
+func landAll(t testing.TB, n *node, frames ...[]byte) (said []wire.Verdict) {
 	t.Helper()
-	header := http.Header{}
-	if rng != "" {
-		header.Set("Range", rng)
+	n.receive(t)
+	said = landFrames(t, n.receiver, frames...)
+	if !n.packs {
+		n.unpack()
 	}
-	return ask(t, h, http.MethodGet, "/blocks/"+id, header)
+	return said
 }
 
-func ask(t testing.TB, h http.Handler, method, target string, header http.Header) (int, []byte, http.Header) {
+func (n *node) stream(t testing.TB, ctx context.Context) *nodetest.Sender {
 	t.Helper()
-	srv := httptest.NewServer(h)
-	defer srv.Close()
-	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header = header
-	resp, err := (&http.Client{Transport: srv.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return -1, body, resp.Header
-	}
-	return resp.StatusCode, body, resp.Header
+	return newSender(t, ctx, n.receiver, "a")
 }
 
-func (n *node) get(t testing.TB, id, rng string) (int, []byte, http.Header) {
+// onDisks is a node whose vault has these directories besides its own, which takes nothing.
+func onDisks(t testing.TB, name string, stores []inventory.StoreConfig, vaultDirs ...string) (*node, *nodetest.Disks) {
 	t.Helper()
-	return get(t, n.reader(), id, rng)
+	n := newNode(t, name, stores...)
+	return n, n.OnDisks(t, vaultDirs...)
 }
 
-// content reads a block's file without a server, so that it can be done in a bubble.
-func (n *node) content(t testing.TB, id string) []byte {
+// receiving runs a node's receiver until stop, which says how long that took.
+func (n *node) receiving(t testing.TB) (ctx context.Context, stop func() time.Duration) {
 	t.Helper()
-	w := httptest.NewRecorder()
-	n.reader().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/"+id, nil))
-	if w.Code != http.StatusOK {
-		t.Fatalf("read %s at %s: %d %s", id, n.name, w.Code, w.Body)
-	}
-	return w.Body.Bytes()
+	n.receive(t)
+	return nodetest.Run(n.receiver)
 }
 
+// What a node keeps, and what may be sent to it.
 var (
-	filesStore = inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault}
-	sparkStore = inventory.StoreConfig{Name: "spark", Kind: inventory.KindShuffle, Layout: inventory.LayoutSpark, Land: inventory.LandPlace}
+	plenty, roomFor, with      = nodetest.Plenty, nodetest.RoomFor, nodetest.With
+	filesStore, sparkStore     = nodetest.FilesStore, nodetest.SparkStore
+	get, ask, within, flip     = nodetest.Get, nodetest.Ask, nodetest.Within, nodetest.Flip
+	blockFrames, openingFrames = nodetest.BlockFrames, nodetest.OpeningFrames
+	newFakeDisks               = nodetest.NewDisks
+	placeStore                 = nodetest.PlaceStore
+	landFrames, newSender      = nodetest.Land, nodetest.Stream
+	wantDurable, ofApp, ofApps = nodetest.WantDurable, nodetest.OfApp, nodetest.VaultOfApps
+	vaultOf, carriedIn         = nodetest.RoomOfVault, nodetest.CarriedIn
 )
 
-func with(c inventory.StoreConfig, paths ...string) inventory.StoreConfig {
-	c.Paths = paths
-	return c
+// unpack makes files of what waits, whatever the time.
+func (n *node) unpack() { n.receiver.UnpackNow(context.Background()) }
+
+// packed is a node with a store that wants files, where small blocks rest in a segment, and what they are.
+func packed(t testing.TB, count, size int) (*node, map[string][]byte) {
+	t.Helper()
+	n := newNode(t, "b", with(placeStore, "cache"))
+	return n, n.pack(t, count, size)
 }
 
-// segmentPath is the file of a segment.
-func (n *node) segmentPath(no uint32) string {
-	dir, _ := n.vault.Home(no)
-	return vault.SegmentFile(dir, no)
+func (n *node) pack(t testing.TB, count, size int) map[string][]byte {
+	t.Helper()
+	n.packs = true
+	frames, want := n.Pack(count, size)
+	wantDurable(t, landAll(t, n, frames...))
+	n.WantPacked(t, want)
+	return want
 }
 
-// has reports whether a node can serve a block by itself.
-func (n *node) has(id inventory.BlockID) bool {
-	w := httptest.NewRecorder()
-	n.reader().ServeHTTP(w, httptest.NewRequest(http.MethodHead, (&url.URL{Path: "/blocks/" + string(id)}).String(), nil))
-	return w.Code == http.StatusOK || w.Code == http.StatusMultipleChoices
-}
-
-// landedFile opens a block of one file that landed.
-func (n *node) landedFile(id inventory.BlockID) (io.ReadSeekCloser, error) {
-	r, err := n.vault.Catalog.Get(id)
-	if err != nil {
-		return nil, err
+func (n *node) remove(t testing.TB, asked func(vault.Held) bool) inventory.Count {
+	t.Helper()
+	if n.receiver == nil {
+		n.receive(t)
 	}
-	return n.vault.OpenLanded(inventory.StoreOf(n.stores, id), r, 0, 0)
+	gone, err := n.receiver.Remove(t.Context(), "at an operator's word", asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gone
+}
+
+func (n *node) asks(id inventory.BlockID, by, tag string) int {
+	return nodetest.AskToForget(n.receiver, id, by, tag)
+}
+
+// running runs a node's receiver for as long as something is done.
+func (n *node) running(t *testing.T, do func()) {
+	t.Helper()
+	_, stop := n.receiving(t)
+	defer stop()
+	do()
+}
+
+// underNotice is whether the receivers that the node has from now on are under notice.
+func (n *node) underNotice() *atomic.Bool {
+	var is atomic.Bool
+	n.tune = func(cfg *receiver.Config) {
+		cfg.Admit = func(string, bool) receiver.Admission {
+			if is.Load() {
+				return receiver.Admission{Refused: "this node is under notice itself"}
+			}
+			return receiver.Admission{}
+		}
+	}
+	return &is
+}
+
+// wantWaiting checks how many blocks wait to become files, and in the way of how many there is something.
+func wantWaiting(t testing.TB, n *node, blocks, occupied int64) {
+	t.Helper()
+	if got := n.receiver.Unpacking(); got.Waiting.Blocks != blocks || got.Occupied.Blocks != occupied {
+		t.Errorf("%d blocks wait, in the way of %d is something, want %d and %d", got.Waiting.Blocks, got.Occupied.Blocks, blocks, occupied)
+	}
 }

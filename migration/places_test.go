@@ -20,7 +20,7 @@ func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {
 			a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 			for _, name := range []string{"cache/d1/x", "cache/d1/e/x", "cache/old/x", "cache/top", "outside/deep/y"} {
-				write(t, filepath.Join(a.dir, name), contentOf(name, 1000))
+				write(t, filepath.Join(a.Dir, name), contentOf(name, 1000))
 			}
 			outlast(t)
 			tr := newTrip(t, a, b)
@@ -31,7 +31,7 @@ func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 			tr.wrap = func(c net.Conn) net.Conn {
 				once.Do(func() {
 					for _, r := range [][2]string{{"cache/d1", "cache/d2"}, {"outside", "cache/d3"}, {"cache/old", "gone"}, {"cache/d2/e", "cache/old"}} {
-						if err := os.Rename(filepath.Join(a.dir, r[0]), filepath.Join(a.dir, r[1])); err != nil {
+						if err := os.Rename(filepath.Join(a.Dir, r[0]), filepath.Join(a.Dir, r[1])); err != nil {
 							t.Error(err)
 						}
 					}
@@ -63,7 +63,7 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	if n := d.scan(t.Context(), 0); n != 0 {
 		t.Fatalf("found %d", n)
 	}
-	dir := a.stores[0].Paths[0]
+	dir := a.Stores[0].Paths[0]
 	d.looks.since[dir] = d.looks.since[dir].Add(time.Hour) // as the clock said then
 	d.began = d.began.Add(time.Hour)
 	write(t, filepath.Join(dir, "x"), nil)

@@ -21,30 +21,30 @@ import (
 func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n *node, content []byte){
 		"in its first chunk": func(t *testing.T, n *node, content []byte) {
-			flip(t, filepath.Join(n.dir, "vault/segments"), content, 5)
+			flip(t, filepath.Join(n.Dir, "vault/segments"), content, 5)
 		},
 		"all of it": func(t *testing.T, n *node, _ []byte) {
-			if err := os.RemoveAll(filepath.Join(n.dir, "vault/segments")); err != nil {
+			if err := os.RemoveAll(filepath.Join(n.Dir, "vault/segments")); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"its disk is silent": func(_ *testing.T, n *node, _ []byte) {
-			n.disks = silentAt{diskio.OrWell(nil), filepath.Join(n.dir, "vault")}
+			n.Disks = silentAt{diskio.OrWell(nil), filepath.Join(n.Dir, "vault")}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := contentOf("x", 100)
 				a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
-				write(t, filepath.Join(a.dir, "cache/x"), x)
+				write(t, filepath.Join(a.Dir, "cache/x"), x)
 				newTrip(t, a, b).run(within(t, time.Minute))
 				newTrip(t, b, a).run(within(t, time.Minute))
-				if landed := a.landedBlocks(); len(landed) != 1 {
+				if landed := a.LandedBlocks(); len(landed) != 1 {
 					t.Fatalf("%d blocks came home", len(landed))
 				}
 				spoil(t, a, x)
 				var suspects []inventory.BlockID
-				rd := a.reader()
+				rd := a.Reader()
 				rd.Broken, rd.Log = func(id inventory.BlockID) { suspects = append(suspects, id) }, slog.New(slog.DiscardHandler)
 				w := httptest.NewRecorder()
 				rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))
@@ -73,7 +73,7 @@ func TestNobodyReadsAMixtureOfTwoVersions(t *testing.T) {
 	for name, rng := range map[string]string{"whole": "", "a part": "bytes=1000-3999999"} {
 		t.Run(name, func(t *testing.T) {
 			a := newNode(t, "a", with(filesStore, "cache"))
-			file := filepath.Join(a.dir, "cache/x")
+			file := filepath.Join(a.Dir, "cache/x")
 			write(t, file, old)
 			past := time.Now().Add(-time.Hour)
 			if err := os.Chtimes(file, past, past); err != nil {
@@ -84,7 +84,7 @@ func TestNobodyReadsAMixtureOfTwoVersions(t *testing.T) {
 			if rng != "" {
 				req.Header.Set("Range", rng)
 			}
-			a.reader().ServeHTTP(w, req)
+			a.Reader().ServeHTTP(w, req)
 			got, said := w.Body.Bytes(), w.Result().ContentLength
 			if int64(len(got)) == said {
 				t.Errorf("got all of %d bytes, which end as the new version does: %t", said, bytes.HasSuffix(anew[:4000000], got[len(got)-100:]) || bytes.HasSuffix(anew, got[len(got)-100:]))
@@ -115,7 +115,7 @@ func (w *amid) Write(p []byte) (int, error) {
 // version it is given.
 func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
-	file := filepath.Join(a.dir, "cache/x")
+	file := filepath.Join(a.Dir, "cache/x")
 	write(t, file, []byte("the old version"))
 	swap := &swapping{Disks: diskio.OrWell(nil), in: 2, do: func() {
 		write(t, file+".tmp", []byte("another"))
@@ -123,12 +123,12 @@ func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	a.disks = swap
-	_, body, first := a.get(t, "cache/-/x", "")
+	a.Disks = swap
+	_, body, first := a.Get(t, "cache/-/x", "")
 	if swap.in > 0 || string(body) != "another" {
 		t.Fatalf("got %q, want the file that was put there as it was opened", body)
 	}
-	if _, _, second := a.get(t, "cache/-/x", ""); first.Get("ETag") != second.Get("ETag") {
+	if _, _, second := a.Get(t, "cache/-/x", ""); first.Get("ETag") != second.Get("ETag") {
 		t.Errorf("the same bytes are %s, and then %s", first.Get("ETag"), second.Get("ETag"))
 	}
 }
@@ -156,12 +156,12 @@ func TestUnfinishedFilesAreNotRead(t *testing.T) {
 		"cache/x": 200, "cache/d/x.tmp": 404, "cache/.tmp-x": 404, "cache/x.part": 404,
 		"spark/blockmgr-1/" + sub + "/rdd_1_1": 200, "spark/blockmgr-1/" + half + "/temp_local_1": 404,
 	} {
-		write(t, filepath.Join(n.dir, file), []byte("some of it"))
+		write(t, filepath.Join(n.Dir, file), []byte("some of it"))
 		id := "cache/-/" + strings.TrimPrefix(file, "cache/")
 		if strings.HasPrefix(file, "spark") {
 			id = "spark/blockmgr-1/" + filepath.Base(file)
 		}
-		if status, _, _ := n.get(t, id, ""); status != want {
+		if status, _, _ := n.Get(t, id, ""); status != want {
 			t.Errorf("%s: got %d, want %d", id, status, want)
 		}
 	}

@@ -23,13 +23,13 @@ func TestRanges(t *testing.T) {
 	size := 3*wire.ChunkBytes + 100
 	x := contentOf("x", size)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "cache/x"), x)
+	write(t, filepath.Join(a.Dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
 	for _, n := range []*node{a, b} {
-		_, _, whole := n.get(t, "cache/-/x", "")
+		_, _, whole := n.Get(t, "cache/-/x", "")
 		etag := whole.Get("ETag")
 		if etag == "" || strings.HasPrefix(etag, "W/") {
-			t.Errorf("%s: ETag %q is not strong", n.name, etag)
+			t.Errorf("%s: ETag %q is not strong", n.Name, etag)
 		}
 		for _, c := range []struct {
 			rng, ifRange string
@@ -55,44 +55,44 @@ func TestRanges(t *testing.T) {
 			if c.ifRange != "" {
 				h.Set("If-Range", c.ifRange)
 			}
-			status, body, _ := ask(t, n.reader(), http.MethodGet, "/blocks/cache/-/x", h)
+			status, body, _ := ask(t, n.Reader(), http.MethodGet, "/blocks/cache/-/x", h)
 			if status != c.status || status != 416 && !bytes.Equal(body, x[c.from:c.to]) {
-				t.Errorf("%s: %q if %q: status %d, %d bytes, want %d, %d", n.name, c.rng, c.ifRange, status, len(body), c.status, c.to-c.from)
+				t.Errorf("%s: %q if %q: status %d, %d bytes, want %d, %d", n.Name, c.rng, c.ifRange, status, len(body), c.status, c.to-c.from)
 			}
 		}
-		status, body, h := ask(t, n.reader(), http.MethodHead, "/blocks/cache/-/x", nil)
+		status, body, h := ask(t, n.Reader(), http.MethodHead, "/blocks/cache/-/x", nil)
 		if status != 200 || len(body) != 0 || h.Get("Content-Length") != fmt.Sprint(size) || h.Get("ETag") != etag {
-			t.Errorf("%s: HEAD: %d %v", n.name, status, h)
+			t.Errorf("%s: HEAD: %d %v", n.Name, status, h)
 		}
-		if status, _, _ := ask(t, n.reader(), http.MethodGet, "/blocks/cache/-/x", http.Header{"If-None-Match": {etag}}); status != 304 {
-			t.Errorf("%s: unchanged: status %d, want 304", n.name, status)
+		if status, _, _ := ask(t, n.Reader(), http.MethodGet, "/blocks/cache/-/x", http.Header{"If-None-Match": {etag}}); status != 304 {
+			t.Errorf("%s: unchanged: status %d, want 304", n.Name, status)
 		}
 	}
 }
 
 func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
 	a := newNode(t, "a", with(sparkStore, "d0"))
-	files := writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000, 2000)
+	files := writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, 2, 1000, 2000)
 	inPlace, inVault := newNode(t, "b", with(sparkStore, "d0", "d1")), newNode(t, "c")
 	a.drain(t, within(t, 20*time.Second), inPlace)
 	inPlace.drain(t, within(t, 20*time.Second), inVault)
 	for _, n := range []*node{a, inPlace, inVault} {
-		status, body, _ := n.get(t, "spark/blockmgr-x/shuffle_1_2_0", "")
+		status, body, _ := n.Get(t, "spark/blockmgr-x/shuffle_1_2_0", "")
 		var got struct{ Members []inventory.NamedMember }
 		if err := json.Unmarshal(body, &got); err != nil || status != 300 || len(got.Members) != 3 {
-			t.Fatalf("%s: status %d, %s", n.name, status, body)
+			t.Fatalf("%s: status %d, %s", n.Name, status, body)
 		}
 		for _, m := range got.Members {
 			want := files[inventory.BlockID(m.ID).Name()]
-			if status, body, _ := n.get(t, m.ID, ""); status != 200 || !bytes.Equal(body, want) || m.Bytes != int64(len(want)) {
-				t.Errorf("%s: %s: status %d, %d bytes of %d", n.name, m.ID, status, len(body), m.Bytes)
+			if status, body, _ := n.Get(t, m.ID, ""); status != 200 || !bytes.Equal(body, want) || m.Bytes != int64(len(want)) {
+				t.Errorf("%s: %s: status %d, %d bytes of %d", n.Name, m.ID, status, len(body), m.Bytes)
 			}
-			if !n.has(inventory.BlockID(m.ID)) {
-				t.Errorf("%s says that it has no %s", n.name, m.ID)
+			if !n.Has(inventory.BlockID(m.ID)) {
+				t.Errorf("%s says that it has no %s", n.Name, m.ID)
 			}
 		}
-		if status, _, _ := n.get(t, "spark/blockmgr-x/shuffle_1_2_0.checksum.CRC32", ""); status != 404 {
-			t.Errorf("%s: a member that is not there: status %d", n.name, status)
+		if status, _, _ := n.Get(t, "spark/blockmgr-x/shuffle_1_2_0.checksum.CRC32", ""); status != 404 {
+			t.Errorf("%s: a member that is not there: status %d", n.Name, status)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
 func TestReadingThroughOtherNodes(t *testing.T) {
 	x := contentOf("x", wire.ChunkBytes+10)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "cache/x y%?#"), x)
+	write(t, filepath.Join(a.Dir, "cache/x y%?#"), x)
 	a.drain(t, within(t, 20*time.Second), b)
 	const id = "cache/-/x y%?#"
 	const target = "/blocks/cache/-/x%20y%25%3F%23"
@@ -160,7 +160,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			empty := newNode(t, "empty")
-			f := &fleet{nodes: map[string]http.Handler{"b": b.reader(), "empty": empty.reader(), "empty2": answer(404), "corrupt": answer(500)}}
+			f := &fleet{nodes: map[string]http.Handler{"b": b.Reader(), "empty": empty.Reader(), "empty2": answer(404), "corrupt": answer(500)}}
 			fetch := &reading.Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked inventory.BlockID, _ bool) (reading.Location, error) {
 				if asked != id {
 					t.Errorf("asked for %s", asked)
@@ -168,7 +168,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 				return c.location, c.err
 			}}
 			defer fetch.Close()
-			rd := &reading.Reader{Vault: empty.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+			rd := &reading.Reader{Vault: empty.Vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 			to := target
 			if c.target != "" {
 				to = c.target
@@ -194,22 +194,22 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
 	x := contentOf("x", wire.ChunkBytes+10)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	file := filepath.Join(a.dir, "cache/x")
+	file := filepath.Join(a.Dir, "cache/x")
 	write(t, file, x)
 	const id = "cache/-/x"
-	_, _, born := a.get(t, id, "")
+	_, _, born := a.Get(t, id, "")
 	a.drain(t, within(t, 20*time.Second), b)
-	_, _, landed := b.get(t, id, "")
+	_, _, landed := b.Get(t, id, "")
 	for name, tag := range map[string]string{"born": born.Get("ETag"), "landed": landed.Get("ETag")} {
-		status, body, h := ask(t, b.reader(), http.MethodGet, "/blocks/"+id, http.Header{"If-Match": {tag}, "Range": {"bytes=100-"}})
+		status, body, h := ask(t, b.Reader(), http.MethodGet, "/blocks/"+id, http.Header{"If-Match": {tag}, "Range": {"bytes=100-"}})
 		if status != 206 || !bytes.Equal(body, x[100:]) || h.Get("ETag") != tag {
 			t.Errorf("what was %s is %s: got %d, %d bytes, ETag %s", name, tag, status, len(body), h.Get("ETag"))
 		}
 	}
 	write(t, file, contentOf("y", len(x)))
-	_, _, born = a.get(t, id, "")
+	_, _, born = a.Get(t, id, "")
 	for name, tag := range map[string]string{"changed": born.Get("ETag"), "made up": strings.TrimSuffix(landed.Get("ETag"), `"`) + `x"`} {
-		if status, _, _ := ask(t, b.reader(), http.MethodGet, "/blocks/"+id, http.Header{"If-Match": {tag}}); status != 412 {
+		if status, _, _ := ask(t, b.Reader(), http.MethodGet, "/blocks/"+id, http.Header{"If-Match": {tag}}); status != 412 {
 			t.Errorf("%s, %s: got %d, want 412", name, tag, status)
 		}
 	}
@@ -226,7 +226,7 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 		}}
 		defer fetch.Close()
 		fetchers = append(fetchers, fetch)
-		f.nodes[names[0]] = &reading.Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+		f.nodes[names[0]] = &reading.Reader{Vault: n.Vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 	}
 	if status, _, _ := get(t, f.nodes["a"], "cache/-/x", ""); status != 503 {
 		t.Errorf("status %d, want 503", status)
@@ -241,15 +241,15 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
 	x := contentOf("x", 3*wire.ChunkBytes)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "cache/x"), x)
+	write(t, filepath.Join(a.Dir, "cache/x"), x)
 	a.drain(t, within(t, 20*time.Second), b)
-	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*wire.ChunkBytes:][:100], 1)
-	f := &fleet{nodes: map[string]http.Handler{"b": b.reader()}}
+	flip(t, filepath.Join(b.Dir, "vault/segments"), x[2*wire.ChunkBytes:][:100], 1)
+	f := &fleet{nodes: map[string]http.Handler{"b": b.Reader()}}
 	fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
 		return reading.Location{Holders: holders("b")}, nil
 	}}
 	defer fetch.Close()
-	rd := &reading.Reader{Vault: newNode(t, "c").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+	rd := &reading.Reader{Vault: newNode(t, "c").Vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
 	if status, body, _ := get(t, rd, "cache/-/x", ""); status != -1 || !bytes.HasPrefix(x, body) {
 		t.Errorf("status %d, %d bytes, want a cut body", status, len(body))
 	}

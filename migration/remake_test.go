@@ -89,17 +89,17 @@ func TestCatalogIsMadeAnewFromTheSegments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, want, not := rich(t)
-			p := filepath.Join(n.vault.Dir, "catalog.db")
-			n.vault.Close()
+			p := filepath.Join(n.Vault.Dir, "catalog.db")
+			n.Vault.Close()
 			damage(t, p)
-			n.open(t)
+			n.Open(t)
 			n.wantRich(t, want, not)
 			if aside, _ := filepath.Glob(p + ".damaged-*"); len(aside) != 1 && name != "gone" {
 				t.Errorf("set aside is %q", aside)
 			}
-			n.reopen(t)
+			n.Reopen(t)
 			n.wantRich(t, want, not)
-			if made := n.vault.TakeRemade(); len(made) != 0 {
+			if made := n.Vault.TakeRemade(); len(made) != 0 {
 				t.Errorf("made anew a second time: %+v", made)
 			}
 		})
@@ -111,19 +111,19 @@ func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
 	var bytesWanted int64
 	for id, b := range want {
 		bytesWanted += int64(len(b))
-		if got := n.content(t, id); !bytes.Equal(got, b) {
+		if got := n.Content(t, id); !bytes.Equal(got, b) {
 			t.Errorf("%s: %d bytes, want %d", id, len(got), len(b))
 		}
 	}
 	for _, id := range not {
-		if status, _, _ := n.get(t, id, ""); status != 404 {
+		if status, _, _ := n.Get(t, id, ""); status != 404 {
 			t.Errorf("%s: status %d, want that it stays removed", id, status)
 		}
 	}
-	if got := n.vault.Count(); got != (inventory.Count{Blocks: int64(len(want)), Bytes: bytesWanted}) {
+	if got := n.Vault.Count(); got != (inventory.Count{Blocks: int64(len(want)), Bytes: bytesWanted}) {
 		t.Errorf("counted %+v, want %d blocks, %d bytes", got, len(want), bytesWanted)
 	}
-	for h, err := range n.vault.Held() {
+	for h, err := range n.Vault.Held() {
 		if err != nil || h.From != "a" {
 			t.Errorf("%s is from %q (%v)", h.ID, h.From, err)
 		}
@@ -135,8 +135,8 @@ func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
 // whose own record it was, and new ones land.
 func TestAnyBitOfTheCatalog(t *testing.T) {
 	n, want, _ := rich(t)
-	p := filepath.Join(n.vault.Dir, "catalog.db")
-	n.vault.Close()
+	p := filepath.Join(n.Vault.Dir, "catalog.db")
+	n.Vault.Close()
 	good, err := os.ReadFile(p)
 	if err != nil {
 		t.Fatal(err)
@@ -153,11 +153,11 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 		if err := os.WriteFile(p, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n.open(t)
+		n.Open(t)
 		lost := 0
 		for id, b := range want {
 			var got []byte
-			c, err := n.landedFile(inventory.BlockID(id))
+			c, err := n.LandedFile(inventory.BlockID(id))
 			if err == nil {
 				got, err = io.ReadAll(c)
 				c.Close()
@@ -173,7 +173,7 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 			t.Errorf("byte %d: %d blocks are not served", at, lost)
 		}
 		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/new", []byte("new"))))
-		n.vault.Close()
+		n.Vault.Close()
 		for _, left := range [...]string{p, p + ".damaged-*"} {
 			all, _ := filepath.Glob(left)
 			for _, f := range all {
@@ -186,16 +186,16 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 // What no longer is whole is named, and the blocks around it are found.
 func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n, want, _ := rich(t)
-	r, err := n.vault.Catalog.Get("cache/app-1/x21")
+	r, err := n.Vault.Catalog.Get("cache/app-1/x21")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := n.vault.Catalog.Get("cache/app-1/x33")
+	o, err := n.Vault.Catalog.Get("cache/app-1/x33")
 	if err != nil {
 		t.Fatal(err)
 	}
-	segment := n.segmentPath(r.Segment)
-	n.vault.Close()
+	segment := n.SegmentPath(r.Segment)
+	n.Vault.Close()
 	b, err := os.ReadFile(segment)
 	if err != nil {
 		t.Fatal(err)
@@ -205,11 +205,11 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	if err := os.WriteFile(segment, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	os.Truncate(filepath.Join(n.dir, "vault", "catalog.db"), 0)
-	n.open(t)
+	os.Truncate(filepath.Join(n.Dir, "vault", "catalog.db"), 0)
+	n.Open(t)
 	delete(want, "cache/app-1/x21")
 	delete(want, "cache/app-1/x33")
-	made := n.vault.TakeRemade()
+	made := n.Vault.TakeRemade()
 	if len(made) != 2 || made[0].Ruin.Why == nil || len(made[1].Broken) != 1 || made[1].Broken[0].ID != "cache/app-1/x21" {
 		t.Errorf("told %+v", made)
 	}
@@ -219,11 +219,11 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 // A disk that is away while the catalog is made anew is read when it is back. Until then nothing is taken for its own.
 func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	n := newNode(t, "b")
-	n.vault.Close()
+	n.Vault.Close()
 	second := filepath.Join(t.TempDir(), "second")
-	n.more = []string{second}
-	n.open(t)
-	n.room = func(p string) int64 {
+	n.More = []string{second}
+	n.Open(t)
+	n.Room = func(p string) int64 {
 		if p == second {
 			return 2 << 40
 		}
@@ -233,32 +233,32 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	if _, err := os.Stat(vault.SegmentFile(second, 1)); err != nil {
 		t.Fatal(err)
 	}
-	n.vault.Close()
+	n.Vault.Close()
 	if err := os.Rename(second, second+".away"); err != nil {
 		t.Fatal(err)
 	}
-	p := filepath.Join(n.dir, "vault", "catalog.db")
+	p := filepath.Join(n.Dir, "vault", "catalog.db")
 	if err := os.Truncate(p, 100); err != nil {
 		t.Fatal(err)
 	}
-	n.open(t)
-	if why := n.vault.Away()[second]; why == nil || !strings.Contains(why.Error(), "mkdir") {
+	n.Open(t)
+	if why := n.Vault.Away()[second]; why == nil || !strings.Contains(why.Error(), "mkdir") {
 		t.Fatalf("away because %v", why)
 	}
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", []byte("y"))))
 	if err := os.Rename(second+".away", second); err != nil {
 		t.Fatal(err)
 	}
-	if back := n.vault.Revive(t.Context()); len(back) != 1 {
+	if back := n.Vault.Revive(t.Context()); len(back) != 1 {
 		t.Fatalf("%q is back", back)
 	}
 	for range 2 {
 		for id, want := range map[string]string{"cache/-/x": "x", "cache/-/y": "y"} {
-			if got := n.content(t, id); string(got) != want {
+			if got := n.Content(t, id); string(got) != want {
 				t.Errorf("%s: got %q", id, got)
 			}
 		}
-		n.reopen(t)
+		n.Reopen(t)
 	}
 }
 
@@ -267,11 +267,11 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
 	n, _ := onDisks(t, "b", nil, "d0")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	if err := errors.Join(n.vault.Close(), os.RemoveAll(n.vault.Dir)); err != nil {
+	if err := errors.Join(n.Vault.Close(), os.RemoveAll(n.Vault.Dir)); err != nil {
 		t.Fatal(err)
 	}
-	n.open(t)
-	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("x", 1000)) {
+	n.Open(t)
+	if got := n.Content(t, "cache/-/x"); !bytes.Equal(got, contentOf("x", 1000)) {
 		t.Errorf("%d other bytes", len(got))
 	}
 }
@@ -281,8 +281,8 @@ func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 		wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
-		write(t, filepath.Join(a.dir, "cache/own"), []byte("own"))
-		err := a.vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
+		write(t, filepath.Join(a.Dir, "cache/own"), []byte("own"))
+		err := a.Vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 			return tx.Bucket([]byte("blocks")).Put([]byte("cache/-/x"), []byte("broken"))
 		})
 		if err != nil {

@@ -11,19 +11,20 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
 // Who cleans a cache up removes its directory and makes it again. What is in it when the node leaves is carried, though the agent
 // opened the one before.
 func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
-	write(t, filepath.Join(a.dir, "c0/old"), contentOf("old", 1000))
-	write(t, filepath.Join(a.dir, "c1/stays"), contentOf("stays", 1000))
+	write(t, filepath.Join(a.Dir, "c0/old"), contentOf("old", 1000))
+	write(t, filepath.Join(a.Dir, "c1/stays"), contentOf("stays", 1000))
 	ix := indexed(t, a)
-	if err := os.RemoveAll(filepath.Join(a.dir, "c0")); err != nil {
+	if err := os.RemoveAll(filepath.Join(a.Dir, "c0")); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(a.dir, "c0/new"), contentOf("new", 1000))
+	write(t, filepath.Join(a.Dir, "c0/new"), contentOf("new", 1000))
 	tr := newTrip(t, a, b)
 	tr.cfg.Index = ix
 	sum, entries := tr.run(within(t, time.Minute))
@@ -36,14 +37,14 @@ func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 // Its disk may hang afterwards, under whoever looks whether anything is left here, and is not asked then.
 func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
 	n, disks := newNode(t, "a", with(filesStore, "cache")), newFakeDisks(0)
-	s := n.stores[0]
+	s := n.Stores[0]
 	s.Watch(disks)
 	if err := os.RemoveAll(s.Paths[0]); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(s.Paths[0], "x"), contentOf("x", 1000))
-	now := inventory.Renewed(n.stores, disks, slog.New(slog.DiscardHandler))[0]
-	disks.set(disks.bad, s.Paths[0], true)
+	now := inventory.Renewed(n.Stores, disks, slog.New(slog.DiscardHandler))[0]
+	disks.Set(disks.Bad, s.Paths[0], true)
 	if err := now.Readable(s.Paths[0]); now == s || !diskio.IsSilent(err) {
 		t.Errorf("of a disk that does not answer it says %v", err)
 	}
@@ -53,9 +54,9 @@ func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
 // of it still is carried, and nothing of it is forgotten.
 func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-	store := filepath.Join(a.dir, "cache")
+	store := filepath.Join(a.Dir, "cache")
 	write(t, filepath.Join(store, "x"), contentOf("x", 1000))
-	if err := os.Rename(store, filepath.Join(a.dir, "away")); err != nil {
+	if err := os.Rename(store, filepath.Join(a.Dir, "away")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(store, 0o755); err != nil {
@@ -71,28 +72,28 @@ func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
 // A disk is mounted over a store's directory that blocks land in. From then on they rest in the vault, and where the engine looks
 // once the agent was restarted; before, they landed beneath the mount.
 func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
-	for name, size := range map[string]int{"small": 1000, "large": packedBytes + 1} {
+	for name, size := range map[string]int{"small": 1000, "large": receiver.PackedBytes + 1} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "b", with(placeStore, "cache"))
-			dir := filepath.Join(n.dir, "cache")
+			dir := filepath.Join(n.Dir, "cache")
 			wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", size))))
 			n.unpack()
 			if err := os.Rename(dir, dir+"-beneath"); err != nil {
 				t.Fatal(err)
 			}
 			n.compare()
-			if why := n.stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "removed after") {
+			if why := n.Stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "removed after") {
 				t.Errorf("of a directory that is gone it says %v", why)
 			}
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
 			n.compare()
-			if why := n.stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "another directory") {
+			if why := n.Stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "another directory") {
 				t.Errorf("of the directory it says %v", why)
 			}
-			n.stores[0].Compare(unreadable{diskio.OrWell(n.disks)}, slog.New(slog.DiscardHandler))
-			if n.stores[0].Displaced(dir) == nil {
+			n.Stores[0].Compare(unreadable{diskio.OrWell(n.Disks)}, slog.New(slog.DiscardHandler))
+			if n.Stores[0].Displaced(dir) == nil {
 				t.Error("while its disk does not answer it is taken for the one that is open")
 			}
 			wantDurable(t, landAll(t, n, blockFrames(2, "cache/-/y", contentOf("y", size))))
@@ -101,7 +102,7 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 				t.Error("it landed where nobody looks")
 			}
 			for _, id := range []string{"x", "y"} {
-				if got := n.content(t, "cache/-/"+id); !bytes.Equal(got, contentOf(id, size)) {
+				if got := n.Content(t, "cache/-/"+id); !bytes.Equal(got, contentOf(id, size)) {
 					t.Errorf("%s: other bytes", id)
 				}
 			}
@@ -110,21 +111,21 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, inventory.StagingDir), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			s, err := inventory.OpenStore(n.stores[0].StoreConfig)
+			s, err := inventory.OpenStore(n.Stores[0].StoreConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { s.Close() })
-			n.stores[0] = s
-			n.reopen(t)
+			n.Stores[0] = s
+			n.Reopen(t)
 			n.receive(t)
 			n.compare()
-			if n.unpack(); size <= packedBytes {
+			if n.unpack(); size <= receiver.PackedBytes {
 				if got, err := os.ReadFile(filepath.Join(dir, "y")); err != nil || !bytes.Equal(got, contentOf("y", size)) {
 					t.Errorf("after the restart its file is not there: %v", err)
 				}
 			}
-			if got := n.content(t, "cache/-/y"); !bytes.Equal(got, contentOf("y", size)) || s.Displaced(dir) != nil {
+			if got := n.Content(t, "cache/-/y"); !bytes.Equal(got, contentOf("y", size)) || s.Displaced(dir) != nil {
 				t.Errorf("after the restart: %v, or other bytes", s.Displaced(dir))
 			}
 		})
@@ -132,8 +133,8 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 }
 
 func (n *node) compare() {
-	for _, s := range n.stores {
-		s.Compare(diskio.OrWell(n.disks), slog.New(slog.DiscardHandler))
+	for _, s := range n.Stores {
+		s.Compare(diskio.OrWell(n.Disks), slog.New(slog.DiscardHandler))
 	}
 }
 

@@ -26,22 +26,22 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 			}
 			wantDurable(t, landAll(t, n, streams...))
 			was := map[string]string{} // the directory of each
-			for r, err := range n.vault.Catalog.All() {
+			for r, err := range n.Vault.Catalog.All() {
 				if err != nil || len(r.Placed) != 1 {
 					t.Fatalf("%+v, %v", r, err)
 				}
-				was[r.ID] = filepath.Base(n.stores[0].Paths[r.Placed[0].Root])
+				was[r.ID] = filepath.Base(n.Stores[0].Paths[r.Placed[0].Root])
 			}
 			for _, dirs := range [][]string{dirs, {"c1", "c0", "c2"}, dirs} { // restarts
-				s, err := inventory.OpenStore(with(placeStore, join(n.dir, dirs)...))
+				s, err := inventory.OpenStore(with(placeStore, join(n.Dir, dirs)...))
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { s.Close() })
-				n.stores[0] = s
-				n.reopen(t)
+				n.Stores[0] = s
+				n.Reopen(t)
 				n.receive(t)
-				n.receiver.dropGhosts(t.Context())
+				n.receiver.DropGhosts(t.Context())
 			}
 			here := 0
 			for i := range 30 {
@@ -51,15 +51,15 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 						continue
 					}
 					here++
-					if r, err := n.vault.Catalog.Get(inventory.BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
+					if r, err := n.Vault.Catalog.Get(inventory.BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
 						t.Errorf("%s in %s: got %+v, %v", id, dir, r.Placed, err)
-					} else if got := n.content(t, id); !bytes.Equal(got, contentOf(fmt.Sprint(i), 100)) {
+					} else if got := n.Content(t, id); !bytes.Equal(got, contentOf(fmt.Sprint(i), 100)) {
 						t.Errorf("%s: got %q", id, got)
 					}
 				}
 			}
-			if len(n.gone) > 0 || here == 0 {
-				t.Errorf("%d are here, told that these are gone: %v", here, n.gone)
+			if len(n.Gone) > 0 || here == 0 {
+				t.Errorf("%d are here, told that these are gone: %v", here, n.Gone)
 			}
 			sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "c"))
 			for id, e := range outcome(t, entries, manifest.Lost) {

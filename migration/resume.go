@@ -29,7 +29,7 @@ const resumePatience = 5 * time.Second
 
 // keepPart keeps what is known of the block that the lane broke off in.
 func (l *lane) keepPart(err error) {
-	if !l.partly || len(l.sums) < resumeLeast/wire.ChunkBytes {
+	if !l.partly || len(l.sums) < wire.ResumeLeast/wire.ChunkBytes {
 		return
 	}
 	l.mu.Lock()

@@ -2,12 +2,10 @@ package migration
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,13 +26,13 @@ func large(t *testing.T, layout string) (n *node, id string, content []byte) {
 	content = contentOf("large", largeBytes-7)
 	if layout == inventory.LayoutFiles {
 		n = newNode(t, "a", with(filesStore, "cache"))
-		write(t, filepath.Join(n.dir, "cache/large"), content)
+		write(t, filepath.Join(n.Dir, "cache/large"), content)
 		return n, "cache/-/large", content
 	}
 	n = newNode(t, "a", with(sparkStore, "s0"))
 	for name, is := range map[string][]byte{"shuffle_0_1_0.data": content, "shuffle_0_1_0.index": indexOf(len(content))} {
 		_, sub := inventory.SparkPlace(name, 1)
-		write(t, filepath.Join(n.dir, "s0/blockmgr-1", sub, name), is)
+		write(t, filepath.Join(n.Dir, "s0/blockmgr-1", sub, name), is)
 	}
 	return n, "spark/blockmgr-1/shuffle_0_1_0.data", content
 }
@@ -104,7 +102,7 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 					b, other = newNode(t, "b", with(sparkStore, "s0")), newNode(t, "c", with(sparkStore, "s0"))
 				}
 				then := func() {
-					file := filepath.Join(a.dir, "cache/large")
+					file := filepath.Join(a.Dir, "cache/large")
 					info, err := os.Stat(file)
 					if c.change || c.touch {
 						content = contentOf("another", len(content))
@@ -132,7 +130,7 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 				for _, e := range moved {
 					holder = tr.node(e.Peer)
 				}
-				if got := holder.content(t, id); !bytes.Equal(got, content) {
+				if got := holder.Content(t, id); !bytes.Equal(got, content) {
 					t.Error("it reads otherwise")
 				}
 				if all := took[0].Load() + took[1].Load(); float64(all) > largeBytes*c.most {
@@ -174,7 +172,7 @@ func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
 			t.Fatalf("got %v", entries)
 		}
 		for _, e := range moved {
-			if got := tr.node(e.Peer).content(t, id); !bytes.Equal(got, content) {
+			if got := tr.node(e.Peer).Content(t, id); !bytes.Equal(got, content) {
 				t.Error("it reads otherwise")
 			}
 		}
@@ -211,7 +209,7 @@ func TestLargeBlockWaitsForItsPeerWhereNobodyElseHasTheTime(t *testing.T) {
 		if moved := outcome(t, entries, manifest.Moved); len(moved) != 1 {
 			t.Fatalf("got %v", entries)
 		}
-		if got := b.content(t, id); !bytes.Equal(got, content) {
+		if got := b.Content(t, id); !bytes.Equal(got, content) {
 			t.Error("it reads otherwise")
 		}
 		if all := came.Load(); all > largeBytes*11/10 {
@@ -220,181 +218,9 @@ func TestLargeBlockWaitsForItsPeerWhereNobodyElseHasTheTime(t *testing.T) {
 	})
 }
 
-// resuming is a stream of a sender that goes on with what broke off.
-func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender {
-	t.Helper()
-	ours, theirs := net.Pipe()
-	s := &sender{t, ours, wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts]), make(chan error, 1)}
-	go func() { s.over <- n.receiver.Serve(ctx, theirs, from) }()
-	s.send(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil)))
-	f, err := s.in.Next()
-	if g, broken := wire.ParseGrant(f.Payload); err != nil || broken != nil || f.Type != wire.FrameGrant {
-		t.Fatalf("no grant: %v, %+v, %v", f.Type, g, err)
-	}
-	return s
-}
-
-// asks sends the opening of a block once more, and returns how much of it is there.
-func (s *sender) asks(transfer uint32, frames []byte) int64 {
-	s.t.Helper()
-	f, err := wire.NewReader(bytes.NewReader(frames), wire.ChunkBytes).Next()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.send(wire.AppendFrame(nil, wire.FrameAgain, transfer, f.Payload))
-	if f, err = s.in.Next(); err != nil || f.Type != wire.FrameHave {
-		s.t.Fatalf("got a frame of type %d, %v", f.Type, err)
-	}
-	h, err := wire.ParseHave(f.Payload)
-	if err != nil || h.Transfer != transfer {
-		s.t.Fatalf("got %+v, %v", h, err)
-	}
-	return h.Bytes
-}
-
-// What broke off is kept for its sender, while that may come back, and for nobody and nothing else; then its room is free again.
-func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
-	content := contentOf("x", resumeLeast+4*wire.ChunkBytes)
-	frames := blockFrames(1, "cache/-/x", content)
-	other := blockFrames(1, "cache/-/x", content[:len(content)-1])
-	cutAt := len(frames) - 2*(wire.ChunkBytes+wire.HeaderBytes) // amid a chunk
-	const there = resumeLeast + 2*wire.ChunkBytes
-	type step struct {
-		n   *node
-		ctx context.Context
-		f   *fakeDisks
-
-		late func() // waits until nothing is kept any more
-	}
-	whole := func(t *testing.T, s step) {
-		if got := s.n.content(t, "cache/-/x"); !bytes.Equal(got, content) {
-			t.Error("it reads otherwise")
-		}
-	}
-	for name, then := range map[string]func(t *testing.T, s step){
-		"it comes back": func(t *testing.T, s step) {
-			again := s.n.resuming(t, s.ctx, "a")
-			again.send(blockFrames(1, "cache/-/small", []byte("small")))
-			again.wantReceipt()
-			if has := again.asks(2, frames); has != there {
-				t.Fatalf("%d bytes are kept, want %d", has, there)
-			}
-			rest := blockFrames(2, "cache/-/x", content)
-			again.send(rest[len(rest)-2*(wire.ChunkBytes+wire.HeaderBytes)-wire.HeaderBytes-16:])
-			again.wantReceipt()
-			again.conn.Close()
-			whole(t, s)
-		},
-		"too late": func(t *testing.T, s step) {
-			s.late()
-			again := s.n.resuming(t, s.ctx, "a")
-			s.f.wantNothingReserved(t)
-			if has := again.asks(1, frames); has != 0 {
-				t.Errorf("%d bytes are kept", has)
-			}
-			again.send(frames[len(wire.AppendFrame(nil, wire.FrameOpen, 1, firstPayload(t, frames))):])
-			again.wantReceipt()
-			again.conn.Close()
-			whole(t, s)
-		},
-		"another node": func(t *testing.T, s step) {
-			of := s.n.resuming(t, s.ctx, "c")
-			if has := of.asks(1, frames); has != 0 {
-				t.Errorf("%d bytes of another node's are given away", has)
-			}
-			of.conn.Close()
-		},
-		"another version": func(t *testing.T, s step) {
-			again := s.n.resuming(t, s.ctx, "a")
-			if has := again.asks(1, other); has != 0 {
-				t.Errorf("%d bytes are taken for those of another version", has)
-			}
-			again.conn.Close()
-		},
-		"from the beginning": func(t *testing.T, s step) {
-			again := s.n.resuming(t, s.ctx, "a")
-			again.send(frames)
-			again.wantReceipt()
-			again.conn.Close()
-			whole(t, s)
-		},
-		"other bytes": func(t *testing.T, s step) {
-			again := s.n.resuming(t, s.ctx, "a")
-			if has := again.asks(2, frames); has != there {
-				t.Fatalf("%d bytes are kept, want %d", has, there)
-			}
-			changed := bytes.Clone(content)
-			changed[0]++
-			rest := blockFrames(2, "cache/-/x", changed)
-			go again.conn.Write(rest[len(rest)-2*(wire.ChunkBytes+wire.HeaderBytes)-wire.HeaderBytes-16:])
-			if err := <-again.over; !errors.Is(err, wire.ErrCorrupt) {
-				t.Errorf("a mixture of two contents ends with %v", err)
-			}
-		},
-		"nobody": func(t *testing.T, s step) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n, f := onDisks(t, "b", nil, "d0")
-			f.give(n.more[0], resumeLeast*3/2) // not for two of it
-			synctest.Test(t, func(t *testing.T) {
-				f.changed = make(chan struct{})
-				ctx, stop := n.receiving(t)
-				s := n.resuming(t, ctx, "a")
-				s.send(frames[:cutAt])
-				s.conn.Close()
-				synctest.Wait()
-				then(t, step{n, ctx, f, func() { time.Sleep(keptFor + time.Second) }})
-				synctest.Wait()
-				if took := stop(); took > keptFor {
-					t.Errorf("the receiver waits %v for who does not come back", took)
-				}
-				f.wantNothingReserved(t)
-			})
-			if name != "it comes back" {
-				return
-			}
-			if err := errors.Join(n.vault.Close(), os.Remove(filepath.Join(n.vault.Dir, "catalog.db"))); err != nil {
-				t.Fatal(err)
-			}
-			n.open(t)
-			whole(t, step{n: n}) // by what the segments say
-		})
-	}
-}
-
-func firstPayload(t *testing.T, frames []byte) []byte {
-	f, err := wire.NewReader(bytes.NewReader(frames), wire.ChunkBytes).Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f.Payload
-}
-
-// What is too little to be kept is not waited for, though the stream that brings it was not over yet.
-func TestNobodyWaitsForTooLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "b")
-		ctx, stop := n.receiving(t)
-		content := contentOf("x", resumeLeast+1)
-		frames := blockFrames(1, "cache/-/x", content)
-		first := n.resuming(t, ctx, "a")
-		first.send(frames[:4*wire.ChunkBytes])
-		synctest.Wait()
-		again, began := n.resuming(t, ctx, "a"), time.Now()
-		if has := again.asks(1, frames); has != 0 {
-			t.Fatalf("%d bytes are kept", has)
-		}
-		if took := time.Since(began); took >= claimPatience {
-			t.Errorf("it took %v to say so", took)
-		}
-		again.conn.Close()
-		stop()
-	})
-}
-
 // A peer that breaks off each time, or says that it has what was never sent, does not keep the block from the others.
 func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
-	for _, has := range []int64{resumeLeast, 1 << 50} {
+	for _, has := range []int64{wire.ResumeLeast, 1 << 50} {
 		synctest.Test(t, func(t *testing.T) {
 			a, id, content := large(t, inventory.LayoutFiles)
 			b, c := newNode(t, "b"), newNode(t, "c")
@@ -412,7 +238,7 @@ func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 			tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
 				defer conn.Close()
 				in := wire.NewReader(conn, wire.ChunkBytes)
-				for came := 0; came < resumeLeast+4*wire.ChunkBytes; {
+				for came := 0; came < wire.ResumeLeast+4*wire.ChunkBytes; {
 					f, err := in.Next()
 					if err != nil {
 						return
@@ -433,31 +259,9 @@ func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 			if e := outcome(t, entries, manifest.Moved)[id]; e.Peer != "c" {
 				t.Fatalf("got %v after it was asked %d times", entries, asked.Load())
 			}
-			if got := c.content(t, id); !bytes.Equal(got, content) || asked.Load() == 0 {
+			if got := c.Content(t, id); !bytes.Equal(got, content) || asked.Load() == 0 {
 				t.Errorf("it reads otherwise, or nobody was asked (%d)", asked.Load())
 			}
 		})
 	}
-}
-
-// Who asks how much of a block is here, and takes no answer, has no more kept for it than who takes no receipts.
-func TestAnswersThatNobodyTakesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newNode(t, "b")
-		ctx, stop := b.receiving(t)
-		defer stop()
-		s := b.stream(t, ctx)
-		defer s.conn.Close()
-		ask := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}.Append(nil)
-		for asked := uint32(1); asked <= 2*maxUnread; asked++ {
-			frames := wire.AppendFrame(wire.AppendFrame(nil, wire.FrameAgain, asked, ask), wire.FrameAbort, asked, nil)
-			if _, err := s.conn.Write(frames); err != nil {
-				if err := <-s.over; err == nil || !strings.Contains(err.Error(), "wait, at most") {
-					t.Errorf("after %d questions: %v", asked, err)
-				}
-				return
-			}
-		}
-		t.Errorf("%d questions, and it goes on", 2*maxUnread)
-	})
 }

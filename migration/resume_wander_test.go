@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // Large blocks cross links that break off again and again, with a word or without, that turn bits, while their files are written anew: each
@@ -40,12 +41,12 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 					defer mu.Unlock()
 					return rnd.IntN(n)
 				}
-				f.changed, g.changed = make(chan struct{}), make(chan struct{})
+				f.News, g.News = make(chan struct{}), make(chan struct{})
 				want := map[string][]byte{}
 				put := func(i int) {
 					name := fmt.Sprintf("large-%d", i)
-					content := contentOf(fmt.Sprint(name, roll(1e9)), resumeLeast+roll(8<<20))
-					path := filepath.Join(a.dir, "cache", name)
+					content := contentOf(fmt.Sprint(name, roll(1e9)), wire.ResumeLeast+roll(8<<20))
+					path := filepath.Join(a.Dir, "cache", name)
 					write(t, path+".tmp", content)
 					if err := os.Rename(path+".tmp", path); err != nil {
 						t.Error(err)
@@ -57,10 +58,10 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 				for i := range 3 {
 					put(i)
 				}
-				data := contentOf("data", resumeLeast+roll(8<<20))
+				data := contentOf("data", wire.ResumeLeast+roll(8<<20))
 				for name, is := range map[string][]byte{"shuffle_0_1_0.data": data, "shuffle_0_1_0.index": indexOf(len(data))} {
 					_, sub := inventory.SparkPlace(name, 1)
-					write(t, filepath.Join(a.dir, "s0/blockmgr-1", sub, name), is)
+					write(t, filepath.Join(a.Dir, "s0/blockmgr-1", sub, name), is)
 				}
 				want["spark/blockmgr-1/shuffle_0_1_0.data"] = data
 				breaks, rewrites := 4+roll(8), roll(3)
@@ -116,13 +117,13 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 					if id == "spark/blockmgr-1/shuffle_0_1_0.data" {
 						e, ok = moved["spark/blockmgr-1/shuffle_0_1_0"]
 					}
-					if n := tr.node(e.Peer); !ok || !bytes.Equal(n.content(t, id), content) {
+					if n := tr.node(e.Peer); !ok || !bytes.Equal(n.Content(t, id), content) {
 						t.Errorf("%s reads otherwise at %q", id, e.Peer)
 					}
 				}
 				synctest.Wait()
-				f.wantNothingReserved(t)
-				g.wantNothingReserved(t)
+				f.WantNothingReserved(t)
+				g.WantNothingReserved(t)
 			})
 		})
 	}

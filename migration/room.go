@@ -13,9 +13,6 @@ import (
 // What a peer has most room for may be what lands in its place there. A block of a store that the peer does not have, or that it keeps in its
 // vault, can only go to the vault, whose disk may be another one.
 
-// Room is what there is room for in all, and how large one block may be: it lies on one file system.
-type Room struct{ Bytes, LargestBytes int64 }
-
 func roomIn(g wire.Grant) plan.Room {
 	return plan.Room{Most: g.RoomBytes, Vault: g.VaultBytes, Places: g.Places}
 }
@@ -29,8 +26,8 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 	if err != nil {
 		return p, err
 	}
-	defer cut(conn)
-	undo := context.AfterFunc(ctx, func() { cut(conn) })
+	defer wire.Cut(conn)
+	undo := context.AfterFunc(ctx, func() { wire.Cut(conn) })
 	defer undo()
 	g, err := greet(conn, wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts]), p.Node, wire.Hello{Node: node, Alone: alone, Advised: true})
 	if err != nil {

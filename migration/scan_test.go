@@ -18,12 +18,12 @@ import (
 func TestBlockThatFitsNowhereHoldsUpNothingNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-		b.room = roomFor(1 << 20)
-		write(t, filepath.Join(a.dir, "cache/large"), contentOf("large", 2<<20))
-		write(t, filepath.Join(a.dir, "cache/small"), contentOf("small", 10))
+		b.Room = roomFor(1 << 20)
+		write(t, filepath.Join(a.Dir, "cache/large"), contentOf("large", 2<<20))
+		write(t, filepath.Join(a.Dir, "cache/small"), contentOf("small", 10))
 		for i := range 5 {
 			name := fmt.Sprint("cache/new-", i)
-			time.AfterFunc(time.Duration(5+30*i)*time.Second, func() { write(t, filepath.Join(a.dir, name), contentOf(name, 10)) })
+			time.AfterFunc(time.Duration(5+30*i)*time.Second, func() { write(t, filepath.Join(a.Dir, name), contentOf(name, 10)) })
 		}
 		sum, entries := a.drain(t, within(t, 3*time.Minute), b)
 		moved := outcome(t, entries, manifest.Moved)
@@ -48,9 +48,9 @@ func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 			written := make(chan struct{})
 			time.AfterFunc(at, func() {
 				defer close(written)
-				write(t, filepath.Join(a.dir, "cache/new"), contentOf("new", 10))
+				write(t, filepath.Join(a.Dir, "cache/new"), contentOf("new", 10))
 				for id := range want {
-					write(t, filepath.Join(a.dir, "cache", inventory.BlockID(id).Name()), contentOf("other", 100_001))
+					write(t, filepath.Join(a.Dir, "cache", inventory.BlockID(id).Name()), contentOf("other", 100_001))
 				}
 			})
 			sum, entries := tr.run(within(t, 45*time.Second))
@@ -93,7 +93,7 @@ func TestLooksAreFarBetweenWhileBlocksAreLeft(t *testing.T) {
 			until := time.Now().Add(time.Hour)
 			var mu sync.Mutex
 			least, last := time.Hour, time.Time{}
-			a.stores[0].Shape = slow{takes: takes, saw: func(began, ended time.Time) {
+			a.Stores[0].Shape = slow{takes: takes, saw: func(began, ended time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
 				if !last.IsZero() && ended.Before(until) {

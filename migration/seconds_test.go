@@ -47,27 +47,27 @@ func TestWhatIsWrittenInTheSecondOfALookIsCarried(t *testing.T) {
 	for _, indexes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {
 			a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-			if err := a.stores[0].Close(); err != nil {
+			if err := a.Stores[0].Close(); err != nil {
 				t.Fatal(err)
 			}
-			mountSeconds(t, filepath.Join(a.dir, "cache"))
-			cfg := a.stores[0].StoreConfig
+			mountSeconds(t, filepath.Join(a.Dir, "cache"))
+			cfg := a.Stores[0].StoreConfig
 			s, err := inventory.OpenStore(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { s.Close() })
-			a.stores[0] = s
+			a.Stores[0] = s
 			want := map[string][]byte{"cache/-/d/old": contentOf("old", 1000), "cache/-/d/new": contentOf("new", 2000)}
 			second := time.Now().Truncate(time.Second).Add(time.Second)
 			<-time.After(time.Until(second) + inventory.ClockGrain/2)
-			write(t, filepath.Join(a.dir, "cache/d/old"), want["cache/-/d/old"])
+			write(t, filepath.Join(a.Dir, "cache/d/old"), want["cache/-/d/old"])
 			outlast(t) // the look begins when what was there is older than it
 			tr := newTrip(t, a, b)
 			tr.cfg.Connections = 1
 			var took time.Duration
 			later := sync.OnceFunc(func() {
-				write(t, filepath.Join(a.dir, "cache/d/new"), want["cache/-/d/new"])
+				write(t, filepath.Join(a.Dir, "cache/d/new"), want["cache/-/d/new"])
 				took = time.Since(second)
 			})
 			if indexes {

@@ -45,7 +45,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	wantDurable(t, landAll(t, n, frames("cache/-/first"), stream, frames("cache/-/rots"), frames("cache/-/misplaced"), frames("cache/-/removed"), frames("cache/-/last")))
 	planned := map[string]inventory.Block{}
 	find := func(id string) inventory.Block {
-		b, err := n.vault.Find(inventory.BlockID(id))
+		b, err := n.Vault.Find(inventory.BlockID(id))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	defer near.Leave()
 	read := func(id string) (bool, error) {
 		got := make([]byte, 3000)
-		is, err := near.Read(n.vault, planned[id], 0, got)
+		is, err := near.Read(n.Vault, planned[id], 0, got)
 		if is && err == nil && !bytes.Equal(got, content[id]) {
 			t.Errorf("%s: was read with other bytes", id)
 		}
@@ -73,13 +73,13 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	output := find(three.ID)
 	for i, want := range [][]byte{data, {}, index} {
 		got := make([]byte, len(want))
-		if is, err := near.Read(n.vault, output, i, got); !is || err != nil || !bytes.Equal(got, want) {
+		if is, err := near.Read(n.Vault, output, i, got); !is || err != nil || !bytes.Equal(got, want) {
 			t.Errorf("member %d of a map output: got %v, %v, %x, want %x", i, is, err, got, want)
 		}
 	}
 
-	flip(t, filepath.Join(n.dir, "vault/segments"), content["cache/-/rots"], 1000)
-	flip(t, filepath.Join(n.dir, "vault/segments"), []byte("cache/-/misplaced"), 10)
+	flip(t, filepath.Join(n.Dir, "vault/segments"), content["cache/-/rots"], 1000)
+	flip(t, filepath.Join(n.Dir, "vault/segments"), []byte("cache/-/misplaced"), 10)
 	for _, id := range []string{"cache/-/rots", "cache/-/misplaced"} {
 		if is, err := read(id); !is || !errors.Is(err, wire.ErrCorrupt) {
 			t.Errorf("%s: got %v, %v, want it named as corrupt", id, is, err)
@@ -93,8 +93,8 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	if is, err := read("cache/-/first"); !is || !errors.Is(err, inventory.ErrChanged) {
 		t.Errorf("another version has landed: got %v, %v, want that it has changed", is, err)
 	}
-	r, err := n.vault.Catalog.Get("cache/-/last")
-	if err := errors.Join(err, os.Truncate(n.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
+	r, err := n.Vault.Catalog.Get("cache/-/last")
+	if err := errors.Join(err, os.Truncate(n.SegmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
 		t.Fatal(err)
 	}
 	if is, err := read("cache/-/last"); !is || !errors.Is(err, wire.ErrCorrupt) {
@@ -119,7 +119,7 @@ func TestDrainLosesACorruptBlockByName(t *testing.T) {
 				b, then := newNode(t, "b", c.stores...), newNode(t, "c")
 				a.drain(t, within(t, time.Minute), b)
 				b.unpack()
-				flip(t, filepath.Join(b.dir, c.dir), contentOf("f-0001", 1000), 500)
+				flip(t, filepath.Join(b.Dir, c.dir), contentOf("f-0001", 1000), 500)
 				_, entries := b.drain(t, within(t, time.Minute), then)
 				wantLost(t, map[string][]byte{"cache/-/f-0001": nil}, entries, "checksum")
 				delete(want, "cache/-/f-0001")

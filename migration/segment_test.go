@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
@@ -15,23 +16,23 @@ import (
 // are read again at once. Either way they read back as they were.
 func TestLargeBlocksLeaveThePageCache(t *testing.T) {
 	const all = 4 * diskio.WriteBehindBytes
-	for _, size := range []int{all, packedBytes} {
+	for _, size := range []int{all, receiver.PackedBytes} {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
 		for i := range all / size {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), size))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), size))
 		}
 		trip := newTrip(t, a, b)
 		trip.cfg.Connections = 1
 		if sum, entries := trip.run(t.Context()); int(sum.Moved.Blocks) != all/size {
 			t.Fatalf("got %+v, want %d blocks moved\n%v", sum, all/size, entries[:1])
 		}
-		switch cached := inPageCache(t, vault.SegmentFile(b.vault.Dir, 1), diskio.WriteBehindBytes); {
-		case size > packedBytes && cached > 0.2:
+		switch cached := inPageCache(t, vault.SegmentFile(b.Vault.Dir, 1), diskio.WriteBehindBytes); {
+		case size > receiver.PackedBytes && cached > 0.2:
 			t.Errorf("%.0f %% of what the disk has of a block of %d bytes is in the page cache", 100*cached, size)
-		case size <= packedBytes && cached < 0.5:
+		case size <= receiver.PackedBytes && cached < 0.5:
 			t.Errorf("%.0f %% of what the disk has of blocks of %d bytes is in the page cache: they are needed again at once", 100*cached, size)
 		}
-		if got := b.content(t, "cache/-/0"); !bytes.Equal(got, contentOf("0", size)) {
+		if got := b.Content(t, "cache/-/0"); !bytes.Equal(got, contentOf("0", size)) {
 			t.Errorf("a block of %d bytes came back with other bytes", size)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // send writes blocks until none is left (ErrSettled), the peer has no room, or ctx ends.
@@ -139,7 +140,7 @@ func (l *lane) open() bool {
 	if l.onProbation {
 		return l.idle()
 	}
-	return l.inflight.blocks < 2 || l.inflight.bytes < maxInflightBytes && l.inflight.span()+maxBatch <= maxInflightBlocks
+	return l.inflight.blocks < 2 || l.inflight.bytes < wire.MaxInflightBytes && l.inflight.span()+maxBatch <= wire.MaxInflightBlocks
 }
 
 func (l *lane) idle() bool { return l.inflight.blocks == 0 }

@@ -22,7 +22,7 @@ func TestBlocksThatAreGivenUpLeaveAShortTimeToOthers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := newNode(t, "a", with(filesStore, "cache"))
 				for i := range 8 {
-					write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), row.kib<<10))
+					write(t, filepath.Join(a.Dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), row.kib<<10))
 				}
 				tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
 				link := rate.NewLimiter(20e6/8, 16<<10)

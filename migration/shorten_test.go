@@ -24,7 +24,7 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 		"not much is past":                       {leastPast - 100, func(*trip) {}, true},
 		"the last drain is to have all of it":    {leastPast + 100, func(tr *trip) { tr.cfg.Once = false }, true},
 		"what came from others is not looked at": {leastPast + 100, func(tr *trip) { tr.cfg.Own = true }, true},
-		"a directory cannot be read":             {leastPast + 100, func(tr *trip) { tr.from.stores[0].Shape = heavy{closed: "d", until: time.Now().Add(time.Hour)} }, true},
+		"a directory cannot be read":             {leastPast + 100, func(tr *trip) { tr.from.Stores[0].Shape = heavy{closed: "d", until: time.Now().Add(time.Hour)} }, true},
 		"there is no room to write it":           {leastPast + 100, func(tr *trip) { _ = os.Mkdir(manifest.Path(tr.cfg.Dir, manifest.Moved)+".part", 0o700) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(a.dir, "cache", "f-5"), contentOf("f-5", 1000))
+			write(t, filepath.Join(a.Dir, "cache", "f-5"), contentOf("f-5", 1000))
 			next.cfg.Once = true
 			c.tune(next)
 			next.run(t.Context())
@@ -85,8 +85,8 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 			if sum.Moved.Blocks != int64(5+stayed) || sum.Lost.Blocks > 0 {
 				t.Errorf("got %+v, want 5 blocks moved, and %d by the account", sum, stayed)
 			}
-			if other.vault.Count() != (inventory.Count{}) {
-				t.Errorf("%+v was sent again", other.vault.Count())
+			if other.Vault.Count() != (inventory.Count{}) {
+				t.Errorf("%+v was sent again", other.Vault.Count())
 			}
 		})
 	}

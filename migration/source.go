@@ -198,3 +198,23 @@ func (d *Drain) carryOut(r ruling) {
 	}
 	d.plan.Settle(1)
 }
+
+// origin is the node that a block was born on, "" for one of this node's own; a block that landed here keeps its origin however
+// often it moves on. It is looked up once and noted in the block.
+func (d *Drain) origin(b *inventory.Block) string {
+	if !b.Traced {
+		b.Origin, b.Traced = d.trace(b), true
+	}
+	return b.Origin
+}
+
+func (d *Drain) trace(b *inventory.Block) string {
+	if s := d.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || d.cfg.Vault.Count().Blocks == 0) {
+		return ""
+	}
+	r, err := d.cfg.Vault.Catalog.Get(b.ID)
+	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
+		return ""
+	}
+	return r.Origin
+}

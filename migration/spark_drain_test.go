@@ -16,10 +16,10 @@ import (
 func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
 	for x := range 2 {
-		writeMapOutput(t, executor(n.dir, x), 0, apart(1)[0], 77)
+		writeMapOutput(t, executor(n.Dir, x), 0, apart(1)[0], 77)
 	}
 	stranded := 0
-	for it, err := range Inventory(t.Context(), n.stores, n.vault) {
+	for it, err := range Inventory(t.Context(), n.Stores, n.Vault) {
 		if why, _ := inventory.Stranded(it, err); strings.Contains(why, "cannot tell") {
 			stranded++
 		}
@@ -43,8 +43,8 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 // What landed is found again by its id, by a scan of a node with another number of disks.
 func TestSparkScanFindsLandedBlocksUnderTheirIDs(t *testing.T) {
 	a := newNode(t, "a", with(sparkStore, "d0", "d1"))
-	writeMapOutput(t, []string{filepath.Join(a.dir, "d0/x/blockmgr-a"), filepath.Join(a.dir, "d1/x/blockmgr-b")}, 1, 1, 100, 200)
-	app := []string{filepath.Join(a.dir, "d0/app-20260101000000-0001/blockmgr-c"), filepath.Join(a.dir, "d1/app-20260101000000-0001/blockmgr-d")}
+	writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/x/blockmgr-a"), filepath.Join(a.Dir, "d1/x/blockmgr-b")}, 1, 1, 100, 200)
+	app := []string{filepath.Join(a.Dir, "d0/app-20260101000000-0001/blockmgr-c"), filepath.Join(a.Dir, "d1/app-20260101000000-0001/blockmgr-d")}
 	writeMapOutput(t, app, 1, 1, 300)
 	write(t, spot(app, "rdd_1_1"), []byte("cached"))
 	b := newNode(t, "b", with(sparkStore, "d0", "d1", "d2"))
@@ -56,7 +56,7 @@ func TestSparkScanFindsLandedBlocksUnderTheirIDs(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	if was, is := ids(a.stores[0]), ids(b.stores[0]); !slices.Equal(was, is) || len(was) != 3 {
+	if was, is := ids(a.Stores[0]), ids(b.Stores[0]); !slices.Equal(was, is) || len(was) != 3 {
 		t.Errorf("%v became %v", was, is)
 	}
 }

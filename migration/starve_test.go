@@ -24,10 +24,10 @@ func TestLargeBlocksAfterSmallOnesOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 		for i := range 300 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("d", i), "x"), contentOf(fmt.Sprint(i), 1000))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint("d", i), "x"), contentOf(fmt.Sprint(i), 1000))
 		}
 		for i := range 4 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("large", i)), contentOf(fmt.Sprint(i), 20<<20))
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprint("large", i)), contentOf(fmt.Sprint(i), 20<<20))
 		}
 		tr := newTrip(t, a, b)
 		tr.cfg.Disks = seeking{diskio.NewWell(nil)}

@@ -23,15 +23,15 @@ func TestDrainMovesEverything(t *testing.T) {
 	for i, size := range []int{0, 1, 4096, wire.ChunkBytes, wire.ChunkBytes + 1, 3*wire.ChunkBytes + 17} {
 		name := fmt.Sprintf("part-%d/x", i)
 		want["cache/-/"+name] = contentOf(name, size)
-		write(t, filepath.Join(a.dir, "cache", name), want["cache/-/"+name])
+		write(t, filepath.Join(a.Dir, "cache", name), want["cache/-/"+name])
 	}
 	for i := range 300 {
 		name := fmt.Sprintf("small/%03d", i)
 		want["cache/-/"+name] = contentOf(name, 1000+i)
-		write(t, filepath.Join(a.dir, "cache", name), want["cache/-/"+name])
+		write(t, filepath.Join(a.Dir, "cache", name), want["cache/-/"+name])
 	}
-	write(t, filepath.Join(a.dir, "cache", "unfinished.tmp"), []byte("half"))
-	managers := []string{filepath.Join(a.dir, "d0/spark-1/executor-1/blockmgr-aa"), filepath.Join(a.dir, "d1/spark-2/executor-1/blockmgr-bb")}
+	write(t, filepath.Join(a.Dir, "cache", "unfinished.tmp"), []byte("half"))
+	managers := []string{filepath.Join(a.Dir, "d0/spark-1/executor-1/blockmgr-aa"), filepath.Join(a.Dir, "d1/spark-2/executor-1/blockmgr-bb")}
 	for m := range 20 {
 		for name, content := range writeMapOutput(t, managers, 3, m, 100*m, 0, 70000) {
 			// The scope is where the index lies.
@@ -57,9 +57,9 @@ func TestDrainMovesEverything(t *testing.T) {
 		if at == nil {
 			t.Fatalf("%s is in no peer's hands", id)
 		}
-		status, got, _ := at.get(t, id, "")
+		status, got, _ := at.Get(t, id, "")
 		if status != 200 || !bytes.Equal(got, content) {
-			t.Fatalf("read %s at %s: status %d, %d bytes, want %d", id, at.name, status, len(got), len(content))
+			t.Fatalf("read %s at %s: status %d, %d bytes, want %d", id, at.Name, status, len(got), len(content))
 		}
 	}
 	// Spark on b would find its files where it looks for them.
@@ -69,21 +69,21 @@ func TestDrainMovesEverything(t *testing.T) {
 		}
 		name := inventory.BlockID(id).Name() + ".index"
 		dir, sub := inventory.SparkPlace(name, 3)
-		if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("d", dir), inventory.BlockID(id).Scope(), sub, name)); err != nil {
+		if _, err := os.Stat(filepath.Join(b.Dir, fmt.Sprint("d", dir), inventory.BlockID(id).Scope(), sub, name)); err != nil {
 			t.Errorf("index not in its place: %v", err)
 		}
 	}
 	// What was held is what b and c say that they hold.
-	if n := len(b.landed) + len(c.landed); n != 326 {
+	if n := len(b.Landed) + len(c.Landed); n != 326 {
 		t.Errorf("receivers were told of %d blocks, want 326", n)
 	}
 	// And b can leave in its turn.
 	sum, _ = b.drain(t, t.Context(), c)
-	if want := int64(len(b.landed)); sum.Moved.Blocks != want || sum.Lost.Blocks != 0 {
+	if want := int64(len(b.Landed)); sum.Moved.Blocks != want || sum.Lost.Blocks != 0 {
 		t.Errorf("second hop: got %+v, want %d moved", sum, want)
 	}
 	for id, content := range want {
-		if status, got, _ := c.get(t, id, ""); status != 200 || !bytes.Equal(got, content) {
+		if status, got, _ := c.Get(t, id, ""); status != 200 || !bytes.Equal(got, content) {
 			t.Fatalf("read %s after two hops: status %d, %d bytes, want %d", id, status, len(got), len(content))
 		}
 	}

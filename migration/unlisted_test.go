@@ -44,13 +44,13 @@ func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 			other := with(filesStore, "other")
 			other.Name = "other"
 			a, b := newNode(t, "a", with(filesStore, "cache", "more"), other), newNode(t, "b")
-			write(t, filepath.Join(a.dir, "more/x"), contentOf("x", 1000))
-			write(t, filepath.Join(a.dir, "other/y"), contentOf("y", 1000))
+			write(t, filepath.Join(a.Dir, "more/x"), contentOf("x", 1000))
+			write(t, filepath.Join(a.Dir, "other/y"), contentOf("y", 1000))
 			closed := heavy{closed: "d/e", until: time.Now().Add(time.Hour)}
 			if opens {
 				closed.until = time.Now().Add(100 * time.Millisecond)
 			}
-			a.stores[0].Shape = closed
+			a.Stores[0].Shape = closed
 			tr := newTrip(t, a, b)
 			tr.cfg.Peers = after(time.Second, tr.cfg.Peers)
 			sum, entries := tr.run(within(t, time.Minute))
@@ -61,7 +61,7 @@ func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 				}
 				return
 			}
-			for _, dir := range a.stores[0].Paths {
+			for _, dir := range a.Stores[0].Paths {
 				if e := lost["(what lies in "+dir+"/d/e)"]; e.Reason != unix.EIO.Error() || sum.Lost.Blocks != 2 {
 					t.Errorf("%s: got %v", dir, lost)
 				}
@@ -75,9 +75,9 @@ func TestWhatWasNotReadByTheDeadlineIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 50, 100)
 		b := newNode(t, "b")
-		a.stores[0].Shape = heavy{takes: time.Second}
+		a.Stores[0].Shape = heavy{takes: time.Second}
 		sum, entries := a.drain(t, within(t, 10*time.Second), b)
-		dir := a.stores[0].Paths[0]
+		dir := a.Stores[0].Paths[0]
 		e, named := outcome(t, entries, manifest.Lost)["(what lies in "+dir+")"]
 		if want := "not all of it was read: the deadline came first"; !named || e.Reason != want || sum.Moved.Blocks == 0 {
 			t.Errorf("got %+v of %+v, want it named: %s", e, sum, want)
@@ -90,7 +90,7 @@ func TestWalkTellsOfDirectoriesThatItCannotRead(t *testing.T) {
 		t.Skip("root reads all directories")
 	}
 	n := newNode(t, "a", with(filesStore, "cache"))
-	closed := filepath.Join(n.dir, "cache/d")
+	closed := filepath.Join(n.Dir, "cache/d")
 	write(t, filepath.Join(closed, "x"), nil)
 	if err := os.Chmod(closed, 0); err != nil {
 		t.Fatal(err)

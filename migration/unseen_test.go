@@ -23,7 +23,7 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, dirs...)), newNode(t, "b", with(sparkStore, dirs...))
 		var managers []string
 		for i, d := range dirs {
-			managers = append(managers, filepath.Join(a.dir, d, "blockmgr-"+string(rune('x'+i))))
+			managers = append(managers, filepath.Join(a.Dir, d, "blockmgr-"+string(rune('x'+i))))
 		}
 		writeMapOutput(t, managers, 1, 2, 1000)
 		dir, sub := inventory.SparkPlace("shuffle_1_2_0.data", len(dirs))
@@ -37,10 +37,10 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 			}
 		}
 		// What leads out of a store cannot be looked at.
-		if err := os.Rename(shut, filepath.Join(a.dir, "outside")); err != nil {
+		if err := os.Rename(shut, filepath.Join(a.Dir, "outside")); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Symlink(filepath.Join(a.dir, "outside"), shut); err != nil {
+		if err := os.Symlink(filepath.Join(a.Dir, "outside"), shut); err != nil {
 			t.Fatal(err)
 		}
 		sum, entries := a.drain(t, within(t, time.Minute), b)
@@ -83,7 +83,7 @@ func (l *erring) Find(s *inventory.Store, id inventory.BlockID, at func(*string)
 // sleepPastChanges has the bubble's clock be where the files' changes are old, as most are when a drain begins.
 func sleepPastChanges(t testing.TB, n *node) {
 	t.Helper()
-	info, err := os.Stat(n.dir)
+	info, err := os.Stat(n.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestWhatCannotBeReadAtFirstIsCarriedLater(t *testing.T) {
 			a, _ := cached(t, 10, 1000)
 			b := newNode(t, "b")
 			sleepPastChanges(t, a)
-			a.stores[0].Shape = &erring{Layout: a.stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool {
+			a.Stores[0].Shape = &erring{Layout: a.Stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool {
 				return look == 1 && name == "f-0003" || name == "f-0004" || name == "f-0005"
 			}}
 			sum, entries := a.drain(t, within(t, time.Minute), b)
@@ -113,16 +113,16 @@ func TestWhatCannotBeReadIsLostUnlessItWasMoved(t *testing.T) {
 	for _, unseen := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
-			b.room = roomFor(1 << 20)
-			write(t, filepath.Join(a.dir, "cache/large"), contentOf("large", 2<<20)) // it is never settled, so there are looks until the deadline
-			write(t, filepath.Join(a.dir, "cache/moved"), contentOf("moved", 10))
-			everyLook := &erring{Layout: a.stores[0].Shape, unseen: unseen}
+			b.Room = roomFor(1 << 20)
+			write(t, filepath.Join(a.Dir, "cache/large"), contentOf("large", 2<<20)) // it is never settled, so there are looks until the deadline
+			write(t, filepath.Join(a.Dir, "cache/moved"), contentOf("moved", 10))
+			everyLook := &erring{Layout: a.Stores[0].Shape, unseen: unseen}
 			everyLook.errs = func(look int, name string) bool { return look > 1 && name != "large" }
-			a.stores[0].Shape = everyLook
+			a.Stores[0].Shape = everyLook
 			time.AfterFunc(5*time.Second, func() {
-				write(t, filepath.Join(a.dir, "cache/new"), contentOf("new", 10))
+				write(t, filepath.Join(a.Dir, "cache/new"), contentOf("new", 10))
 				// Only what changed is looked at again: this was touched in no way that its content or times tell.
-				if err := os.Chmod(filepath.Join(a.dir, "cache/moved"), 0o600); err != nil {
+				if err := os.Chmod(filepath.Join(a.Dir, "cache/moved"), 0o600); err != nil {
 					t.Error(err)
 				}
 			})
@@ -143,12 +143,12 @@ func TestMapOutputThatCannotBeReadOnceItWasMoved(t *testing.T) {
 	for _, unseen := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b")
-			b.room = roomFor(1 << 20)
-			managers := []string{filepath.Join(a.dir, "d0", "blockmgr-x")}
+			b.Room = roomFor(1 << 20)
+			managers := []string{filepath.Join(a.Dir, "d0", "blockmgr-x")}
 			writeMapOutput(t, managers, 1, 0, 1000)
 			writeMapOutput(t, managers, 1, 1, 2<<20)
 			sleepPastChanges(t, a)
-			a.stores[0].Shape = &erring{Layout: a.stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool { return look > 1 && name == "shuffle_1_0_0" }}
+			a.Stores[0].Shape = &erring{Layout: a.Stores[0].Shape, unseen: unseen, errs: func(look int, name string) bool { return look > 1 && name == "shuffle_1_0_0" }}
 			sum, entries := a.drain(t, within(t, time.Minute), b)
 			if sum.Moved.Blocks != 1 || sum.Lost.Blocks != 1 || outcome(t, entries, manifest.Moved)["spark/blockmgr-x/shuffle_1_0_0"].Peer != "b" {
 				t.Errorf("unseen %v: got %+v: %v", unseen, sum, entries)

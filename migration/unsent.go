@@ -3,7 +3,7 @@ package migration
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 const (
@@ -36,8 +36,8 @@ func (d *Drain) bufferLess(now time.Time) {
 }
 
 func (l *lane) bufferLess(speed float64) {
-	if c, ok := l.conn.(*Conn); ok {
-		c.raw.keepLittle(unsentBytes(speed))
+	if c, ok := l.conn.(*wire.Conn); ok {
+		c.KeepLittle(unsentBytes(speed))
 	}
 }
 
@@ -49,23 +49,10 @@ func unsentBytes(speed float64) int {
 	return int(min(max(speed*mostUnsentFor.Seconds(), leastUnsent), mostUnsent))
 }
 
-// queued is how many bytes the kernel has taken that are not at the other end: on a narrow link seconds of it.
-func (l *lane) queued() (n int64) {
-	if c, ok := l.conn.(*Conn); ok && c.raw.kernel != nil {
-		_ = c.raw.kernel.Control(func(fd uintptr) {
-			unsent, _ := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) // 0, where it is not said
-			n = int64(unsent)
-		})
+// queued is how many bytes the kernel has taken that are not at the other end.
+func (l *lane) queued() int64 {
+	if c, ok := l.conn.(*wire.Conn); ok {
+		return c.Queued()
 	}
-	return n
-}
-
-// keepLittle bounds what the kernel keeps unsent. Where it cannot, the end of a drain is a little less silent.
-func (c *gatheringConn) keepLittle(bytes int) {
-	if c.kernel == nil {
-		return
-	}
-	_ = c.kernel.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes)
-	})
+	return 0
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,11 @@ func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	l := &lane{conn: Client(raw, &tls.Config{})}
+	kernel, err := raw.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lane{conn: wire.Client(raw, &tls.Config{})}
 	for _, row := range []struct {
 		speed float64
 		want  int
@@ -33,7 +38,7 @@ func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 		l.bufferLess(row.speed)
 		var got int
 		var err error
-		cannot := l.conn.(*Conn).raw.kernel.Control(func(fd uintptr) {
+		cannot := kernel.Control(func(fd uintptr) {
 			got, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT)
 		})
 		if got != row.want {

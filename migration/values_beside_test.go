@@ -19,7 +19,7 @@ func TestValuesBesideBlocksTravelWithThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 10_000)
 		b, c := newNode(t, "b"), newNode(t, "c")
-		dir := a.stores[0].Paths[0]
+		dir := a.Stores[0].Paths[0]
 		last := slices.Sorted(maps.Keys(want))[len(want)-1]
 		line := fmt.Sprintf("{\"id\":%q,\"value\":\"2h\"}\n", filepath.Base(last))
 		write(t, filepath.Join(dir, filepath.Dir(strings.TrimPrefix(last, "cache/-/")), inventory.ValuesFile), []byte(line))
@@ -30,7 +30,7 @@ func TestValuesBesideBlocksTravelWithThem(t *testing.T) {
 		}
 		_, entries = b.drain(t, within(t, time.Minute), c)
 		wantThere(t, want, entries, c)
-		for it, err := range Inventory(t.Context(), c.stores, c.vault) {
+		for it, err := range Inventory(t.Context(), c.Stores, c.Vault) {
 			value := time.Duration(0)
 			if string(it.ID) == last {
 				value = 2 * time.Hour
@@ -45,11 +45,11 @@ func TestValuesBesideBlocksTravelWithThem(t *testing.T) {
 // A scan goes on although a directory's values cannot be read.
 func TestValuesThatAreADirectory(t *testing.T) {
 	a, want := cached(t, 3, 10)
-	if err := os.MkdirAll(filepath.Join(a.stores[0].Paths[0], inventory.ValuesFile), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(a.Stores[0].Paths[0], inventory.ValuesFile), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	found := 0
-	for it := range a.stores[0].Scan(t.Context()) {
+	for it := range a.Stores[0].Scan(t.Context()) {
 		if want[string(it.ID)] != nil {
 			found++
 		}

@@ -44,11 +44,11 @@ func say(t testing.TB, told *Appraisals, value time.Duration, ids ...string) {
 func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 40, 256<<10)
-		a.stores[0].Hints = []inventory.Hint{{Match: "f-*", Value: time.Hour}}
+		a.Stores[0].Hints = []inventory.Hint{{Match: "f-*", Value: time.Hour}}
 		b, c := newNode(t, "b"), newNode(t, "c")
 		ids := slices.Sorted(maps.Keys(want))
 		precious := ids[25:35]
-		file := filepath.Join(a.dir, "values.db")
+		file := filepath.Join(a.Dir, "values.db")
 		told := opened(t, file)
 		say(t, told, time.Second, ids...) // the newest word counts
 		say(t, told, 20*time.Hour, precious...)
@@ -68,7 +68,7 @@ func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 			t.Fatal("all was moved: there was nothing to choose")
 		}
 		b.drain(t, within(t, time.Minute), c)
-		for it, err := range Inventory(t.Context(), c.stores, c.vault) {
+		for it, err := range Inventory(t.Context(), c.Stores, c.Vault) {
 			value := time.Second
 			if slices.Contains(precious, string(it.ID)) {
 				value = 20 * time.Hour
@@ -154,7 +154,7 @@ func TestAppraisalsAreCheckedAndBounded(t *testing.T) {
 func TestAppraisalsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 2*tidyBatch+10, 1)
-		told := opened(t, filepath.Join(a.dir, "values.db"))
+		told := opened(t, filepath.Join(a.Dir, "values.db"))
 		ids := slices.Sorted(maps.Keys(want))
 		var gone []string
 		for i := range 3 * tidyBatch {
@@ -168,7 +168,7 @@ func TestAppraisalsAreForgotten(t *testing.T) {
 				if string(id) == gone[1] {
 					say(t, told, time.Minute, gone[1]) // at the very moment
 				}
-				return There(a.stores, a.vault, id)
+				return There(a.Stores, a.Vault, id)
 			})
 			if err != nil || got != want {
 				t.Errorf("forgot %d, %v, want %d", got, err, want)

@@ -40,12 +40,12 @@ func whereIs(t *testing.T, rd *reading.Reader, header http.Header, body io.Reade
 func TestWhereManyFilesAre(t *testing.T) {
 	a, inPlace, inVault := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c")
 	for m := range 3 {
-		writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, m, 1000)
+		writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, m, 1000)
 	}
 	a.drain(t, within(t, 20*time.Second), inPlace)
 	inPlace.drain(t, within(t, 20*time.Second), inVault)
 	own := newNode(t, "own", with(sparkStore, "d0"))
-	writeMapOutput(t, []string{filepath.Join(own.dir, "d0/blockmgr-x")}, 1, 9, 1000)
+	writeMapOutput(t, []string{filepath.Join(own.Dir, "d0/blockmgr-x")}, 1, 9, 1000)
 	id := func(m int) inventory.BlockID {
 		return inventory.BlockID(fmt.Sprintf("spark/blockmgr-x/shuffle_1_%d_0.index", m))
 	}
@@ -57,7 +57,7 @@ func TestWhereManyFilesAre(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(reading.Where{ID: id(m), Node: "nobody", Landed: "place"})
 		}
 	})
-	f := &fleet{nodes: map[string]http.Handler{"b": inPlace.reader(), "c": inVault.reader(), "old": old, "liar": liar}}
+	f := &fleet{nodes: map[string]http.Handler{"b": inPlace.Reader(), "c": inVault.Reader(), "old": old, "liar": liar}}
 	at := map[inventory.BlockID]string{id(0): "b", id(1): "c", id(2): "b", id(3): "gone", id(4): "old", id(5): "liar", id(7): "b"}
 	asked := 0
 	var away error
@@ -72,7 +72,7 @@ func TestWhereManyFilesAre(t *testing.T) {
 		return who, away
 	}}
 	defer fetch.Close()
-	rd := own.reader()
+	rd := own.Reader()
 	rd.Fetch = fetch
 	var all strings.Builder
 	for m := range 10 {

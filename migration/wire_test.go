@@ -3,16 +3,12 @@ package migration
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -89,7 +86,7 @@ func TestConnectionsCutAtRandomPointsLoseNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, want := cached(t, 60, 40_000)
 			big := contentOf("big", 3*wire.ChunkBytes+5)
-			write(t, filepath.Join(a.dir, "cache", "big"), big)
+			write(t, filepath.Join(a.Dir, "cache", "big"), big)
 			want["cache/-/big"] = big
 			b := newNode(t, "b")
 			rng := rand.New(rand.NewPCG(seed, 2))
@@ -137,17 +134,17 @@ func TestReceiverKilledBeforeItsReceipts(t *testing.T) {
 		}
 		tr := newTrip(t, a, first)
 		time.AfterFunc(3*time.Second, func() {
-			if len(first.landedBlocks()) != 10 {
-				t.Errorf("%d blocks were durable, want 10", len(first.landedBlocks()))
+			if len(first.LandedBlocks()) != 10 {
+				t.Errorf("%d blocks were durable, want 10", len(first.LandedBlocks()))
 			}
-			if err := second.vault.Close(); err != nil {
+			if err := second.Vault.Close(); err != nil {
 				t.Error(err)
 			}
-			os.RemoveAll(filepath.Join(second.dir, "vault"))
-			if err := os.CopyFS(filepath.Join(second.dir, "vault"), os.DirFS(filepath.Join(first.dir, "vault"))); err != nil {
+			os.RemoveAll(filepath.Join(second.Dir, "vault"))
+			if err := os.CopyFS(filepath.Join(second.Dir, "vault"), os.DirFS(filepath.Join(first.Dir, "vault"))); err != nil {
 				t.Error(err)
 			}
-			second.open(t)
+			second.Open(t)
 			tr.mu.Lock()
 			tr.to["b"] = second
 			tr.mu.Unlock()
@@ -157,13 +154,13 @@ func TestReceiverKilledBeforeItsReceipts(t *testing.T) {
 				c.Close()
 			}
 		})
-		before := func() int64 { return segmentBytesOf(t, first) }
+		before := func() int64 { return first.SegmentBytes(t) }
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, second)
-		if held := second.landedBlocks(); len(held) != 0 {
+		if held := second.LandedBlocks(); len(held) != 0 {
 			t.Errorf("%d blocks landed a second time", len(held))
 		}
-		if got := segmentBytesOf(t, second); got != before() {
+		if got := second.SegmentBytes(t); got != before() {
 			t.Errorf("segments hold %d bytes, want the %d of one copy", got, before())
 		}
 	})
@@ -311,8 +308,8 @@ func TestLinkDoesNotRestBetweenLargeBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", inventory.StoreConfig{Name: "cache", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{"disk"}})
 		for i := range 3 {
-			f := filepath.Join(a.stores[0].Paths[0], fmt.Sprintf("large-%d", i))
-			if err := cmp.Or(os.WriteFile(f, nil, 0o600), os.Truncate(f, maxInflightBytes+1)); err != nil {
+			f := filepath.Join(a.Stores[0].Paths[0], fmt.Sprintf("large-%d", i))
+			if err := cmp.Or(os.WriteFile(f, nil, 0o600), os.Truncate(f, wire.MaxInflightBytes+1)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -379,98 +376,6 @@ func TestDrainEndsThoughAConnectionHangs(t *testing.T) {
 	})
 }
 
-func TestReceiverForgetsASenderThatFallsSilentInABlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newNode(t, "b")
-		b.receive(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { b.receiver.Run(ctx) })
-		ours, theirs := net.Pipe()
-		began := time.Now()
-		ended := make(chan error, 1)
-		go func() { ended <- b.receiver.Serve(ctx, theirs, "a") }()
-		ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
-		wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
-		o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 1 << 30}}}
-		ours.Write(wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil)))
-		err := <-ended
-		if took := time.Since(began); err == nil || took > senderTimeout*3/2 {
-			t.Errorf("ended with %v after %v, want a fault after %v", err, took, senderTimeout)
-		}
-		if b.receiver.grant(false).RoomBytes != plenty("") {
-			t.Errorf("%d bytes of room are still promised", plenty("")-b.receiver.grant(false).RoomBytes)
-		}
-		cancel()
-		running.Wait()
-	})
-}
-
-func TestReceiverHangsUpOnWhoDoesNotGreet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newNode(t, "b")
-		b.receive(t)
-		_, theirs := net.Pipe()
-		began := time.Now()
-		if err := b.receiver.Serve(t.Context(), theirs, "a"); err == nil || time.Since(began) > 2*greetingTimeout {
-			t.Errorf("got %v after %v", err, time.Since(began))
-		}
-	})
-}
-
-func TestReceiverRefusesStreams(t *testing.T) {
-	for name, c := range map[string]struct {
-		set  func(*node)
-		says string
-		want string
-	}{
-		"another node's name":  {func(*node) {}, "mallory", "certificate is for"},
-		"not admitted":         {func(n *node) { n.refuse = "under notice" }, "a", "under notice"},
-		"more streams than it": {func(n *node) { n.receiver.budget.streams = 0 }, "a", "busy"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newNode(t, "b")
-			b.receive(t)
-			c.set(b)
-			ours, theirs := net.Pipe()
-			go b.receiver.Serve(t.Context(), theirs, "a")
-			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: c.says}.Append(nil)))
-			f, err := wire.NewReader(ours, wire.MaxPayload[wire.FrameRefuse]).Next()
-			if err != nil || f.Type != wire.FrameRefuse {
-				t.Fatalf("got frame %d, %v, want a refusal", f.Type, err)
-			}
-			if r, err := wire.ParseRefuse(f.Payload); err != nil || !strings.Contains(r.Reason, c.want) {
-				t.Errorf("got %+v, %v, want %q", r, err, c.want)
-			}
-			ours.Close()
-		})
-	}
-}
-
-// Who is granted a stream is told whether others have one too.
-func TestReceiverSaysThatItServesOthers(t *testing.T) {
-	b := newNode(t, "b")
-	b.receive(t)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for _, c := range []struct {
-		node   string
-		shared bool
-	}{{"a", false}, {"a", false}, {"c", true}, {"a", true}} {
-		ours, theirs := net.Pipe()
-		defer ours.Close()
-		serving.Go(func() { b.receiver.Serve(t.Context(), theirs, c.node) })
-		ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: c.node}.Append(nil)))
-		f, err := wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
-		if err != nil || f.Type != wire.FrameGrant {
-			t.Fatalf("got frame %d, %v, want a grant", f.Type, err)
-		}
-		if g, err := wire.ParseGrant(f.Payload); err != nil || g.Shared != c.shared {
-			t.Errorf("%s: got %+v, %v, want shared %t", c.node, g, err, c.shared)
-		}
-	}
-}
-
 // And a drain remembers it, of the newest of its streams.
 func TestDrainHearsWhoServesOthers(t *testing.T) {
 	p := &peerState{Peer: Peer{Node: "b"}}
@@ -488,98 +393,9 @@ func TestDrainHearsWhoServesOthers(t *testing.T) {
 	}
 }
 
-// A receiver that is told to stop makes durable what was complete, and says so.
-func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newNode(t, "b")
-		b.receive(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { b.receiver.Run(ctx) })
-		ours, theirs := net.Pipe()
-		running.Go(func() { b.receiver.Serve(ctx, theirs, "a") })
-		ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
-		replies := wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])
-		replies.Next()
-		ours.Write(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
-		cancel()
-		f, err := replies.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if vs, err := wire.ParseVerdicts(f.Payload); err != nil || len(vs) != 1 || vs[0].Code != wire.VerdictDurable {
-			t.Errorf("got %v, %v, want one receipt", vs, err)
-		}
-		ours.Close()
-		running.Wait()
-		if !bytes.Equal(b.content(t, "cache/-/x"), contentOf("x", 1000)) {
-			t.Error("content differs")
-		}
-	})
-}
-
-// blockFrames is a block of one member of at most a chunk, as a sender would send it.
-func blockFrames(transfer uint32, id string, content []byte) []byte {
-	return openingFrames(transfer, wire.Opening{ID: id, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(len(content))}}}, content)
-}
-
-func openingFrames(transfer uint32, o wire.Opening, content []byte) []byte {
-	b := wire.AppendFrame(nil, wire.FrameOpen, transfer, o.Append(nil))
-	s := wire.NewSummer()
-	s.Member(int64(len(content)))
-	for c := range slices.Chunk(content, wire.ChunkBytes) {
-		b = wire.AppendFrame(b, wire.FrameData, transfer, c)
-		s.Chunk(crc32.Checksum(c, wire.Castagnoli))
-	}
-	sum := s.Total()
-	return wire.AppendFrame(b, wire.FrameClose, transfer, sum[:])
-}
-
-// What a sender may not say ends its stream, and nothing of it stays.
-func TestReceiverRefusesWrongSequences(t *testing.T) {
-	x := contentOf("x", 100)
-	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 100}}}
-	open := wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil))
-	data := wire.AppendFrame(nil, wire.FrameData, 1, x)
-	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
-	for name, sent := range map[string][]byte{
-		"data without open":     data,
-		"open inside open":      join(open, open),
-		"data of another":       join(open, wire.AppendFrame(nil, wire.FrameData, 2, x)),
-		"too much data":         join(open, data, data),
-		"short chunk":           join(open, wire.AppendFrame(nil, wire.FrameData, 1, x[:99])),
-		"close too early":       join(open, wire.AppendFrame(nil, wire.FrameClose, 1, make([]byte, 16))),
-		"close with wrong sum":  join(open, data, wire.AppendFrame(nil, wire.FrameClose, 1, make([]byte, 16))),
-		"a receipt from sender": wire.AppendFrame(nil, wire.FrameReceipts, 0, wire.AppendVerdicts(nil, nil)),
-		"cut inside a block":    join(open, data),
-		"garbage":               []byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newNode(t, "b")
-			b.receive(t)
-			ours, theirs := net.Pipe()
-			ended := make(chan error, 1)
-			go func() { ended <- b.receiver.Serve(t.Context(), theirs, "a") }()
-			ours.Write(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil)))
-			wire.NewReader(ours, wire.MaxPayload[wire.FrameGrant]).Next()
-			ours.Write(sent)
-			ours.Close()
-			if err := <-ended; err == nil {
-				t.Error("it was taken")
-			}
-			for h := range b.vault.Held() {
-				t.Errorf("%s landed", h.ID)
-			}
-			if b.receiver.grant(false).RoomBytes != plenty("") || segmentBytesOf(t, b) != 0 {
-				t.Errorf("%d bytes promised, %d kept", plenty("")-b.receiver.grant(false).RoomBytes, segmentBytesOf(t, b))
-			}
-		})
-	}
-}
-
 func ExampleFullError() {
-	fmt.Println(&FullError{NeedBytes: 20972544, HasBytes: 20163584})
-	fmt.Println(&FullError{NeedBytes: 20972544, HasBytes: 20971520})
+	fmt.Println(&receiver.FullError{NeedBytes: 20972544, HasBytes: 20163584})
+	fmt.Println(&receiver.FullError{NeedBytes: 20972544, HasBytes: 20971520})
 	// Output:
 	// full: need 20.0 MiB, has 19.2 MiB
 	// full: need 20972544 bytes, has 20971520

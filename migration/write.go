@@ -42,7 +42,7 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	}
 	l.pace.start(l.now)
 	l.partly, l.size = true, e.Bytes()
-	l.sums, l.keeps = l.sums[:0], e.Bytes() > resumeLeast
+	l.sums, l.keeps = l.sums[:0], e.Bytes() > wire.ResumeLeast
 	err := l.writeBlock(ctx, e)
 	local, isLocal := errors.AsType[*localError](err)
 	switch {
@@ -184,7 +184,7 @@ func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64
 
 // mayGoOn waits until a block's turn comes to be sent on.
 func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
-	for silent := l.now.Add(senderTimeout / 4); ; {
+	for silent := l.now.Add(wire.SenderTimeout / 4); ; {
 		if !l.wanted() {
 			return errWithdrawn
 		}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/durable"
-	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 const (
@@ -44,7 +44,7 @@ func take(ctx context.Context, addr, dir string, cfg *tls.Config) error {
 		wg.Go(func() {
 			defer raw.Close()
 			defer context.AfterFunc(ctx, func() { raw.Close() })()
-			conn := migration.Server(raw, cfg)
+			conn := wire.Server(raw, cfg)
 			if conn.HandshakeContext(ctx) != nil {
 				return // somebody who only looks whether there is a port
 			}
@@ -61,7 +61,7 @@ type segment struct {
 	whole atomic.Int64 // bytes that are written and were verified
 }
 
-func receive(conn *migration.Conn, file string) error {
+func receive(conn *wire.Conn, file string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

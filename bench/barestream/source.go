@@ -14,10 +14,9 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-
-	"github.com/lifeboat/lifeboat/migration"
 )
 
 // index hands out the files, some at a time.
@@ -60,7 +59,7 @@ func send(ctx context.Context, addr, dir, file string, cfg *tls.Config) error {
 
 // sender is a connection and what is to be written to it next.
 type sender struct {
-	conn *migration.Conn
+	conn *wire.Conn
 	buf  []byte
 	sent int64
 	dir  string // the source's
@@ -75,7 +74,7 @@ func sendSome(ctx context.Context, addr, dir string, x *index, cfg *tls.Config) 
 	}
 	defer raw.Close()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	s := &sender{conn: migration.Client(raw, cfg), buf: make([]byte, 0, gather), dir: dir, inFD: -1}
+	s := &sender{conn: wire.Client(raw, cfg), buf: make([]byte, 0, gather), dir: dir, inFD: -1}
 	defer func() { _ = unix.Close(s.inFD) }()
 	if err := s.conn.HandshakeContext(ctx); err != nil {
 		return err

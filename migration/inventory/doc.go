@@ -6,7 +6,7 @@
 //
 // The files by subject, in an order to read them:
 //
-//	what a block is:    id, count, tag, store, files, values
+//	what a block is:    id, count, tag, store, files, glance, values
 //	  of Spark:         spark, spark_index, managers, subdirs, seat, kin
 //	a look at a store:  openroot, renew, openat, walk, spread, places
 //	  kept for later:   index_keep, index_look, index_file, index_scan, index_ahead

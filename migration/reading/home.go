@@ -148,3 +148,17 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 	}
 	return is
 }
+
+// MostSilent is how many that should be there may not answer until nobody is asked any more: a network is cut, and a node
+// that has blocks of many would wait for each.
+const MostSilent = 4
+
+// Picked are those of some that an answer names by their places, as far as there are such.
+func Picked[T any](answer []int, of []T) (some []T) {
+	for _, at := range answer {
+		if at >= 0 && at < len(of) {
+			some = append(some, of[at])
+		}
+	}
+	return some
+}

@@ -5,5 +5,5 @@
 // A directory whose disk is away, or does not answer, is passed by: the rest of the vault serves. The package does not decide which blocks
 // land, stay or go, and knows no stores: who commits, removes, scrubs and unpacks is in package migration.
 //
-// The files, in an order to read them: vault, dirs, segment, pieces; chunk, reader, replay; claims, reclaim, unread; remake, salvage.
+// The files, in an order to read them: vault, dirs, segment, pieces; chunk, reader, replay, landed; claims, reclaim, unread; remake, salvage.
 package vault

@@ -1,5 +1,6 @@
 // Package wire is the framed stream between two agents: its frames, and what is in those that are about a block or the stream. Segments on
-// disk are the same frames. It opens no connection and keeps no state of a stream: package migration does.
+// disk are the same frames. It is also the TLS connection under one (conn.go), which crosses into the kernel in large pieces. It opens none and
+// keeps no state of a stream: its two ends do.
 package wire
 
 import (

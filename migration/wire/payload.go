@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/fields"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -246,3 +247,17 @@ func AppendSizes(all []MemberSize, members []inventory.Member) []MemberSize {
 	}
 	return all
 }
+
+// What both ends of a stream hold to.
+const (
+	// A sender waits for receipts when so much is on its way in more than one block. It must cover what a link carries
+	// between two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still
+	// for a tenth of a drain (docs/design/measured.md).
+	MaxInflightBytes  = 64 << 20
+	MaxInflightBlocks = 8192
+	// SenderTimeout is how long a sender may fall silent inside a block. Its disk may be slow; it must not hold room and a
+	// stream at the receiver for ever. Between blocks it may wait as long as its machine lives: TCP's keep-alive tells (conn.go).
+	SenderTimeout = 2 * time.Minute
+	// ResumeLeast is how much of a block is worth to be kept, and to be asked about: a third of a second at 1 Gbit/s.
+	ResumeLeast = 32 << 20
+)

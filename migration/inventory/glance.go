@@ -1,0 +1,76 @@
+package inventory
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+)
+
+// Glance sees that a store of plain files has nothing under a name, which is what is found for nearly every block that
+// lands: one call for a name, and none where the directory that it would be in is not there. It keeps the last directory
+// open, since blocks come as a sender met them, a directory at a time.
+type Glance struct {
+	store *Store
+	dir   string
+	fds   []int // of that directory in each of the store's; -1: it is not there, or its disk does not answer
+}
+
+// Close lets go of the directory.
+func (g *Glance) Close() {
+	for _, fd := range g.fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	g.store, g.fds = nil, nil
+}
+
+// Lacks reports true if there is nothing. It may report false whatever there is. It calls at with each of the store's directories
+// before it looks there.
+func (g *Glance) Lacks(s *Store, id BlockID, at func(dir *string)) bool {
+	if _, plain := s.Shape.(FilesLayout); !plain {
+		return false
+	}
+	dir, name := path.Split(id.Name())
+	if g.store != s || g.dir != dir {
+		g.Close()
+		if !g.open(s, dir, at) {
+			return false
+		}
+	}
+	for i, fd := range g.fds {
+		var st unix.Stat_t
+		if fd < 0 {
+			continue
+		}
+		at(&s.Paths[i])
+		if _, err := diskio.Retry(func() (int, error) { return 0, unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != unix.ENOENT {
+			return false
+		}
+	}
+	return true
+}
+
+// open reports false unless it is known of each of the store's directories whether it has that one.
+func (g *Glance) open(s *Store, dir string, at func(dir *string)) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	for i := range s.DirFiles {
+		if s.Readable(s.Paths[i]) != nil {
+			g.fds = append(g.fds, -1)
+			continue
+		}
+		at(&s.Paths[i])
+		fd, err := diskio.Retry(func() (int, error) { return unix.Openat2(int(s.DirFiles[i].Fd()), "./"+dir, &how) })
+		if err == unix.ENOENT {
+			fd = -1
+		} else if err != nil {
+			g.Close()
+			return false
+		}
+		g.fds = append(g.fds, fd)
+	}
+	g.store, g.dir = s, dir
+	return true
+}

@@ -1,0 +1,153 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
+)
+
+// A node that is away, or cut off, is not told what changes meanwhile where its blocks were born, and if it has them over others nobody
+// remembers to tell it later: who reads there would be given what they were. So it asks, once it is back: the nodes that they were born
+// on, and where those are gone, whoever else has the blocks.
+
+// CatchUp is whom a node asks that is back.
+type CatchUp struct {
+	// Where is the address at which a node's blocks are read; "": it is not there.
+	Where func(ctx context.Context, node string) (address string, err error)
+	// Ask is a Fetcher's AtHome.
+	Ask func(ctx context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error)
+	// WhoElse has some of these blocks; sure: nobody has yet to say so. Nil: nobody is asked.
+	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error)
+	// Of are the nodes of whose blocks it asks. Nil: of all.
+	Of map[string]bool
+}
+
+// CatchUp removes what is something else by now, as far as anybody says so. It reports false if not all could be asked.
+func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
+	if r.storesAway() {
+		return false
+	}
+	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}}
+	never := func() bool { return false } // it rests for no notice: what has changed is not to be handed on
+	_, hangs := diskio.InStints(ctx, r.storesAway, never, func(ctx context.Context, rest func() bool) {
+		all = c.through(ctx, rest)
+	})
+	return ctx.Err() == nil && !hangs && all // a look that hangs has not said
+}
+
+type catchingUp struct {
+	CatchUp
+	r      *Receiver
+	at     map[string]string // addresses of nodes that blocks were born on, "" for those that are not there
+	silent map[string]bool   // nodes that did not answer
+	made   madeDirs
+	unsaid bool // by some of those to ask
+}
+
+func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
+	of, n := map[string][]catalog.Record{}, 0
+	for rec, err := range c.r.cfg.Vault.Catalog.All() {
+		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
+			continue // a record that cannot be read is seen to by who reads back what landed
+		}
+		of[rec.Origin] = append(of[rec.Origin], rec)
+		if n++; n == reading.MostAsked {
+			c.askAll(ctx, of)
+			of, n = map[string][]catalog.Record{}, 0
+		}
+		if !rest() {
+			return false
+		}
+	}
+	c.askAll(ctx, of)
+	if err := c.r.giveBack(ctx, c.made); err != nil {
+		c.r.cfg.Log.Warn("the room of copies that are out of date is not free yet", "err", err)
+	}
+	return !c.unsaid
+}
+
+// askAll asks about blocks by where they were born.
+func (c *catchingUp) askAll(ctx context.Context, of map[string][]catalog.Record) {
+	var orphans []catalog.Record
+	for _, home := range slices.Sorted(maps.Keys(of)) {
+		switch address, err := c.where(ctx, home); {
+		case err != nil:
+			c.notSaid(home, err)
+		case address == "":
+			orphans = append(orphans, of[home]...)
+		default:
+			c.ask(ctx, reading.Holder{Node: home, Address: address}, of[home])
+		}
+	}
+	if len(orphans) == 0 || c.WhoElse == nil {
+		return
+	}
+	ids := make([]inventory.BlockID, len(orphans))
+	for i, rec := range orphans {
+		ids[i] = inventory.BlockID(rec.ID)
+	}
+	holders, sure, err := c.WhoElse(ctx, ids)
+	switch {
+	case err != nil:
+		c.notSaid("", fmt.Errorf("ask the coordinator who else has them: %w", err))
+	case !sure:
+		c.notSaid("", errors.New("not every node has said yet what it has"))
+	}
+	for _, h := range holders {
+		c.ask(ctx, h, orphans)
+	}
+}
+
+func (c *catchingUp) where(ctx context.Context, home string) (address string, err error) {
+	address, known := c.at[home]
+	if !known {
+		if address, err = c.Where(ctx, home); err == nil {
+			c.at[home] = address
+		}
+	}
+	return address, err
+}
+
+func (c *catchingUp) notSaid(by string, err error) {
+	c.unsaid = true
+	log := c.r.cfg.Log
+	if by != "" {
+		log = log.With("node", by)
+	}
+	log.Info("it is not known whether blocks have changed: that is asked again", "err", err)
+}
+
+// ask removes what a node has as something else.
+func (c *catchingUp) ask(ctx context.Context, h reading.Holder, about []catalog.Record) {
+	if c.silent[h.Node] {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reading.ForgetTimeout)
+	defer cancel()
+	asked := make([]reading.Version, len(about))
+	for i, rec := range about {
+		asked[i] = reading.Version{ID: inventory.BlockID(rec.ID), Tag: rec.Tag(), Origin: rec.Origin, Modified: rec.ModTime}
+	}
+	is, err := c.Ask(ctx, h, asked)
+	if err != nil {
+		c.silent[h.Node] = true
+		c.notSaid(h.Node, err)
+	}
+	changed := reading.Picked(is.Changed, about)
+	if len(changed) == 0 {
+		return
+	}
+	tell := c.r.removed(h.Node + " has another version")
+	gone, err := c.r.removeBatch(changed, func(gone []catalog.Record) { c.made.note(c.r.stores, gone); tell(gone) })
+	if err != nil {
+		c.notSaid(h.Node, fmt.Errorf("remove what has changed: %w", err))
+	}
+	c.r.cfg.Log.Info("blocks changed while this node was away: its copies are removed", "node", h.Node, "blocks", gone.Blocks, "bytes", gone.Bytes)
+}

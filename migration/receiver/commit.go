@@ -1,0 +1,416 @@
+package receiver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+)
+
+// committer makes landed blocks durable, many at a time: sync the bytes, publish the names (an index after all else),
+// sync the directories, commit the catalog, and only then send the receipts. One commit is under way while the next
+// batch fills.
+//
+// Each disk has its own: a sync that does not return holds up only the blocks that lie there. Those are answered without
+// it (refuse), and should it return after all, they are not kept: what was refused must not turn up later beside what was
+// sent in its stead.
+type committer struct {
+	vault *vault.Vault
+	disks diskio.Disks
+	keep  time.Duration      // how long a block stays; 0: until somebody removes it
+	tell  func([]vault.Held) // after each commit, of what landed; it keeps nothing of the slice
+
+	mu      sync.Mutex
+	shelves map[string]*shelf
+	synced  []*landed // waiting for the catalog
+	ended   bool
+
+	records []catalog.Change // the space of what was recorded last, and of what was told; belong to who may write to the catalog
+	held    []vault.Held
+
+	working sync.WaitGroup
+	quit    chan struct{} // closed by end
+}
+
+// shelf is what is committed together: the blocks that lie in the same directories.
+type shelf struct {
+	dirs  []string
+	queue []*landed
+	bytes int64         // of queue
+	full  chan struct{} // there is company enough
+
+	running bool
+	busy    []*landed // being committed
+	since   time.Time
+	at      diskio.Work // on which of several directories, while files get their names
+}
+
+const (
+	// gather is how long a commit waits for company. A drain's last block is delayed by so much; in exchange a sync is
+	// shared by all that arrived meanwhile (20 and 100 ms measured the same; see docs/design/measured.md).
+	gather = 20 * time.Millisecond
+	// gatherBytes is company enough.
+	gatherBytes = 32 << 20
+)
+
+func newCommitter(v *vault.Vault, disks diskio.Disks, told func([]vault.Held)) *committer {
+	return &committer{vault: v, disks: diskio.OrWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
+}
+
+// submit hands over blocks whose bytes have reached the kernel. It does not wait.
+func (c *committer) submit(batch []*landed) {
+	for s, n := range segmentsOf(batch) {
+		c.vault.Use(s, n)
+	}
+	c.mu.Lock()
+	if c.ended { // by a stream that nobody waited for
+		c.mu.Unlock()
+		failAll(batch, errStopping)
+		c.answer(batch)
+		return
+	}
+	defer c.mu.Unlock()
+	for _, l := range batch {
+		key := strings.Join(l.dirs, "\x00")
+		s := c.shelves[key]
+		if s == nil {
+			s = &shelf{dirs: l.dirs, full: make(chan struct{}, 1)}
+			c.shelves[key] = s
+		}
+		s.queue = append(s.queue, l)
+		if s.bytes += l.Bytes(); s.bytes >= gatherBytes {
+			select {
+			case s.full <- struct{}{}:
+			default:
+			}
+		}
+		if !s.running {
+			s.running = true
+			c.working.Go(func() { c.work(s) }) // until its queue is empty, or for as long as its disk hangs
+		}
+	}
+}
+
+// work commits what a shelf has, and ends when that is nothing.
+func (c *committer) work(s *shelf) {
+	for {
+		select {
+		case <-time.After(gather):
+		case <-s.full:
+		case <-c.quit:
+		}
+		c.mu.Lock()
+		batch := s.queue
+		s.busy, s.queue, s.bytes, s.since = batch, nil, 0, time.Now()
+		s.running = len(batch) > 0
+		c.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		c.commit(batch, &s.at)
+		c.mu.Lock()
+		s.busy = nil
+		c.mu.Unlock()
+	}
+}
+
+// end commits what is queued, and waits for that while ctx lasts.
+func (c *committer) end(ctx context.Context) {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	close(c.quit)
+	select {
+	case <-diskio.Beside(c.working.Wait):
+	case <-ctx.Done():
+	}
+}
+
+func (c *committer) commit(batch []*landed, at *diskio.Work) {
+	c.durable(batch, at)
+	c.acknowledge(batch)
+	for _, l := range batch {
+		if l.segment != nil && (l.fault != nil || l.already) {
+			l.segment.Void(l.Offset)
+		}
+	}
+	c.answer(batch)
+}
+
+func (c *committer) answer(batch []*landed) {
+	for s, n := range segmentsOf(batch) {
+		c.vault.Done(s, n)
+	}
+	for in, blocks := range byStream(batch) {
+		in.reply(blocks)
+	}
+}
+
+// byStream parts blocks by whom their verdicts are owed to.
+func byStream(batch []*landed) map[*inbound][]*landed {
+	of := map[*inbound][]*landed{}
+	for _, l := range batch {
+		of[l.in] = append(of[l.in], l)
+	}
+	return of
+}
+
+// segmentsOf counts the blocks of a batch in each segment.
+func segmentsOf(batch []*landed) map[*vault.Segment]int {
+	of := map[*vault.Segment]int{}
+	for _, l := range batch {
+		if l.segment != nil {
+			of[l.segment]++
+		}
+	}
+	return of
+}
+
+// stuck returns the directories whose disks do not come back.
+func (c *committer) stuck(now time.Time) (dirs []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.shelves {
+		if s.late(now) {
+			dirs = append(dirs, s.holdUp()...)
+		}
+	}
+	return dirs
+}
+
+// refuse answers for blocks whose disks take nothing any more, or do not come back.
+func (c *committer) refuse(now time.Time) {
+	type refusal struct {
+		blocks []*landed
+		why    error
+	}
+	var refused []refusal
+	c.mu.Lock()
+	for _, s := range c.shelves {
+		if why := c.trouble(s, now); why != nil {
+			refused = append(refused, refusal{slices.Concat(s.busy, s.queue), why})
+		}
+	}
+	c.mu.Unlock()
+	for _, r := range refused {
+		c.disown(r.blocks, r.why)
+	}
+}
+
+// disown answers for blocks without their disk. They are not kept, should it come to that.
+func (c *committer) disown(blocks []*landed, why error) {
+	c.mu.Lock()
+	for _, l := range blocks {
+		l.disowned = cmp.Or(l.disowned, why)
+	}
+	c.mu.Unlock()
+	for in, blocks := range byStream(blocks) {
+		in.answer(blocks, func(*landed) error { return why })
+	}
+}
+
+// trouble says why a shelf's blocks should go elsewhere, if they should.
+func (c *committer) trouble(s *shelf, now time.Time) error {
+	for _, dir := range s.dirs {
+		if len(s.busy)+len(s.queue) > 0 && !c.disks.Keeps(dir) {
+			return &unwellError{dir}
+		}
+	}
+	if s.late(now) {
+		return diskio.Silence(strings.Join(s.holdUp(), " or "))
+	}
+	return nil
+}
+
+// holdUp is the directory that a commit waits for, or those that it may wait for.
+func (s *shelf) holdUp() []string {
+	if dir, _, working := s.at.On(time.Now()); working {
+		return []string{dir}
+	}
+	return s.dirs
+}
+
+func (s *shelf) late(now time.Time) bool {
+	return len(s.busy) > 0 && now.Sub(s.since) >= diskio.Overdue
+}
+
+var errStopping = errors.New("the agent is stopping")
+
+// unwellError says that a disk takes no blocks any more.
+type unwellError struct{ dir string }
+
+func (e *unwellError) Error() string { return "disk " + e.dir + " takes no blocks any more" }
+
+// durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
+// not stand in the others' way. It says which of a store's directories it is at.
+func (c *committer) durable(batch []*landed, at *diskio.Work) {
+	contradictions(c.vault.Catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded
+	segments := map[*vault.Segment][]*landed{}
+	stores := map[*inventory.Store][]*landed{}
+	for _, l := range batch {
+		switch {
+		case l.already || l.fault != nil:
+		case l.segment != nil:
+			segments[l.segment] = append(segments[l.segment], l)
+		case !c.vault.ClaimNaming(inventory.BlockID(l.ID)):
+			l.fault = errRemoved
+		default:
+			defer c.vault.Unclaim(inventory.BlockID(l.ID))
+			stores[l.store] = append(stores[l.store], l)
+		}
+	}
+	var syncing sync.WaitGroup
+	for s, blocks := range segments {
+		syncing.Go(func() { failAll(blocks, c.vault.Sync(s, c.disks)) })
+	}
+	for s, blocks := range stores {
+		syncing.Go(func() { publish(s, blocks, c.vault.Catalog, c.disks, at) })
+	}
+	syncing.Wait()
+	at.End()
+	c.record(batch)
+}
+
+// record writes what was synced into the catalog, together with what others have synced meanwhile.
+func (c *committer) record(batch []*landed) {
+	c.mu.Lock()
+	c.synced = append(c.synced, batch...)
+	c.mu.Unlock()
+	c.vault.Catalog.Writing.Lock() // also so that tell hears of one batch at a time
+	defer c.vault.Catalog.Writing.Unlock()
+	c.mu.Lock()
+	all := c.synced // empty: somebody took ours along
+	c.synced = nil
+	for _, l := range all {
+		l.fault = cmp.Or(l.fault, l.disowned)
+	}
+	c.mu.Unlock()
+	all = inOrder(all) // as the catalog has them
+	now := time.Now()
+	contradictions(c.vault.Catalog, all) // other disks' commits have come between
+	ends := map[uint32]catalog.End{}
+	segments := map[*vault.Segment]bool{}
+	records, held := slices.Grow(c.records[:0], len(all)), slices.Grow(c.held[:0], len(all))
+	defer func() { c.records, c.held = emptied(records), emptied(held) }()
+	var spare []catalog.Record // what lies in a segment and is not kept
+	for _, l := range all {
+		l.Landed = now
+		if l.fault == nil && !l.already {
+			c.repeats(l)
+			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.Catalog))
+		}
+		if l.fault == nil && l.already && !l.outdone {
+			records = c.renew(l, records)
+		}
+		if l.fault != nil || l.already {
+			l.withdraw()
+			if s := l.segment; s != nil && c.vault.Fault(s) == nil {
+				spare = append(spare, l.Record)
+				if _, noted := ends[s.No]; !noted { // what is noted of a number is noted of a segment, or it is given away again
+					ends[s.No] = c.vault.EndOf(s, 0)
+				}
+			}
+			continue
+		}
+		if s := l.segment; s != nil {
+			ends[s.No] = c.vault.EndOf(s, max(ends[s.No].At, l.Offset+l.Length))
+			segments[s] = true
+		}
+		records = append(records, l.change())
+		held = append(held, vault.HeldOf(l.Record))
+	}
+	if len(records)+len(spare) == 0 {
+		return
+	}
+	written, err := c.vault.Catalog.Commit(records, ends, spare)
+	if err != nil {
+		if diskio.IsFault(err) {
+			c.disks.Fault(c.vault.Dir, err)
+		}
+		for s := range segments {
+			c.vault.Spoil(s, err)
+		}
+		known := map[inventory.BlockID]bool{}
+		for _, r := range records[:written] {
+			known[inventory.BlockID(r.ID)] = true
+		}
+		for _, l := range all {
+			if !known[inventory.BlockID(l.ID)] {
+				l.fault = cmp.Or(l.fault, err)
+				l.withdraw()
+			}
+		}
+		held = slices.DeleteFunc(held, func(h vault.Held) bool { return !known[h.ID] })
+		if records = records[:written]; written == 0 {
+			return
+		}
+	}
+	for s := range segments {
+		c.vault.Keep(s, ends[s.No].At)
+	}
+	c.vault.Unread.Note(records)
+	if len(held) > 0 {
+		c.tell(held)
+	}
+}
+
+// emptied keeps the space of what a commit told for the next one, unless it is much.
+func emptied[T any](list []T) []T {
+	if cap(list) > mostListed {
+		return nil
+	}
+	clear(list)
+	return list[:0]
+}
+
+// mostListed is more than most commits of small blocks tell of: a third of a megabyte.
+const mostListed = 4 << 10
+
+// withdraw takes back the files of a block that is not kept.
+func (l *landed) withdraw() {
+	if l.store != nil {
+		takeBack(l.store, l, new(diskio.Work))
+	}
+}
+
+// repeats notes that a block in place is there already, from a commit on another disk that came between.
+func (c *committer) repeats(l *landed) {
+	if l.store == nil {
+		return
+	}
+	old, err := c.vault.Catalog.Get(inventory.BlockID(l.ID))
+	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, catalog.Placed.SameAs) {
+		l.already = true
+	}
+}
+
+// renewAfter is the age below which a record is not renewed when its block comes again: to be kept for an hour more is not
+// worth a write, unless that is a good part of how long blocks are kept.
+const renewAfter = time.Hour
+
+// renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
+func (c *committer) renew(l *landed, records []catalog.Change) []catalog.Change {
+	v := c.vault
+	now, err := v.Catalog.Get(inventory.BlockID(l.ID))
+	if err != nil || now.Segment == 0 && v.Removing(inventory.BlockID(l.ID)) {
+		l.fault = errRemoved
+		return records
+	}
+	after := renewAfter
+	if c.keep > 0 {
+		after = min(after, c.keep/10)
+	}
+	if time.Since(now.Landed) < after {
+		return records
+	}
+	now.Landed = time.Now()
+	return append(records, catalog.Change{Record: &now})
+}

@@ -1,0 +1,84 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// What landed in place is an engine's to remove, with its app's other files, or to replace, and so is what came home to the vault.
+// Nobody else says so: the record that stays is a ghost, which counts against the quota, and sends readers here, for as long as
+// blocks are kept.
+
+// takenOver is why a ghost is not held any more.
+const takenOver = "an engine removed or replaced its files there"
+
+// DropGhosts looks through what lies in place, and returns for how long it worked.
+func (r *Receiver) DropGhosts(ctx context.Context) time.Duration {
+	if r.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
+		return 0
+	}
+	worked, hangs := diskio.InStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
+		defer r.lookingForGhosts.Store(false)
+		gone, err := r.removeAll(ctx, takenOver, func(rec catalog.Record) bool { return rest() && r.ghost(rec) }, nil)
+		if gone.Blocks > 0 {
+			r.cfg.Log.Info("engines removed or replaced what had landed: it is not held any more", "blocks", gone.Blocks, "bytes", gone.Bytes)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.cfg.Log.Warn("not all that engines removed could be forgotten: it is tried again", "err", err)
+		}
+	})
+	if hangs {
+		r.cfg.Log.Warn("a look at what landed in place hangs: what engines removed counts until the disk answers")
+	}
+	return worked
+}
+
+// lay removes the record of a ghost, unless another version has taken its place since it was read.
+func (r *Receiver) lay(ghost catalog.Record) error {
+	c := r.cfg.Vault.Catalog
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	gone, err := c.Remove([]catalog.Record{ghost})
+	if len(gone) > 0 {
+		r.removed(takenOver)(gone)
+	}
+	return err
+}
+
+func (r *Receiver) storesAway() bool {
+	away := func(dir string) bool { return r.hangs(dir) != nil }
+	return slices.ContainsFunc(r.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
+}
+
+// ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is
+// no staging directory nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing
+// from anybody.
+func (r *Receiver) ghost(rec catalog.Record) bool {
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
+	if rec.Segment != 0 || s == nil {
+		return rec.Outdone(s, r.cfg.Node)
+	}
+	for _, p := range rec.Placed {
+		if p.Root >= len(s.Roots) || s.AwayWhy[p.Root] != nil {
+			return false
+		}
+		info, err := s.Roots[p.Root].Lstat(p.Path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			_, err := s.Roots[p.Root].Lstat(inventory.StagingDir)
+			return err == nil
+		case err != nil:
+			return false
+		case info.ModTime().UnixNano() != p.ModTime:
+			return true
+		}
+	}
+	return false
+}

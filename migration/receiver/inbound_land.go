@@ -1,0 +1,204 @@
+package receiver
+
+import (
+	"errors"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// land finds a block the disk that it lands on. One that has no room and may be here already only has to prove that it is.
+func (in *inbound) land(f wire.Frame, o wire.Opening) error {
+	if err := in.r.turnAway(in.node, in.last, o.Bytes()); err != nil {
+		return err
+	}
+	err := in.landOnDisk(f, o)
+	if verdictOn(in.transfer, err).Code == wire.VerdictFull && in.landNowhere(o, err) {
+		return nil
+	}
+	return err
+}
+
+// landOnDisk begins a block in a segment if it is small, else in its place, else in a segment all the same.
+func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
+	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
+		in.packed.packing = p
+		return nil
+	}
+	if s := in.r.stores[inventory.BlockID(o.ID).Store()]; s != nil && s.Land == inventory.LandPlace && s.Layout == o.Layout {
+		err := in.landInStore(s, o)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.Catalog.InPlace(inventory.BlockID(o.ID)) {
+			return err // an older version lies there: it would stay, and be taken for this one
+		}
+		// What is there is not ours to replace, or its disk takes no more: the vault may.
+		if _, full := errors.AsType[*FullError](err); !full && !diskio.IsAway(err) && !diskio.IsSilent(err) && !errors.Is(err, errOccupied) {
+			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
+		}
+	}
+	return in.landInVault(f, o)
+}
+
+// promise sets aside, of the quota, what a block adds to what rests here. One that comes again because its sender lost the
+// receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
+func (in *inbound) promise(o wire.Opening) (release func(), err error) {
+	rests := in.r.cfg.Vault.Count().Bytes
+	release, err = in.r.budget.promise(o.Bytes(), rests, in.alone)
+	if err == nil {
+		return release, nil
+	}
+	old, unknown := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID))
+	switch more := o.Bytes() - old.Bytes(); {
+	case unknown != nil:
+		return nil, err
+	case more <= 0:
+		return func() {}, nil
+	default:
+		return in.r.budget.promise(more, rests, in.alone)
+	}
+}
+
+func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
+	if err := in.r.sound(s); err != nil {
+		return err
+	}
+	roots, release, err := in.r.homes(s, o)
+	if err != nil {
+		return err
+	}
+	var l *placeLanding
+	dir := s.Paths[roots[0]]
+	err = in.on(&dir, func() error {
+		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.Catalog, &in.work)
+		return err
+	})
+	if err != nil {
+		in.r.fault(dir, err)
+		release()
+		return err
+	}
+	in.landing, in.room, in.dirs = l, newAllotment(0, release), l.dirs()
+	return nil
+}
+
+// landInVault appends to the segment that this stream has, as long as its disk takes the block, else to one on the disk
+// that is best now.
+func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
+	v, takes := in.r.cfg.Vault, o.Bytes()+besidesBytes
+	if in.seg != nil && (in.broken || in.seg.End >= vault.SegmentBytes || v.Fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
+		in.part()
+	}
+	if in.seg == nil {
+		dir, room, err := in.r.allot(takes, v.Usable())
+		if err != nil {
+			return err
+		}
+		err = in.on(&dir, func() (err error) {
+			in.seg, err = v.Acquire(dir)
+			return err
+		})
+		if err != nil {
+			in.seg = nil
+			in.r.fault(dir, err)
+			room.drop()
+			return err
+		}
+		in.ahead = room
+		room.grant(takes)
+	}
+	in.dirs = in.seg.In
+	in.seg.Behind.Drops = o.Bytes() > PackedBytes // what is less may become a file, for which it is read again soon
+	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
+		in.r.fault(in.seg.Dir, err)
+		in.broken = true // its buffer has lost bytes: nothing more is appended
+		in.ahead.drop()
+		return err
+	}
+	in.landing, in.room = &in.packed, in.ahead
+	return nil
+}
+
+// besidesBytes is what a block takes beside its bytes: headers in its segment, and its record in pages of the catalog that are
+// four fifths full, of which a commit writes new ones before the old ones are free.
+const besidesBytes = 1 << 10
+
+// further makes sure of room for one more block on the disk of the stream's segment.
+func (in *inbound) further(bytes int64) bool {
+	if in.ahead.take(bytes) {
+		return true
+	}
+	_, room, err := in.r.allot(bytes, in.seg.In)
+	if err != nil {
+		return false
+	}
+	in.ahead.drop()
+	in.ahead = room
+	room.grant(bytes)
+	return true
+}
+
+// part gives the segment back.
+func (in *inbound) part() {
+	if in.seg == nil {
+		return
+	}
+	in.flush()
+	seg := in.seg
+	in.work.Begin(&seg.Dir)
+	in.r.cfg.Vault.Release(seg, in.broken)
+	in.work.End()
+	in.ahead.drop()
+	in.seg, in.ahead, in.broken = nil, nil, false
+}
+
+// on does what may take as long as a disk likes, and lets others see that it is at it.
+func (in *inbound) on(dir *string, do func() error) error {
+	in.work.Begin(dir)
+	defer in.work.End()
+	return do()
+}
+
+// gives does what takes in a frame. A segment gathers frames in memory until there is enough for a write: as long as one
+// only joins them no disk is touched, so that there is nothing for others to watch, and no clock is read.
+func (in *inbound) gives(f wire.Frame, do func() error) error {
+	switch in.landing.(type) {
+	case *placeLanding, nowhereLanding:
+	default:
+		if in.seg.From == in.node && in.seg.Holds(len(f.Raw)) {
+			return do()
+		}
+	}
+	return in.on(in.at(), do)
+}
+
+// at is the directory that the block under way is being written to.
+func (in *inbound) at() *string {
+	if l, ok := in.landing.(*placeLanding); ok {
+		return l.at()
+	}
+	return &in.dirs[0]
+}
+
+// turned returns an error if a disk under the block has turned bad since it was last asked. If it is full, no other block
+// follows this one.
+func (in *inbound) turned() error {
+	select {
+	case <-in.changed:
+	default:
+		return nil
+	}
+	in.changed = in.r.disks.Changed()
+	for _, dir := range in.dirs {
+		if !in.r.disks.Keeps(dir) {
+			return &unwellError{dir}
+		}
+		if in.ahead != nil && !in.r.disks.Writable(dir) {
+			in.ahead.left = 0
+		}
+	}
+	return nil
+}

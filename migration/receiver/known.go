@@ -1,0 +1,155 @@
+package receiver
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// recognise finds out what is known here of blocks that came whole, all in one look: one for each of them cost more than to
+// receive it. What is here already, with the same bytes, is only owed its receipt. Where one is, more are likely: a sender
+// that lost its receipts sends again, on a new stream. Then each is looked for as it comes, and takes no space.
+func (in *inbound) recognise(batch []*landed) {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(l *landed) bool { return l.looked })
+	if len(batch) == 0 {
+		return
+	}
+	in.again = false
+	found, err := in.known(batch)
+	if err != nil {
+		failAll(batch, err)
+		return
+	}
+	var own inventory.Glance
+	defer own.Close()
+	at := in.goesOn()
+	for _, l := range batch {
+		err := error(fs.ErrNotExist)
+		old, ok := found[l]
+		if ok {
+			err = in.meet(l, old)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = in.compare(l, &own, at)
+		}
+		if errors.Is(err, catalog.ErrSuperseded) {
+			l.already, l.outdone, err = true, true, nil
+		}
+		l.fault, l.looked = err, true
+		if l.noRoom != nil && l.fault == nil && !l.already {
+			l.fault, l.awaits = l.noRoom, old.Sum != l.Sum
+		}
+		in.again = in.again || l.already
+	}
+	in.trim(batch)
+}
+
+// trim takes what was here already off the end of the segment. Where other blocks have come behind it, its space is free
+// once they are recorded.
+func (in *inbound) trim(batch []*landed) {
+	if in.seg == nil || in.open.Load() {
+		return
+	}
+	end := in.seg.End
+	for _, l := range slices.Backward(batch) {
+		if !l.already || l.segment != in.seg || l.Offset+l.Length != end {
+			break
+		}
+		end, l.segment = l.begin, nil
+	}
+	if end < in.seg.End {
+		in.work.Begin(&in.seg.Dir)
+		in.seg.Forget(end)
+		in.work.End()
+	}
+}
+
+// earlier is what the catalog has under an id, or why that cannot be read.
+type earlier struct {
+	catalog.Record
+	err error
+}
+
+// known looks up the ids of a batch.
+func (in *inbound) known(batch []*landed) (found map[*landed]earlier, err error) {
+	err = in.r.cfg.Vault.Catalog.Look(len(batch), func(look *catalog.Lookup) {
+		for _, l := range batch {
+			r, err := look.Record(l.ID)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if found == nil {
+				found = map[*landed]earlier{}
+			}
+			found[l] = earlier{r, err}
+		}
+	})
+	return found, err
+}
+
+// mostReadBack is the size up to which a block that comes again is compared with what landed of it before. A larger one has come
+// whole when that could be known: it is put in the other's place, which costs no reading that its sender would wait for.
+const mostReadBack = 64 << 20
+
+// meet reads back what landed before under a block's id. It returns fs.ErrNotExist if there is nothing of it any more.
+func (in *inbound) meet(l *landed, old earlier) error {
+	err := old.err
+	replaces := old.Bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
+	if err == nil {
+		err = in.on(in.r.lies(old.Record, 0), func() error {
+			if replaces {
+				return in.r.present(old.Record, in.goesOn())
+			}
+			return in.r.intact(old.Record, in.goesOn())
+		})
+	}
+	switch {
+	case err == nil && replaces:
+		return nil
+	case err == nil:
+		l.already = old.Sum == l.Sum && old.Bytes() == l.Bytes() || errors.Is(old.Against(&l.Record), catalog.ErrSuperseded)
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", l.ID, "err", err)
+		return nil
+	}
+	// A ghost must not stand against a living block.
+	if gone := in.r.lay(old.Record); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// compare returns ErrConflict if the node's own store has other bytes under the id of a block, and ErrSuperseded if those are
+// a newer version. What is on a disk that does not answer stands against nothing.
+func (in *inbound) compare(l *landed, own *inventory.Glance, at func(dir *string)) error {
+	s := in.r.stores[inventory.BlockID(l.ID).Store()]
+	if s == nil {
+		return nil
+	}
+	defer in.work.End()
+	if own.Lacks(s, inventory.BlockID(l.ID), at) {
+		return nil
+	}
+	return contradictsOwn(s, l.Record, in.r.cfg.Node, at)
+}
+
+// goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it
+// for one that hangs, nor the sender this node.
+func (in *inbound) goesOn() (step func(dir *string)) {
+	said := time.Now()
+	return func(dir *string) {
+		now := time.Now()
+		in.work.BeginAt(dir, now)
+		if now.Sub(said) >= diskio.LookAfter {
+			said = now
+			in.beat.Add(1)
+			in.out.live()
+		}
+	}
+}

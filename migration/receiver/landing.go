@@ -1,0 +1,319 @@
+package receiver
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// landing is one block on its way to rest. Its methods are called by one goroutine; after finish the committer owns it.
+type landing interface {
+	// data takes the next chunk, in the order of the members.
+	data(member int, f wire.Frame) error
+	// finish takes the closing frame. What it returns is complete but not yet durable.
+	finish(f wire.Frame, r catalog.Record) (*landed, error)
+	// abort forgets all of it.
+	abort()
+}
+
+// landed is a complete block waiting for the commit that makes it durable.
+type landed struct {
+	catalog.Record
+	segment *vault.Segment // to sync, for a block in the vault
+	begin   int64          // of what was appended to it for the block
+	files   []stagedFile   // to sync and to publish, for a block in place
+	store   *inventory.Store
+	dirs    []string // of its disks: it is committed with others that lie there
+	looked  bool     // whether it is here already
+	already bool     // the same content was: only the receipt is missing
+	outdone bool     // by a newer version in the node's own store, of which there is no record
+	noRoom  error    // why it lies nowhere and is refused unless it is here already; nil: it does
+	awaits  bool     // its first copy may be in the commit before, or was not here either
+	fault   error
+
+	packing packing // of a block that becomes files later
+
+	compared int  // which state of the catalog was asked about it; 0: none
+	fresh    bool // and had nothing under its id
+
+	disowned error // why it was answered without its disk; guarded by committer.mu
+
+	in       *inbound // that it came by, which owes its verdict
+	transfer uint32
+	room     *allotment // that it takes
+	promised func()     // gives back its part of the quota
+	told     atomic.Bool
+}
+
+// vaultLanding appends the frames of a block to a segment as they are. A stream has one, for one block after the other.
+type vaultLanding struct {
+	seg    *vault.Segment
+	begin  int64 // of what was appended for it
+	offset int64
+	open   int64
+
+	packing packing
+
+	spare []landed // for blocks to come: one piece of memory for some of them
+}
+
+// landedTogether is how many blocks of a stream share a piece of memory. They are committed together, or nearly.
+const landedTogether = 8
+
+// into begins a block's landing. It says in the segment where blocks come from if that is another node than the last
+// block's: frames do not, and it must be known should the catalog be lost.
+func (l *vaultLanding) into(seg *vault.Segment, from string, f wire.Frame) error {
+	*l = vaultLanding{seg: seg, begin: seg.End, open: int64(len(f.Raw)), spare: l.spare}
+	if seg.From != from {
+		if err := seg.Append(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil))); err != nil {
+			return err
+		}
+		seg.From = from
+	}
+	l.offset = seg.End
+	return seg.Append(f.Raw)
+}
+
+func (l *vaultLanding) data(_ int, f wire.Frame) error { return l.seg.Append(f.Raw) }
+
+func (l *vaultLanding) finish(f wire.Frame, r catalog.Record) (*landed, error) {
+	if err := l.seg.Append(f.Raw); err != nil {
+		return nil, err
+	}
+	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.No, l.offset, l.open, l.seg.End-l.offset
+	if len(l.spare) == 0 {
+		l.spare = make([]landed, landedTogether)
+	}
+	b := &l.spare[0]
+	l.spare = l.spare[1:]
+	b.Record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.In, l.packing
+	return b, nil
+}
+
+func (l *vaultLanding) abort() { l.seg.Forget(l.begin) }
+
+// stagedFile is a member under a temporary name beside its place.
+type stagedFile struct {
+	root     int
+	from, to string
+	last     bool // named after the others
+	named    bool
+
+	unflushed int64 // bytes that the disk had not begun on when the last was written
+}
+
+// placeLanding writes the members of a block to temporary files in the store that it belongs to.
+type placeLanding struct {
+	store   *inventory.Store
+	opening wire.Opening
+	work    *diskio.Work // of who writes: it is told which of the disks the landing is at
+	files   []stagedFile
+	placed  []catalog.Placed
+	current *os.File
+	written int64 // to current
+	behind  *diskio.WriteBehind
+	member  int
+}
+
+// landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
+// file is in the way, and with errApart where there is no way to its place.
+func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog.Catalog, w *diskio.Work) (*placeLanding, error) {
+	l := &placeLanding{store: s, opening: o, work: w, member: -1}
+	id := inventory.BlockID(o.ID)
+	for i, m := range o.Members {
+		root := roots[i]
+		_, to := s.Shape.Place(s, id, m.Name)
+		if to == inventory.StagingDir || strings.HasPrefix(to, inventory.StagingDir+"/") {
+			return nil, fmt.Errorf("%s: %w", to, errOccupied)
+		}
+		for i := range s.Roots { // the same name in another directory would hide this one
+			w.Begin(&s.Paths[i])
+			if err := vacant(s, id, c, place{i, to}); err != nil {
+				return nil, err
+			}
+		}
+		w.Begin(&s.Paths[root])
+		if isApart(s, place{root, to}) {
+			return nil, fmt.Errorf("%s: %w", path.Join(s.Paths[root], to), errApart)
+		}
+		l.files = append(l.files, stagedFile{root: root, from: path.Join(inventory.StagingDir, rand.Text()), to: to, last: s.Shape.Last(m.Name)})
+		l.placed = append(l.placed, catalog.Placed{Root: root, Path: to})
+	}
+	if err := l.reach(0); err != nil {
+		l.abort()
+		return nil, err
+	}
+	return l, nil
+}
+
+// reach makes the file of a member the current one, and those of empty members on the way.
+func (l *placeLanding) reach(member int) error {
+	for l.member < member {
+		if err := l.closeCurrent(); err != nil {
+			return err
+		}
+		l.member++
+		l.work.Begin(l.at())
+		f := l.files[l.member]
+		if err := makeDir(l.store, f.root, inventory.StagingDir); err != nil {
+			return err
+		}
+		w, err := l.store.Roots[f.root].OpenFile(f.from, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		l.current, l.written, l.behind = w, 0, &diskio.WriteBehind{}
+		if err := giveToOwner(l.store, w, f.root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeCurrent notes the modification time that the file system keeps, which may be coarser than the one that came: by it
+// the file is known again.
+func (l *placeLanding) closeCurrent() error {
+	if l.current == nil {
+		return nil
+	}
+	defer func() { l.current = nil }()
+	l.files[l.member].unflushed = l.written - l.behind.Begun
+	when := time.Unix(0, l.opening.ModTime)
+	if err := l.store.Roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when); err != nil {
+		return errors.Join(err, l.current.Close())
+	}
+	info, err := l.current.Stat()
+	if err != nil {
+		return errors.Join(err, l.current.Close())
+	}
+	l.placed[l.member].ModTime = info.ModTime().UnixNano()
+	return l.current.Close()
+}
+
+func (l *placeLanding) data(member int, f wire.Frame) error {
+	if err := l.reach(member); err != nil {
+		return err
+	}
+	l.placed[member].Chunks = binary.BigEndian.AppendUint32(l.placed[member].Chunks, f.Sum)
+	n, err := l.current.Write(f.Payload)
+	if err != nil {
+		return err
+	}
+	l.written += int64(n)
+	return l.behind.Wrote(l.current, l.written)
+}
+
+func (l *placeLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
+	if err := errors.Join(l.reach(len(l.files)-1), l.closeCurrent()); err != nil {
+		return nil, err
+	}
+	r.Placed = l.placed
+	return &landed{Record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
+}
+
+// at is the one of the store's directories that the current member is written to.
+func (l *placeLanding) at() *string { return &l.store.Paths[l.files[max(0, l.member)].root] }
+
+// dirs are the store's directories that the block lies in.
+func (l *placeLanding) dirs() (dirs []string) {
+	for _, f := range l.files {
+		dirs = append(dirs, l.store.Paths[f.root])
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+func (l *placeLanding) abort() {
+	if l.current != nil {
+		l.current.Close()
+	}
+	for _, f := range l.files[:l.member+1] {
+		l.work.Begin(&l.store.Paths[f.root])
+		_ = l.store.Roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
+	}
+}
+
+// makeDir makes directories below one of the store's, owned as that one is.
+func makeDir(s *inventory.Store, root int, dir string) error {
+	if _, err := s.Roots[root].Stat(dir); err == nil {
+		return nil
+	}
+	if parent := path.Dir(dir); parent != "." {
+		if err := makeDir(s, root, parent); err != nil {
+			return err
+		}
+	}
+	if err := s.Roots[root].Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	uid, gid, ok := ownerOf(s, root)
+	if !ok {
+		return nil
+	}
+	return s.Roots[root].Chown(dir, uid, gid)
+}
+
+// giveToOwner gives a landed file to the owner of the store's directory, so that the engine whose store it is may read and remove
+// it.
+func giveToOwner(s *inventory.Store, f *os.File, root int) error {
+	uid, gid, ok := ownerOf(s, root)
+	if !ok {
+		return nil
+	}
+	return f.Chown(uid, gid)
+}
+
+func ownerOf(s *inventory.Store, root int) (uid, gid int, ok bool) {
+	if os.Geteuid() != 0 {
+		return 0, 0, false
+	}
+	info, err := s.Roots[root].Stat(".")
+	if err != nil {
+		return 0, 0, false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return int(st.Uid), int(st.Gid), true
+}
+
+// sweepStaging removes what landings that a crash interrupted have left behind. The directory stays: it tells that blocks landed
+// here.
+func sweepStaging(s *inventory.Store) error {
+	var errs []error
+	for _, r := range s.Roots {
+		left, err := entriesIn(r, inventory.StagingDir)
+		for _, e := range left {
+			err = errors.Join(err, r.RemoveAll(path.Join(inventory.StagingDir, e.Name())))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("store %s: clear %s: %w", s.Name, inventory.StagingDir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func entriesIn(r *os.Root, dir string) ([]fs.DirEntry, error) {
+	d, err := r.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.ReadDir(-1)
+}

@@ -1,0 +1,88 @@
+package receiver
+
+import (
+	"slices"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// nowhereLanding is the landing of a block that no disk has room for and that seems to be here already, since its sender lost the
+// receipt: its bytes are only summed up.
+type nowhereLanding struct {
+	why  error
+	dirs []string // that it lies in, as it is here
+}
+
+func (nowhereLanding) data(int, wire.Frame) error { return nil }
+
+func (l nowhereLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
+	return &landed{Record: r, dirs: l.dirs, noRoom: l.why}, nil
+}
+
+func (nowhereLanding) abort() {}
+
+// landNowhere takes a block in without room for it if one of its id, sizes and time is here, or is being committed, on disks
+// that a receipt may be given for.
+func (in *inbound) landNowhere(o wire.Opening, why error) bool {
+	dirs := in.r.commit.under(o)
+	if old, err := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
+		dirs = in.r.under(old)
+	}
+	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
+		return false
+	}
+	in.landing, in.room, in.dirs = nowhereLanding{why, dirs}, nil, dirs
+	return true
+}
+
+// under are the directories that a block which is here lies in; none where that is not known now.
+func (r *Receiver) under(rec catalog.Record) (dirs []string) {
+	if rec.Segment != 0 {
+		dir, err := r.cfg.Vault.Home(rec.Segment)
+		if err != nil {
+			return nil
+		}
+		return []string{dir}
+	}
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
+	for _, p := range rec.Placed {
+		if s == nil || p.Root >= len(s.Paths) {
+			return nil
+		}
+		dirs = append(dirs, s.Paths[p.Root])
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// under are the directories of a block that is being committed; none if it is not. What comes again is committed behind it
+// (awaits).
+func (c *committer) under(o wire.Opening) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.shelves {
+		first := func(l *landed) bool { return l.noRoom == nil && l.disowned == nil && resembles(&l.Opening, o) }
+		if slices.ContainsFunc(s.busy, first) || slices.ContainsFunc(s.queue, first) {
+			return s.dirs
+		}
+	}
+	return nil
+}
+
+func resembles(o *wire.Opening, other wire.Opening) bool {
+	return o.ID == other.ID && o.ModTime == other.ModTime && slices.Equal(o.Members, other.Members)
+}
+
+// acknowledge gives blocks that lie nowhere their receipts if their first copies have been committed before them.
+func (c *committer) acknowledge(batch []*landed) {
+	for _, l := range batch {
+		if !l.awaits {
+			continue
+		}
+		if first, err := c.vault.Catalog.Get(inventory.BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.Bytes() == l.Bytes() {
+			l.fault = nil
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package receiver
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/lifeboat/lifeboat/disks/fusedisk"
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+)
+
+// linklessNode is a file or a directory on a file system without hard links.
+type linklessNode struct{ fs.LoopbackNode }
+
+func (*linklessNode) Link(context.Context, fs.InodeEmbedder, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return nil, syscall.EPERM
+}
+
+func (n *linklessNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &linklessNode{fs.LoopbackNode{RootData: n.RootData}}
+}
+
+// A store may be on a file system without hard links. What lands there gets its name all the same, and overwrites nothing.
+func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
+	n, cfg := newNode(t, "b"), placeStore
+	cfg.Paths = []string{fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &linklessNode{fs.LoopbackNode{RootData: tree}} })}
+	s, err := inventory.OpenStore(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	n.Stores = []*inventory.Store{s}
+	content := contentOf("x", 2*PackedBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content)))
+	if got, err := os.ReadFile(filepath.Join(cfg.Paths[0], "dir/x")); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("got %d bytes in its place, %v", len(got), err)
+	}
+	content = contentOf("y", 2*PackedBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content))) // a newer version of what landed
+	if got := n.Content(t, "cache/-/dir/x"); !bytes.Equal(got, content) {
+		t.Error("the newer version does not read as what came")
+	}
+}
+
+// Below a store's directory another file system may be mounted. Nothing can be moved there from where it is staged: it is the vault's.
+func TestBlockWhosePlaceIsOnAnotherFileSystemLandsInTheVault(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	sub := filepath.Join(n.Dir, "cache/sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	smalldisk.Mount(t, sub, "size=1m")
+	content := contentOf("x", 2*PackedBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/sub/deep/x", content)))
+	if got := n.Content(t, "cache/-/sub/deep/x"); !bytes.Equal(got, content) {
+		t.Error("it does not read as what came")
+	}
+	if r, err := n.Vault.Catalog.Get("cache/-/sub/deep/x"); err != nil || r.Segment == 0 {
+		t.Errorf("got %+v, %v, want it in a segment", r, err)
+	}
+}

@@ -1,0 +1,83 @@
+package receiver
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// A block that lies on a disk which is well has its record on that of the catalog. When that one keeps nothing, blocks are refused
+// before they come, and not once they have come whole.
+func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
+		s.Send(x)
+		s.WantReceipt()
+		f.Set(f.Bad, n.Vault.Dir, true)
+		if room := n.receiver.grant(false).RoomBytes; room != 0 {
+			t.Errorf("it tells of room for %d bytes", room)
+		}
+		time.Sleep(2 * diskio.LookAfter)
+		for i, size := range []int{1000, 2 * PackedBytes} {
+			o := wire.Opening{ID: "cache/-/y", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "y", Bytes: int64(size)}}}
+			s.Send(wire.AppendFrame(nil, wire.FrameOpen, uint32(2+i), o.Append(nil)))
+			s.WantRefusal("records in " + n.Vault.Dir)
+			s.Send(wire.AppendFrame(nil, wire.FrameAbort, uint32(2+i), nil))
+		}
+		s.Send(x) // which is on record
+		s.WantReceipt()
+		f.Set(f.Bad, n.Vault.Dir, false)
+		s.Send(blockFrames(4, "cache/-/y", contentOf("y", 1000)))
+		s.WantReceipt()
+		s.Conn.Close()
+		stop()
+		f.WantNothingReserved(t)
+	})
+}
+
+// Who watches the disks hears of what the catalog's refused.
+func TestFaultOfTheCatalogIsTold(t *testing.T) {
+	small := smalldisk.New(t, 8<<20)
+	n, f := onDisks(t, "b", nil, "d0")
+	if err := n.Vault.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.Dir = small
+	n.Open(t)
+	smalldisk.Fill(t, small)
+	var many [][]byte
+	for i := range uint32(500) {
+		many = append(many, blockFrames(i+1, fmt.Sprint("cache/-/", i), contentOf("x", 10)))
+	}
+	landAll(t, n, many...)
+	if f.Faults[filepath.Join(small, "vault")] == nil {
+		t.Errorf("told of %v, want of the catalog's disk", f.Faults)
+	}
+}
+
+// While one disk of a store does not answer, nothing lands in its place: the room of the store's other disks is nobody's.
+func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
+	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "c0", "c1")}, "d0")
+	f.Give(n.More[0], 100_000)
+	n.receive(t)
+	if got, want := n.receiver.grant(false).RoomBytes, int64(1<<30-1+1<<30-2+100_000); got != want {
+		t.Errorf("room for %d bytes, want %d", got, want)
+	}
+	f.Set(f.Bad, n.Stores[0].Paths[1], true)
+	if got := n.receiver.grant(false).RoomBytes; got != 100_000 {
+		t.Errorf("room for %d bytes, want that of the vault's disk", got)
+	}
+	if v := landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*PackedBytes))); v[0].Code != wire.VerdictFull {
+		t.Errorf("got %+v, want a refusal for want of room", v)
+	}
+}

@@ -1,0 +1,258 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+)
+
+// What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
+// A block is first gone for whoever asks, then for the coordinator, and last its space comes back.
+
+// errRemoved says that a block was removed, or became files, while it came again.
+var errRemoved = errors.New("what was here is being moved or removed: send it again")
+
+// Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
+// and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
+// asks for it later is told why it is not there.
+func (r *Receiver) Remove(ctx context.Context, why string, asked func(vault.Held) bool) (removed inventory.Count, err error) {
+	return r.removeAll(ctx, why, func(rec catalog.Record) bool { return asked(vault.HeldOf(rec)) }, nil)
+}
+
+// removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).
+func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog.Record) bool, sift func(context.Context, []catalog.Record) []catalog.Record) (removed inventory.Count, err error) {
+	var batch []catalog.Record
+	var errs []error
+	made := madeDirs{}
+	flush := func() {
+		if sift != nil {
+			batch = sift(ctx, batch)
+		}
+		n, err := r.removeBatch(batch, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(why)(gone) })
+		removed, batch = removed.Plus(n), nil
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for rec, err := range r.cfg.Vault.Catalog.All() {
+		if ctx.Err() != nil {
+			errs = append(errs, ctx.Err())
+			break
+		}
+		if err != nil || !asked(rec) { // what cannot be read belongs to nobody knows whom: it is named where it is asked for
+			continue
+		}
+		if batch = append(batch, rec); len(batch) == catalog.Batch {
+			flush()
+		}
+	}
+	flush()
+	return removed, errors.Join(append(errs, r.giveBack(ctx, made))...)
+}
+
+// giveBack frees what removed blocks took: directories that were made for them, and their space in segments.
+func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
+	for d := range made {
+		if r.hangs(d.store.Paths[d.root]) == nil {
+			d.clear()
+		}
+	}
+	return r.cfg.Vault.Reclaim(ctx)
+}
+
+// removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
+// with 404 and go the next time. The other way round files would be left that nobody knows of. What went is told of while
+// nothing else is committed.
+func (r *Receiver) removeBatch(batch []catalog.Record, tell func([]catalog.Record)) (removed inventory.Count, err error) {
+	var errs []error
+	store := func(rec catalog.Record) string { return inventory.BlockID(rec.ID).Store() }
+	for len(batch) > 0 {
+		n := 1
+		for n < len(batch) && store(batch[n]) == store(batch[0]) {
+			n++
+		}
+		gone, err := r.removeOf(store(batch[0]), batch[:n], tell)
+		removed, batch, errs = removed.Plus(gone), batch[n:], append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// removeOf is removeBatch for blocks of one store.
+func (r *Receiver) removeOf(store string, batch []catalog.Record, tell func([]catalog.Record)) (inventory.Count, error) {
+	var errs []error
+	var going []catalog.Record
+	var claimed []catalog.Record
+	touched := map[*inventory.Store][]place{}
+	c := r.cfg.Vault.Catalog
+	defer r.pauseUnpacking(store)()
+	for _, rec := range batch {
+		rec = r.cfg.Vault.Now(rec)
+		if len(rec.Placed) > 0 {
+			if !r.cfg.Vault.ClaimRemoval(inventory.BlockID(rec.ID)) {
+				continue // it lands anew
+			}
+			defer r.cfg.Vault.Unclaim(inventory.BlockID(rec.ID))
+		}
+		claimed = append(claimed, rec)
+	}
+	for _, rec := range c.Unchanged(claimed) {
+		err := r.answers(rec)
+		if err == nil {
+			err = r.unplace(rec, touched)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("remove %s: %w", rec.ID, err))
+			continue
+		}
+		going = append(going, rec)
+	}
+	for s, dirs := range touched {
+		if err := syncAll(s, dirs, new(diskio.Work), func(int, time.Duration, error) {}); err != nil {
+			return inventory.Count{}, errors.Join(append(errs, err)...)
+		}
+	}
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	gone, err := c.Remove(going)
+	var sum inventory.Count
+	for _, rec := range gone {
+		sum = sum.Plus(inventory.Count{Blocks: 1, Bytes: rec.Bytes()})
+	}
+	if len(gone) > 0 {
+		tell(gone)
+	}
+	return sum, errors.Join(append(errs, err)...)
+}
+
+// madeDir is a directory that was made for blocks that landed in place.
+type madeDir struct {
+	store *inventory.Store
+	place
+}
+
+type madeDirs map[madeDir]bool
+
+func (m madeDirs) note(stores map[string]*inventory.Store, gone []catalog.Record) {
+	for _, rec := range gone {
+		s := stores[inventory.BlockID(rec.ID).Store()]
+		if s == nil || rec.Segment != 0 {
+			continue
+		}
+		dir := s.Shape.Made(inventory.BlockID(rec.ID))
+		for _, p := range rec.Placed {
+			if dir != "" && p.Root < len(s.Roots) {
+				m[madeDir{s, place{p.Root, dir}}] = true
+			}
+		}
+	}
+}
+
+// clear removes a directory, with what is below it and above it, if all of that is empty directories. A block that lands
+// there at this moment makes anew what it needs (name), or is refused and comes again.
+func (d madeDir) clear() {
+	root := d.store.Roots[d.root]
+	below, err := entriesIn(root, d.path)
+	for _, sub := range below {
+		if !sub.IsDir() {
+			return
+		}
+		if entries, unread := entriesIn(root, path.Join(d.path, sub.Name())); unread != nil || len(entries) > 0 {
+			return
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	for _, sub := range below {
+		_ = root.Remove(path.Join(d.path, sub.Name()))
+	}
+	for dir := d.path; dir != "."; dir = path.Dir(dir) {
+		if err := root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+}
+
+// removed tells of what was asked to go, and why.
+func (r *Receiver) removed(why string) func(gone []catalog.Record) {
+	return func(gone []catalog.Record) {
+		if r.cfg.Gone == nil {
+			return
+		}
+		ids := make([]inventory.BlockID, 0, len(gone))
+		for _, rec := range gone {
+			ids = append(ids, inventory.BlockID(rec.ID))
+		}
+		r.cfg.Gone(ids, why)
+	}
+}
+
+// unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine
+// sees half a block. What an engine has put in their place is its own.
+func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]place) error {
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
+	if s == nil || len(rec.Placed) > len(rec.Members) {
+		return nil
+	}
+	for _, last := range []bool{true, false} {
+		for i, p := range rec.Placed {
+			if s.Shape.Last(rec.Members[i].Name) != last || p.Root >= len(s.Roots) {
+				continue
+			}
+			info, err := s.Roots[p.Root].Lstat(p.Path)
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().UnixNano() != p.ModTime {
+				continue
+			}
+			if err == nil {
+				err = s.Roots[p.Root].Remove(p.Path)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			touched[s] = append(touched[s], place{p.Root, path.Dir(p.Path)})
+		}
+	}
+	return nil
+}
+
+// tidyEvery is how often somebody looks for what is here too long. Nobody waits for that to the minute, and it reads the
+// whole catalog.
+const tidyEvery = time.Hour
+
+// tidy ends what is here for longer than it is kept, and gives back space, until ctx ends.
+func (r *Receiver) tidy(ctx context.Context) {
+	wait := tidyEvery
+	if r.cfg.Keep > 0 {
+		wait = max(time.Second, min(wait, r.cfg.Keep/10))
+	}
+	for {
+		r.tidyOnce(ctx, time.Now())
+		if !diskio.Sleep(ctx, wait) {
+			return
+		}
+	}
+}
+
+func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
+	gone, err := inventory.Count{}, error(nil)
+	if r.cfg.Keep > 0 {
+		a := aged{r, now, 0}
+		gone, err = r.removeAll(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), a.old, a.ended)
+	} else {
+		err = r.cfg.Vault.Reclaim(ctx)
+	}
+	if gone.Blocks > 0 {
+		r.cfg.Log.Info("removed what was kept for long enough", "blocks", gone.Blocks, "bytes", gone.Bytes, "keep", r.cfg.Keep)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("not all that is over could be removed: it is tried again", "err", err)
+	}
+}

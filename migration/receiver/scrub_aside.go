@@ -1,0 +1,46 @@
+package receiver
+
+import (
+	"context"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+)
+
+// readBack does a part of the reading back, and leaves it behind if it does not come back from a disk: what lies on the others, and what
+// readers found broken there, is not to wait for that one. Until it is back nobody else begins there (stuck). It reports false if it left it.
+func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, w *diskio.Work)) (ended bool) {
+	w := &diskio.Work{}
+	r.mu.Lock()
+	r.backs[w] = true
+	r.mu.Unlock()
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	back := diskio.Beside(func() {
+		defer func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			delete(r.backs, w)
+		}()
+		part(ctx, w)
+	})
+	look := time.NewTicker(diskio.LookAfter)
+	defer look.Stop()
+	for {
+		select {
+		case <-back:
+			return true
+		case now := <-look.C:
+			if dir, hangs := r.hangsIn(w, now); hangs {
+				r.cfg.Log.Warn("what landed cannot be read back: its disk does not answer", "disk", dir)
+				return false
+			}
+		}
+	}
+}
+
+// hangsIn reports whether work does not come back from a disk.
+func (r *Receiver) hangsIn(w *diskio.Work, now time.Time) (dir string, hangs bool) {
+	dir, took, ok := w.On(now)
+	return dir, ok && (took >= diskio.Overdue || took >= diskio.Suspect && !r.disks.Readable(dir))
+}

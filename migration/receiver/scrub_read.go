@@ -1,0 +1,255 @@
+package receiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/fields"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
+// Only where one does not match is it asked which block lies there.
+func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) {
+	dir, err := r.cfg.Vault.Home(no)
+	if err != nil || r.hangs(dir) != nil {
+		return // what is there is not held now; readers are told so
+	}
+	done := r.cfg.Vault.Read(no)
+	defer done()
+	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: vault.SegmentFile(dir, no), at: s.From, to: s.To, urgent: s.Urgent}
+	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
+		if _, empty, unread := r.cfg.Vault.Catalog.Free(no); unread == nil && empty {
+			return // all of it was removed meanwhile, or became files
+		}
+		r.fault(dir, err)
+		r.sift(ctx, work, no, walk.at, s)
+	}
+}
+
+// segmentWalk is one reading of a stretch of a segment.
+type segmentWalk struct {
+	r      *Receiver
+	work   *diskio.Work
+	dir    string
+	no     uint32
+	path   string
+	at, to int64
+	urgent bool
+
+	ids []inventory.BlockID // met since the last pause
+}
+
+// run returns the first fault, of what begins at w.at.
+func (w *segmentWalk) run(ctx context.Context) error {
+	w.work.Begin(&w.dir)
+	defer w.work.End()
+	f, err := os.Open(w.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	diskio.DropCached(f, w.at, w.to-w.at)
+	frames := wire.NewReader(io.NewSectionReader(f, w.at, w.to-w.at), wire.ChunkBytes)
+	paused := w.at
+	for w.at < w.to && ctx.Err() == nil {
+		w.work.Begin(&w.dir)
+		fr, err := frames.Next()
+		if err != nil {
+			end := w.r.cfg.Vault.Catalog.Hole(w.no, w.at)
+			if end <= w.at {
+				return err
+			}
+			w.at = end // what was removed is not there any more
+			frames.Reset(io.NewSectionReader(f, w.at, max(0, w.to-w.at)))
+			continue
+		}
+		if fr.Type == wire.FrameOpen {
+			d := fields.Decode(fr.Payload)
+			w.ids = append(w.ids, inventory.BlockID(d.Text()))
+		}
+		w.at += int64(len(fr.Raw))
+		if n := w.at - paused; n >= scrubStep {
+			w.pause(ctx, n)
+			paused = w.at
+		}
+	}
+	w.pause(ctx, w.at-paused)
+	return nil
+}
+
+// pause lets others have the disk, and has the records of the blocks that were met looked at.
+func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
+	w.work.End()
+	w.r.scrubbed.Add(bytes)
+	for _, id := range w.r.cfg.Vault.Catalog.Unsound(w.ids) {
+		w.r.forgetUnsound(id)
+	}
+	w.ids = w.ids[:0]
+	w.r.paces(ctx, bytes, w.urgent)
+}
+
+// sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
+func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) {
+	for rec, err := range r.cfg.Vault.Catalog.All() {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && rec.ID != "":
+			r.forgetUnsound(inventory.BlockID(rec.ID))
+		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.To:
+			r.check(rec, work)
+			r.paces(ctx, rec.Bytes(), s.Urgent)
+		}
+	}
+}
+
+// scrubPlaced reads back what lies in place, and the catalog on the way.
+func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) {
+	var read int64
+	for rec, err := range r.cfg.Vault.Catalog.All() {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && rec.ID != "":
+			r.forgetUnsound(inventory.BlockID(rec.ID))
+		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.Landed):
+			r.check(rec, work)
+			r.scrubbed.Add(rec.Bytes())
+			read += rec.Bytes()
+		}
+		if read += recordCost; read >= scrubStep {
+			r.paces(ctx, read, p.Urgent)
+			read = 0
+		}
+	}
+}
+
+// recordCost is what looking at a record counts for, beside the bytes of its block.
+const recordCost = 256
+
+// lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
+// heard otherwise.
+func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
+	rec, err := r.cfg.Vault.Catalog.Get(id)
+	switch {
+	case errors.Is(err, wire.ErrCorrupt):
+		r.forgetUnsound(id)
+	case err != nil:
+	case r.answers(rec) == nil && r.ghost(rec):
+		made := madeDirs{}
+		_, _ = r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else the look for ghosts tells why not
+		for d := range made {
+			d.clear()
+		}
+	case r.check(rec, work) == nil && r.cfg.Landed != nil:
+		r.cfg.Landed([]vault.Held{vault.HeldOf(rec)})
+	}
+	r.paces(ctx, rec.Bytes(), true)
+}
+
+// check reads a block back off its disk, and once more if it is not whole: what is then not whole either is condemned.
+func (r *Receiver) check(rec catalog.Record, work *diskio.Work) error {
+	err := r.offDisk(rec, work)
+	if rotten(err) {
+		err = r.offDisk(rec, work)
+	}
+	if rotten(err) {
+		r.condemn(rec, err)
+		return err
+	}
+	return nil // it is whole, it is an engine's now, or its disk does not answer, which is another matter
+}
+
+// offDisk is intact for what a disk holds, whatever the page cache has of it.
+func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
+	if err := r.answers(rec); err != nil {
+		return err
+	}
+	defer work.End()
+	s := r.stores[inventory.BlockID(rec.ID).Store()]
+	next := func(i int, dir *string) {
+		work.Begin(dir)
+		var f *os.File
+		var err error
+		from, bytes := int64(0), rec.Members[i].Bytes
+		switch {
+		case rec.Segment != 0:
+			f, err = os.Open(vault.SegmentFile(*dir, rec.Segment))
+			from, bytes = rec.Offset, rec.Length
+		case s == nil || i >= len(rec.Placed) || rec.Placed[i].Root >= len(s.Roots):
+			return
+		default:
+			f, err = s.Open(inventory.Member{Root: rec.Placed[i].Root, Path: rec.Placed[i].Path})
+		}
+		if err == nil {
+			diskio.DropCached(f, from, bytes)
+			f.Close()
+		}
+	}
+	return r.each(rec, next, func(_ *string, m wire.MemberSize, c io.Reader) error { return readThrough(m, c, work.GoesOn) })
+}
+
+// rotten tells bytes that are not what came, or that a disk does not give back, from what may come right by itself. File
+// systems with checksums of their own say EIO, EBADMSG or EUCLEAN for what theirs do not match.
+func rotten(err error) bool {
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return errors.Is(err, wire.ErrCorrupt) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG) || errors.Is(err, syscall.EUCLEAN)
+}
+
+// condemn removes a block whose bytes here are not what came, and says which it was.
+func (r *Receiver) condemn(rec catalog.Record, why error) {
+	gone, err := r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) {
+		for _, g := range gone {
+			r.broke(vault.HeldOf(g), why)
+		}
+	})
+	if err != nil {
+		r.cfg.Log.Error("a block from another node is broken and cannot be removed: it is refused to readers", "block", rec.ID, "err", errors.Join(why, err))
+	} else if gone.Blocks == 0 {
+		r.cfg.Log.Debug("a block that was broken has been replaced meanwhile", "block", rec.ID)
+	}
+}
+
+// forgetUnsound removes the record of a block if it cannot be read: where the block lies, and what it should be, nobody
+// knows any more.
+func (r *Receiver) forgetUnsound(id inventory.BlockID) {
+	c := r.cfg.Vault.Catalog
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	if len(c.Unsound([]inventory.BlockID{id})) == 0 {
+		return
+	}
+	why := fmt.Errorf("its record in %s: %w", c.DB().Path(), wire.ErrCorrupt)
+	if err := c.Forget(id); err != nil {
+		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
+		return
+	}
+	r.broke(vault.Held{ID: id}, why)
+}
+
+// broke tells of a block that rested here and does not any more.
+func (r *Receiver) broke(h vault.Held, why error) {
+	r.broken.Add(1)
+	r.cfg.Log.Error("a block from another node is broken here: it is removed", "block", h.ID, "node", h.From, "bytes", h.Bytes, "err", why)
+	if r.cfg.Broken != nil {
+		r.cfg.Broken(h)
+	}
+}
+
+// Scrubbed is how many bytes were read back since the start, and how many blocks were found to be broken.
+func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), r.broken.Load() }
+
+// Suspect has a block looked at that a reader found to be broken. It reports false when too many wait for that.
+func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.Unread.Suspect(id) }

@@ -1,0 +1,400 @@
+package receiver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// Small blocks that belong in a store's directories land in segments first, like those for the vault: their receipts come
+// as soon, and a sender that is short of time does not wait while files are made. The unpacker makes the files later. Until
+// one has its name, and its record says so, the block is read from its segment.
+
+// PackedBytes is up to where a block counts as small. To make a file, name it and sync it takes a receiver as long as some
+// 100 KiB of a block's bytes do (docs/design/landing.md). At 1 MiB that is a tenth, and to write the bytes twice costs more than
+// it saves.
+const PackedBytes = 1 << 20
+
+const (
+	// lull is how long nothing may have landed for the node to count as quiet: longer than a sender's shortest pause
+	// between two looks at its stores (leastPause in migration/scan.go), and less than anybody waits for a file.
+	lull = 500 * time.Millisecond
+	// unpackPatience is how long a block waits for quiet. Spark gives a fetch up after three tries five seconds apart
+	// (spark.shuffle.io.maxRetries and retryWait), so its files are there at the second or the third.
+	unpackPatience = 5 * time.Second
+	// unpackShare is the part of its time, one in so many, that unpacking takes while blocks are landing.
+	unpackShare = 5
+
+	// mostTwice is for how many bytes of files the space in segments is given back at once: the disk may have no room for all
+	// that landed twice.
+	mostTwice = 64 << 20
+
+	// unpackAgain is when a disk that took no files is tried again, if nothing is heard of it before; recheckEvery, when
+	// somebody looks whether a file is still in the way.
+	unpackAgain  = time.Minute
+	recheckEvery = time.Hour
+)
+
+// Unpacking is what rests in segments and is to become files.
+type Unpacking struct {
+	Waiting inventory.Count
+	// Occupied are those of them that wait because a file that never landed here has the name.
+	Occupied inventory.Count
+}
+
+// Unpacking tells what waits to become files.
+func (r *Receiver) Unpacking() (all Unpacking) {
+	for _, u := range r.unpackers.all {
+		u.mu.Lock()
+		all.Waiting = all.Waiting.Plus(u.noted).Plus(u.taken).Plus(u.left)
+		all.Occupied = all.Occupied.Plus(u.occupied)
+		u.mu.Unlock()
+	}
+	return all
+}
+
+// unpackers are those of a receiver.
+type unpackers struct {
+	all    []*unpacker
+	lately diskio.Moment // that something last landed
+}
+
+// packing is what a block that lands in a segment relies on: that no file of its id is in place.
+type packing struct {
+	by    *unpacker // nil: it stays there
+	moves int64     // of by, when it was so
+}
+
+// packs reports whether a block for a store that wants files lands in a segment first. One that comes again after its files
+// were made goes straight to where they are.
+func (r *Receiver) packs(o wire.Opening) (p packing, small bool) {
+	u := r.unpackerOf(inventory.BlockID(o.ID))
+	if u == nil || u.store.Layout != o.Layout || o.Bytes() > PackedBytes {
+		return p, false
+	}
+	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
+	return p, !r.cfg.Vault.Catalog.InPlace(inventory.BlockID(o.ID))
+}
+
+// overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced
+// when it comes again; two versions must not lie side by side.
+func (l *landed) overtaken(c *catalog.Catalog) error {
+	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.InPlace(inventory.BlockID(l.ID)) {
+		return nil
+	}
+	return errRemoved
+}
+
+// unpacker makes files of the blocks of one store, so that a disk that hangs holds up no other store's.
+type unpacker struct {
+	r     *Receiver
+	store *inventory.Store
+	wake  chan struct{}
+	gate  chan struct{} // whoever has put something in changes the files of blocks that waited, and nobody else does
+	work  diskio.Work
+	moves atomic.Int64 // how often records have said that files are about to be named
+
+	mu       sync.Mutex
+	fresh    []vault.Held    // landed since the last look
+	missed   bool            // more have than are in fresh: look through the catalog
+	since    time.Time       // when the first of them landed
+	noted    inventory.Count // of them
+	taken    inventory.Count // what is being looked at, and not yet done
+	left     inventory.Count // what could not be done
+	occupied inventory.Count // of left
+	retry    time.Time       // when to look again at what is left; zero: there is nothing
+	troubled bool            // by a disk, so that its change for the better is worth a look
+	said     bool            // that something is in the way
+	told     bool            // that a disk takes no files
+	release  func()          // of the drain that waits for what is under way
+}
+
+// mostFresh bounds the memory for what has landed: beyond it the store's part of the catalog is looked through.
+const mostFresh = 4 << 10
+
+func newUnpackers(r *Receiver) (all []*unpacker) {
+	for _, s := range r.cfg.Stores {
+		if s.Land == inventory.LandPlace {
+			all = append(all, &unpacker{r: r, store: s, wake: make(chan struct{}, 1), gate: make(chan struct{}, 1)})
+		}
+	}
+	return all
+}
+
+// landed notes what waits from now on, and passes on that it landed.
+func (r *Receiver) landed(held []vault.Held) {
+	now := time.Now()
+	r.unpackers.lately.Note(now)
+	for _, h := range held {
+		if u := r.unpackerOf(h.ID); u != nil && h.Packed {
+			u.note(now, h)
+		}
+	}
+	if r.cfg.Landed != nil {
+		r.cfg.Landed(held)
+	}
+}
+
+// unpackerOf returns nil where a store wants no files.
+func (r *Receiver) unpackerOf(id inventory.BlockID) *unpacker {
+	for _, u := range r.unpackers.all {
+		if u.store.Name == id.Store() {
+			return u
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) note(now time.Time, h vault.Held) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.noted == (inventory.Count{}) {
+		u.since = now
+		select {
+		case u.wake <- struct{}{}:
+		default:
+		}
+	}
+	u.noted = u.noted.Plus(inventory.Count{Blocks: 1, Bytes: h.Bytes})
+	if len(u.fresh) < mostFresh {
+		u.fresh = append(u.fresh, h)
+	} else {
+		u.missed = true
+	}
+}
+
+// unpack makes files of what waits, as it lands, until ctx ends.
+func (r *Receiver) unpack(ctx context.Context) {
+	var working sync.WaitGroup
+	for _, u := range r.unpackers.all {
+		working.Go(func() {
+			if err := u.count(ctx); err != nil {
+				r.cfg.Log.Warn("it is not known which blocks wait to become files: all are looked through", "store", u.store.Name, "err", err)
+			}
+			for u.await(ctx) {
+				u.pass(ctx)
+			}
+		})
+	}
+	working.Wait()
+}
+
+// count looks what waits from before this start.
+func (u *unpacker) count(ctx context.Context) error {
+	var before inventory.Count
+	var err error
+	for after := []byte(nil); err == nil && ctx.Err() == nil; {
+		var found []catalog.Record
+		found, after, err = u.packed(after)
+		for _, r := range found {
+			before = before.Plus(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
+		}
+		if after == nil {
+			break
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if before.Blocks > 0 || err != nil {
+		u.since, u.missed = time.Now(), true // what landed meanwhile may be counted twice, until it is looked at
+		u.noted = u.noted.Plus(before)
+	}
+	return err
+}
+
+// await returns true when it is time to unpack, and false when ctx has ended.
+func (u *unpacker) await(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		changed := u.r.disks.Changed()
+		wait, something := u.wait(time.Now())
+		if something && wait <= 0 {
+			return true
+		}
+		var due <-chan time.Time
+		if something {
+			due = time.After(wait)
+		}
+		select {
+		case <-u.wake:
+		case <-due:
+		case <-changed:
+			u.mu.Lock()
+			if u.troubled {
+				u.retry, u.troubled = time.Now(), false
+			}
+			u.mu.Unlock()
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// wait says how long it should be until the next look, if there is something to look for.
+func (u *unpacker) wait(now time.Time) (wait time.Duration, something bool) {
+	u.mu.Lock()
+	noted, since, retry := u.noted.Blocks > 0 || u.missed, u.since, u.retry
+	u.mu.Unlock()
+	switch {
+	case !noted && retry.IsZero():
+		return 0, false
+	case !noted && retry.After(now):
+		return retry.Sub(now), true
+	case u.r.leaving():
+		return diskio.LookAfter, true
+	}
+	if !noted {
+		since = retry
+	}
+	return min(u.r.untilQuiet(now), since.Add(unpackPatience).Sub(now)), true
+}
+
+// leaving reports whether what is here may have to go on to others: a drain finds it where it is.
+func (r *Receiver) leaving() bool {
+	return r.cfg.Admit("", false).Refused != ""
+}
+
+// untilQuiet is how long it takes at least until nothing lands here; 0: nothing does.
+func (r *Receiver) untilQuiet(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for in := range r.live {
+		if in.open.Load() || in.waiting.Load() > 0 {
+			return lull
+		}
+	}
+	return max(0, lull-r.unpackers.lately.Ago(now))
+}
+
+// take hands out what is to be looked at: the blocks that have landed, or (all) whatever the catalog has.
+func (u *unpacker) take(now time.Time) (fresh []vault.Held, all bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all = u.missed || !u.retry.IsZero() && !u.retry.After(now)
+	u.taken, u.noted = u.taken.Plus(u.noted), inventory.Count{}
+	if all {
+		u.taken = u.taken.Plus(u.left)
+		u.left, u.occupied, u.retry, u.troubled = inventory.Count{}, inventory.Count{}, time.Time{}, false
+	}
+	fresh, u.fresh, u.missed = u.fresh, nil, false
+	return fresh, all
+}
+
+// pass looks at all that waits, in groups, and ends early when the node begins to leave or a disk takes no files.
+func (u *unpacker) pass(ctx context.Context) {
+	fresh, all := u.take(time.Now())
+	began := time.Now()
+	var made, returned inventory.Count // returned: of which the space has been given back
+	var err error
+	for after, more := []byte(nil), true; more && err == nil; err = cmp.Or(err, ctx.Err()) {
+		var group []catalog.Record
+		if all {
+			group, after, err = u.packed(after)
+			more = after != nil
+		} else {
+			group, fresh = u.pick(fresh)
+			more = len(fresh) > 0
+		}
+		if err == nil && len(group) > 0 {
+			began, n := time.Now(), inventory.Count{}
+			n, err = u.group(ctx, group)
+			made = made.Plus(n)
+			u.rest(ctx, time.Since(began))
+		}
+		if made.Bytes-returned.Bytes >= mostTwice {
+			u.giveBack(ctx)
+			returned = made
+		}
+	}
+	u.end(ctx, made, err)
+	if made.Blocks == 0 {
+		return
+	}
+	u.giveBack(ctx)
+	u.r.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
+}
+
+// giveBack frees what segments have of blocks that became files.
+func (u *unpacker) giveBack(ctx context.Context) {
+	if err := u.r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
+		u.r.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)
+	}
+}
+
+// rest leaves the node to whoever sends to it, after so much time was taken.
+func (u *unpacker) rest(ctx context.Context, took time.Duration) {
+	if u.r.untilQuiet(time.Now()) > 0 {
+		diskio.Sleep(ctx, (unpackShare-1)*took)
+	}
+}
+
+// errLeaving says that nothing is unpacked now, for the node is to be emptied.
+var errLeaving = errors.New("the node is leaving")
+
+// end accounts for a pass. What it has not come to waits on.
+func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	rest := u.taken
+	u.taken = inventory.Count{}
+	switch {
+	case ctx.Err() != nil, errors.Is(err, errLeaving):
+		u.noted, u.missed = u.noted.Plus(rest), true
+	case err != nil:
+		u.left = u.left.Plus(rest)
+		if made.Blocks > 0 { // their segments may have lain in the way
+			u.retry = time.Now()
+			break
+		}
+		if !u.told && u.r.knows(u.store.Paths) {
+			u.told = true
+			u.r.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
+				"store", u.store.Name, "blocks", u.left.Blocks, "err", err)
+		}
+		u.retry, u.troubled = time.Now().Add(unpackAgain), true
+	case u.left.Blocks > 0 && u.retry.IsZero():
+		u.retry = time.Now().Add(recheckEvery)
+	}
+	u.told = u.told && u.troubled
+	u.said = u.said && u.occupied.Blocks > 0
+}
+
+// pick reads the records of what has landed, as many as make a group.
+func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vault.Held) {
+	for bytes := int64(0); len(fresh) > 0 && len(group) < groupBlocks && bytes < groupBytes; {
+		h := fresh[0]
+		fresh = fresh[1:]
+		r, err := u.r.cfg.Vault.Catalog.Get(h.ID)
+		if err == nil && wants(u.store, r) {
+			group, bytes = append(group, r), bytes+r.Bytes()
+			continue
+		}
+		u.done(inventory.Count{Blocks: 1, Bytes: h.Bytes}) // removed, or made a file of before
+	}
+	return group, fresh
+}
+
+// done notes blocks that wait no more.
+func (u *unpacker) done(n inventory.Count) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.taken = u.taken.Less(n)
+}
+
+// UnpackNow makes files of all that waits for that, whether or not blocks are landing.
+func (r *Receiver) UnpackNow(ctx context.Context) {
+	for _, u := range r.unpackers.all {
+		u.mu.Lock()
+		u.missed = true
+		u.mu.Unlock()
+		u.pass(ctx)
+	}
+}

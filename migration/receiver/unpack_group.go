@@ -1,0 +1,366 @@
+package receiver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+	"github.com/lifeboat/lifeboat/migration/wire"
+)
+
+// The files of some blocks are made together, so that they share their syncs and their transactions:
+//
+//	staged, each under a name of the staging directory; a crash leaves what the next start sweeps away
+//	announced: their records, still of segments, say what the files in place will be; from here on they are known as ours
+//	published, as blocks that land in place are: bytes synced, named, directories synced, an index after the rest
+//	settled: their records say that they lie in place, and what they took of segments is free
+//
+// A crash between the last three leaves announced records. The files that are found in their place, byte for byte, are
+// settled; others are made again, over them.
+const (
+	groupBlocks = 512
+	groupBytes  = 32 << 20
+)
+
+// move is a block on its way out of its segment.
+type move struct {
+	was     catalog.Record
+	into    *landed
+	there   bool             // a crash came behind its publishing
+	earlier []catalog.Placed // announced by a try before: some may be there
+	room    func()
+}
+
+// errBusy says that the files of a block are being named or removed already.
+var errBusy = errors.New("its files are being named or removed")
+
+// group makes files of some blocks. An error is about none of them: nothing can be unpacked now.
+func (u *unpacker) group(ctx context.Context, records []catalog.Record) (made inventory.Count, err error) {
+	leave, err := u.enter(ctx)
+	if err != nil {
+		return made, err
+	}
+	defer leave()
+	var moves []*move
+	defer func() {
+		for _, m := range moves {
+			m.room()
+			u.r.cfg.Vault.Unclaim(inventory.BlockID(m.was.ID))
+		}
+	}()
+	from := vault.NewReplay(u.r.cfg.Vault)
+	defer from.Close()
+	for _, r := range records {
+		if err = ctx.Err(); err == nil && u.r.leaving() {
+			err = errLeaving
+		}
+		if err != nil {
+			for _, m := range moves {
+				takeBack(u.store, m.into, &u.work)
+			}
+			u.work.End()
+			return made, err
+		}
+		m, fault := u.stage(from, r)
+		if fault == nil {
+			moves = append(moves, m)
+		} else if err = u.leave(r, fault); err != nil {
+			break // those before still have room
+		}
+	}
+	made, fault := u.put(moves)
+	return made, cmp.Or(err, fault)
+}
+
+// enter makes the caller the only one who changes the files of blocks that wait. A drain that begins finds it counted, as
+// it does blocks on their way in, and waits for it.
+func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case u.gate <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := u.r.accept("", false, 0); err != nil {
+		<-u.gate
+		return nil, errLeaving
+	}
+	answered := sync.OnceFunc(func() { u.r.answered(1) })
+	u.mu.Lock()
+	u.release = answered
+	u.mu.Unlock()
+	return func() { answered(); <-u.gate }, nil
+}
+
+// look lets nobody wait for an unpacker that does not come back from a disk.
+func (u *unpacker) look(now time.Time) {
+	dir, took, ok := u.work.On(now)
+	if !ok || took < diskio.Suspect || took < diskio.Overdue && u.r.disks.Keeps(dir) {
+		return
+	}
+	u.mu.Lock()
+	release := u.release
+	u.mu.Unlock()
+	if release != nil {
+		release()
+	}
+}
+
+// pauseUnpacking waits until no files are being made of a store's blocks, but not for a disk that hangs. The other stores' go on: the
+// caller may be held up by this one's disk.
+func (r *Receiver) pauseUnpacking(store string) (resume func()) {
+	var held []*unpacker
+	late := time.NewTimer(diskio.Suspect)
+	defer late.Stop()
+	for _, u := range r.unpackers.all {
+		if u.store.Name != store {
+			continue
+		}
+		select {
+		case u.gate <- struct{}{}:
+			held = append(held, u)
+			continue
+		default:
+		}
+		select {
+		case u.gate <- struct{}{}:
+			held = append(held, u)
+		case <-late.C:
+			late.Reset(0)
+		}
+	}
+	return func() {
+		for _, u := range held {
+			<-u.gate
+		}
+	}
+}
+
+// stage writes the files of a block beside their places.
+func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err error) {
+	v, s := u.r.cfg.Vault, u.store
+	if err := u.r.sound(s); err != nil {
+		return nil, err
+	}
+	if !v.ClaimRemoval(inventory.BlockID(r.ID)) { // for both it must be that nobody else touches the files
+		return nil, errBusy
+	}
+	m := &move{was: r, earlier: r.Placed, room: func() {}}
+	defer func() {
+		if err != nil {
+			m.room()
+			v.Unclaim(inventory.BlockID(r.ID))
+		}
+	}()
+	into := r
+	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
+	if len(r.Placed) > 0 && u.there(into) {
+		m.there, m.into = true, &landed{Record: into, store: s}
+		return m, nil
+	}
+	roots, room, err := u.r.homes(s, r.Opening)
+	if err != nil {
+		return nil, err
+	}
+	m.room = room
+	u.work.Begin(&s.Paths[roots[0]])
+	defer u.work.End()
+	l, err := landInPlace(s, r.Opening, roots, v.Catalog, &u.work)
+	if err != nil {
+		u.r.fault(s.Paths[roots[0]], err)
+		return nil, err
+	}
+	var refused error // by the store's disk, not by the segment's
+	err = from.Block(r, func(member int, f wire.Frame) error {
+		u.work.Begin(&s.Paths[roots[member]])
+		refused = l.data(member, f)
+		return refused
+	})
+	if err == nil {
+		m.into, refused = l.finish(wire.Frame{}, into)
+		err = refused
+	}
+	if refused != nil {
+		u.r.fault(*l.at(), refused)
+	}
+	if err != nil {
+		l.abort()
+	}
+	if refused != nil {
+		return m, refused
+	}
+	if err != nil {
+		return m, &packedError{err}
+	}
+	return m, nil
+}
+
+// packedError is trouble with what is in a segment, and not with a place for it.
+type packedError struct{ err error }
+
+func (e *packedError) Error() string { return e.err.Error() }
+func (e *packedError) Unwrap() error { return e.err }
+
+// there reports whether all files of a block are in place already, with the bytes that they should have.
+func (u *unpacker) there(r catalog.Record) bool {
+	if len(r.Placed) != len(r.Members) {
+		return false
+	}
+	defer u.work.End()
+	return u.r.intact(r, u.work.Begin) == nil
+}
+
+// put gives staged files their names, and their records their places.
+func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
+	if len(moves) == 0 {
+		return made, nil
+	}
+	u.work.Begin(&u.store.Paths[0])
+	defer u.work.End()
+	if moves, err = u.announce(moves); err != nil {
+		return made, err
+	}
+	var blocks []*landed
+	var dirs []place // of what is there: a crash may have come before they were synced
+	for _, m := range moves {
+		blocks = append(blocks, m.into)
+		for _, p := range m.into.Placed {
+			if m.there {
+				dirs = append(dirs, parents(place{p.Root, p.Path})...)
+			}
+		}
+	}
+	if err := syncAll(u.store, dirs, &u.work, func(int, time.Duration, error) {}); err != nil {
+		for _, l := range blocks {
+			takeBack(u.store, l, &u.work)
+		}
+		return made, err
+	}
+	publish(u.store, blocks, u.r.cfg.Vault.Catalog, u.r.disks, &u.work)
+	return u.settle(moves)
+}
+
+// announce writes down what the files will be, and returns the blocks that still are what they were.
+func (u *unpacker) announce(moves []*move) (still []*move, err error) {
+	c := u.r.cfg.Vault.Catalog
+	var was, into []catalog.Record
+	for _, m := range moves {
+		r := m.was
+		r.Placed = m.into.Placed
+		was, into = append(was, m.was), append(into, r)
+	}
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	turned, err := c.Turn(was, into)
+	u.moves.Add(1) // only now: whoever sees it sees the records too (packs), and whoever does not asks again (overtaken)
+	for i, m := range moves {
+		if turned[i] {
+			m.was = into[i]
+			still = append(still, m)
+			continue
+		}
+		takeBack(u.store, m.into, &u.work)
+		if err == nil {
+			u.again(m.was)
+		}
+	}
+	return still, err
+}
+
+// settle has the records of what was published say so. What could not be published rests where it was.
+func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
+	c := u.r.cfg.Vault.Catalog
+	var was, into []catalog.Record
+	for _, m := range moves {
+		r := m.into.Record
+		if m.into.fault != nil {
+			r = m.was
+			r.Placed = m.earlier
+		}
+		was, into = append(was, m.was), append(into, r)
+	}
+	c.Writing.Lock()
+	defer c.Writing.Unlock()
+	turned, err := c.Turn(was, into)
+	if err != nil {
+		return made, err // they are announced still, and found in their place
+	}
+	var files []catalog.Change
+	defer func() { u.r.cfg.Vault.Unread.Note(files) }()
+	for i, m := range moves {
+		n := inventory.Count{Blocks: 1, Bytes: m.was.Bytes()}
+		switch {
+		case m.into.fault != nil:
+			err = cmp.Or(err, u.leave(m.was, m.into.fault))
+		case turned[i]:
+			made, files = made.Plus(n), append(files, catalog.Change{Record: &into[i]})
+			u.done(n)
+		default:
+			u.again(m.was)
+		}
+	}
+	return made, err
+}
+
+// again looks at a block once more that has changed meanwhile.
+func (u *unpacker) again(r catalog.Record) {
+	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
+	now, err := u.r.cfg.Vault.Catalog.Get(inventory.BlockID(r.ID))
+	if err == nil && wants(u.store, now) {
+		u.note(time.Now(), vault.HeldOf(now))
+	}
+}
+
+// leave notes why a block stays in its segment. It returns an error if there is no use in trying the next one.
+func (u *unpacker) leave(r catalog.Record, why error) error {
+	_, packed := errors.AsType[*packedError](why)
+	_, full := errors.AsType[*FullError](why)
+	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.Bytes() // the layout wants it on a disk that takes nothing: others of the store do
+	if !packed && !others && (full || diskio.IsSilent(why) || diskio.IsFault(why)) {
+		return why
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := inventory.Count{Blocks: 1, Bytes: r.Bytes()}
+	u.taken, u.left = u.taken.Less(n), u.left.Plus(n)
+	if others {
+		u.troubled = true
+		if !u.told && u.r.knows(u.store.Paths) {
+			u.told = true
+			u.r.cfg.Log.Warn("no files can be made of some blocks: they stay in their segments and are read from there, and it is tried again", "store", u.store.Name, "one", r.ID, "err", why)
+		}
+		return nil
+	}
+	if occupied := errors.Is(why, errOccupied); occupied || errors.Is(why, errApart) {
+		if occupied {
+			u.occupied = u.occupied.Plus(n)
+		}
+		if !u.said {
+			u.said = true
+			u.r.cfg.Log.Warn("a file is in the way of a block, or a mount: it stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
+		}
+		return nil
+	}
+	if diskio.IsAway(why) || errors.Is(why, errBusy) { // told of by who looks after the vault
+		u.retry = time.Now().Add(unpackAgain)
+		return nil
+	}
+	u.r.cfg.Log.Warn("no file can be made of a block: it stays in its segment", "block", r.ID, "err", why)
+	return nil
+}
+
+// packed returns a group of the store's blocks that are to be unpacked, behind the id after, and the last id that was looked at.
+func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, err error) {
+	wanted := func(r catalog.Record) bool { return wants(u.store, r) } // what cannot be read is named when it is asked for
+	return u.r.cfg.Vault.Catalog.Some(u.store.Name, after, wanted, groupBlocks, groupBytes)
+}
+
+// wants reports whether a block rests in a segment and belongs in the store's directories.
+func wants(s *inventory.Store, r catalog.Record) bool {
+	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
+}
