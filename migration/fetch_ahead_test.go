@@ -201,7 +201,7 @@ func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, cached := range []int64{0, 8 << 10, wire.ChunkBytes + 4<<10, size} {
+	read := func(cached int64) (short string) {
 		if cached < size {
 			evict(t, cached, file)
 		}
@@ -211,21 +211,31 @@ func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer f.Close()
 		got := make([]byte, size)
 		for at := int64(0); at < size; at += wire.ChunkBytes {
 			if err := reader.Fill(f, got[at:at+wire.ChunkBytes]); err != nil {
 				t.Fatal(err)
 			}
-			if ahead := min(at+wire.ChunkBytes+diskio.Window, size); missed > 0 && inMemory(t, file) < ahead {
-				t.Errorf("%d bytes were in memory: when %d are read, %d have been asked for, want %d", cached, at+wire.ChunkBytes, inMemory(t, file), ahead)
+			if ahead, has := min(at+wire.ChunkBytes+diskio.Window, size), inMemory(t, file); missed > 0 && has < ahead && short == "" {
+				short = fmt.Sprintf("when %d are read, %d have been asked for, want %d", at+wire.ChunkBytes, has, ahead)
 			}
 		}
-		f.Close()
 		if !bytes.Equal(got, want) {
 			t.Errorf("%d bytes were in memory: other bytes were read", cached)
 		}
 		if (missed > 0) != (cached < size) {
 			t.Errorf("%d of %d bytes were in memory: %d misses", cached, size, missed)
+		}
+		return short
+	}
+	for _, cached := range []int64{0, 8 << 10, wire.ChunkBytes + 4<<10, size} {
+		short := read(cached)
+		for tries := 0; tries < 10 && short != ""; tries++ { // where memory is short, the kernel may decline to read ahead
+			short = read(cached)
+		}
+		if short != "" {
+			t.Errorf("%d bytes were in memory: %s", cached, short)
 		}
 	}
 }
