@@ -18,7 +18,7 @@ type Monitor interface {
 	Snapshot() []disks.Disk
 	Changed() <-chan struct{}
 	Stuck() int
-	Take(need int64, among []string) (path string, release func(), ok bool)
+	Take(need int64, among []string) (path string, release func(written int64), ok bool)
 	Observe(path string, op disks.Op, bytes int64, took time.Duration)
 	Fault(path string, err error)
 	SetReserve(disks.Reserve)

@@ -31,12 +31,12 @@ func (s *stubDisks) Stuck() int                                     { return 3 }
 func (s *stubDisks) Observe(string, disks.Op, int64, time.Duration) {}
 func (s *stubDisks) Fault(string, error)                            {}
 func (s *stubDisks) SetReserve(disks.Reserve)                       {}
-func (s *stubDisks) Take(_ int64, among []string) (string, func(), bool) {
+func (s *stubDisks) Take(_ int64, among []string) (string, func(int64), bool) {
 	s.taken = among
 	if len(among) == 0 {
-		return "", func() {}, false
+		return "", func(int64) {}, false
 	}
-	return among[0], func() {}, true
+	return among[0], func(int64) {}, true
 }
 
 // onDisks is an agent of which only the disks are there.

@@ -60,7 +60,7 @@ func under(path, dir string) bool {
 }
 
 // Take picks the best of the paths for a block of that size and sets the room aside.
-func (l *landing) Take(need int64, among []string) (path string, release func(), ok bool) {
+func (l *landing) Take(need int64, among []string) (path string, release func(written int64), ok bool) {
 	all := l.healths()
 	var watched, asked []string
 	for _, p := range among {

@@ -91,16 +91,16 @@ func (f *fakeDisks) Changed() <-chan struct{} {
 	return f.changed
 }
 
-func (f *fakeDisks) Take(need int64, among []string) (path string, release func(), ok bool) {
+func (f *fakeDisks) Take(need int64, among []string) (path string, release func(int64), ok bool) {
 	for _, d := range f.Snapshot() {
 		for _, p := range among {
 			if p == d.Path && d.UsableBytes >= need && d.Health.Writable() {
 				f.book(p, need)
-				return p, sync.OnceFunc(func() { f.book(p, -need) }), true
+				return p, func(int64) { f.book(p, -need) }, true
 			}
 		}
 	}
-	return "", func() {}, false
+	return "", func(int64) {}, false
 }
 
 func (f *fakeDisks) book(path string, bytes int64) {

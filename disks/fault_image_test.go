@@ -137,7 +137,7 @@ func TestReadOnlyBindMount(t *testing.T) {
 	if c := m.disk(t, link); c.ReservedBytes != 1<<20 {
 		t.Errorf("what is reserved by one path: got %d by another", c.ReservedBytes)
 	}
-	release()
+	release(1 << 20)
 }
 
 func TestFrozenFileSystem(t *testing.T) {

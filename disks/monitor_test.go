@@ -138,7 +138,7 @@ func TestPathsShareADevice(t *testing.T) {
 		if all = m.Snapshot(); !ok || all[1].UsableBytes != 30*gib || all[2].UsableBytes != 50*gib {
 			t.Errorf("got %v, %+v", ok, all)
 		}
-		release()
+		release(20 * gib)
 		f.deaf = true
 		f.freeze()
 		time.Sleep(25 * time.Second)

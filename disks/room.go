@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,26 +114,26 @@ func (m *Monitor) find(path string) *place {
 }
 
 // Reserve sets room aside for a block that is about to be written at or below path, if there is that much. The room is
-// its until release, which may be called more than once.
-func (m *Monitor) Reserve(path string, bytes int64) (release func(), ok bool) {
+// its until release, which is called once and told how much of it may have been written.
+func (m *Monitor) Reserve(path string, bytes int64) (release func(written int64), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.find(path)
 	if p == nil || bytes < 0 || bytes > m.usable(time.Now(), p) {
-		return func() {}, false
+		return func(int64) {}, false
 	}
 	return m.grant(p, bytes), true
 }
 
-func (m *Monitor) grant(p *place, bytes int64) (release func()) {
+func (m *Monitor) grant(p *place, bytes int64) (release func(written int64)) {
 	d := m.devices[p.device]
 	d.reserved += bytes
-	return sync.OnceFunc(func() {
+	return func(written int64) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		d.reserved -= bytes
-		d.spent += bytes
-	})
+		d.spent += written
+	}
 }
 
 // Pick returns the best of the paths for a block of that size: one that is healthy before one that is slow, then the one
@@ -150,12 +149,12 @@ func (m *Monitor) Pick(need int64, among []string) (path string, ok bool) {
 }
 
 // Take picks and reserves in one step, so that nobody comes between.
-func (m *Monitor) Take(need int64, among []string) (path string, release func(), ok bool) {
+func (m *Monitor) Take(need int64, among []string) (path string, release func(written int64), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.pick(need, among)
 	if !ok {
-		return "", func() {}, false
+		return "", func(int64) {}, false
 	}
 	return p.path, m.grant(p, need), true
 }

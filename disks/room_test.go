@@ -26,7 +26,7 @@ func TestRoomIsNeverGrantedTwice(t *testing.T) {
 				paths := []string{"/mnt/a/x", "/mnt/a/y"}
 				for range 20 {
 					need := rand.Int64N(2 * gib)
-					var release func()
+					var release func(int64)
 					var ok bool
 					if n%2 == 0 {
 						_, release, ok = m.Take(need, paths)
@@ -43,8 +43,7 @@ func TestRoomIsNeverGrantedTwice(t *testing.T) {
 						mu.Lock()
 						free, held = free-need, held-need // the block is there
 						mu.Unlock()
-						release()
-						release()
+						release(need)
 					}
 					time.Sleep(rand.N(time.Second))
 				}
@@ -69,9 +68,9 @@ func TestRoomGivenBackUnusedReturns(t *testing.T) {
 		if _, ok := m.Reserve("/mnt/a", 30*gib); ok {
 			t.Error("the same room was reserved twice")
 		}
-		release()
-		if d := m.Snapshot()[0]; d.UsableBytes != 20*gib {
-			t.Errorf("it may have been written: got %d usable", d.UsableBytes)
+		release(10 * gib)
+		if d := m.Snapshot()[0]; d.UsableBytes != 40*gib {
+			t.Errorf("10 GiB of it may have been written: got %d usable", d.UsableBytes)
 		}
 		time.Sleep(5 * time.Second)
 		if d := m.Snapshot()[0]; d.UsableBytes != 50*gib || d.FreeSlots != 800 || d.Slots != 1600 {
@@ -141,7 +140,7 @@ func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
 			if !ok {
 				t.Fatal("no room for 40 GiB of 50")
 			}
-			release()
+			release(40 * gib)
 			time.Sleep(3 * time.Second) // until the disk is asked for its room anew
 		}
 		f.deaf = true
@@ -167,7 +166,7 @@ func TestRoomOfAPathThatIsLedElsewhere(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/srv/link"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		for range 3 {
 			release, _ := m.Reserve("/srv/link", 40*gib)
-			release()
+			release(40 * gib)
 			time.Sleep(3 * time.Second)
 		}
 		f.say(func(t task) answer {

@@ -41,7 +41,7 @@ type device struct {
 	answered time.Time // for any of its places, the last time
 
 	reserved int64 // for blocks under way
-	spent    int64 // given back since the beginning: what was reserved may have been written, until the disk is asked anew
+	spent    int64 // may have been written, of what was given back since the beginning: until the disk is asked anew
 }
 
 // question is one that a disk was asked.

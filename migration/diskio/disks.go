@@ -20,8 +20,9 @@ import (
 // and of the vault, as they were configured but cleaned. No method waits for a disk. Nil where a configuration asks for
 // one: every disk is well and has the room that Room says.
 type Disks interface {
-	// Take sets room aside for so many bytes on the best of these directories. It is the caller's until release.
-	Take(need int64, among []string) (path string, release func(), ok bool)
+	// Take sets room aside for so many bytes on the best of these directories. It is the caller's until release, which is told how
+	// many of them may have been written.
+	Take(need int64, among []string) (path string, release func(written int64), ok bool)
 	// Writable says whether new blocks may be put there.
 	Writable(path string) bool
 	// Keeps says whether what is put there can still be made durable. A disk that is merely full does: what has its room
@@ -65,7 +66,7 @@ func (w *Well) Left(path string) (int64, error) {
 	return max(0, free-w.reserved[path]), nil
 }
 
-func (w *Well) Take(need int64, among []string) (string, func(), bool) {
+func (w *Well) Take(need int64, among []string) (string, func(int64), bool) {
 	free := make([]int64, len(among))
 	for i, p := range among {
 		var err error
@@ -82,15 +83,15 @@ func (w *Well) Take(need int64, among []string) (string, func(), bool) {
 		}
 	}
 	if best < 0 {
-		return "", func() {}, false
+		return "", func(int64) {}, false
 	}
 	path := among[best]
 	w.reserved[path] += need
-	return path, sync.OnceFunc(func() {
+	return path, func(int64) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.reserved[path] -= need
-	}), true
+	}, true
 }
 
 func (*Well) Writable(string) bool                 { return true }

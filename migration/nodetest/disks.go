@@ -32,7 +32,7 @@ func NewDisks(room int64, paths ...string) *Disks {
 	return f
 }
 
-func (f *Disks) Take(need int64, among []string) (string, func(), bool) {
+func (f *Disks) Take(need int64, among []string) (string, func(int64), bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	best := ""
@@ -43,15 +43,15 @@ func (f *Disks) Take(need int64, among []string) (string, func(), bool) {
 		}
 	}
 	if best == "" {
-		return "", func() {}, false
+		return "", func(int64) {}, false
 	}
 	f.Reserved[best] += need
 	f.Most[best] = max(f.Most[best], f.Reserved[best])
-	return best, sync.OnceFunc(func() {
+	return best, func(int64) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.Reserved[best] -= need
-	}), true
+	}, true
 }
 
 func (f *Disks) Writable(p string) bool {

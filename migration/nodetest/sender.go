@@ -21,6 +21,8 @@ type Sender struct {
 	Conn net.Conn
 	In   *wire.Reader
 	Over chan error
+	// Grant is what it was told first.
+	Grant wire.Grant
 }
 
 // Receiver is what a receiver is to a sender.
@@ -33,11 +35,15 @@ type Receiver interface {
 func Stream(t testing.TB, ctx context.Context, to Receiver, node string) *Sender {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	s := &Sender{t, ours, wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts]), make(chan error, 1)}
+	s := &Sender{T: t, Conn: ours, In: wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts]), Over: make(chan error, 1)}
 	go func() { s.Over <- to.Serve(ctx, theirs, node) }()
 	s.Send(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: node}.Append(nil)))
-	if f, err := s.In.Next(); err != nil || f.Type != wire.FrameGrant {
+	f, err := s.In.Next()
+	if err != nil || f.Type != wire.FrameGrant {
 		t.Fatalf("no grant: %v, %v", f.Type, err)
+	}
+	if s.Grant, err = wire.ParseGrant(f.Payload); err != nil {
+		t.Fatal(err)
 	}
 	return s
 }

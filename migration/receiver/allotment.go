@@ -13,11 +13,12 @@ type allotment struct {
 	left    int64        // what the stream may still take
 	until   time.Time    // when it has to ask again whether blocks may be put there
 	holders atomic.Int64 // the stream, and every block
-	release func()
+	written atomic.Int64
+	release func(written int64)
 }
 
 // newAllotment is held by whoever made it.
-func newAllotment(left int64, release func()) *allotment {
+func newAllotment(left int64, release func(int64)) *allotment {
 	a := &allotment{left: left, until: time.Now().Add(diskio.LookAfter), release: release}
 	a.holders.Store(1)
 	return a
@@ -38,10 +39,20 @@ func (a *allotment) grant(bytes int64) {
 	a.holders.Add(1)
 }
 
-// drop is what every holder does once.
-func (a *allotment) drop() {
-	if a != nil && a.holders.Add(-1) == 0 {
-		a.release()
+// grow has more be given back with it. Who calls it is a holder.
+func (a *allotment) grow(release func(int64)) {
+	first := a.release
+	a.release = func(written int64) { first(written); release(0) }
+}
+
+// drop is what every holder does once, and says how much it may have written.
+func (a *allotment) drop(written int64) {
+	if a == nil {
+		return
+	}
+	a.written.Add(written)
+	if a.holders.Add(-1) == 0 {
+		a.release(a.written.Load())
 	}
 }
 
@@ -54,13 +65,13 @@ const (
 	allotShare = 128
 )
 
-// allot sets room aside on the best of these directories: for a block, and if there is plenty for some that may follow.
-func (r *Receiver) allot(bytes int64, among []string) (dir string, a *allotment, err error) {
+// allot sets room aside on the best of these directories: for a block, or the first of it, and if there is plenty for some that may follow.
+func (r *Receiver) allot(bytes, first int64, among []string) (dir string, a *allotment, err error) {
 	if step := min(allotBytes, r.most(r.open(among))/allotShare); step > bytes {
-		if dir, release, err := r.take(step, among); err == nil {
+		if dir, release, err := r.take(step, step, among); err == nil {
 			return dir, newAllotment(step, release), nil
 		}
 	}
-	dir, release, err := r.take(bytes, among)
+	dir, release, err := r.take(bytes, first, among)
 	return dir, newAllotment(bytes, release), err
 }

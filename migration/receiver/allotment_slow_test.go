@@ -52,8 +52,8 @@ func TestRoomIsKeptThoughASegmentTakesLongToMake(t *testing.T) {
 	}
 	released := false
 	release := in.ahead.release
-	in.ahead.release = func() { released = true; release() }
-	in.room.drop() // the block has its verdict
+	in.ahead.release = func(int64) { released = true; release(0) }
+	in.room.drop(0) // the block has its verdict
 	if released {
 		t.Error("the stream's room is given to others, and the stream takes it all the same")
 	}

@@ -12,21 +12,21 @@ import (
 // known of the disk by long.
 func TestAllotmentEndsWithItsLastBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		released := 0
-		a := newAllotment(100, func() { released++ })
+		released, written := 0, int64(0)
+		a := newAllotment(100, func(bytes int64) { released, written = released+1, bytes })
 		if !a.take(60) || a.take(60) || !a.take(40) {
 			t.Error("of 100 bytes 60 and 40 may be taken, and not 60 twice")
 		}
-		a.drop() // the stream has another
-		a.drop()
+		a.drop(0) // the stream has another
+		a.drop(60)
 		if released != 0 {
 			t.Error("room was given back under a block")
 		}
-		a.drop()
-		if released != 1 {
-			t.Errorf("room was given back %d times, want once", released)
+		a.drop(30)
+		if released != 1 || written != 90 {
+			t.Errorf("room was given back %d times with %d bytes written, want once with 90", released, written)
 		}
-		a = newAllotment(100, func() {})
+		a = newAllotment(100, func(int64) {})
 		time.Sleep(diskio.LookAfter + time.Millisecond)
 		if a.take(1) {
 			t.Error("a disk was not asked for longer than somebody looks whether it hangs")
@@ -41,11 +41,11 @@ func TestStreamsTakeStepsOnlyWhereThereIsPlenty(t *testing.T) {
 		disks := newFakeDisks(room, n.Vault.Dir)
 		n.Disks, n.Room = disks, roomFor(room)
 		n.receive(t)
-		dir, a, err := n.receiver.allot(32<<10, []string{n.Vault.Dir})
+		dir, a, err := n.receiver.allot(32<<10, 32<<10, []string{n.Vault.Dir})
 		if err != nil || dir != n.Vault.Dir || disks.Reserved[dir] != want {
 			t.Errorf("of %d bytes %d are set aside in %q (%v), want %d", room, disks.Reserved[dir], dir, err, want)
 		}
-		a.drop()
+		a.drop(0)
 		if disks.Reserved[dir] != 0 {
 			t.Errorf("%d bytes stay set aside", disks.Reserved[dir])
 		}

@@ -12,6 +12,11 @@ import (
 // senders that are spread would otherwise have filled every node before them.
 const aloneShare = 5
 
+// wordShare is the part of what is left, one in so many, that is set aside for one node's blocks by its word alone, and the part of a
+// larger block that has to come before all of it has its room. Else whoever has one node's key holds the room of all peers with a
+// chunk now and then. It goes by bytes and not by how fast they come: a slow link or a disk that hangs costs nothing.
+const wordShare = 4
+
 // Budget is what this node takes from others in all, beside what its disks allow.
 type Budget struct {
 	Streams int   // at once
@@ -21,6 +26,7 @@ type Budget struct {
 	open     map[string]int
 	serving  int
 	promised int64
+	word     map[string]int64 // by node: what is set aside for blocks that it announced
 }
 
 // perSender is how many streams one sender may have: with half of them, two always find a way in.
@@ -82,8 +88,29 @@ func (b *Budget) leftLocked(rests, room int64, alone bool) int64 {
 	return max(0, min(room, most-rests-b.promised))
 }
 
-// promise sets bytes of the quota aside, until release. Where there is none it costs nothing.
-func (b *Budget) promise(bytes, rests int64, alone bool) (release func(), err error) {
+// byWord says how much of a block, of what is left, is set aside when it is announced: all, or no more than a small one takes. It counts
+// against that node until over is called.
+func (b *Budget) byWord(node string, bytes, left int64) (first int64, over func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if had := b.word[node]; had+bytes > (left+had)/wordShare {
+		return allotBytes, func() {}
+	}
+	if b.word == nil {
+		b.word = map[string]int64{}
+	}
+	b.word[node] += bytes
+	return bytes, sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.word[node] -= bytes; b.word[node] == 0 {
+			delete(b.word, node)
+		}
+	})
+}
+
+// promise sets the first of so many bytes of the quota aside, until release. Where there is none it costs nothing.
+func (b *Budget) promise(bytes, first, rests int64, alone bool) (release func(), err error) {
 	if b.bytes == 0 {
 		return func() {}, nil
 	}
@@ -96,11 +123,12 @@ func (b *Budget) promise(bytes, rests int64, alone bool) (release func(), err er
 		}
 		return nil, fmt.Errorf("the quota of %s is used up%s: %w", config.Bytes(b.bytes).Rough(), kept, &FullError{NeedBytes: bytes, HasBytes: left})
 	}
-	b.promised += bytes
+	first = min(first, bytes)
+	b.promised += first
 	return sync.OnceFunc(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.promised -= bytes
+		b.promised -= first
 	}), nil
 }
 

@@ -47,11 +47,11 @@ func TestStreamsAreKeptForSendersThatAreAlone(t *testing.T) {
 // stream had been promised is free again.
 func TestQuotaIsPromisedOnce(t *testing.T) {
 	b := Budget{bytes: 1000}
-	first, err := b.promise(500, 200, false)
+	first, err := b.promise(500, 500, 200, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.promise(200, 200, false); err == nil {
+	if _, err := b.promise(200, 200, 200, false); err == nil {
 		t.Error("700 of 800 are gone, and 200 were promised")
 	} else if full, is := errors.AsType[*FullError](err); !is || full.HasBytes != 100 {
 		t.Errorf("got %v, want that 100 are left", err)
@@ -61,10 +61,10 @@ func TestQuotaIsPromisedOnce(t *testing.T) {
 	if got := b.left(200, 1<<40, false); got != 100 {
 		t.Errorf("%d bytes of room, want 100", got)
 	}
-	if _, err := b.promise(200, 200, true); err != nil {
+	if _, err := b.promise(200, 200, 200, true); err != nil {
 		t.Errorf("one that is alone: %v", err)
 	}
-	if _, err := b.promise(300, 200, true); err == nil || strings.Contains(err.Error(), "kept") {
+	if _, err := b.promise(300, 300, 200, true); err == nil || strings.Contains(err.Error(), "kept") {
 		t.Errorf("got %v, want that all of it is used up", err)
 	}
 	first()

@@ -56,6 +56,7 @@ type inbound struct {
 	member   int
 	left     int64  // of the member
 	has      int64  // bytes that came
+	covered  int64  // bytes that room is set aside for
 	written  uint32 // the number that its frames have where they are written: of the stream that brought the first of them
 	cutOff   bool   // the stream ended in it, and nothing was wrong with what came
 	sum      wire.Summer
@@ -226,6 +227,11 @@ func (in *inbound) data(f wire.Frame) error {
 	if in.landing == nil {
 		return nil
 	}
+	if err := in.cover(int64(len(f.Payload))); err != nil {
+		in.drop()
+		in.refuse(err)
+		return nil
+	}
 	if in.left > 0 { // else its end asks
 		if err := in.r.turnAway(in.node, in.last, in.opening.Bytes()); err != nil {
 			in.drop()
@@ -344,7 +350,7 @@ func (in *inbound) drop() {
 	in.landing.abort()
 	in.work.End()
 	in.landing = nil
-	in.room.drop()
+	in.room.drop(min(in.has, in.covered) + besidesBytes)
 	in.promised()
 }
 
@@ -416,7 +422,7 @@ func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
 			in.kept.add(l.Bytes())
 		}
 		said = append(said, v)
-		l.room.drop()
+		l.room.drop(l.Bytes() + besidesBytes)
 		l.promised()
 	}
 	in.out.put(said...)

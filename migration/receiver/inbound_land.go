@@ -47,10 +47,17 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 // receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
 func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	rests := in.r.cfg.Vault.Count().Bytes
-	release, err = in.r.budget.promise(o.Bytes(), rests, in.alone)
-	if err == nil {
-		return release, nil
+	over := func() {}
+	in.covered = o.Bytes()
+	if in.covered > allotBytes {
+		in.covered, over = in.r.budget.byWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
 	}
+	promised, err := in.r.budget.promise(o.Bytes(), in.covered, rests, in.alone)
+	if err == nil {
+		return func() { promised(); over() }, nil
+	}
+	over()
+	in.covered = o.Bytes()
 	old, unknown := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID))
 	switch more := o.Bytes() - old.Bytes(); {
 	case unknown != nil:
@@ -58,15 +65,47 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	case more <= 0:
 		return func() {}, nil
 	default:
-		return in.r.budget.promise(more, rests, in.alone)
+		return in.r.budget.promise(more, more, rests, in.alone)
 	}
+}
+
+// cover sets room aside for a chunk of a block that its sender's word did not do for, and for as much again as has come, in its share.
+func (in *inbound) cover(chunk int64) error {
+	if _, nothing := in.landing.(nowhereLanding); nothing || in.has <= in.covered {
+		return nil
+	}
+	if in.coverMore(min(in.left+chunk, max(chunk, (wordShare-1)*in.has))) == nil {
+		return nil
+	}
+	return in.coverMore(chunk)
+}
+
+func (in *inbound) coverMore(bytes int64) error {
+	promised, err := in.r.budget.promise(bytes, bytes, in.r.cfg.Vault.Count().Bytes, in.alone)
+	if err != nil {
+		return err
+	}
+	dir := in.dirs[0]
+	if l, ok := in.landing.(*placeLanding); ok {
+		dir = l.store.Paths[l.files[in.member].root]
+	}
+	_, release, err := in.r.take(bytes, bytes, []string{dir})
+	if err != nil {
+		promised()
+		return err
+	}
+	in.room.grow(release)
+	before := in.promised
+	in.promised = func() { before(); promised() }
+	in.covered += bytes
+	return nil
 }
 
 func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 	if err := in.r.sound(s); err != nil {
 		return err
 	}
-	roots, release, err := in.r.homes(s, o)
+	roots, release, err := in.r.homes(s, o, in.covered)
 	if err != nil {
 		return err
 	}
@@ -78,7 +117,7 @@ func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 	})
 	if err != nil {
 		in.r.fault(dir, err)
-		release()
+		release(0)
 		return err
 	}
 	in.landing, in.room, in.dirs = l, newAllotment(0, release), l.dirs()
@@ -93,7 +132,7 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 		in.part()
 	}
 	if in.seg == nil {
-		dir, room, err := in.r.allot(takes, v.Usable())
+		dir, room, err := in.r.allot(takes, in.covered+besidesBytes, v.Usable())
 		if err != nil {
 			return err
 		}
@@ -104,7 +143,7 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 		if err != nil {
 			in.seg = nil
 			in.r.fault(dir, err)
-			room.drop()
+			room.drop(0)
 			return err
 		}
 		in.ahead = room
@@ -115,7 +154,7 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
 		in.r.fault(in.seg.Dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended
-		in.ahead.drop()
+		in.ahead.drop(0)
 		return err
 	}
 	in.landing, in.room = &in.packed, in.ahead
@@ -131,11 +170,11 @@ func (in *inbound) further(bytes int64) bool {
 	if in.ahead.take(bytes) {
 		return true
 	}
-	_, room, err := in.r.allot(bytes, in.seg.In)
+	_, room, err := in.r.allot(bytes, in.covered+besidesBytes, in.seg.In)
 	if err != nil {
 		return false
 	}
-	in.ahead.drop()
+	in.ahead.drop(0)
 	in.ahead = room
 	room.grant(bytes)
 	return true
@@ -151,7 +190,7 @@ func (in *inbound) part() {
 	in.work.Begin(&seg.Dir)
 	in.r.cfg.Vault.Release(seg, in.broken)
 	in.work.End()
-	in.ahead.drop()
+	in.ahead.drop(0)
 	in.seg, in.ahead, in.broken = nil, nil, false
 }
 

@@ -244,10 +244,17 @@ func (r *Receiver) knows(places []string) bool {
 	})
 }
 
-// take reserves room on the best of these directories.
-func (r *Receiver) take(bytes int64, among []string) (dir string, release func(), err error) {
+// take reserves room on the best of these directories: of so many bytes that there must be room for, the first.
+func (r *Receiver) take(bytes, first int64, among []string) (dir string, release func(int64), err error) {
 	open := r.open(among)
-	if dir, release, ok := r.disks.Take(bytes, open); ok {
+	roomy := open
+	if first < bytes {
+		roomy = slices.DeleteFunc(slices.Clone(open), func(dir string) bool {
+			left, err := r.cfg.Room(dir)
+			return err != nil || left < bytes
+		})
+	}
+	if dir, release, ok := r.disks.Take(min(first, bytes), roomy); ok {
 		return dir, release, nil
 	}
 	err = &FullError{NeedBytes: bytes, HasBytes: r.most(open)}
@@ -259,7 +266,8 @@ func (r *Receiver) take(bytes int64, among []string) (dir string, release func()
 
 // homes reserves room for each member of a block in its store: where the layout puts it, or if that does not matter on the
 // best of the store's disks. A block that comes again goes where it was, or two of its versions would lie side by side.
-func (r *Receiver) homes(s *inventory.Store, o wire.Opening) (roots []int, release func(), err error) {
+// It is reserved for the first of each.
+func (r *Receiver) homes(s *inventory.Store, o wire.Opening, first int64) (roots []int, release func(written int64), err error) {
 	id, need := inventory.BlockID(o.ID), map[int]int64{}
 	for _, m := range o.Members {
 		root, _ := s.Shape.Place(s, id, m.Name)
@@ -271,22 +279,22 @@ func (r *Receiver) homes(s *inventory.Store, o wire.Opening) (roots []int, relea
 		if old, err := r.cfg.Vault.Catalog.Get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
 			among = s.Paths[old.Placed[0].Root:][:1]
 		}
-		dir, release, err := r.take(o.Bytes(), among)
+		dir, release, err := r.take(o.Bytes(), first, among)
 		return slices.Repeat([]int{slices.Index(s.Paths, dir)}, len(o.Members)), release, err
 	}
-	var releases []func()
-	release = func() {
+	var releases []func(int64)
+	release = func(written int64) {
 		for _, f := range releases {
-			f()
+			f(written)
 		}
 	}
 	for root, bytes := range need {
-		_, undo, err := r.take(bytes, []string{s.Paths[root]})
+		_, undo, err := r.take(bytes, first, []string{s.Paths[root]})
 		if err != nil {
-			release()
+			release(0)
 			return nil, nil, err
 		}
-		releases = append(releases, undo)
+		releases = append(releases, func(written int64) { undo(min(written, bytes)) })
 	}
 	return roots, release, nil
 }

@@ -44,6 +44,7 @@ type unfinished struct {
 	left     int64
 	sum      wire.Summer
 	has      int64
+	covered  int64
 	written  uint32
 }
 
@@ -93,7 +94,7 @@ func (in *inbound) layUp(ctx context.Context) {
 }
 
 func (in *inbound) handOver() *unfinished {
-	u := &unfinished{in.landing, in.packed, nil, nil, in.room, in.promised, in.dirs, in.member, in.left, in.sum, in.has, in.written}
+	u := &unfinished{in.landing, in.packed, nil, nil, in.room, in.promised, in.dirs, in.member, in.left, in.sum, in.has, in.covered, in.written}
 	if _, packed := in.landing.(*vaultLanding); packed {
 		u.seg, u.ahead, in.seg, in.ahead = in.seg, in.ahead, nil, nil
 	}
@@ -156,7 +157,7 @@ func (in *inbound) takeOver(open string) bool {
 		in.seg, in.ahead = u.seg, u.ahead
 	}
 	in.landing, in.packed, in.room, in.promised, in.dirs = u.landing, u.packed, u.room, u.promised, u.dirs
-	in.member, in.left, in.sum, in.has, in.written = u.member, u.left, u.sum, u.has, u.written
+	in.member, in.left, in.sum, in.has, in.covered, in.written = u.member, u.left, u.sum, u.has, u.covered, u.written
 	switch l := in.landing.(type) {
 	case *vaultLanding:
 		in.landing = &in.packed

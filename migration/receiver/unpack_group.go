@@ -163,11 +163,11 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 		m.there, m.into = true, &landed{Record: into, store: s}
 		return m, nil
 	}
-	roots, room, err := u.r.homes(s, r.Opening)
+	roots, room, err := u.r.homes(s, r.Opening, r.Bytes())
 	if err != nil {
 		return nil, err
 	}
-	m.room = room
+	m.room = func() { room(r.Bytes()) }
 	u.work.Begin(&s.Paths[roots[0]])
 	defer u.work.End()
 	l, err := landInPlace(s, r.Opening, roots, v.Catalog, &u.work)
