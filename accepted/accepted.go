@@ -1,5 +1,5 @@
 // Package accepted lets several servers live behind one port: whoever listens there tells connections apart by what the TLS handshake
-// agreed on, and hands each to the server that it is for.
+// agreed on, and hands each to the server that it is for. And it keeps those few of whom nothing is known (Strangers).
 package accepted
 
 import (

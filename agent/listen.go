@@ -66,7 +66,7 @@ func (a *Agent) listen() (err error) {
 func (a *Agent) serve(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
 	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: a.guests.note, ErrorLog: a.quiet()}
-	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ErrorLog: a.quiet()}
+	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: new(accepted.Strangers).Note, ErrorLog: a.quiet()}
 	socket := a.socketServer()
 	readers := accepted.At(a.at.peer.Addr())
 
@@ -104,6 +104,7 @@ func (a *Agent) quiet() *stdlog.Logger { return slog.NewLogLogger(a.log.Handler(
 func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) error {
 	defer readers.Close()
 	var conns sync.WaitGroup
+	var strangers accepted.Strangers
 	defer conns.Wait()
 	tls := a.deps.Identity.Server([]string{wire.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
 	for {
@@ -122,14 +123,16 @@ func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) err
 			}
 			continue
 		}
-		conns.Go(func() { a.welcome(ctx, wire.Server(raw, tls), readers) })
+		strangers.Enter(raw)
+		conns.Go(func() { a.welcome(ctx, wire.Server(raw, tls), func() { strangers.Leave(raw) }, readers) })
 	}
 }
 
-func (a *Agent) welcome(ctx context.Context, conn *wire.Conn, readers *accepted.Listener) {
+func (a *Agent) welcome(ctx context.Context, conn *wire.Conn, known func(), readers *accepted.Listener) {
 	hello, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := conn.HandshakeContext(hello)
 	cancel()
+	known()
 	if err != nil {
 		a.log.Debug("a stranger was refused", "peer", conn.RemoteAddr(), "err", err)
 		conn.Close()

@@ -132,12 +132,15 @@ type doors struct {
 	streams   *streams // nil: this coordinator is alone
 	porch     *porch
 	lobby     *lobby
+	strangers *accepted.Strangers
 	connected *connected
 	refused   *refusals
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	d.strangers.Enter(raw)
+	defer d.strangers.Leave(raw)
 	caller, err := greet(raw)
 	if err != nil {
 		return nil, nil, errors.Join(err, raw.Close())
@@ -184,5 +187,5 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 
 // Clone implements credentials.TransportCredentials.
 func (d doors) Clone() credentials.TransportCredentials {
-	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby, d.connected, d.refused}
+	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby, d.strangers, d.connected, d.refused}
 }
