@@ -1,12 +1,18 @@
 package receiver
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // When a whole pool goes at once, some of its nodes cannot reach the coordinator. They find a way in though the others
@@ -100,5 +106,42 @@ func TestQuotaLetsInWhatIsThere(t *testing.T) {
 		if got := b.Vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 1000}) {
 			t.Errorf("got %+v at rest, want x alone", got)
 		}
+	})
+}
+
+// Blocks of no bytes whose openings are as long as may be are not gathered in memory as fast as they come, but as they become durable.
+func TestOpeningsInMemoryAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newNode(t, "b")
+		b.receive(t) // and nobody makes anything durable
+		ctx, stop := context.WithCancel(t.Context())
+		s := newSender(t, ctx, b.receiver, "thief")
+		origin := strings.Repeat("o", wire.MaxPayload[wire.FrameOpen]-100)
+		sent := 0
+		go func() {
+			for ; ; sent++ {
+				name := fmt.Sprint("x", sent)
+				o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: origin, Members: []wire.MemberSize{{Name: name}}}
+				if _, err := s.Conn.Write(openingFrames(uint32(sent), o, nil)); err != nil {
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		if bytes := sent * len(origin); bytes > maxOpenings+1<<20 || bytes < maxOpenings-1<<20 {
+			t.Errorf("%d bytes of openings were taken, want about %d", bytes, maxOpenings)
+		}
+		running, end := context.WithCancel(t.Context())
+		var receiving sync.WaitGroup
+		receiving.Go(func() { b.receiver.Run(running) })
+		go io.Copy(io.Discard, s.Conn)
+		time.Sleep(time.Second)
+		if b.Vault.Count().Blocks < int64(maxOpenings/len(origin)) {
+			t.Errorf("%d blocks rest here, want all that came, and more", b.Vault.Count().Blocks)
+		}
+		s.Conn.Close()
+		stop()
+		end()
+		receiving.Wait()
 	})
 }

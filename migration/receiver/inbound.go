@@ -35,11 +35,12 @@ type inbound struct {
 	pending  []*landed  // complete, and not yet with the kernel
 	flushing []*landed
 
-	seg    *vault.Segment
-	ahead  *allotment // on its disk
-	broken bool       // the segment failed to take bytes
-	again  bool       // what comes may be here already
-	bytes  int64      // of pending
+	seg      *vault.Segment
+	ahead    *allotment // on its disk
+	broken   bool       // the segment failed to take bytes
+	again    bool       // what comes may be here already
+	bytes    int64      // of pending
+	openings int        // bytes of those that came since there was a receipt for each
 	comeback
 	owed    sync.WaitGroup
 	waiting atomic.Int64 // blocks without a receipt, of those in owed
@@ -153,6 +154,11 @@ func (in *inbound) run() error {
 		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending {
 			in.flush()
 		}
+		if in.openings > maxOpenings && !in.open.Load() {
+			in.flush()
+			in.owed.Wait()
+			in.openings = 0
+		}
 		if n := max(in.out.len(), int(in.waiting.Load())); !in.open.Load() && n > maxUnread {
 			return fmt.Errorf("%d receipts wait, at most %d", n, maxUnread)
 		}
@@ -165,6 +171,9 @@ const (
 	// maxUnread bounds the receipts kept for a sender that takes none, and the blocks that wait for their disk. A sender that
 	// keeps its window has fewer on the way.
 	maxUnread = 2 * wire.MaxInflightBlocks
+	// maxOpenings is how many bytes of openings a stream may have in memory: some ten thousand blocks, or a thousand whose names are as
+	// long as may be. Their records are made of them, and a block need not have any other byte.
+	maxOpenings = 8 << 20
 )
 
 // begin decides where a block will rest. A refusal is the sender's business, not a fault of the stream.
@@ -178,6 +187,7 @@ func (in *inbound) begin(f wire.Frame) error {
 	}
 	again := f.Type == wire.FrameAgain
 	in.open.Store(true)
+	in.openings += len(f.Payload)
 	in.transfer, in.opening, in.landing = f.Transfer, o, nil
 	large := o.Bytes() > wire.ResumeLeast
 	switch {

@@ -61,12 +61,12 @@ var MaxPayload = [...]int{
 	FrameHello:    8 << 10,
 	FrameGrant:    32 << 10,
 	FrameRefuse:   8 << 10,
-	FrameOpen:     32 << 10,
+	FrameOpen:     12 << 10, // an id of 4 KiB, a name as long, and what there is beside
 	FrameData:     ChunkBytes,
 	FrameClose:    64,
 	FrameAbort:    4 << 10,
 	FrameReceipts: 64 << 10,
-	FrameAgain:    32 << 10,
+	FrameAgain:    12 << 10,
 	FrameHave:     32,
 }
 
