@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -61,7 +62,10 @@ func (p *porch) serve(ctx context.Context) error {
 func (p *porch) join(w http.ResponseWriter, r *http.Request) {
 	reply, no := p.admitted(w, r)
 	if no != nil {
-		p.log.Warn("a machine was not let in", "from", r.RemoteAddr, "why", no.Error())
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if times := p.denials.count("join from "+host, time.Now()); times > 0 {
+			p.log.Warn("a machine was not let in", "from", r.RemoteAddr, "times", times, "why", no.Error())
+		}
 		answer, code := api.JoinRefusal{Error: no.Error()}, http.StatusForbidden
 		switch {
 		case errors.Is(no, errFollows), errors.Is(no, errDeposed):
@@ -69,6 +73,8 @@ func (p *porch) join(w http.ResponseWriter, r *http.Request) {
 			code = http.StatusServiceUnavailable
 		case errors.Is(no, errNoLog):
 			code = http.StatusServiceUnavailable
+		case errors.Is(no, errManyJoin):
+			code = http.StatusTooManyRequests // it asks again
 		}
 		writeJSON(w, code, answer)
 		return
@@ -101,12 +107,25 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err != nil {
 		return nil, err
 	}
-	if _, err := p.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Join: j}}); err != nil {
+	if err := p.write(j); err != nil {
 		return nil, err
 	}
 	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.authority.PEM())}
 	reply.Coordinators = p.coordinators()
 	return reply, nil
+}
+
+// write has the machine be known as one that joined. A token may be good for any number of machines, and be read by who has none.
+func (p *porch) write(j *registry.Joining) error {
+	who := "token " + j.Token
+	if j.Token != "" && !p.quotas.take(who, joinEvery, time.Now()) {
+		return errManyJoin
+	}
+	events, err := p.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Join: j}})
+	if j.Token != "" && (err == nil && len(events) == 0 || undecided(err)) {
+		p.quotas.giveBack(who, joinEvery)
+	}
+	return err
 }
 
 // coordinators are the addresses of the members as they are now, which the settings may lag behind; none where there is this one alone,

@@ -1,10 +1,13 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +23,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
@@ -267,4 +271,57 @@ func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A token for any number of machines may be read by who has none: after a fleet's beginning one machine joins each moment, and who is
+// late asks again. Whoever has joined and asks again is not counted.
+func TestMachinesThatJoinAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir = "c", t.TempDir()
+		p := newPorch(opened(t, cfg), nil)
+		token := &registry.JoinToken{ID: "x", Role: certs.RoleNode, Uses: -1}
+		if _, err := p.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Token: token, Life: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		joins := func(name string) error {
+			return p.write(&registry.Joining{Token: token.ID, Name: certs.Name{Role: certs.RoleNode, Name: name}, Key: "key of " + name})
+		}
+		p.quotas.take("token x", (writesAtOnce-1)*writesEvery, time.Now()) // others have joined
+		if err := joins("a"); err != nil {
+			t.Errorf("the last at once: %v", err)
+		}
+		if err := joins("b"); !errors.Is(err, errManyJoin) {
+			t.Errorf("one more: got %v, want %v", err, errManyJoin)
+		}
+		time.Sleep(joinEvery)
+		if err := joins("b"); err != nil {
+			t.Errorf("a moment later: %v", err)
+		}
+		time.Sleep(joinEvery)
+		for range 2 {
+			if err := joins("b"); err != nil {
+				t.Errorf("again: %v", err)
+			}
+		}
+	})
+}
+
+// A stranger asks as often as it likes, and is told of once in a while.
+func TestMachinesThatAreNotLetInAreToldOfOnce(t *testing.T) {
+	cfg := Default()
+	cfg.Name, cfg.DataDir = "c", t.TempDir()
+	p := newPorch(opened(t, cfg), nil)
+	var said bytes.Buffer
+	p.log = slog.New(slog.NewTextHandler(&said, nil))
+	for range 3 {
+		w := httptest.NewRecorder()
+		p.join(w, httptest.NewRequest(http.MethodPost, "/join", strings.NewReader("{}")))
+		if w.Code == http.StatusOK {
+			t.Errorf("it was let in")
+		}
+	}
+	if n := strings.Count(said.String(), "was not let in"); n != 1 {
+		t.Errorf("%d lines tell of it, want one:\n%s", n, &said)
+	}
 }

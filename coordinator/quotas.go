@@ -25,6 +25,9 @@ const (
 	// appWritesEvery is what one thing costs the certificate of an app: many apps share one, and each begins and ends.
 	appWritesEvery = time.Second
 
+	// joinEvery is what one machine that joins costs its token: a fleet may begin at once.
+	joinEvery = writesEvery / 50
+
 	// quotasSwept is how many nodes are remembered before those are forgotten that wrote nothing lately.
 	quotasSwept = 1024
 )
@@ -37,7 +40,9 @@ func (t tooOften) Error() string {
 		t.node, writesAtOnce, writesEvery)
 }
 
-// quotas are how much may be written down for each node, by the name in its certificate; for an app's certificate by role and name.
+var errManyJoin = fmt.Errorf("more machines join with this token than may, %d at once and then one each %s: again later; if it got into the wrong hands, lifeboat token revoke", ((writesAtOnce-1)*writesEvery/joinEvery)+1, joinEvery)
+
+// quotas are how much may be written down for each node, by the name in its certificate; for an app's certificate by role and name, and for a token by its id.
 type quotas struct {
 	mu    sync.Mutex           // guards what follows
 	until map[string]time.Time // when it may write writesAtOnce times again
