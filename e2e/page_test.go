@@ -52,6 +52,13 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("once the nodes are drawn anew the keyboard is on %q and %q is marked", on, marked)
 	}
 
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	if beyond := b.says(`Object.assign(nodes[0], {name: "ip-10-120-113-117.eu-central-1.compute.int", zone: "eu-central-1a", pool: "r5.4xlarge-spot", state: "DECOMMISSIONING", sub_state: "WAIT_WORKLOAD", suspect_seconds: 3, held_blocks: 1203040, held_bytes: 2 ** 38, room_bytes: 5 * 2 ** 40, vault_room_bytes: 3 * 2 ** 30});
+		nodes[0].disks = [{path: "/mnt/nvme0n1/lifeboat/vault", health: "HIGH_USAGE", unwell: true}]; drawNodes(); const s = document.querySelector(".scroll"); s.scrollWidth - s.clientWidth`); beyond != "0" {
+		t.Errorf("of a node of whom there is much to say, %s pixels of its row are out of sight", beyond)
+	}
+	b.until(`document.querySelector("#nodes tr").innerText.startsWith("host-a")`) // as it is told anew
+
 	const evil = `<img src=x onerror="document.title='taken'">`
 	f.verb("decommission", "host-a", "--timeout", "8s", "--reason", evil).exits(0)
 	b.until(`/^[0-9.]+s left$/.test(document.querySelector("article .left")?.textContent)`)
