@@ -231,24 +231,11 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 			notice = "rehearsal" // of what kind lifeboat node says: there is no room for both
 		}
 		t.Row(n.GetName(), nodeState(n), notice, show.Left(remaining(n)), blocks, held, room, show.Age(n.GetLastHeartbeat()))
-	}
-	if err := t.Print(w); err != nil {
-		return err
-	}
-	waits := waitTable(nodes, show.WidthOf(w))
-	return show.Section(w, &waits)
-}
-
-// waitTable has the nodes that something holds up, and what.
-func waitTable(nodes []*api.Node, width int) show.Table {
-	t := show.Table{Narrow: true}
-	t.Row("NAME", "WAITS FOR")
-	for _, n := range nodes {
 		if len(n.GetWaitsFor()) > 0 {
-			t.Row(n.GetName(), show.Some(n.GetWaitsFor(), width-show.MinFirstColumn-2))
+			t.Below("waits for " + show.Some(n.GetWaitsFor(), show.WidthOf(w)-len("  waits for ")))
 		}
 	}
-	return t
+	return t.Print(w)
 }
 
 func printNode(w io.Writer, n *api.Node) error {

@@ -8,15 +8,17 @@ package show
 
 import (
 	"io"
+	"slices"
 	"strings"
 )
 
-// Table lines up columns. Where a line would be too wide for a terminal, the last column of a wordy table gives way, then the
-// first of a narrow one: that is what people copy, and is not cut but has a line to itself. The last column of a folded one goes on
-// below.
+// Table lines up columns, below a heading if it is a narrow one. Where a line would be too wide for a terminal, a narrow table leaves
+// out columns that say nothing of any row, the last column of a wordy one gives way, then the first of a narrow one: that is what people
+// copy, and is not cut but has a line to itself. The last column of a folded one goes on below.
 type Table struct {
 	Narrow, Wordy, Folded bool
 	rows                  [][]string
+	below                 map[int]string // the last line of a row, across the columns
 }
 
 // Row adds a line. What came off the wire does not move the cursor.
@@ -27,19 +29,28 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
+// Below adds a line about the last row, set in.
+func (t *Table) Below(line string) {
+	if t.below == nil {
+		t.below = map[int]string{}
+	}
+	t.below[len(t.rows)-1] = "  " + Plain(line)
+}
+
 // MinFirstColumn is what a first column keeps that gives way.
 const MinFirstColumn = 8
 
 // Print writes it as wide as w is.
 func (t *Table) Print(w io.Writer) error {
-	widths := t.widths(WidthOf(w))
+	most := WidthOf(w)
+	widths := t.widths(most)
 	last := len(widths) - 1
 	before := 2 * last // the last column
 	for _, n := range widths[:max(last, 0)] {
 		before += n
 	}
 	var b strings.Builder
-	for _, row := range t.rows {
+	for n, row := range t.rows {
 		var line strings.Builder
 		for i, c := range row {
 			switch {
@@ -60,13 +71,16 @@ func (t *Table) Print(w io.Writer) error {
 			line.WriteString(c)
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		if below := t.below[n]; below != "" {
+			b.WriteString(Cut(below, most) + "\n")
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// widths are those of the columns, once those that may give way have.
-func (t *Table) widths(most int) (widths []int) {
+// measure is how wide each column would like to be, and a line.
+func (t *Table) measure() (widths []int, line int) {
 	for _, row := range t.rows {
 		for i, c := range row {
 			if i == len(widths) {
@@ -75,9 +89,30 @@ func (t *Table) widths(most int) (widths []int) {
 			widths[i] = max(widths[i], Columns(c))
 		}
 	}
-	line := 2 * (len(widths) - 1)
+	line = 2 * (len(widths) - 1)
 	for _, n := range widths {
 		line += n
+	}
+	return widths, line
+}
+
+// leaveOut drops the columns that say nothing of any row.
+func (t *Table) leaveOut() {
+	for i := len(t.rows[0]) - 1; i > 0; i-- {
+		if !slices.ContainsFunc(t.rows[1:], func(row []string) bool { return row[i] != "-" }) {
+			for n := range t.rows {
+				t.rows[n] = slices.Delete(t.rows[n], i, i+1)
+			}
+		}
+	}
+}
+
+// widths are those of the columns, once those that may give way have.
+func (t *Table) widths(most int) (widths []int) {
+	widths, line := t.measure()
+	if t.Narrow && line > most && len(t.rows) > 1 {
+		t.leaveOut()
+		widths, line = t.measure()
 	}
 	give := func(i, least, most int) {
 		if line > most {

@@ -31,3 +31,28 @@ func TestTableGivesWay(t *testing.T) {
 		}
 	}
 }
+
+// A column that says nothing of any row is left out of a narrow table where that leaves a name its line; a file has all. What is said
+// below a row is cut.
+func TestTableLeavesOutWhatSaysNothing(t *testing.T) {
+	name := "ip-10-120-113-117.eu-central-1.compute.internal"
+	print := func(width int) string {
+		table := Table{Narrow: true}
+		table.Row("NAME", "STATE", "DEADLINE", "BLOCKS", "ROOM", "BEAT")
+		table.Row(name, "ACTIVE", "-", "-", "64.5 GiB", "0.9s")
+		table.Below("waits for " + strings.Repeat("much ", 20))
+		table.Row("host-b", "ACTIVE", "-", "-", "-", "0.4s")
+		out := Picture{Width: width}
+		if err := table.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	narrow := "NAME" + strings.Repeat(" ", 45) + "STATE   ROOM      BEAT\n" + name + "  ACTIVE  64.5 GiB  0.9s\n  waits for " + strings.Repeat("much ", 13) + "mu…\nhost-b" + strings.Repeat(" ", 43) + "ACTIVE  -         0.4s\n"
+	if got := print(80); got != narrow {
+		t.Errorf("got\n%s\nwant\n%s", got, narrow)
+	}
+	if got := print(120); !strings.Contains(got, "DEADLINE  BLOCKS  ROOM") {
+		t.Errorf("where there is room, columns are missing:\n%s", got)
+	}
+}
