@@ -98,12 +98,28 @@ func (a *audit) run(ctx context.Context) error {
 		_, err := fmt.Fprintln(a.w)
 		return err
 	}
+	if len(records) == 0 {
+		return a.none()
+	}
 	for _, r := range records {
 		if err := printRecord(a.w, r); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// none says that there is nothing to tell, for people: a verb that prints nothing may have asked nobody.
+func (a *audit) none() error {
+	said := "nothing was asked of the coordinator"
+	if a.node != "" {
+		said += " that concerns " + a.node
+	}
+	if a.after > 0 {
+		said += fmt.Sprintf(" after record %d", a.after)
+	}
+	_, err := fmt.Fprintln(a.w, said)
+	return err
 }
 
 // printRecord prints two lines.

@@ -96,7 +96,8 @@ without stores, directories of stores that are not there, a file in conf.d that 
 	for _, k := range daemonKinds {
 		said[k] = cmd.Flags().Bool(k, false, "it is "+article(k)+"'s file")
 	}
-	cmd.MarkFlagsMutuallyExclusive(daemonKinds...)
+	cmd.MarkFlagsMutuallyExclusive(daemonKinds...) // which completion heeds
+	oneFlag(cmd, false, daemonKinds...)
 	out.Flag(cmd)
 	return cmd
 }

@@ -232,6 +232,28 @@ func wrongFlag(_ *cobra.Command, err error) error {
 	return err
 }
 
+// oneFlag has a verb refuse several of some flags, and none where one must be given, in other words than cobra's, which are of groups.
+func oneFlag(cmd *cobra.Command, must bool, flags ...string) {
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		var all, given []string
+		for _, name := range flags {
+			if all = append(all, "--"+name); cmd.Flags().Changed(name) {
+				given = append(given, "--"+name)
+			}
+		}
+		switch {
+		case len(given) > 1:
+			return usagef("%s: %s: give one of them", verb(cmd), strings.Join(given, ", "))
+		case must && len(given) == 0:
+			return usagef("%s: give %s", verb(cmd), strings.Join(all, " or "))
+		case before != nil:
+			return before(cmd, args)
+		}
+		return nil
+	}
+}
+
 // someNamed wants at least one argument, and says of what.
 func someNamed(verb, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {

@@ -84,8 +84,8 @@ Nodes and operators check names and roles; --ip and --dns are for programs that 
 		names[role] = f.String(string(role), "", "the `NAME` of "+article(string(role)))
 		kinds = append(kinds, string(role))
 	}
-	cmd.MarkFlagsOneRequired(kinds...)
-	cmd.MarkFlagsMutuallyExclusive(kinds...)
+	cmd.MarkFlagsMutuallyExclusive(kinds...) // which completion heeds
+	oneFlag(cmd, true, kinds...)
 	f.IPSliceVar(&ips, "ip", nil, "an `ADDRESS` to put into the certificate; may be repeated")
 	f.Lookup("ip").DefValue = "" // not "[]"
 	f.StringSliceVar(&dns, "dns", nil, "a host `NAME` to put into the certificate; may be repeated")
@@ -120,6 +120,6 @@ func article(noun string) string {
 
 func dirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "dir", "", "the authority's `DIR`")
-	_ = cmd.MarkFlagRequired("dir")
+	oneFlag(cmd, true, "dir")
 	_ = cmd.MarkFlagDirname("dir")
 }
