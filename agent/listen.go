@@ -254,12 +254,12 @@ func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (n
 	defer cancel()
 	raw, err := a.deps.Dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", node, err)
+		return nil, err // which names the address; whoever is told says the node
 	}
 	conn := wire.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
-		return nil, fmt.Errorf("connect to %s at %s: %w", node, address, err)
+		return nil, fmt.Errorf("handshake at %s: %w", address, err)
 	}
 	return conn, nil
 }

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -20,5 +23,14 @@ func TestEarnestIsNews(t *testing.T) {
 	i.Join(said)
 	if !outdated(told, i) {
 		t.Error("that it is no rehearsal any more is not told")
+	}
+}
+
+// A node that cannot be reached is named by whoever tells of it, and not by its own trouble again.
+func TestTroubleOfAPeerDoesNotNameIt(t *testing.T) {
+	why := errors.New("dial tcp 10.0.0.1:7412: connect: connection refused")
+	a := &Agent{deps: Deps{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, why }}}
+	if _, err := a.dialNode(t.Context(), "host-b", "10.0.0.1:7412", httpProtocol); err == nil || err.Error() != why.Error() {
+		t.Errorf("got %q, want %q", err, why)
 	}
 }

@@ -100,6 +100,15 @@ func (f *Fetcher) http() *http.Client {
 	return f.client
 }
 
+// do sends a request. Whoever tells of an error has said who was asked for what, and not at which URL.
+func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
+	resp, err := f.http().Do(req)
+	if bare, is := errors.AsType[*url.Error](err); is {
+		err = bare.Err
+	}
+	return resp, err
+}
+
 // byNode keeps the idle connections of each node apart: two may have had one address, and a connection is to the node whose identity
 // was verified.
 type byNode struct{ *http.Transport }
@@ -236,7 +245,7 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id inventory
 		}
 	}
 	req.Header.Set(hopHeader, hop)
-	resp, err := f.http().Do(req)
+	resp, err := f.do(req)
 	if err != nil {
 		return nil, fmt.Errorf("read %s from %s: %w", id, h.Node, err)
 	}

@@ -200,3 +200,13 @@ func TestNodeIsNotAskedOverAConnectionToAnother(t *testing.T) {
 		}
 	}
 }
+
+// Whoever tells of a node that cannot be reached says once which block was asked of whom, and why in vain.
+func TestNodeOutOfReachIsNamedOnce(t *testing.T) {
+	fetch := &Fetcher{Dial: (&fleet{}).dial}
+	defer fetch.Close()
+	_, err := fetch.ask(t.Context(), Holder{"b", "10.0.0.1:7412"}, http.MethodGet, "cache/-/x", nil, hopLast)
+	if want := "read cache/-/x from b: dial b: no route"; err == nil || err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}

@@ -63,7 +63,7 @@ func (f *Fetcher) forgetAt(ctx context.Context, h Holder, id inventory.BlockID, 
 	}
 	req.Header.Set("If-Match", tag)
 	req.Header.Set(hopHeader, hopLast)
-	resp, err := f.http().Do(req)
+	resp, err := f.do(req)
 	if err != nil {
 		return fmt.Errorf("have %s forget %s: %w", h.Node, id, err)
 	}

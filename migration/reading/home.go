@@ -60,7 +60,7 @@ func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is 
 	if err != nil {
 		return is, err
 	}
-	resp, err := f.http().Do(req)
+	resp, err := f.do(req)
 	if err != nil {
 		return is, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
 	}
@@ -83,7 +83,7 @@ func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
 	if err != nil {
 		return err
 	}
-	resp, err := f.http().Do(req)
+	resp, err := f.do(req)
 	if err != nil {
 		return fmt.Errorf("have %s look at what it has: %w", h.Node, err)
 	}

@@ -138,7 +138,7 @@ func (f *Fetcher) whereAt(ctx context.Context, h Holder, ids []inventory.BlockID
 		return nil, err
 	}
 	req.Header.Set(hopHeader, hopLast)
-	resp, err := f.http().Do(req)
+	resp, err := f.do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s which of %d blocks it has: %w", h.Node, len(ids), err)
 	}
