@@ -164,7 +164,9 @@ func (c *Conn) Node(ctx context.Context, name string) (*api.Node, error) {
 	return n, nil
 }
 
-// Locate is where the block STORE/SCOPE/NAME may be read: State says whether it is held, lost or unknown.
+// Locate is where the block STORE/SCOPE/NAME has landed: State says whether it is held, lost or unknown. Unknown is not lost: a block that
+// has not left its own node is, and for some seconds any when a coordinator has begun to lead. Candidates are who may have it then;
+// Blocks asks them all.
 func (c *Conn) Locate(ctx context.Context, id string) (*api.LocateReply, error) {
 	r, err := api.NewOperatorClient(c).Locate(ctx, &api.LocateRequest{Id: id})
 	if err != nil {

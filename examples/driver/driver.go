@@ -106,14 +106,16 @@ func (d *driver) heed(ctx context.Context, e client.Event) error {
 	case client.Gap:
 		d.say("events are missing: all is listed anew")
 		return d.list(ctx)
-	case "NodeDecommissioning", "WorkerDecommission", "NodeLost", "NodeShutdown", "NodeExcluded", "NodeDeactivated", "NodeSuspect", "NodeUnschedulable":
+	case "NodeDecommissioning", "WorkerDecommission", "NodeShutdown", "NodeExcluded", "NodeDeactivated", "NodeSuspect", "NodeUnschedulable":
 		d.schedule(e.Node, false, e.Type)
 		return nil
-	case "NodeDecommissioned", "NodeReplaced", "NodeForgotten":
+	case "NodeDecommissioned", "NodeLost", "NodeReplaced", "NodeForgotten":
 		d.schedule(e.Node, false, e.Type)
 		return d.locate(ctx, e.Node)
 	case "BlocksMoved":
 		return d.locate(ctx, e.Data["from"])
+	case "BlocksBroken":
+		return d.locate(ctx, e.Node)
 	case "NodeRegistered", "NodeReturned", "NodeRecommissioned", "NodeReadmitted", "NodeReactivated", "NodeTrusted", "NodeSchedulable":
 		// It says why the node may have work again. Whether nothing else speaks against that, the node itself shows.
 		n, err := d.conn.Node(ctx, e.Node)
@@ -159,10 +161,13 @@ func (d *driver) locate(ctx context.Context, from string) error {
 			continue
 		}
 		d.blocks[id] = now
-		if len(now) == 0 {
-			d.say("block %s is %s: what made it has to run again", id, r.GetState())
-		} else {
+		switch {
+		case len(now) > 0:
 			d.say("block %s is read from %s", id, strings.Join(shown, ", "))
+		case r.GetState() == "lost":
+			d.say("block %s is lost: what made it has to run again", id)
+		default: // client.Blocks asks every node that may have it, such as the one that it came from
+			d.say("block %s is %s to the coordinator: any agent says whether a node has it", id, r.GetState())
 		}
 	}
 	return nil

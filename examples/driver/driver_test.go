@@ -178,6 +178,27 @@ func TestDriverListsAnewAfterAFailover(t *testing.T) {
 	}
 }
 
+// A node that has blocks may be lost, or the blocks there may break: the driver asks anew where they are, and takes none for lost
+// because nobody has said yet who has it.
+func TestDriverAsksAnewForWhatANodeHad(t *testing.T) {
+	address := start(t)
+	newNode(t, address, "a")
+	conn := client.New(client.Config{Addresses: []string{address}, Credentials: tlsOf(certs.RoleApp, "spark")})
+	defer conn.Close()
+	const id = "spark/app/rdd_1_0"
+	for _, what := range []string{"NodeLost", "BlocksBroken"} {
+		var out strings.Builder
+		d := newDriver(conn, "", []string{id}, &out)
+		d.blocks[id] = []string{"b"}
+		if err := d.heed(t.Context(), client.Event{Type: what, Node: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		if want := "block " + id + " is unknown to the coordinator: any agent says whether a node has it\n"; out.String() != want {
+			t.Errorf("%s: got %q, want %q", what, out.String(), want)
+		}
+	}
+}
+
 // drive runs a driver, whose lines said waits for, one after the other.
 func drive(t *testing.T, address, state string, blocks ...string) (said func(want string), stop func()) {
 	t.Helper()
