@@ -125,7 +125,8 @@ func infoOf(resp *http.Response) Info {
 }
 
 // Open begins to read a block. What it returns is read to its end, or from wherever Seek says, and closed by the caller; ctx
-// holds for all of it.
+// holds for all of it. While all that is known of the block is that it is under way, Open waits, as Stat does, for as long as
+// BlocksConfig.Patience.
 func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
 	resp, at, err := b.ask(ctx, 0, http.MethodGet, id, nil)
 	if err != nil {

@@ -11,7 +11,8 @@
 // Errors have gRPC's codes, by which to tell a node that is not known from coordinators that do not answer: status.Code(err) is
 // codes.NotFound, or codes.Unavailable. What ctx ended has codes.Canceled or codes.DeadlineExceeded.
 //
-// Blocks reads what was carried, through any agent.
+// Blocks reads what was carried, through any agent. Its errors are told by errors.Is: ErrUnknown, ErrLost, ErrInFlight, ErrChanged, or
+// what ended ctx. All else is that no agent answered as it should, or let this certificate read.
 package client
 
 import (
