@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/config"
 )
 
 func generalizeCommand() *cobra.Command {
@@ -44,9 +45,16 @@ stores stay. It refuses while the agent runs. A coordinator's data stays too: no
 			if err == nil && len(paths) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
 			}
-			for _, own := range [][2]string{{"node.name", cfg.Node.Name}, {"listen.advertise", cfg.Listen.Advertise}} {
-				if err == nil && own[1] != "" {
-					fmt.Fprintf(cmd.OutOrStdout(), "left %s: %s in the settings: each machine of the image would have it; take it out of %s\n", own[0], own[1], file)
+			own := config.Further(file, func(report config.Report) {
+				for _, k := range [][2]string{{"node.name", cfg.Node.Name}, {"listen.advertise", cfg.Listen.Advertise}} {
+					if k[1] != "" {
+						report(k[0], k[1], "each machine of the image would have it", "take it out")
+					}
+				}
+			})
+			if left, ok := errors.AsType[*config.Faults](own); ok && err == nil {
+				for _, f := range *left {
+					fmt.Fprintln(cmd.OutOrStdout(), "left", f)
 				}
 			}
 			return err
