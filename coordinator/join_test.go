@@ -157,6 +157,11 @@ func TestTokensAreBounded(t *testing.T) {
 		wantRefusal(v.T, v.joins(v.TempDir(), "host-a", guess.String()), "not known")
 
 		left, err := op.ListTokens(v.Context(), &api.ListTokensRequest{})
+		for _, token := range left.GetTokens() {
+			if token.GetBy() != "operator:eve" { // as in events and the audit
+				t.Errorf("token %s was made by %q", token.GetId(), token.GetBy())
+			}
+		}
 		if err != nil || len(left.Tokens) != 2 {
 			v.Errorf("got tokens %v (%v), want the two that are good", left, err)
 		}

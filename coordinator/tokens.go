@@ -68,7 +68,7 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 	if err != nil {
 		return nil, err
 	}
-	kept := &registry.JoinToken{ID: token.ID, Sum: token.Sum(), Role: n.Role, Name: n.Name, Uses: r.Uses, By: by.String()}
+	kept := &registry.JoinToken{ID: token.ID, Sum: token.Sum(), Role: n.Role, Name: n.Name, Uses: r.Uses, By: string(by.Role) + ":" + by.Name}
 	if kept.Uses == 0 {
 		kept.Uses = -1
 	}
