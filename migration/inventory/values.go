@@ -74,8 +74,8 @@ func (v *values) read(r io.Reader) error {
 		if limited.N == 0 {
 			return fmt.Errorf("it is larger than %d bytes", maxValuesBytes)
 		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
+		if json.Unmarshal(lines.Bytes(), &line) != nil || strings.Contains(line.ID, "/") { // whose words are of Go's types
+			return fmt.Errorf(`line %d: want {"id": FILE, "value": "90s"}, FILE being a name in that directory, got %.200q`, n, lines.Bytes())
 		}
 		value, err := time.ParseDuration(line.Value)
 		if err != nil || value <= 0 || value > MostValue || line.ID == "" {

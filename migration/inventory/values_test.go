@@ -9,7 +9,9 @@ import (
 func TestValuesFileThatIsWrongCountsAsFarAsItIsRight(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{"{\"id\":\"a\",\"value\":\"1s\"}\n\n{\"id\":\"b\",\"value\":\"2h\"}", ""},
-		{"{\"id\":\"a\",\"value\":\"1s\"}\nb 2h\n", "line 2"},
+		{"{\"id\":\"a\",\"value\":\"1s\"}\nb 2h\n", `line 2: want {"id": FILE, "value": "90s"}, FILE being a name in that directory, got "b 2h"`},
+		{"{\"id\":\"a\",\"value\":\"1s\"}\n{\"id\":\"b\",\"value\":90}\n", "line 2: want {"},
+		{"{\"id\":\"a\",\"value\":\"1s\"}\n{\"id\":\"cache/-/b\",\"value\":\"2h\"}\n", "line 2: want {"},
 		{"{\"id\":\"a\",\"value\":\"1s\"}\n{\"id\":\"b\",\"value\":\"-2h\"}\n", "line 2: want an id and a value"},
 		{"{\"id\":\"a\",\"value\":\"1s\"}\n{\"id\":\"b\",\"value\":\"2000h\"}\n", "line 2: want"},
 		{"{\"id\":\"a\",\"value\":\"1s\"}\n" + strings.Repeat("x", maxValueLine+1), "too long"},
