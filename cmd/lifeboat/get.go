@@ -134,7 +134,7 @@ func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt e
 		case errors.Is(err, client.ErrLost):
 			return incompletef("get %s: %w", id, err)
 		case !errors.Is(err, client.ErrUnknown):
-			troubles = append(troubles, fmt.Errorf("from %s: %w", h, err))
+			troubles = append(troubles, fmt.Errorf("from %s: %w", h, bare(err)))
 		}
 		if len(from) == 0 && !further && g.others != nil {
 			further = true
@@ -168,7 +168,7 @@ func (g *getter) members(ctx context.Context, id string, h *holder, many *client
 		case errors.Is(err, client.ErrLost):
 			return incompletef("get %s: member %s: %w", id, m.ID, err)
 		case err != nil:
-			return fmt.Errorf("get %s: member %s from %s: %w", id, m.ID, h, err)
+			return fmt.Errorf("get %s: member %s from %s: %w", id, m.ID, h, bare(err))
 		}
 	}
 	return nil

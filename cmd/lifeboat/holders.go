@@ -226,10 +226,13 @@ func (h *holder) head(ctx context.Context, id string) (code int, from string, er
 	return resp.StatusCode, resp.Header.Get("Lifeboat-Node"), nil
 }
 
-// bare takes off the method and address that net/http puts before an error: whoever prints it has said them.
+// bare takes off the method and address that net/http and net put before an error: whoever prints it has said them.
 func bare(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		return u.Err
+		err = u.Err
+	}
+	if dial, ok := err.(*net.OpError); ok && dial.Op == "dial" {
+		err = dial.Err
 	}
 	return err
 }
