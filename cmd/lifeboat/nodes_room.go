@@ -20,13 +20,13 @@ type together struct {
 	Zone        string `json:"zone"`
 	Pool        string `json:"pool"` // empty: all of the zone
 	Nodes       int    `json:"nodes"`
-	HaveBytes   int64  `json:"have_bytes"`   // at least, with the records of their blocks
-	OthersRoom  int64  `json:"others_room"`  // of all nodes that would stay, in bytes
-	OthersVault int64  `json:"others_vault"` // of that, for what can only go to their vaults
-	ShortBytes  int64  `json:"short_bytes"`  // of what they have, what would find no room there; at least
-	Fallback    bool   `json:"fallback"`     // each of them has one for that
+	HaveBytes   int64  `json:"have_bytes"`              // at least, with the records of their blocks
+	OthersRoom  int64  `json:"others_room_bytes"`       // of all nodes that would stay
+	OthersVault int64  `json:"others_vault_room_bytes"` // of that, for what can only go to their vaults
+	ShortBytes  int64  `json:"short_bytes"`             // of what they have, what would find no room there; at least
+	Fallback    bool   `json:"fallback"`                // each of them has one for that
 	// What those have room for, one of a name being the same for all; null: there is none, or one does not tell, as a bucket.
-	FallbackRoom *int64 `json:"fallback_room"`
+	FallbackRoom *int64 `json:"fallback_room_bytes"`
 }
 
 // lostBytes are those that would find no room in the fallback either; at least.
