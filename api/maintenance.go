@@ -1,8 +1,13 @@
 package api
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"strconv"
 )
 
@@ -50,6 +55,29 @@ func (n *nanos) UnmarshalJSON(b []byte) error {
 	}
 	*n = nanos(v)
 	return nil
+}
+
+// FromJSON reads what was written for this fleet, in which nothing is unknown. What is wrong has its place, and none of Go's types.
+func FromJSON(body []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
+		return fmt.Errorf("something follows the JSON%s", placeIn(body, d.InputOffset()))
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("%w%s", err, placeIn(body, e.Offset))
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		want := map[reflect.Kind]string{reflect.Slice: "an array", reflect.Struct: "an object"}[e.Type.Kind()]
+		return fmt.Errorf("%s: want %s, got %s%s", cmp.Or(e.Field, "the whole"), cmp.Or(want, e.Type.Kind().String()), e.Value, placeIn(body, e.Offset))
+	}
+	return err
+}
+
+func placeIn(body []byte, offset int64) string {
+	before := body[:min(offset, int64(len(body)))]
+	return fmt.Sprintf(", at line %d, column %d", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
 // MaintenanceJSON is where machines of the schedule stand: Mesos's ClusterStatus. Where that has what frameworks answered, this

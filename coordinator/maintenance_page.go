@@ -1,9 +1,7 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,28 +65,11 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 		refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("the body: %v", err))
 		return false
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	err = d.Decode(into)
-	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = fmt.Errorf("something follows the JSON%s", placeIn(body, d.InputOffset()))
-	}
-	if err != nil {
-		where := ""
-		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			where = placeIn(body, e.Offset)
-		} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			where = placeIn(body, e.Offset)
-		}
-		refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("the body: %v%s", err, where))
+	if err := api.FromJSON(body, into); err != nil {
+		refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("the body: %v", err))
 		return false
 	}
 	return true
-}
-
-func placeIn(body []byte, offset int64) string {
-	before := body[:min(offset, int64(len(body)))]
-	return fmt.Sprintf(", at line %d, column %d", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
 // asks makes an operator's call of a page's: who may, what is written down of it and what becomes of it is as with any other.

@@ -106,6 +106,7 @@ func TestMaintenancePages(t *testing.T) {
 			{"/maintenance/schedule", strings.Replace(plan, `, "unavailability": {"start": {"nanoseconds": "1443834000000000000"}}`, "", 1), eve, 400, "windows[1].unavailability.start.nanoseconds: is missing"},
 			{"/maintenance/schedule", strings.Replace(plan, "10.0.0.3", "10.0.0", 1), eve, 400, `windows[1].machine_ids[0].ip: \"10.0.0\" is no IP address`},
 			{"/maintenance/schedule", `{"windows": [{"machine_ids": [{}], "unavailability": {"start": {"nanoseconds": 0}}}]}`, eve, 400, "has neither hostname nor ip"},
+			{"/machine/down", `{"hostname": "a"}`, eve, 400, "the body: the whole: want an array, got object, at line 1, column 2"},
 			{"/maintenance/schedule", `{"windws": []}`, eve, 400, `unknown field \"windws\"`},
 			{"/maintenance/schedule", "{\n\"windows\": 5}", eve, 400, "line 2, column 13"},
 			{"/maintenance/schedule", "{\n\"windows\": ]", eve, 400, "line 2, column 13"},

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -177,9 +175,7 @@ func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error
 		return nil, fmt.Errorf("%s: more than %s: no coordinator takes it", name, show.Size(maxSchedule))
 	}
 	var s api.ScheduleJSON
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
+	if err := api.FromJSON(b, &s); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	windows, err := s.Windows()
