@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,9 @@ The types are ` + strings.Join(coordinator.EventTypes(), ", ") + ".",
 			defer l.Close()
 			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: at, types: types, node: node, last: last}
 			f.calm = out != show.JSON && !all && len(types) == 0
+			if k, ok := f.w.(*kept); ok {
+				f.unread = func() bool { return show.Unread(k.Writer) }
+			}
 			return f.run(cmd.Context(), follow)
 		},
 	}
@@ -89,11 +93,27 @@ type follower struct {
 	calm      bool // without BlocksMoved
 	leftOut   int  // for that
 	told      bool // something of node
+
+	unread func() bool // whether nobody reads any more; nil: that is not known
 }
 
 // run prints events. When it follows, it outlives the coordinator's absence: the place says where to go on, so that no
 // event of the log is missed and none printed twice. Only the first answer may fail.
 func (f *follower) run(ctx context.Context, follow bool) error {
+	if follow && f.unread != nil {
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		watching.Go(func() { // head -1 has all that it wants: the next event, of which writing it would fail, may come in a week
+			for sleep(ctx, show.WatchPace) {
+				if f.unread() {
+					stop()
+				}
+			}
+		})
+	}
 	if f.last > 0 {
 		if err := f.newest(ctx); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -107,9 +108,14 @@ type stream struct {
 	grpc.ServerStreamingClient[api.Event]
 	events []*api.Event
 	err    error
+	ctx    context.Context
 }
 
 func (s *stream) Recv() (*api.Event, error) {
+	if len(s.events) == 0 && s.err == nil {
+		<-s.ctx.Done() // nothing happens
+		return nil, status.FromContextError(s.ctx.Err()).Err()
+	}
 	if len(s.events) == 0 {
 		return nil, s.err
 	}
@@ -118,14 +124,28 @@ func (s *stream) Recv() (*api.Event, error) {
 	return e, nil
 }
 
-func (e *eventStreams) Events(_ context.Context, req *api.EventsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[api.Event], error) {
+func (e *eventStreams) Events(ctx context.Context, req *api.EventsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[api.Event], error) {
 	e.asked = append(e.asked, req.GetAfter())
 	s := e.streams[0]
 	e.streams = e.streams[1:]
 	if s.events == nil && s.err != nil {
 		return nil, s.err
 	}
+	s.ctx = ctx
 	return &s, nil
+}
+
+// Whoever wants one event alone (| head -1) has it, and does not wait for the next.
+func TestFollowEndsWhenNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := follower{operator: &eventStreams{streams: []stream{{}}}, link: &link{whom: "coordinator c1"}, w: io.Discard, stderr: io.Discard, unread: func() bool { return time.Since(began) > time.Minute }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := f.run(ctx, true); err != nil || time.Since(began) > time.Minute+2*show.WatchPace {
+			t.Errorf("got %v after %s, want the end a moment after a minute", err, time.Since(began))
+		}
+	})
 }
 
 func TestFollowGoesOnWhereItWas(t *testing.T) {

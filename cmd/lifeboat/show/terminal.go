@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -62,4 +63,14 @@ func TerminalSize(w io.Writer) (width, height int) {
 		return 80, 24 // what a terminal that does not say has had since the VT100
 	}
 	return width, height
+}
+
+// Unread tells whether what is written to w would be read by nobody: it is a pipe, and its reader has gone.
+func Unread(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd())}}, 0) // an error of the pipe is told unasked
+	return err == nil && n > 0
 }
