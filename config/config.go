@@ -71,6 +71,8 @@ type reading struct {
 	merged *node
 	faults Faults
 	whole  bool // every file is YAML
+
+	replaced []string // lists, by those of later files
 }
 
 func read(path string) (*reading, error) {
@@ -90,6 +92,7 @@ func read(path string) (*reading, error) {
 			r.whole = false
 			continue
 		}
+		r.replaced = append(r.replaced, replaced("", r.merged, tree)...)
 		r.merged = merge(r.merged, tree)
 	}
 	return r, nil
@@ -128,6 +131,16 @@ func Overlooked(path string) (files []string) {
 		}
 	}
 	return files
+}
+
+// Replaced says which lists of the settings at path do not count, because a file that is merged later has others. Who adds a store in a
+// file of its own may mean to have one more.
+func Replaced(path string) []string {
+	r, err := read(path)
+	if err != nil {
+		return nil // Load says why
+	}
+	return r.replaced
 }
 
 func sources(path string) ([]string, error) {

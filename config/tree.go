@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -90,6 +91,21 @@ func merge(under, over *node) *node {
 		}
 	}
 	return &out
+}
+
+// replaced names the lists of under that over has others in the place of.
+func replaced(prefix string, under, over *node) (all []string) {
+	for _, e := range over.entries {
+		old := under.entry(e.key)
+		switch {
+		case old == nil:
+		case old.value.kind == mapping && e.value.kind == mapping:
+			all = append(all, replaced(prefix+e.key+".", old.value, e.value)...)
+		case len(old.value.items) > 0 && e.value.kind == list:
+			all = append(all, fmt.Sprintf("%s%s of %s:%d does not count: %s:%d has another list, and lists are not merged", prefix, e.key, old.file, old.line, e.file, e.line))
+		}
+	}
+	return all
 }
 
 // parse reads one file. The tree is nil when the file is not YAML at all.

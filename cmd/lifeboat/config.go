@@ -67,6 +67,7 @@ without stores, directories of stores that are not there, a file in conf.d that 
 				kind, guess = kindOf(file)
 			}
 			note, remarks, err := fits(cmd.Context(), kind, file)
+			remarks = append(remarks, config.Replaced(file)...)
 			for _, name := range config.Overlooked(file) {
 				remarks = append(remarks, name+" is not read: only what ends in .yaml is")
 			}
