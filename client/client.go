@@ -1,7 +1,7 @@
 // Package client is how programs that are no agent reach a fleet's coordinators: a connection that finds the one that
 // leads, follows when another takes the lead, and remembers it. The generated clients of package api are made on it:
 //
-//	conn := client.New(client.Config{Addresses: addresses, Credentials: credentials.NewTLS(tls)})
+//	conn := client.New(client.Config{Addresses: addresses, Credentials: certs.Credentials(tls)})
 //	defer conn.Close()
 //	nodes, err := api.NewOperatorClient(conn).ListNodes(ctx, &api.ListNodesRequest{})
 //
@@ -69,7 +69,9 @@ var redial = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, 
 
 // Config says where the coordinators are and how to reach them.
 type Config struct {
-	Addresses   []string // host:port each; one is enough where it always answers, for it knows the others
+	Addresses []string // host:port each; one is enough where it always answers, for it knows the others
+	// Credentials say who calls: certs.Credentials(Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})), with which
+	// whoever is refused hears why, and of no broken pipe. Required.
 	Credentials credentials.TransportCredentials
 	// Dial reaches an address; it must give up when its context ends. Nil: a plain net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

@@ -8,8 +8,6 @@ import (
 	"log"
 	"os"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/client"
 )
@@ -22,7 +20,7 @@ func ExampleConn_Events() {
 	}
 	conn := client.New(client.Config{
 		Addresses:   []string{"c1:7411", "c2:7411", "c3:7411"},
-		Credentials: credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
+		Credentials: certs.Credentials(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
 	})
 	defer conn.Close()
 

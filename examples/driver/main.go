@@ -15,8 +15,6 @@ import (
 	"strings"
 	"syscall"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/client"
 )
@@ -42,7 +40,7 @@ func run(ctx context.Context) error {
 	}
 	conn := client.New(client.Config{
 		Addresses:   strings.Split(*coordinators, ","),
-		Credentials: credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
+		Credentials: certs.Credentials(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
 	})
 	defer conn.Close()
 	return newDriver(conn, *state, flag.Args(), os.Stdout).Run(ctx)
