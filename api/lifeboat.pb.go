@@ -5640,7 +5640,7 @@ func (x *GetManifestRequest) GetNode() string {
 
 type EventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`                          // only events with a greater index
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`                          // only events behind that place: its index, and the term and soft below; 0: all that are kept
 	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`                        // stay, and send what happens
 	AfterTerm     uint64                 `protobuf:"varint,3,opt,name=after_term,json=afterTerm,proto3" json:"after_term,omitempty"` // with after: the place of the last event that was seen; 0: not known
 	AfterSoft     uint64                 `protobuf:"varint,4,opt,name=after_soft,json=afterSoft,proto3" json:"after_soft,omitempty"`

@@ -560,8 +560,10 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Operator is what people and their programs ask of the coordinator. Reading needs a node's or an operator's
-// certificate, changing needs an operator's.
+// Operator is what people and their programs ask of the coordinator. ListNodes, GetNode, Locate, Events, GetStatus, ListApps and
+// GetMaintenance need a node's, an operator's or an app's certificate, BeatApp an operator's or an app's, ListBlocks and GetManifest
+// an operator's or a node's, all else an operator's. A coordinator that does not lead answers UNAVAILABLE, with NotLeader
+// among the details.
 type OperatorClient interface {
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesReply, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
@@ -957,8 +959,10 @@ type Operator_SaveSnapshotClient = grpc.ServerStreamingClient[SaveSnapshotReply]
 // All implementations must embed UnimplementedOperatorServer
 // for forward compatibility.
 //
-// Operator is what people and their programs ask of the coordinator. Reading needs a node's or an operator's
-// certificate, changing needs an operator's.
+// Operator is what people and their programs ask of the coordinator. ListNodes, GetNode, Locate, Events, GetStatus, ListApps and
+// GetMaintenance need a node's, an operator's or an app's certificate, BeatApp an operator's or an app's, ListBlocks and GetManifest
+// an operator's or a node's, all else an operator's. A coordinator that does not lead answers UNAVAILABLE, with NotLeader
+// among the details.
 type OperatorServer interface {
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesReply, error)
 	GetNode(context.Context, *GetNodeRequest) (*Node, error)
