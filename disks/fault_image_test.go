@@ -41,7 +41,7 @@ func TestFullDisk(t *testing.T) {
 		if d.UsableBytes != 0 {
 			t.Errorf("%d bytes are usable on a full disk", d.UsableBytes)
 		}
-		if _, ok := m.Reserve(i.dir, 1); ok {
+		if _, _, ok := m.Take(1, []string{i.dir}); ok {
 			t.Error("a byte was reserved on a full disk")
 		}
 		if err := os.Remove(ballast); err != nil {
@@ -130,7 +130,7 @@ func TestReadOnlyBindMount(t *testing.T) {
 	if a.Device != b.Device || a.Device != c.Device || c.Mount != i.dir {
 		t.Errorf("three paths to one disk: got %+v\n%+v\n%+v", a, b, c)
 	}
-	release, ok := m.Reserve(i.dir, 1<<20)
+	_, release, ok := m.Take(1<<20, []string{i.dir})
 	if !ok {
 		t.Fatal("nothing was reserved")
 	}
@@ -191,7 +191,7 @@ func TestVanishedMount(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := m.await(t, i.dir, Missing, "nothing is mounted at DIR any more", every)
-		if _, ok := m.Pick(1, []string{i.dir}); ok || d.UsableBytes != 0 {
+		if _, _, ok := m.Take(1, []string{i.dir}); ok || d.UsableBytes != 0 {
 			t.Errorf("a disk that is gone was picked, with %d bytes", d.UsableBytes)
 		}
 		i.mount(t)

@@ -134,7 +134,7 @@ func TestPathsShareADevice(t *testing.T) {
 		if all[0].Device != "8:17" || all[1].Device != "8:17" || all[2].Device != "8:33" {
 			t.Fatalf("got %+v", all)
 		}
-		release, ok := m.Reserve("/mnt/a/x/some/file", 20*gib)
+		_, release, ok := m.Take(20*gib, []string{"/mnt/a/x"})
 		if all = m.Snapshot(); !ok || all[1].UsableBytes != 30*gib || all[2].UsableBytes != 50*gib {
 			t.Errorf("got %v, %+v", ok, all)
 		}

@@ -18,10 +18,9 @@ import (
 
 // task is one question to a disk.
 type task struct {
-	Dir    string
-	Write  int64  // bytes to write, sync and read back; 0: only look
-	Whole  string // the disk whose warnings to read; empty: none
-	Sample bool   // the time counts as the disk's speed
+	Dir   string
+	Write int64  // bytes to write, sync and read back; 0: only look
+	Whole string // the disk whose warnings to read; empty: none
 }
 
 // extent is the size of a file system and what is left of it, as a writer at some directory sees it: a quota on the

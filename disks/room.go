@@ -113,42 +113,9 @@ func (m *Monitor) find(path string) *place {
 	return best
 }
 
-// Reserve sets room aside for a block that is about to be written at or below path, if there is that much. The room is
-// its until release, which is called once and told how much of it may have been written.
-func (m *Monitor) Reserve(path string, bytes int64) (release func(written int64), ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.find(path)
-	if p == nil || bytes < 0 || bytes > m.usable(time.Now(), p) {
-		return func(int64) {}, false
-	}
-	return m.grant(p, bytes), true
-}
-
-func (m *Monitor) grant(p *place, bytes int64) (release func(written int64)) {
-	d := m.devices[p.device]
-	d.reserved += bytes
-	return func(written int64) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		d.reserved -= bytes
-		d.spent += written
-	}
-}
-
-// Pick returns the best of the paths for a block of that size: one that is healthy before one that is slow, then the one
-// that would have it soonest, then the roomiest. A disk of unknown speed counts as no faster than the slowest known one.
-func (m *Monitor) Pick(need int64, among []string) (path string, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, ok := m.pick(need, among)
-	if !ok {
-		return "", false
-	}
-	return p.path, true
-}
-
-// Take picks and reserves in one step, so that nobody comes between.
+// Take picks the best of the paths for a block of that size, if there is one with room for it: one that is healthy before one
+// that is slow, then the one that would have it soonest, then the roomiest. A disk of unknown speed counts as no faster than the
+// slowest known one. The room is the block's until release, which is called once and told how much of it may have been written.
 func (m *Monitor) Take(need int64, among []string) (path string, release func(written int64), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +123,14 @@ func (m *Monitor) Take(need int64, among []string) (path string, release func(wr
 	if !ok {
 		return "", func(int64) {}, false
 	}
-	return p.path, m.grant(p, need), true
+	d := m.devices[p.device]
+	d.reserved += need
+	return p.path, func(written int64) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		d.reserved -= need
+		d.spent += written
+	}, true
 }
 
 // near is how much two waits may differ and still count as the same: rates are no more exact than that.

@@ -23,17 +23,10 @@ func TestRoomIsNeverGrantedTwice(t *testing.T) {
 		var senders sync.WaitGroup
 		for n := range 50 {
 			senders.Go(func() {
-				paths := []string{"/mnt/a/x", "/mnt/a/y"}
+				among := [][]string{{"/mnt/a/x", "/mnt/a/y"}, {"/mnt/a/x"}, {"/mnt/a/y"}}
 				for range 20 {
 					need := rand.Int64N(2 * gib)
-					var release func(int64)
-					var ok bool
-					if n%2 == 0 {
-						_, release, ok = m.Take(need, paths)
-					} else {
-						release, ok = m.Reserve(paths[n%4/2], need)
-					}
-					if ok {
+					if _, release, ok := m.Take(need, among[n%len(among)]); ok {
 						mu.Lock()
 						if held += need; held > free-10*gib {
 							t.Errorf("%d are granted of %d", held, free-10*gib)
@@ -61,11 +54,11 @@ func TestRoomIsNeverGrantedTwice(t *testing.T) {
 
 func TestRoomGivenBackUnusedReturns(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
-		release, ok := m.Reserve("/mnt/a", 30*gib)
+		_, release, ok := m.Take(30*gib, []string{"/mnt/a"})
 		if !ok {
 			t.Fatal("nothing was reserved")
 		}
-		if _, ok := m.Reserve("/mnt/a", 30*gib); ok {
+		if _, _, ok := m.Take(30*gib, []string{"/mnt/a"}); ok {
 			t.Error("the same room was reserved twice")
 		}
 		release(10 * gib)
@@ -77,17 +70,17 @@ func TestRoomGivenBackUnusedReturns(t *testing.T) {
 			t.Errorf("the disk was asked: got %+v", d)
 		}
 		for _, bytes := range []int64{-1, 51 * gib} {
-			if _, ok := m.Reserve("/mnt/a", bytes); ok {
+			if _, _, ok := m.Take(bytes, []string{"/mnt/a"}); ok {
 				t.Errorf("%d bytes were reserved", bytes)
 			}
 		}
-		if _, ok := m.Reserve("/mnt/ab", 1); ok {
+		if _, _, ok := m.Take(1, []string{"/mnt/ab"}); ok {
 			t.Error("room was reserved at a path that is not watched")
 		}
 	})
 }
 
-func TestPick(t *testing.T) {
+func TestTakesTheBest(t *testing.T) {
 	type state struct {
 		health   Health
 		free     int64
@@ -123,7 +116,7 @@ func TestPick(t *testing.T) {
 					}
 				}
 				m.mu.Unlock()
-				got, ok := m.Pick(2*gib, []string{"/mnt/a", "/mnt/b", "/mnt/unheard"})
+				got, _, ok := m.Take(2*gib, []string{"/mnt/a", "/mnt/b", "/mnt/unheard"})
 				if got != row.want || ok != (row.want != "") {
 					t.Errorf("got %q, want %q", got, row.want)
 				}
@@ -136,7 +129,7 @@ func TestPick(t *testing.T) {
 func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/b"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		for range 5 {
-			release, ok := m.Reserve("/mnt/a/x", 40*gib)
+			_, release, ok := m.Take(40*gib, []string{"/mnt/a/x"})
 			if !ok {
 				t.Fatal("no room for 40 GiB of 50")
 			}
@@ -150,7 +143,7 @@ func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
 		if d := m.Snapshot()[0]; d.Device != "8:49" || d.UsableBytes != 0 {
 			t.Errorf("on the new disk: got %d GiB usable on %s", d.UsableBytes/gib, d.Device)
 		}
-		if _, ok := m.Reserve("/mnt/a/x", gib); ok {
+		if _, _, ok := m.Take(gib, []string{"/mnt/a/x"}); ok {
 			t.Error("some of it was given away")
 		}
 		f.thaw()
@@ -165,7 +158,7 @@ func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
 func TestRoomOfAPathThatIsLedElsewhere(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/srv/link"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		for range 3 {
-			release, _ := m.Reserve("/srv/link", 40*gib)
+			_, release, _ := m.Take(40*gib, []string{"/srv/link"})
 			release(40 * gib)
 			time.Sleep(3 * time.Second)
 		}
