@@ -16,8 +16,9 @@ type sysfs string
 
 func (s sysfs) dir(n number) string { return filepath.Join(string(s), "dev/block", n.String()) }
 
-func (s sysfs) text(n number, name string) string {
-	b, err := os.ReadFile(filepath.Join(s.dir(n), name))
+// text is what a file of the kernel's says, nothing where there is none.
+func text(path ...string) string {
+	b, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
 		return ""
 	}
@@ -42,13 +43,11 @@ func (s sysfs) hardware(n number) (hardware, bool) {
 		dir = filepath.Dir(dir)
 		h.whole = filepath.Base(dir)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "queue/rotational")); err == nil {
-		switch strings.TrimSpace(string(b)) {
-		case "0":
-			h.kind = "ssd"
-		case "1":
-			h.kind = "hdd"
-		}
+	switch text(dir, "queue/rotational") {
+	case "0":
+		h.kind = "ssd"
+	case "1":
+		h.kind = "hdd"
 	}
 	return h, true
 }
@@ -81,7 +80,7 @@ func (s sysfs) counters(n number) (counters, bool) {
 	if n.anonymous() {
 		return counters{}, false
 	}
-	stat, ok := integers(s.text(n, "stat"), 11)
+	stat, ok := integers(text(s.dir(n), "stat"), 11)
 	if !ok {
 		return counters{}, false
 	}
@@ -90,7 +89,7 @@ func (s sysfs) counters(n number) (counters, bool) {
 		Writes: stat[4], WrittenBytes: stat[6] * sector,
 		BusyMillis: stat[9],
 	}
-	if flying, ok := integers(s.text(n, "inflight"), 2); ok {
+	if flying, ok := integers(text(s.dir(n), "inflight"), 2); ok {
 		c.Reading, c.Writing = flying[0], flying[1]
 	}
 	return c, true
@@ -125,23 +124,16 @@ func stalled(before, now counters) (reads, writes bool) {
 // values need commands to the device, which are smartd's to send.
 func (s sysfs) warning(h hardware) finding {
 	dir := filepath.Join(string(s), "class/block", h.whole, "device")
-	read := func(name string) string {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return ""
-		}
-		return strings.TrimSpace(string(b))
-	}
-	switch state := read("state"); state {
+	switch state := text(dir, "state"); state {
 	case "offline", "transport-offline", "dead", "deleting", "deleting (no IO)", "cancel", "del":
 		return finding{Critical, fmt.Sprintf("device %s says that it is %s", h.whole, state)}
 	}
-	if read("pre_eol_info") == "0x03" { // JEDEC eMMC 5.1: urgent, 90 % of the spare blocks are used
+	if text(dir, "pre_eol_info") == "0x03" { // JEDEC eMMC 5.1: urgent, 90 % of the spare blocks are used
 		return finding{Critical, fmt.Sprintf("device %s says that its spare blocks are nearly used up", h.whole)}
 	}
 	alarms, _ := filepath.Glob(filepath.Join(dir, "hwmon*/temp1_alarm")) // the pattern is good
 	for _, f := range alarms {
-		if b, err := os.ReadFile(f); err == nil && strings.TrimSpace(string(b)) == "1" {
+		if text(f) == "1" {
 			return finding{Slow, fmt.Sprintf("device %s warns of its temperature: it slows down to cool", h.whole)}
 		}
 	}

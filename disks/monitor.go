@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -193,8 +194,7 @@ func (m *Monitor) tick() time.Duration { return max(m.cfg.Every/10, time.Millise
 // had nothing to do, so that is not waited for longer, either.
 func (m *Monitor) end(quit chan<- struct{}) {
 	defer close(quit)
-	timeout := time.NewTimer(farewell)
-	defer timeout.Stop()
+	timeout := time.After(farewell)
 	var closing sync.WaitGroup
 	for _, d := range m.devices {
 		if d.asked == nil {
@@ -203,14 +203,15 @@ func (m *Monitor) end(quit chan<- struct{}) {
 			d.prober.kill()
 		}
 	}
-	for slices.ContainsFunc(m.list(), func(d *device) bool { return d.asked != nil && !d.asked.late }) {
+	all := slices.Collect(maps.Values(m.devices))
+	for slices.ContainsFunc(all, func(d *device) bool { return d.asked != nil && !d.asked.late }) {
 		select {
 		case c := <-m.answers:
 			m.mu.Lock()
 			c.device.asked = nil
 			m.mu.Unlock()
 			closing.Go(c.device.prober.end)
-		case <-timeout.C:
+		case <-timeout:
 			return
 		}
 	}
@@ -221,16 +222,8 @@ func (m *Monitor) end(quit chan<- struct{}) {
 	}()
 	select {
 	case <-closed:
-	case <-timeout.C:
+	case <-timeout:
 	}
-}
-
-func (m *Monitor) list() []*device {
-	all := make([]*device, 0, len(m.devices))
-	for _, d := range m.devices {
-		all = append(all, d)
-	}
-	return all
 }
 
 // follow learns what is mounted, when that changed, and moves each place to the device that it now lies on.

@@ -137,9 +137,7 @@ func (f *file) Fsync(ctx context.Context, _ fs.FileHandle, _ uint32) syscall.Err
 	defer f.mu.Unlock()
 	switch f.sick.ailment.Load() {
 	case Slow:
-		timer := time.NewTimer(Slowness)
-		defer timer.Stop()
-		<-timer.C
+		time.Sleep(Slowness)
 	case Lies:
 		clear(f.data)
 	case SyncErrs:
@@ -194,21 +192,18 @@ func (s *FS) end(t testing.TB, server *fuse.Server, dir string, device uint64) {
 	_ = unix.Unmount(dir, unix.MNT_DETACH) // the test may have done so
 	ended := make(chan struct{})
 	go func() { defer close(ended); server.Wait() }()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-ended:
 		return
-	case <-timer.C:
+	case <-time.After(patience):
 	}
 	t.Logf("waited %s for the end of the FUSE server at %s", patience, dir)
 	if err := os.WriteFile(fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", unix.Minor(device)), []byte("1"), 0); err != nil {
 		t.Error(err)
 	}
-	timer.Reset(patience)
 	select {
 	case <-ended:
-	case <-timer.C:
+	case <-time.After(patience):
 		t.Errorf("gave up on the FUSE server at %s", dir)
 	}
 }
