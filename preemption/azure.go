@@ -2,6 +2,7 @@ package preemption
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,27 +69,20 @@ type Azure struct {
 
 // NewAzure returns a source that asks nothing until Next is called.
 func NewAzure(cfg AzureConfig) (*Azure, error) {
-	if err := checkEndpoint(cfg.Endpoint); err != nil {
+	if _, err := parseEndpoint(cfg.Endpoint); err != nil {
 		return nil, err
 	}
 	if cfg.Uptime == nil {
 		cfg.Uptime = func() time.Duration { return Now().SinceBoot }
 	}
-	every := cfg.Poll
-	if every <= 0 {
-		every = time.Second
-	}
-	transport := cfg.transport()
+	transport, every := cfg.transport(), cfg.every()
 	a := &Azure{
 		cfg:      cfg,
-		endpoint: azureAddress,
+		endpoint: strings.TrimSuffix(cmp.Or(cfg.Endpoint, azureAddress), "/"),
 		client:   &http.Client{Transport: transport, CheckRedirect: refuseRedirects},
 		seen:     make(map[string]sighting),
 		naming:   streak{log: cfg.Log.With("source", SourceAzure, "path", pathCompute), what: "instance metadata"},
 		name:     cfg.Name,
-	}
-	if cfg.Endpoint != "" {
-		a.endpoint = strings.TrimSuffix(cfg.Endpoint, "/")
 	}
 	a.poller = poller{
 		every:  every,
@@ -180,7 +174,7 @@ func (a *Azure) Instance(ctx context.Context) (Instance, error) {
 		return Instance{}, err
 	}
 	for _, word := range []string{c.VMID, c.VMSize, c.Location, c.Zone} {
-		if len(word) > 128 || strings.ContainsFunc(word, notOfAWord) {
+		if !isName(word) {
 			return Instance{}, fmt.Errorf("read %s: it says %.40q, which is no name", pathCompute, word)
 		}
 	}

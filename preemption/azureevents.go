@@ -109,7 +109,7 @@ func readAzureEvent(raw []byte, name string) (e azureEvent, named bool, err erro
 		return azureEvent{}, false, err
 	case len(doc.Resources) == 0:
 		return azureEvent{}, false, nil
-	case doc.EventID == "" || len(doc.EventID) > 128 || strings.ContainsFunc(doc.EventID, notOfAWord):
+	case doc.EventID == "" || !isName(doc.EventID):
 		return azureEvent{}, false, fmt.Errorf("event %.40q is for this machine, but that is no id", doc.EventID)
 	case doc.EventType == "":
 		return azureEvent{}, false, fmt.Errorf("event %s is for this machine, but has no type", doc.EventID)

@@ -42,10 +42,7 @@ func NewEC2(cfg EC2Config) (*EC2, error) {
 	if cfg.AllowV1 {
 		cfg.Log.Warn("version 1 of the metadata service is allowed: it is asked without a token while none is to be had")
 	}
-	every := cfg.Poll
-	if every <= 0 {
-		every = time.Second
-	}
+	every := cfg.every()
 	at := func(path string, usual time.Duration, read func([]byte, time.Time) ([]Notice, error)) *polledPath {
 		return &polledPath{
 			belief: newBelief(cfg.Log, SourceEC2, path, max(usual, every), goneAfter, read),

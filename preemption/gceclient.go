@@ -23,18 +23,11 @@ type gceMetadata struct {
 // newGCEMetadata returns a client of the server at cfg.Endpoint; where that is empty, of the one that GCE_METADATA_HOST
 // names, or else of the link-local address.
 func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
-	if err := checkEndpoint(cfg.Endpoint); err != nil {
+	at, err := parseEndpoint(cfg.Endpoint)
+	if err != nil {
 		return nil, err
 	}
-	m := &gceMetadata{transport: cfg.transport()}
-	if cfg.Endpoint != "" {
-		at, err := url.Parse(cfg.Endpoint)
-		if err != nil {
-			return nil, err
-		}
-		m.endpoint = at
-	}
-	return m, nil
+	return &gceMetadata{transport: cfg.transport(), endpoint: at}, nil
 }
 
 // get returns what stands at a path under instance/, which may end in a query. Everything but a value and "there is none"

@@ -111,15 +111,13 @@ func (k *gceKey) hang(ctx context.Context) time.Duration {
 		said, err = k.get(waiting, target)
 	})
 	for {
-		look := time.NewTimer(jittered(k.every))
 		select {
 		case <-answered:
-			look.Stop()
 			if ctx.Err() != nil {
 				return 0
 			}
 			return k.end(ctx, said, err, time.Since(began))
-		case <-look.C:
+		case <-time.After(jittered(k.every)):
 			known := k.etag
 			if pause := k.look(ctx); k.etag != known {
 				return pause

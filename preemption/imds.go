@@ -24,7 +24,7 @@ type metadata struct {
 // newMetadata returns a client of the service at cfg.Endpoint; where that is empty, of the one that
 // AWS_EC2_METADATA_SERVICE_ENDPOINT names, or else of the link-local address.
 func newMetadata(cfg Metadata, allowV1 bool) (*metadata, error) {
-	if err := checkEndpoint(cfg.Endpoint); err != nil {
+	if _, err := parseEndpoint(cfg.Endpoint); err != nil {
 		return nil, err
 	}
 	transport := cfg.transport()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -341,11 +342,4 @@ func (i *Incident) byWall(now time.Time) []Notice {
 }
 
 // has tells whether the notice is part of the incident already.
-func (i *Incident) has(n Notice) bool {
-	for _, known := range i.Notices {
-		if known.same(n) {
-			return true
-		}
-	}
-	return false
-}
+func (i *Incident) has(n Notice) bool { return slices.ContainsFunc(i.Notices, n.same) }

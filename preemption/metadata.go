@@ -1,6 +1,7 @@
 package preemption
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,8 @@ type Poll struct {
 	Took   time.Duration // 0 where the service was asked to wait
 }
 
+func (m Metadata) every() time.Duration { return cmp.Or(m.Poll, time.Second) }
+
 // transport is the way to a link-local metadata service: no proxy, no patience.
 func (m Metadata) transport() *http.Transport {
 	dial := m.Dial
@@ -68,16 +71,16 @@ func (m Metadata) transport() *http.Transport {
 // refuseRedirects is an http.Client's CheckRedirect: whoever answers elsewhere says nothing about this machine.
 func refuseRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// checkEndpoint tells whether an endpoint is empty or a URL.
-func checkEndpoint(endpoint string) error {
+// parseEndpoint reads an endpoint, which must be a URL; nil where it is empty.
+func parseEndpoint(endpoint string) (*url.URL, error) {
 	if endpoint == "" {
-		return nil
+		return nil, nil
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("metadata endpoint %q is not a URL: write it like http://169.254.169.254", endpoint)
+		return nil, fmt.Errorf("metadata endpoint %q is not a URL: write it like http://169.254.169.254", endpoint)
 	}
-	return nil
+	return u, nil
 }
 
 // StatusError is an answer that says nothing of what was asked.

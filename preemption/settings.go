@@ -59,7 +59,7 @@ func (s Settings) Validate(report config.Report) {
 	if !slices.Contains(known, s.Provider) {
 		report("cloud.provider", s.Provider, "must be one of "+strings.Join(known, ", "), "use auto")
 	}
-	if s.Endpoint != "" && checkEndpoint(s.Endpoint) != nil {
+	if _, err := parseEndpoint(s.Endpoint); err != nil {
 		report("cloud.endpoint", s.Endpoint, "must be a URL", "write it like http://127.0.0.1:1338, or remove it outside of tests")
 	}
 	config.CheckBetween(report, "cloud.poll", s.Poll, minPoll, maxPoll)

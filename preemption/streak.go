@@ -46,12 +46,9 @@ func (s *streak) worked() {
 
 // sleepUntil waits for an instant or for the end of ctx, whose error it returns.
 func sleepUntil(ctx context.Context, instant time.Time) error {
-	timer := time.NewTimer(time.Until(instant))
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return ctx.Err()
+	case <-time.After(time.Until(instant)):
 	}
+	return ctx.Err()
 }
