@@ -385,7 +385,7 @@ func TestAzureOverTCP(t *testing.T) {
 	server := httptest.NewServer(fake)
 	defer server.Close()
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	cloud, err := OpenCloud(SourceAzure, CloudConfig{Metadata: Metadata{Endpoint: server.URL + "/", Log: slog.New(slog.DiscardHandler)}})
+	cloud, err := Settings{Provider: SourceAzure, Endpoint: server.URL + "/"}.Open(slog.New(slog.DiscardHandler), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func TestAzureOverTCP(t *testing.T) {
 	if source.client.Transport.(*http.Transport).Proxy != nil {
 		t.Error("a proxy may come between us and a link-local address")
 	}
-	if _, err := OpenCloud(SourceAzure, CloudConfig{Metadata: Metadata{Endpoint: "169.254.169.254", Log: slog.New(slog.DiscardHandler)}}); err == nil {
+	if _, err := (Settings{Provider: SourceAzure, Endpoint: "169.254.169.254"}).Open(slog.New(slog.DiscardHandler), nil, nil); err == nil {
 		t.Error("an endpoint that is no URL was taken")
 	}
 }

@@ -1,9 +1,6 @@
 package preemption
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Cloud is the source of the notices of the cloud that this machine runs in.
 type Cloud interface {
@@ -25,28 +22,5 @@ type Instance struct {
 	LifeCycle string // how it is paid for, in the cloud's word: spot, on-demand, standard
 }
 
-// CloudConfig says how a cloud's metadata service is asked.
-type CloudConfig struct {
-	Metadata
-	AllowV1     bool      // ask without a token where the service gives none (EC2)
-	Lifecycle   Lifecycle // the Auto Scaling hook to complete when the node is empty (EC2)
-	Name        string    // of this machine, where the cloud's notices name machines (Azure); empty: the cloud is asked
-	Acknowledge bool      // let an event begin before its time when the node is empty (Azure)
-}
-
 // Providers lists the clouds whose notices can be heard.
 func Providers() []string { return []string{SourceEC2, SourceGCE, SourceAzure} }
-
-// OpenCloud returns the source for a provider, one of Providers. It asks nothing until it is used.
-func OpenCloud(provider string, cfg CloudConfig) (Cloud, error) {
-	switch provider {
-	case SourceEC2:
-		return NewEC2(EC2Config{Metadata: cfg.Metadata, AllowV1: cfg.AllowV1, Lifecycle: cfg.Lifecycle})
-	case SourceGCE:
-		return NewGCE(GCEConfig{Metadata: cfg.Metadata})
-	case SourceAzure:
-		return NewAzure(AzureConfig{Metadata: cfg.Metadata, Name: cfg.Name, Acknowledge: cfg.Acknowledge})
-	default:
-		return nil, fmt.Errorf("cloud %q is not known: use one of %q", provider, Providers())
-	}
-}

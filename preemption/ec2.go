@@ -11,7 +11,8 @@ import (
 // EC2Config is what an EC2 source needs to know.
 type EC2Config struct {
 	Metadata
-	Lifecycle Lifecycle
+	Lifecycle   LifecycleHook
+	AutoScaling string // a URL in place of the service's own address; for tests
 
 	// AllowV1 lets the service be asked without a token while none is to be had, as in a container one hop too far away.
 	// Version 1 answers whoever can make this host send a GET.
@@ -54,7 +55,7 @@ func NewEC2(cfg EC2Config) (*EC2, error) {
 	}
 	return &EC2{
 		metadata:  m,
-		lifecycle: lifecycle{Lifecycle: cfg.Lifecycle, metadata: m, dial: cfg.Dial},
+		lifecycle: lifecycle{LifecycleHook: cfg.Lifecycle, endpoint: cfg.AutoScaling, metadata: m, dial: cfg.Dial},
 		poller: poller{
 			every: every, rest: m.session.renew, idle: m.close, polled: cfg.Polled,
 			paths: []*polledPath{

@@ -117,7 +117,7 @@ func TestGroupsStateIsANoticeWhereTheDisksGo(t *testing.T) {
 
 func TestHookSetsTheDeadlineOfAScaleIn(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}, Lifecycle: Lifecycle{Timeout: 10 * time.Minute}})
+		c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}, Lifecycle: LifecycleHook{Timeout: 10 * time.Minute}})
 		c.listen(t)
 		c.Lifecycle("Terminated")
 		got := c.within(t, 15*time.Minute) // and it does not move
@@ -400,7 +400,7 @@ func FuzzMetadataBodies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 		for path, read := range map[string]func([]byte, time.Time) ([]Notice, error){
-			pathAction: readAction, pathRebalance: readRebalance, pathTarget: Lifecycle{}.readTarget, pathScheduled: readScheduled,
+			pathAction: readAction, pathRebalance: readRebalance, pathTarget: LifecycleHook{}.readTarget, pathScheduled: readScheduled,
 		} {
 			b := newBelief(slog.New(slog.DiscardHandler), SourceEC2, path, time.Second, 1, read)
 			news, err := b.hear(body, true, nil, now)

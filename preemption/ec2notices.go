@@ -78,7 +78,7 @@ func readTime(text string) (time.Time, error) {
 // along, also on the way back into a warm pool, from which the instance may come again with empty ones. (An instance that
 // is being made ready for the pool is under such a notice from its first boot: it has nothing to lose yet, and nothing
 // should be placed on it.) In standby, detached, or warm and running, the disks stay.
-func (l Lifecycle) readTarget(body []byte, now time.Time) ([]Notice, error) {
+func (l LifecycleHook) readTarget(body []byte, now time.Time) ([]Notice, error) {
 	n := Notice{ID: pathTarget, Kind: KindScaleIn, Stands: true} // a hook may be prolonged
 	if l.Timeout > 0 {
 		n.Deadline = now.Add(l.Timeout)

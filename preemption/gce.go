@@ -36,13 +36,6 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// GCEConfig is what a GCE source needs to know. Poll is not used: the urgent keys are waited on, not polled. An empty
-// Endpoint stands for the server that GCE_METADATA_HOST names, or else for the link-local address. Polled is told of
-// hanging GETs too, with a Took of zero: how long one hung says nothing about the service.
-type GCEConfig struct {
-	Metadata
-}
-
 // GCE is the source that listens to Google Compute Engine's metadata server, and to those that speak like it. It listens
 // while Run runs.
 //
@@ -54,9 +47,11 @@ type GCE struct {
 	news     *queue
 }
 
-// NewGCE returns a source that asks nothing until Run or Instance is called.
-func NewGCE(cfg GCEConfig) (*GCE, error) {
-	m, err := newGCEMetadata(cfg.Metadata)
+// NewGCE returns a source that asks nothing until Run or Instance is called. Poll is not used: the urgent keys are waited on, not
+// polled. An empty Endpoint stands for the server that GCE_METADATA_HOST names, or else for the link-local address. Polled is told
+// of hanging GETs too, with a Took of zero: how long one hung says nothing about the service.
+func NewGCE(cfg Metadata) (*GCE, error) {
+	m, err := newGCEMetadata(cfg)
 	if err != nil {
 		return nil, err
 	}

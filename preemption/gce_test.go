@@ -385,7 +385,7 @@ func TestGCEOverTCP(t *testing.T) {
 	server := httptest.NewServer(fake)
 	defer server.Close()
 	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
-	source, err := NewGCE(GCEConfig{Metadata{Log: slog.New(slog.DiscardHandler)}})
+	source, err := NewGCE(Metadata{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ func TestGCEOverTCP(t *testing.T) {
 
 func TestGCEBadEndpointIsRefused(t *testing.T) {
 	for _, endpoint := range []string{"169.254.169.254", "ftp://x", "http://", "http://%zz"} {
-		if _, err := NewGCE(GCEConfig{Metadata{Endpoint: endpoint, Log: slog.New(slog.DiscardHandler)}}); err == nil {
+		if _, err := NewGCE(Metadata{Endpoint: endpoint, Log: slog.New(slog.DiscardHandler)}); err == nil {
 			t.Errorf("endpoint %q was taken", endpoint)
 		}
 	}

@@ -51,7 +51,7 @@ func newGCECloud(t *testing.T, log *slog.Logger, instance gcefake.Instance) *gce
 	server := &http.Server{Handler: http.HandlerFunc(c.serve), ConnState: c.track}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(network) }()
-	source, err := NewGCE(GCEConfig{Metadata{
+	source, err := NewGCE(Metadata{
 		Endpoint: "http://metadata.test", Log: log,
 		Dial: func(ctx context.Context, nw, addr string) (net.Conn, error) {
 			if c.refuse.Load() {
@@ -65,7 +65,7 @@ func newGCECloud(t *testing.T, log *slog.Logger, instance gcefake.Instance) *gce
 			p.Took = 0
 			c.polls[p]++
 		},
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,16 +16,14 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// Lifecycle is the hook with which an Auto Scaling group waits for its instances before it terminates them. The
-// instance's role must allow autoscaling:CompleteLifecycleAction.
+// LifecycleHook is how an EC2 Auto Scaling group waits for its instances before it terminates them. The instance's role must
+// allow autoscaling:CompleteLifecycleAction.
 // https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks.html
-type Lifecycle struct {
-	Hook    string        // its name; empty: nobody is told that the node is empty
-	Group   string        // empty: what the instance's own tag says, if its metadata show tags
-	Region  string        // empty: the instance's
-	Timeout time.Duration // how long the group waits, as set in the hook; 0: not known, a notice has no deadline then
-
-	Endpoint string // a URL in place of the service's own address; for tests
+type LifecycleHook struct {
+	Name    string        `yaml:"name"`    // empty: nobody is told that the node is empty
+	Group   string        `yaml:"group"`   // empty: what the instance's own tag says, if its metadata show tags
+	Region  string        `yaml:"region"`  // empty: the instance's
+	Timeout time.Duration `yaml:"timeout"` // how long the group waits, as set in the hook; 0: not known, a notice has no deadline then
 }
 
 // groupTag is the metadata path of the tag with which Auto Scaling marks what is its own.
@@ -36,7 +34,8 @@ const completeLimit = 30 * time.Second
 
 // lifecycle tells Auto Scaling that the instance may go.
 type lifecycle struct {
-	Lifecycle
+	LifecycleHook
+	endpoint string
 	metadata *metadata
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -45,7 +44,7 @@ type lifecycle struct {
 // is told what another try will not change.
 func (e *EC2) Release(ctx context.Context, n Notice) error {
 	l := e.lifecycle
-	if n.Source != SourceEC2 || n.ID != pathTarget || l.Hook == "" {
+	if n.Source != SourceEC2 || n.ID != pathTarget || l.Name == "" {
 		return nil
 	}
 	for {
@@ -62,26 +61,26 @@ func (l lifecycle) complete(ctx context.Context) error {
 	defer cancel()
 	instance, err := l.metadata.word(ctx, "instance-id")
 	if err != nil {
-		return fmt.Errorf("complete lifecycle hook %s: %w", l.Hook, err)
+		return fmt.Errorf("complete lifecycle hook %s: %w", l.Name, err)
 	}
 	if l.Group == "" {
 		if l.Group, err = l.metadata.text(ctx, groupTag); err != nil {
-			return fmt.Errorf("complete lifecycle hook %s: its group has to be named, or shown to the instance as a tag: %w", l.Hook, err)
+			return fmt.Errorf("complete lifecycle hook %s: its group has to be named, or shown to the instance as a tag: %w", l.Name, err)
 		}
 	}
 	if l.Region == "" {
 		if l.Region, err = l.metadata.word(ctx, "placement/region"); err != nil {
-			return fmt.Errorf("complete lifecycle hook %s: %w", l.Hook, err)
+			return fmt.Errorf("complete lifecycle hook %s: %w", l.Name, err)
 		}
 	}
 	_, err = l.client().CompleteLifecycleAction(ctx, &autoscaling.CompleteLifecycleActionInput{
 		AutoScalingGroupName:  &l.Group,
-		LifecycleHookName:     &l.Hook,
+		LifecycleHookName:     &l.Name,
 		InstanceId:            &instance,
 		LifecycleActionResult: aws.String("CONTINUE"), // which lets other hooks have their turn before the instance goes
 	})
 	if err != nil {
-		return fmt.Errorf("complete lifecycle hook %s of group %s for %s: %w", l.Hook, l.Group, instance, err)
+		return fmt.Errorf("complete lifecycle hook %s of group %s for %s: %w", l.Name, l.Group, instance, err)
 	}
 	return nil
 }
@@ -99,8 +98,8 @@ func (l lifecycle) client() *autoscaling.Client {
 			t.DisableKeepAlives = true // one question, and then the machine goes
 		}),
 	}
-	if l.Endpoint != "" {
-		options.BaseEndpoint = &l.Endpoint
+	if l.endpoint != "" {
+		options.BaseEndpoint = &l.endpoint
 	}
 	return autoscaling.New(options)
 }

@@ -23,7 +23,7 @@ const credentials = `{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"AKIDEXAM
 	`"Expiration":"2099-01-01T00:00:00Z"}`
 
 // scaled gives a cloud an Auto Scaling beside its metadata service, a role to ask it with, and a source that knows a hook.
-func scaled(t *testing.T, c *cloud, l Lifecycle) *scaling {
+func scaled(t *testing.T, c *cloud, l LifecycleHook) *scaling {
 	s := &scaling{answer: func(http.ResponseWriter) bool { return false }}
 	c.failWith(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "autoscaling.test" {
@@ -46,8 +46,7 @@ func scaled(t *testing.T, c *cloud, l Lifecycle) *scaling {
 	c.Show("placement/region", "eu-west-3")
 	c.Show("iam/security-credentials/", "lifeboat")
 	c.Show("iam/security-credentials/lifeboat", credentials)
-	l.Endpoint = "http://autoscaling.test"
-	c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}, Lifecycle: l})
+	c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}, Lifecycle: l, AutoScaling: "http://autoscaling.test"})
 	return s
 }
 
@@ -67,7 +66,7 @@ func TestReleaseCompletesTheHook(t *testing.T) {
 	}{"group by configuration": {group: "workers"}, "group by tag": {tag: "workers"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cloud) {
-				s := scaled(t, c, Lifecycle{Hook: "leave", Group: row.group})
+				s := scaled(t, c, LifecycleHook{Name: "leave", Group: row.group})
 				c.Show(groupTag, row.tag)
 				if err := c.source.Release(t.Context(), scaleIn); err != nil {
 					t.Fatal(err)
@@ -90,7 +89,7 @@ func TestReleaseCompletesTheHook(t *testing.T) {
 
 func TestReleaseOfAnythingElseIsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		s := scaled(t, c, Lifecycle{Hook: "leave", Group: "workers"})
+		s := scaled(t, c, LifecycleHook{Name: "leave", Group: "workers"})
 		for _, n := range []Notice{
 			{Source: SourceEC2, ID: pathAction, Kind: KindTerminate},
 			{Source: SourceRehearsal, ID: pathTarget, Kind: KindScaleIn}, // nobody means it
@@ -99,7 +98,7 @@ func TestReleaseOfAnythingElseIsNothing(t *testing.T) {
 				t.Errorf("%+v: asked %d times, %v, want nothing", n, len(s.asked), err)
 			}
 		}
-		s = scaled(t, c, Lifecycle{Group: "workers"})
+		s = scaled(t, c, LifecycleHook{Group: "workers"})
 		if err := c.source.Release(t.Context(), scaleIn); err != nil || len(s.asked) > 0 {
 			t.Errorf("without a hook: asked %d times, %v, want nothing", len(s.asked), err)
 		}
@@ -108,7 +107,7 @@ func TestReleaseOfAnythingElseIsNothing(t *testing.T) {
 
 func TestReleaseReportsWhatAWSSays(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		s := scaled(t, c, Lifecycle{Hook: "leave", Group: "workers"})
+		s := scaled(t, c, LifecycleHook{Name: "leave", Group: "workers"})
 		s.answer = func(w http.ResponseWriter) bool {
 			return refusal(w, http.StatusBadRequest, "ValidationError", "No active Lifecycle Action found with instance ID i-0")
 		}
@@ -151,7 +150,7 @@ func TestReleaseTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cloud) {
 				tries.Store(0)
-				s := scaled(t, c, Lifecycle{Hook: "leave", Group: "workers"})
+				s := scaled(t, c, LifecycleHook{Name: "leave", Group: "workers"})
 				trouble(c, s)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -166,7 +165,7 @@ func TestReleaseTriesAgain(t *testing.T) {
 // The hook is completed also where the metadata service takes seconds for each answer.
 func TestReleaseAsksASlowService(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		s := scaled(t, c, Lifecycle{Hook: "drain"})
+		s := scaled(t, c, LifecycleHook{Name: "drain"})
 		c.Show(groupTag, "workers")
 		quick := *c.trouble.Load()
 		c.failWith(func(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +184,7 @@ func TestReleaseAsksASlowService(t *testing.T) {
 
 func TestReleaseEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		s := scaled(t, c, Lifecycle{Hook: "leave", Group: "workers"})
+		s := scaled(t, c, LifecycleHook{Name: "leave", Group: "workers"})
 		s.answer = func(w http.ResponseWriter) bool {
 			return refusal(w, http.StatusInternalServerError, "InternalFailure", "later")
 		}
@@ -200,7 +199,7 @@ func TestReleaseEndsWithItsContext(t *testing.T) {
 
 func TestReleaseSaysWhatIsMissing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		s := scaled(t, c, Lifecycle{Hook: "leave"})
+		s := scaled(t, c, LifecycleHook{Name: "leave"})
 		began := time.Now()
 		if err := c.source.Release(t.Context(), scaleIn); err == nil || !strings.Contains(err.Error(), "group has to be named") {
 			t.Errorf("without a group: got %v", err)

@@ -31,15 +31,6 @@ type Settings struct {
 	Acknowledge bool   `yaml:"acknowledge"`
 }
 
-// LifecycleHook is how an EC2 Auto Scaling group waits for its instances; it is told when the node is empty. Without a
-// Name it is not. Timeout is that of the hook: the deadline of a node that is scaled in.
-type LifecycleHook struct {
-	Name    string        `yaml:"name"`
-	Group   string        `yaml:"group"`
-	Region  string        `yaml:"region"`
-	Timeout time.Duration `yaml:"timeout"`
-}
-
 // DefaultSettings are those of an empty file.
 func DefaultSettings() Settings {
 	return Settings{Provider: "auto", Poll: time.Second, Acknowledge: true}
@@ -105,16 +96,19 @@ func (s Settings) Address() string {
 
 // Open returns the source of the cloud's notices, nil where there is none to listen to. It asks nothing yet.
 func (s Settings) Open(log *slog.Logger, dial func(ctx context.Context, network, addr string) (net.Conn, error), polled func(Poll)) (Cloud, error) {
-	provider := s.Resolve()
-	if provider == "none" {
+	m := Metadata{Endpoint: s.Endpoint, Poll: s.Poll, Log: log, Dial: dial, Polled: polled}
+	switch provider := s.Resolve(); provider {
+	case "none":
 		return nil, nil
+	case SourceEC2:
+		return NewEC2(EC2Config{Metadata: m, AllowV1: s.AllowIMDSv1, Lifecycle: s.LifecycleHook})
+	case SourceGCE:
+		return NewGCE(m)
+	case SourceAzure:
+		return NewAzure(AzureConfig{Metadata: m, Name: s.MachineName, Acknowledge: s.Acknowledge})
+	default:
+		return nil, fmt.Errorf("cloud %q is not known: use one of %q", provider, Providers())
 	}
-	hook := s.LifecycleHook
-	return OpenCloud(provider, CloudConfig{
-		Metadata: Metadata{Endpoint: s.Endpoint, Poll: s.Poll, Log: log, Dial: dial, Polled: polled},
-		AllowV1:  s.AllowIMDSv1, Lifecycle: Lifecycle{Hook: hook.Name, Group: hook.Group, Region: hook.Region, Timeout: hook.Timeout},
-		Name: s.MachineName, Acknowledge: s.Acknowledge,
-	})
 }
 
 // Validate reports the kinds and stances of a policy that are not known.
