@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -66,10 +67,10 @@ func (a *Agent) rehearses() bool {
 
 // earlier are the accounts of incidents that this node has outlived, but for those that ended before.
 func (a *Agent) earlier(incident string, before time.Time) (dirs []string) {
-	entries, _ := os.ReadDir(a.incidents.Dir("")) // what cannot be listed keeps nobody from leaving
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.Name() != incident && info.ModTime().After(before) {
-			dirs = append(dirs, a.incidents.Dir(e.Name()))
+	all, _ := durable.Dirs(a.incidents.Dir("")) // what cannot be listed keeps nobody from leaving
+	for _, d := range all {
+		if d.Name() != incident && d.ModTime().After(before) {
+			dirs = append(dirs, a.incidents.Dir(d.Name()))
 		}
 	}
 	return dirs

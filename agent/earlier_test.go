@@ -42,7 +42,7 @@ func TestRecentAccounts(t *testing.T) {
 		}
 	}
 	want(a.recent(), "kept", "new")
-	want(a.earlier(open.Incident.ID, time.Time{}), "kept", "new", "over")
+	want(a.earlier(open.Incident.ID, time.Time{}), "over", "kept", "new")
 	a.cfg.Receive.Keep = 0
-	want(a.recent(), "kept", "new", "over")
+	want(a.recent(), "over", "kept", "new")
 }

@@ -142,16 +142,17 @@ const keptEvacuations = 5
 func (e *evacuations) leave(id string) {
 	now := time.Now()
 	_ = os.Chtimes(e.accounts(id), now, now)
-	left := slices.DeleteFunc(e.onDisk(), func(d fs.FileInfo) bool { return e.wanted(d.Name()) })
-	slices.SortFunc(left, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	left, _ := durable.Dirs(e.dir)
+	left = slices.DeleteFunc(left, func(d fs.FileInfo) bool { return e.wanted(d.Name()) })
 	for _, d := range left[:max(0, len(left)-keptEvacuations)] {
 		_ = os.RemoveAll(e.accounts(d.Name()))
 	}
 }
 
-// moved are the accounts of what evacuations moved, but for those that were left before.
+// moved are the accounts of what evacuations moved, but for those that were left before, as far as they can be listed.
 func (e *evacuations) moved(before time.Time) (dirs []string) {
-	for _, d := range e.onDisk() {
+	all, _ := durable.Dirs(e.dir)
+	for _, d := range all {
 		if e.wanted(d.Name()) || d.ModTime().After(before) {
 			dirs = append(dirs, e.accounts(d.Name()))
 		}
@@ -165,17 +166,6 @@ func (e *evacuations) over(before time.Time) (dirs []string) {
 	running := e.running
 	e.mu.Unlock()
 	return slices.DeleteFunc(e.moved(before), func(dir string) bool { return running != "" && dir == e.accounts(running) })
-}
-
-// onDisk are the directories of all accounts, as far as they can be listed.
-func (e *evacuations) onDisk() (all []fs.FileInfo) {
-	entries, _ := os.ReadDir(e.dir)
-	for _, d := range entries {
-		if info, err := d.Info(); err == nil && info.IsDir() {
-			all = append(all, info)
-		}
-	}
-	return all
 }
 
 func (e *evacuations) end(id string, sum manifest.Summary, now time.Time) error {

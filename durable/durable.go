@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -66,4 +67,16 @@ func Remove(path string) error {
 		return err
 	}
 	return nil
+}
+
+// Dirs are the directories in dir that can be looked at, the oldest first.
+func Dirs(dir string) (all []fs.FileInfo, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.IsDir() {
+			all = append(all, info)
+		}
+	}
+	slices.SortFunc(all, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	return all, err
 }

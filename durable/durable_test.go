@@ -1,13 +1,41 @@
 package durable_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
 )
+
+func TestDirsByAge(t *testing.T) {
+	dir := t.TempDir()
+	then := time.Now().Add(-time.Hour)
+	for i, name := range []string{"b", "c", "a"} {
+		path, at := filepath.Join(dir, name), then.Add(time.Duration(i)*time.Minute)
+		if err := errors.Join(os.Mkdir(path, 0o700), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	all, err := durable.Dirs(dir)
+	for _, d := range all {
+		got += d.Name()
+	}
+	if err != nil || got != "bca" {
+		t.Errorf("got %q (%v), want the directories alone, the oldest first", got, err)
+	}
+	if all, err := durable.Dirs(filepath.Join(dir, "nothing")); !errors.Is(err, fs.ErrNotExist) || len(all) > 0 {
+		t.Errorf("got %v (%v) where there is nothing", all, err)
+	}
+}
 
 func TestWriteFileReplacesWhole(t *testing.T) {
 	dir := t.TempDir()

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
 )
@@ -24,7 +22,7 @@ const keptIncidents = 5
 
 func openJournal[W any](dir string) (*journal[W], error) {
 	j := &journal[W]{dir: dir}
-	if err := os.MkdirAll(filepath.Join(dir, "incidents"), 0o700); err != nil {
+	if err := os.MkdirAll(j.dirOf(""), 0o700); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	return j, nil
@@ -71,11 +69,11 @@ func (j *journal[W]) close(id string, page []byte) error {
 
 // lastEnded is the page of the newest incident that ended.
 func (j *journal[W]) lastEnded() (p Page[W], ok bool, err error) {
-	ended, err := j.ended()
+	ended, err := durable.Dirs(j.dirOf(""))
 	if err != nil || len(ended) == 0 {
 		return Page[W]{}, false, err
 	}
-	b, err := os.ReadFile(filepath.Join(ended[len(ended)-1], "incident.json"))
+	b, err := os.ReadFile(filepath.Join(j.dirOf(ended[len(ended)-1].Name()), "incident.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &p)
 	}
@@ -85,37 +83,13 @@ func (j *journal[W]) lastEnded() (p Page[W], ok bool, err error) {
 	return p, err == nil, err
 }
 
-// ended lists the directories of incidents, the oldest first.
-func (j *journal[W]) ended() ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(j.dir, "incidents"))
-	if err != nil {
-		return nil, err
-	}
-	type aged struct {
-		dir string
-		at  time.Time
-	}
-	var all []aged
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() {
-			all = append(all, aged{j.dirOf(e.Name()), info.ModTime()})
-		}
-	}
-	slices.SortFunc(all, func(a, b aged) int { return a.at.Compare(b.at) })
-	dirs := make([]string, len(all))
-	for i, a := range all {
-		dirs[i] = a.dir
-	}
-	return dirs, nil
-}
-
 func (j *journal[W]) prune() error {
-	dirs, err := j.ended()
+	dirs, err := durable.Dirs(j.dirOf(""))
 	if err != nil {
 		return err
 	}
 	for _, d := range dirs[:max(0, len(dirs)-keptIncidents)] {
-		if err := os.RemoveAll(d); err != nil {
+		if err := os.RemoveAll(j.dirOf(d.Name())); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 func newJournal(t *testing.T) *journal[string] {
@@ -116,7 +118,7 @@ func TestJournalKeepsTheLastIncidents(t *testing.T) {
 	if p, ok, err := j.lastEnded(); !ok || err != nil || p.Incident.ID != newest || p.Closed != "withdrawn" {
 		t.Errorf("got %+v %v %v, want %s", p, ok, err, newest)
 	}
-	if dirs, err := j.ended(); err != nil || len(dirs) != keptIncidents {
+	if dirs, err := durable.Dirs(j.dirOf("")); err != nil || len(dirs) != keptIncidents {
 		t.Errorf("got %v %v, want the last %d", dirs, err, keptIncidents)
 	}
 }

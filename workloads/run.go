@@ -10,11 +10,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // run is a directory for one program that is told one word. Whoever tells and the supervisor meet in it:
@@ -99,24 +99,10 @@ func earlierRuns(state string, w Word, name string) (runs []run, err error) {
 
 // prune removes the oldest incidents' runs, so that with one more there are keptIncidents, but none that still goes.
 func prune(state string) {
-	entries, err := os.ReadDir(state)
-	if err != nil {
-		return
-	}
-	type incident struct {
-		dir string
-		at  time.Time
-	}
-	var all []incident
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.IsDir() {
-			all = append(all, incident{filepath.Join(state, e.Name()), info.ModTime()})
-		}
-	}
-	slices.SortFunc(all, func(a, b incident) int { return a.at.Compare(b.at) })
+	all, _ := durable.Dirs(state)
 	for _, old := range all[:max(0, len(all)-(keptIncidents-1))] {
-		if !goes(old.dir) {
-			os.RemoveAll(old.dir)
+		if dir := filepath.Join(state, old.Name()); !goes(dir) {
+			os.RemoveAll(dir)
 		}
 	}
 }
