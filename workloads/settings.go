@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/lifeboat/lifeboat/config"
 )
 
@@ -148,9 +150,6 @@ func checkCommand(report config.Report, key string, argv []string) {
 	config.CheckDir(report, key, argv[0])
 }
 
-// headerName is a token of RFC 9110, section 5.6.2.
-var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
 // Validate reports every value out of its bounds.
 func (w WebhookSettings) Validate(report config.Report, key string) {
 	u, err := url.Parse(w.URL)
@@ -160,8 +159,8 @@ func (w WebhookSettings) Validate(report config.Report, key string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
 		checkHeader(report, key+".headers", name)
-		if strings.ContainsAny(w.Headers[name], "\r\n\x00") {
-			report(key+".headers."+name, nil, "must be one line", "remove what comes after it")
+		if !httpguts.ValidHeaderFieldValue(w.Headers[name]) {
+			report(key+".headers."+name, nil, "must be one line of text", "remove line ends and control characters")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.HeaderFiles)) {
@@ -177,7 +176,7 @@ func (w WebhookSettings) Validate(report config.Report, key string) {
 }
 
 func checkHeader(report config.Report, key, name string) {
-	if !headerName.MatchString(name) {
+	if !httpguts.ValidHeaderFieldName(name) {
 		report(key, name, "must be the name of a header", "write it like Authorization")
 	}
 }
