@@ -154,14 +154,8 @@ func FuzzAccepted(f *testing.F) {
 		if err != nil {
 			return
 		}
-		actions, err := cfg.build(Deps{})
-		if err != nil {
+		if _, err := cfg.build(Deps{}); err != nil {
 			t.Fatalf("accepted, and then: %v\n%s", err, text)
-		}
-		for _, a := range actions {
-			if c, ok := a.Action.(interface{ Check() error }); ok && c.Check() != nil {
-				t.Fatalf("accepted, and then: %v\n%s", c.Check(), text)
-			}
 		}
 	})
 }

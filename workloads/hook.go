@@ -23,16 +23,15 @@ import (
 // A shell would do for the supervisor where there is one, but could not stop a group of processes without risking that
 // its number means another by then.
 //
-// When the context's deadline or Timeout is over, the program's process group gets SIGTERM, and SIGKILL five seconds
-// later or once the program itself has ended. A context that is cancelled stops only the waiting. So who waits for a
+// When the context's deadline is over, the program's process group gets SIGTERM, and SIGKILL five seconds later or once
+// the program itself has ended. A context that is cancelled stops only the waiting. So who waits for a
 // program and hears of another deadline cancels, and tells the same word again. The word that a notice is withdrawn
 // first stops, in the same way, what still runs for the incident's earlier words.
 type Hook struct {
-	Name    string // unlike those of the other hooks with the same State
-	Argv    []string
-	Env     []string // KEY=VALUE, on top of our own environment
-	Dir     string   // empty: /
-	Timeout time.Duration
+	Name string // unlike those of the other hooks with the same State
+	Argv []string
+	Env  []string // KEY=VALUE, on top of our own environment
+	Dir  string   // empty: /
 	// State is the directory that holds what must outlive us. It is best in memory (a RuntimeDirectory= that is preserved):
 	// it need not outlive the boot, and a slow or full disk then keeps no program from starting.
 	State string
@@ -50,26 +49,6 @@ const (
 )
 
 func (h Hook) String() string { return "hook " + h.Name }
-
-// Check returns what is wrong with it as a setting.
-func (h Hook) Check() error {
-	var errs []error
-	if h.Name == "" {
-		errs = append(errs, errors.New("hook: no name"))
-	}
-	if len(h.Argv) == 0 || h.Argv[0] == "" {
-		errs = append(errs, fmt.Errorf("%s: no program", h))
-	}
-	if h.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("%s: timeout %v: it is a time to allow, 0 for all there is", h, h.Timeout))
-	}
-	for i, kv := range h.Env {
-		if strings.IndexByte(kv, '=') < 1 {
-			errs = append(errs, fmt.Errorf("%s: entry %d of the environment: want KEY=VALUE", h, i+1)) // it may be a secret
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // Tell implements Action. It returns when the program has ended: nil if that was with status 0.
 func (h Hook) Tell(ctx context.Context, w Word) error {
@@ -176,10 +155,7 @@ func (h Hook) start(ctx context.Context, r run, w Word, lock *os.File) (detached
 // follow waits for the end of a supervisor. It returns nil when it may be time to look again.
 func (h Hook) follow(ctx context.Context, r run) error {
 	s, err := r.supervisor()
-	if err == nil && s.handle == nil {
-		err = errGone // and its lock will be in a moment
-	}
-	if err != nil {
+	if err != nil { // it is only starting, or gone, as its lock will be in a moment
 		select {
 		case <-time.After(announcement):
 			return nil
@@ -188,26 +164,14 @@ func (h Hook) follow(ctx context.Context, r run) error {
 		}
 	}
 	defer s.handle.close()
-	limit := ctx
-	if h.Timeout > 0 {
-		age, err := s.age()
-		if err != nil {
-			return err
-		}
-		var cancel context.CancelFunc
-		limit, cancel = context.WithTimeout(ctx, h.Timeout-age)
-		defer cancel()
-	}
-	err = s.handle.wait(limit)
-	switch {
+	switch err := s.handle.wait(ctx); {
 	case err == nil:
 		return nil
-	case !errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded):
+		return r.stop(s, "the time is up")
+	default:
 		return fmt.Errorf("it goes on, unwatched: %w", WhyOver(ctx))
-	case ctx.Err() == nil:
-		return r.stop(s, fmt.Sprintf("it took longer than %v", h.Timeout))
 	}
-	return r.stop(s, "the time is up")
 }
 
 // stopEarlier stops what runs for the earlier words of an incident.
@@ -221,7 +185,7 @@ func (h Hook) stopEarlier(w Word) error {
 	for i, r := range runs {
 		wg.Go(func() {
 			s, err := r.supervisor()
-			if err != nil || s.handle == nil {
+			if err != nil {
 				return // never began, or has ended
 			}
 			defer s.handle.close()

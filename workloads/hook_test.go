@@ -270,35 +270,18 @@ func TestDeadlineEndsTheWholeGroup(t *testing.T) {
 	ended(t, grandchild)
 }
 
-func TestTimeoutEndsWhomTheProgramLeavesBehind(t *testing.T) {
+func TestDeadlineEndsWhomTheProgramLeavesBehind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	began := fifo(t, dir, "began")
 	// The program heeds SIGTERM, its child does not.
 	h := testHook(t.TempDir(), fmt.Sprintf(`trap 'echo bye; exit 0' TERM; sh -c 'trap "" TERM; echo $$ >%s; exec sleep 300' & wait`, began))
-	h.Timeout = 5 * time.Second // by then the slowest machine has begun
 	told := make(chan error)
-	go func() { told <- h.Tell(within(t, 20*time.Second), testWord(PhaseNoticed)) }()
-	child := holdPID(t, from(t, began))
-	errorWith(t, <-told, "stopped, as it took longer than 5s: exit status 0: bye")
-	ended(t, child)
-}
-
-func TestTimeoutCountsFromTheStart(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	began := fifo(t, dir, "began")
-	h := testHook(t.TempDir(), fmt.Sprintf(`echo $$ >%s; exec sleep 300`, began))
-	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan error)
+	ctx := within(t, 5*time.Second) // by then the slowest machine has begun
 	go func() { told <- h.Tell(ctx, testWord(PhaseNoticed)) }()
-	program := holdPID(t, from(t, began))
-	cancel()
-	<-told
-	const timeout = 5 * time.Second
-	program.wait(within(t, timeout))
-	h.Timeout = timeout // over since; counted from now it would come after the deadline
-	errorWith(t, h.Tell(within(t, timeout-100*time.Millisecond), testWord(PhaseNoticed)), "it took longer than 5s: killed by SIGTERM")
+	child := holdPID(t, from(t, began))
+	errorWith(t, <-told, "stopped, as the time is up: exit status 0: bye")
+	ended(t, child)
 }
 
 func TestDeadlineThatIsOverStartsNothing(t *testing.T) {
@@ -440,15 +423,7 @@ func TestOldRunsAreRemoved(t *testing.T) {
 	}
 }
 
-func TestSettingsOfHooks(t *testing.T) {
-	err := Hook{Timeout: -time.Second, Env: []string{"A=b", "secret", "=x"}}.Check()
-	errorWith(t, err, "no name", "no program", "timeout -1s", "entry 2 of the environment: want KEY=VALUE", "entry 3")
-	if strings.Contains(err.Error(), "secret") {
-		t.Errorf("%v shows what may be a secret", err)
-	}
-	if err := testHook("/x", "true").Check(); err != nil {
-		t.Error(err)
-	}
+func TestSupervisorNeedsARun(t *testing.T) {
 	if got := Supervise(nil); got != 2 {
 		t.Errorf("got exit status %d without a run, want 2", got)
 	}

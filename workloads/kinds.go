@@ -145,23 +145,15 @@ func (k processKind) sendOne(id Identity, s syscall.Signal) error {
 	if id.Boot != k.boot {
 		return errGone
 	}
-	h, err := openHandle(id.PID)
+	p, err := k.proc.hold(id)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	// The handle was opened first: if this is the process that was meant, the handle holds it.
-	p, err := k.proc.read(id.PID)
-	switch {
-	case err != nil:
-		return err
-	case p.started != id.Started:
-		return errGone
-	}
+	defer p.handle.close()
 	if err := p.spared(); err != nil {
 		return err
 	}
-	return h.signal(s)
+	return p.handle.signal(s)
 }
 
 // withOffspring adds what the processes have started, and what that has, as far as it did not leave its parents.

@@ -48,16 +48,12 @@ func (p process) String() string { return fmt.Sprintf("%s (pid %d)", p.comm, p.p
 
 // startedAt is the wall clock's time at which it started, if the clock was not set since.
 func (p process) startedAt() (time.Time, error) {
-	age, err := p.age()
-	return time.Now().Add(-age), err
-}
-
-func (p process) age() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 0, fmt.Errorf("read the time since boot: %w", err)
+		return time.Time{}, fmt.Errorf("read the time since boot: %w", err)
 	}
-	return time.Duration(now.Nano()) - time.Duration(p.started)*(time.Second/ticksASecond), nil
+	age := time.Duration(now.Nano()) - time.Duration(p.started)*(time.Second/ticksASecond)
+	return time.Now().Add(-age), nil
 }
 
 func (p process) catches(s syscall.Signal) bool { return p.caught&(1<<(s-1)) != 0 }

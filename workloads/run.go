@@ -187,52 +187,30 @@ func (r run) introduce(pid int) error {
 // begun tells whether the run was begun in this boot.
 func (r run) begun() bool {
 	s, err := r.supervisor()
-	if s.handle != nil {
+	if err == nil {
 		s.handle.close()
 	}
-	return err == nil
+	return err == nil || errors.Is(err, errGone)
 }
 
-// supervising is a supervisor that is there, or that was: then its handle is nil.
-type supervising struct {
-	process
-	handle *handle
-}
-
-// supervisor finds who supervises, or did in this boot. The handle is the caller's to close.
-func (r run) supervisor() (supervising, error) {
+// supervisor takes hold of who supervises; errGone: who did in this boot has ended. The handle is the caller's to close.
+func (r run) supervisor() (held, error) {
 	var id Identity
 	if err := r.get(supervisorFile, &id); err != nil {
-		return supervising{}, err
+		return held{}, err
 	}
 	boot, err := bootID()
 	if err != nil {
-		return supervising{}, err
+		return held{}, err
 	}
 	if id.Boot != boot {
-		return supervising{}, errors.New("the machine was started anew since")
+		return held{}, errors.New("the machine was started anew since")
 	}
-	h, err := openHandle(id.PID)
-	if errors.Is(err, errGone) {
-		return supervising{}, nil
-	}
-	if err != nil {
-		return supervising{}, err
-	}
-	// The handle was opened first: if this is the process that was meant, the handle holds it.
-	p, err := procfs("").read(id.PID)
-	if err != nil || p.started != id.Started {
-		h.close()
-		if err != nil && !errors.Is(err, errGone) {
-			return supervising{}, err
-		}
-		return supervising{}, nil
-	}
-	return supervising{p, h}, nil
+	return procfs("").hold(id)
 }
 
 // stop has the supervisor stop the program and all of its group, and waits for that.
-func (r run) stop(s supervising, why string) error {
+func (r run) stop(s held, why string) error {
 	// First come, first served: what was written before is the reason that the program is being stopped for.
 	f, err := os.OpenFile(r.path(stoppedFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {

@@ -24,14 +24,6 @@ type Signal struct {
 
 func (s Signal) String() string { return fmt.Sprintf("%s to %s", signalName(s.Signal), s.Target) }
 
-// Check returns what is wrong with it as a setting.
-func (s Signal) Check() error {
-	if s.Target == nil {
-		return fmt.Errorf("%s: to whom?", signalName(s.Signal))
-	}
-	return errors.Join(checkSignal(s.Signal), s.Target.Check())
-}
-
 // Tell implements Action. It does not wait for what the processes do about it. One that cannot be told does not keep the
 // others from being told.
 func (s Signal) Tell(ctx context.Context, _ Word) error {
@@ -53,6 +45,24 @@ func (s Signal) Tell(ctx context.Context, _ Word) error {
 type held struct {
 	process
 	handle *handle
+}
+
+// hold takes hold of a process of this boot, or returns errGone.
+func (p procfs) hold(id Identity) (held, error) {
+	h, err := openHandle(id.PID)
+	if err != nil {
+		return held{}, err
+	}
+	// The handle was opened first: if this is the process that was meant, the handle holds it.
+	is, err := p.read(id.PID)
+	if err == nil && is.started != id.Started {
+		err = errGone
+	}
+	if err != nil {
+		h.close()
+		return held{}, err
+	}
+	return held{is, h}, nil
 }
 
 // hold finds a target's processes and takes hold of them. Since a number may come to mean another process at any time, it
@@ -146,22 +156,14 @@ func ParseSignal(name string) (syscall.Signal, error) {
 	if !strings.HasPrefix(full, "SIG") {
 		full = "SIG" + full
 	}
-	s := unix.SignalNum(full)
-	if s == 0 {
+	switch s := unix.SignalNum(full); s {
+	case 0:
 		return 0, fmt.Errorf("signal %q: there is none of that name; SIGPWR and SIGTERM are two", name)
+	case unix.SIGKILL, unix.SIGSTOP:
+		return 0, fmt.Errorf("signal %s: no process can catch it, so it tells nothing", full)
+	default:
+		return s, nil
 	}
-	return s, checkSignal(s)
-}
-
-func checkSignal(s syscall.Signal) error {
-	const last = 64 // SIGRTMAX, signal(7)
-	switch {
-	case s == unix.SIGKILL || s == unix.SIGSTOP:
-		return fmt.Errorf("signal %s: no process can catch it, so it tells nothing", signalName(s))
-	case s < 1 || s > last:
-		return fmt.Errorf("signal %d: there is none of that number", int(s))
-	}
-	return nil
 }
 
 func signalName(s syscall.Signal) string {

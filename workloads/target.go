@@ -20,8 +20,6 @@ import (
 type Target interface {
 	// find looks for them as they are now. None at all is an error that says so.
 	find(ctx context.Context, proc procfs) ([]process, error)
-	// Check returns what is wrong with it as a setting.
-	Check() error
 	String() string
 }
 
@@ -46,14 +44,6 @@ func isNobody(err error) bool {
 type PIDFile string
 
 func (f PIDFile) String() string { return "the process of " + string(f) }
-
-// Check implements Target.
-func (f PIDFile) Check() error {
-	if f == "" {
-		return errors.New("pid file: no path")
-	}
-	return nil
-}
 
 // pidFileSlack is how much later than its file a process may seem to have started: clocks have grains (10 ms for
 // processes, as much for files), and a time server moves the wall clock a little at boot.
@@ -125,17 +115,9 @@ func (m Match) String() string {
 	return "processes " + strings.Join(parts, ", ")
 }
 
-// Check implements Target.
-func (m Match) Check() error {
-	if m.Comm == "" && m.CmdLine == nil {
-		return errors.New("match: neither a name nor a pattern: it would mean every process")
-	}
-	return nil
-}
-
 func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
-	if err := m.Check(); err != nil {
-		return nil, err
+	if m.Comm == "" && m.CmdLine == nil {
+		return nil, errors.New("match: neither a name nor a pattern: it would mean every process")
 	}
 	uid, err := m.uid()
 	if err != nil {
@@ -196,14 +178,6 @@ type MainProcess struct {
 }
 
 func (m MainProcess) String() string { return "the main process of " + m.Unit }
-
-// Check implements Target.
-func (m MainProcess) Check() error {
-	if m.Unit == "" {
-		return errors.New("main process: of which unit?")
-	}
-	return nil
-}
 
 func (m MainProcess) find(ctx context.Context, proc procfs) ([]process, error) {
 	pid, err := m.PID(ctx, m.Unit)

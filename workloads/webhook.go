@@ -44,32 +44,6 @@ func (h Webhook) String() string {
 	return fmt.Sprintf("POST to %s://%s", u.Scheme, u.Host)
 }
 
-// Check returns what is wrong with it as a setting.
-func (h Webhook) Check() error {
-	u, err := url.Parse(h.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return errors.New("webhook: the URL is not of the form https://HOST/PATH")
-	}
-	var errs []error
-	for name, value := range h.Headers {
-		if !httpguts.ValidHeaderFieldName(name) {
-			errs = append(errs, fmt.Errorf("%s: %q cannot be a header's name", h, name))
-		}
-		if !httpguts.ValidHeaderFieldValue(value) {
-			errs = append(errs, fmt.Errorf("%s: what is set for header %s cannot be a header's value", h, name))
-		}
-	}
-	for name, path := range h.HeaderFiles {
-		if !httpguts.ValidHeaderFieldName(name) {
-			errs = append(errs, fmt.Errorf("%s: %q cannot be a header's name", h, name))
-		}
-		if _, both := h.Headers[name]; both || path == "" {
-			errs = append(errs, fmt.Errorf("%s: header %s: want one value, or one file that holds it", h, name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Tell implements Action.
 func (h Webhook) Tell(ctx context.Context, w Word) error {
 	body, err := w.line()

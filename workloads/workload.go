@@ -49,8 +49,7 @@ type Workload struct {
 
 	mu     sync.Mutex // guards what follows
 	asked  time.Time  // when the look began that has not come back; zero: none is under way
-	hangs  int
-	listed Look // its apps and executors are those that were listed last
+	listed Look       // its apps and executors are those that were listed last
 }
 
 // String says in a few words what it is.
@@ -81,16 +80,11 @@ func (w *Workload) Look(ctx context.Context, known []Identity, leaving bool) Loo
 		return l
 	case <-limited.Done():
 	}
-	late := time.NewTimer(killing)
-	defer late.Stop()
 	select {
 	case l := <-answer:
 		return l
-	case <-late.C:
+	case <-time.After(killing):
 	}
-	w.mu.Lock()
-	w.hangs++
-	w.mu.Unlock()
 	return w.unknown(fmt.Sprintf("it does not answer within %s", w.timeout))
 }
 
@@ -99,13 +93,6 @@ func (w *Workload) unknown(trouble string) Look {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Look{State: Unknown, Apps: w.listed.Apps, Executors: w.listed.Executors, Trouble: trouble}
-}
-
-// Hangs counts the looks that did not come back in their time.
-func (w *Workload) Hangs() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.hangs
 }
 
 func (w *Workload) begin() (since time.Time, busy bool) {
