@@ -47,12 +47,8 @@ func (q question) ask(ctx context.Context) (status int, answer string, err error
 		io.Copy(io.Discard, out) // or it would wait for us
 		printed <- string(b)
 	}()
-	pid, ended := program.Process.Pid, make(chan struct{})
-	go func() { // it is not buried: until that is done its number, which is its group's too, cannot come to mean another
-		defer close(ended)
-		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-		}
-	}()
+	pid := program.Process.Pid
+	ended := deathOf(pid)
 	select {
 	case <-ended:
 	case <-ctx.Done():

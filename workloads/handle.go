@@ -31,6 +31,18 @@ func openHandle(pid int) (*handle, error) {
 
 func (h *handle) close() error { return h.file.Close() }
 
+// deathOf is closed when a child has ended. It is not buried by that: until it is its number, which is its group's too, cannot
+// come to mean another.
+func deathOf(pid int) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+		}
+	}()
+	return ended
+}
+
 // signal sends to the process that is held, or returns errGone.
 func (h *handle) signal(s syscall.Signal) error {
 	raw, err := h.file.SyscallConn()

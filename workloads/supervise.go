@@ -92,15 +92,9 @@ func (r run) execute(j job, stop <-chan os.Signal) result {
 	return res
 }
 
-// attend returns when the program has ended, and tells whether it was stopped. It does not bury the program: until that
-// is done its number, which is the group's too, cannot come to mean another.
+// attend returns when the program has ended, and tells whether it was stopped. It does not bury the program.
 func (r run) attend(pid int, stop <-chan os.Signal) (stopped bool) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-		}
-	}()
+	ended := deathOf(pid)
 	look := time.NewTicker(checkOutput)
 	defer look.Stop()
 	var patience <-chan time.Time

@@ -81,6 +81,12 @@ func (h Webhook) Tell(ctx context.Context, w Word) error {
 	}
 }
 
+// Post sends a body once, to who takes other words than Tell's. When it was not taken, after is what the answer asks to
+// wait before the next try.
+func (h Webhook) Post(ctx context.Context, body []byte, key string) (after time.Duration, err error) {
+	return h.try(ctx, h.client(), body, key)
+}
+
 // client is the caller's, but one that keeps to the URL: a redirect could lead the word and its headers anywhere.
 func (h Webhook) client() *http.Client {
 	client := http.Client{Transport: http.DefaultTransport}
