@@ -11,6 +11,7 @@
 package heartbeat
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -153,21 +154,22 @@ func (c *Client) Run(ctx context.Context) error {
 
 	ended := make(chan struct{})
 	go func() { beside.Wait(); close(ended) }()
-	limit := time.NewTimer(farewell)
-	defer limit.Stop()
 	select {
 	case <-ended:
-	case <-limit.C:
+	case <-time.After(farewell):
 		c.log.Error("a report, the peers file or the list of revoked certificates is stuck on a disk: leaving without it", "took", farewell)
 	}
 	return nil
 }
 
 // Nudge asks for a beat now, because the status changed in a way that should not wait for the next one.
-func (c *Client) Nudge() {
+func (c *Client) Nudge() { mark(c.nudge) }
+
+// mark puts something into a channel that has room for one, unless it has it already.
+func mark(c chan struct{}) {
 	select {
-	case c.nudge <- struct{}{}:
-	default: // one is already asked for
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -176,11 +178,7 @@ func (c *Client) Nudge() {
 func (c *Client) Health() (address string, lastAnswered time.Time, trouble string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	trouble = c.beatTrouble
-	if trouble == "" {
-		trouble = c.tellTrouble
-	}
-	return c.links.address(), c.lastAnswered, trouble
+	return c.links.address(), c.lastAnswered, cmp.Or(c.beatTrouble, c.tellTrouble)
 }
 
 // Peers returns the nodes that may take blocks, as last heard from a coordinator by this process or the one before it.

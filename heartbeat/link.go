@@ -171,15 +171,12 @@ func (l *links) letGo() {
 	l.mu.Lock()
 	l.kept = false
 	k := l.inUse
-	if k != nil && k.users > 0 {
-		k = nil // the last user closes it
-	}
 	if k != nil {
-		l.inUse = nil
+		k.users++
 	}
 	l.mu.Unlock()
 	if k != nil {
-		k.conn.Close()
+		l.done(k) // whoever is the last user closes it
 	}
 }
 

@@ -71,7 +71,7 @@ func (o *outbox) put(n int, word func(i int) word) {
 		}
 	}
 	if o.isOpen && !wasDue && (o.fullDue || len(o.words) >= manyQueued) {
-		o.rouse()
+		mark(o.wake)
 	}
 }
 
@@ -80,7 +80,7 @@ func (o *outbox) hurry() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.isOpen && len(o.words) > 0 {
-		o.rouse()
+		mark(o.wake)
 	}
 }
 
@@ -98,7 +98,7 @@ func (o *outbox) open() {
 	defer o.mu.Unlock()
 	o.isOpen = true
 	if o.fullDue || len(o.words) > 0 {
-		o.rouse()
+		mark(o.wake)
 	}
 }
 
@@ -124,11 +124,4 @@ func (o *outbox) take() (full bool, words []word) {
 func (o *outbox) replaceByFull() {
 	o.fullDue, o.words = true, slices.DeleteFunc(o.words, func(w word) bool { return w.held != nil })
 	o.words = o.words[:min(len(o.words), mostQueued)]
-}
-
-func (o *outbox) rouse() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }

@@ -115,13 +115,6 @@ func (b *peerBook) sound(peers []*api.Peer) []*api.Peer {
 	})
 }
 
-func mark(dirty chan struct{}) {
-	select {
-	case dirty <- struct{}{}:
-	default:
-	}
-}
-
 // keepFile writes a file whenever it is older than what it keeps, until ctx ends; a change heard before that is still written. What a
 // restart would lack without it is said when it cannot be.
 func keepFile(ctx context.Context, file string, dirty chan struct{}, write func() error, what, lacks string, log *slog.Logger) {

@@ -203,10 +203,7 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 	p.ends.hear(reply.GetAppsChanged())
 	p.lapses.hear(reply.GetLapses())
 	if reply.GetUnaccounted() {
-		select {
-		case p.unsaid <- struct{}{}:
-		default: // that is known already
-		}
+		mark(p.unsaid)
 	}
 	return nil
 }
@@ -286,11 +283,9 @@ func sleep(ctx context.Context, d time.Duration, nudge <-chan struct{}) (nudged 
 	if d <= 0 {
 		return false
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	case <-nudge:
 		return true
 	}
