@@ -83,16 +83,7 @@ func issue(dir string, n Name, ips []net.IP, dns []string, certFile, keyFile str
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look at the certificate to renew: %w", err)
 	}
-	ca, err := readPair(filepath.Join(dir, caCertFile), filepath.Join(dir, caKeyFile))
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	if !ca.Leaf.IsCA || now.Before(ca.Leaf.NotBefore) || now.After(ca.Leaf.NotAfter) {
-		return fmt.Errorf("%s is no CA in its time (valid from %s to %s)", filepath.Join(dir, caCertFile),
-			ca.Leaf.NotBefore.UTC().Format(time.RFC3339), ca.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	sign, err := signer(ca)
+	ca, err := LoadAuthority(filepath.Join(dir, caCertFile), filepath.Join(dir, caKeyFile))
 	if err != nil {
 		return err
 	}
@@ -100,13 +91,7 @@ func issue(dir string, n Name, ips []net.IP, dns []string, certFile, keyFile str
 	if err != nil {
 		return err
 	}
-	until := now.Add(leafLife)
-	if until.After(ca.Leaf.NotAfter) {
-		until = ca.Leaf.NotAfter
-	}
-	template := leafTemplate(n, now.Add(-backdate), until)
-	template.IPAddresses, template.DNSNames = ips, dns
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, key.Public(), sign)
+	der, err := ca.sign(key.Public(), n, leafLife, ips, dns)
 	if err != nil {
 		return err
 	}
@@ -154,7 +139,11 @@ func writeKey(file string, key crypto.Signer, put func(from, to string) error) e
 }
 
 func writeCert(file string, der []byte, put func(from, to string) error) error {
-	return writeFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644, put)
+	return writeFile(file, certPEM(der), 0o644, put)
+}
+
+func certPEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // writeFile puts data into place whole and durable. put is os.Rename, which replaces, or os.Link, which refuses to.

@@ -107,7 +107,7 @@ func LoadAuthority(caFile, keyFile string) (*Authority, error) {
 	}
 	a := &Authority{ca: pair.Leaf, key: key, file: caFile}
 	for _, der := range pair.Certificate {
-		a.pem = append(a.pem, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+		a.pem = append(a.pem, certPEM(der)...)
 	}
 	return a, a.inTime(time.Now())
 }
@@ -148,6 +148,14 @@ func (a *Authority) Sign(request []byte, n Name, life time.Duration, ips []net.I
 	if key, ok := asked.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
 		return nil, fmt.Errorf("request for a certificate: a key of type %T: want ECDSA on P-256", asked.PublicKey)
 	}
+	der, err := a.sign(asked.PublicKey, n, life, ips, dns)
+	if err != nil {
+		return nil, err
+	}
+	return certPEM(der), nil
+}
+
+func (a *Authority) sign(key crypto.PublicKey, n Name, life time.Duration, ips []net.IP, dns []string) ([]byte, error) {
 	now := time.Now()
 	if err := a.inTime(now); err != nil {
 		return nil, err
@@ -158,9 +166,9 @@ func (a *Authority) Sign(request []byte, n Name, life time.Duration, ips []net.I
 	}
 	template := leafTemplate(n, now.Add(-backdate), until)
 	template.IPAddresses, template.DNSNames = ips, dns
-	der, err := x509.CreateCertificate(rand.Reader, template, a.ca, asked.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.ca, key, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign a certificate for %q: %w", n, err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return der, nil
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,14 +21,20 @@ func (p Pin) String() string { return base64.RawURLEncoding.EncodeToString(p[:])
 
 // ParsePin reads what String wrote.
 func ParsePin(s string) (p Pin, err error) {
-	enc := base64.RawURLEncoding.Strict()
-	if len(s) != enc.EncodedLen(len(p)) {
-		return p, errNoPin
-	}
-	if n, err := enc.Decode(p[:], []byte(s)); err != nil || n != len(p) {
+	if !fills(p[:], s) {
 		return Pin{}, errNoPin
 	}
 	return p, nil
+}
+
+// fills decodes into what must be all of it, and as it is written.
+func fills(into []byte, s string) bool {
+	enc := base64.RawURLEncoding.Strict()
+	if len(s) != enc.EncodedLen(len(into)) {
+		return false
+	}
+	n, err := enc.Decode(into, []byte(s))
+	return err == nil && n == len(into)
 }
 
 var errNoPin = errors.New("is no pin of a CA: lifeboat tls pin FILE prints one")
@@ -93,15 +98,12 @@ func ParseToken(s string) (Token, error) {
 	if id, err := hex.DecodeString(t.ID); err != nil || len(id) != 6 || t.ID != strings.ToLower(t.ID) {
 		return Token{}, fmt.Errorf("join token: %.20q is no id: was the token cut?", t.ID)
 	}
-	enc := base64.RawURLEncoding.Strict()
-	if n, err := enc.Decode(make([]byte, 64), []byte(parts[2][:min(len(parts[2]), 64)])); err != nil || n != len(t.Secret) || len(parts[2]) != enc.EncodedLen(n) {
+	if !fills(t.Secret[:], parts[2]) {
 		return Token{}, errors.New("join token: its secret is not whole: was the token cut?")
 	}
-	if n, err := enc.Decode(make([]byte, 64), []byte(parts[3][:min(len(parts[3]), 64)])); err != nil || n != len(t.Pin) || len(parts[3]) != enc.EncodedLen(n) {
+	if !fills(t.Pin[:], parts[3]) {
 		return Token{}, errors.New("join token: its pin is not whole: was the token cut?")
 	}
-	enc.Decode(t.Secret[:], []byte(parts[2]))
-	enc.Decode(t.Pin[:], []byte(parts[3]))
 	return t, nil
 }
 
@@ -113,7 +115,7 @@ func (p Pin) Pick(cas []byte) ([]byte, error) {
 	}
 	for _, c := range all {
 		if got := pinOf(c); c.IsCA && subtle.ConstantTimeCompare(got[:], p[:]) == 1 {
-			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), nil
+			return certPEM(c.Raw), nil
 		}
 	}
 	return nil, errors.New("the CA that was sent is not the one that the token or the settings pin: this is another fleet, or somebody between us")
