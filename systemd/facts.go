@@ -3,8 +3,12 @@ package systemd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Host is what there is to know about the host's service manager before a notice comes. Where a question had no answer,
@@ -30,7 +34,7 @@ type Host struct {
 // bounds all questions together.
 func Facts(ctx context.Context, unit string) Host {
 	h := Host{Booted: Booted()}
-	h.ClockSynced, h.ClockErr = ClockSynced()
+	h.ClockSynced, h.ClockErr = clockSynced()
 	h.LoginErr = h.askLogin(ctx)
 	h.askManager(ctx, unit)
 	return h
@@ -56,21 +60,16 @@ func (h *Host) askLogin(ctx context.Context) error {
 
 // ours tells whether a lock is one that holds a shutdown back until the node is empty.
 func (i Inhibitor) ours() bool {
-	for what := range strings.SplitSeq(i.What, ":") {
-		if what == "shutdown" {
-			return i.Who == Who && i.Mode == "delay"
-		}
-	}
-	return false
+	return i.Who == who && i.Mode == "delay" && slices.Contains(strings.Split(i.What, ":"), "shutdown")
 }
 
 func (h *Host) askManager(ctx context.Context, name string) {
 	var err error
 	switch {
 	case len(h.Locks) > 0:
-		name, err = UnitOf(int(h.Locks[0].PID))
+		name, err = unitOf(int(h.Locks[0].PID))
 	case name == "":
-		name, err = OwnUnit()
+		name, err = ownUnit()
 	}
 	h.Unit.Name = name
 	m, opened := OpenManager(ctx)
@@ -79,8 +78,18 @@ func (h *Host) askManager(ctx context.Context, name string) {
 		return
 	}
 	defer m.Close()
-	h.State, h.StateErr = m.State(ctx)
+	h.State, h.StateErr = m.state(ctx)
 	if h.UnitErr = err; err == nil {
 		h.Unit, h.UnitErr = m.Unit(ctx, name)
 	}
+}
+
+// clockSynced tells whether a time server keeps the clock, whichever program talks to it. It asks the kernel, as timedated
+// does for its NTPSynchronized (ntp_synced in systemd's time-util.c): below 16 s of possible error.
+func clockSynced() (bool, error) {
+	var t unix.Timex // zero modes: nothing is set
+	if _, err := unix.Adjtimex(&t); err != nil {
+		return false, fmt.Errorf("ask the kernel about its clock: %w", err)
+	}
+	return t.Maxerror < 16_000_000, nil
 }

@@ -23,8 +23,8 @@ const (
 	signalPrepareMetadata = "PrepareForShutdownWithMetadata" // since systemd 255
 )
 
-// Who is the name under which the inhibitor is taken: systemd-inhibit --list shows it.
-const Who = "lifeboat"
+// who is the name under which the inhibitor is taken: systemd-inhibit --list shows it.
+const who = "lifeboat"
 
 // ErrLost says that a connection to logind is of no more use: the bus or logind is gone or has restarted.
 var ErrLost = errors.New("the connection to logind is lost")
@@ -82,7 +82,7 @@ func (l *Login) Close() error { return l.conn.Close() }
 // time of ctx runs out the connection is closed: an answer that came too late would be a lock that nobody can let go.
 func (l *Login) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	var fd dbus.UnixFD
-	err := l.object.CallWithContext(ctx, loginInterface+".Inhibit", 0, "shutdown", Who, why, "delay").Store(&fd)
+	err := l.object.CallWithContext(ctx, loginInterface+".Inhibit", 0, "shutdown", who, why, "delay").Store(&fd)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(err, l.conn.Close())

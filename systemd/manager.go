@@ -40,8 +40,8 @@ func OpenManager(ctx context.Context) (*Manager, error) {
 // Close ends the connection.
 func (m *Manager) Close() { m.conn.Close() }
 
-// State is the state of the system as `systemctl is-system-running` prints it: running, degraded, stopping, ...
-func (m *Manager) State(ctx context.Context) (string, error) {
+// state is the state of the system as `systemctl is-system-running` prints it: running, degraded, stopping, ...
+func (m *Manager) state(ctx context.Context) (string, error) {
 	p, err := m.conn.SystemStateContext(ctx)
 	if err != nil {
 		return "", fmt.Errorf("ask systemd for its state: %w", err)
@@ -67,12 +67,12 @@ func (m *Manager) StartTransientScope(ctx context.Context, name string, pids ...
 		return fmt.Errorf("start %s: a scope's name ends in .scope", name)
 	}
 	properties := []sdbus.Property{
-		sdbus.PropDescription("Started by " + Who),
+		sdbus.PropDescription("Started by " + who),
 		sdbus.PropPids(pids...),
 		// One that failed leaves nothing behind (systemd.unit(5)).
 		{Name: "CollectMode", Value: dbus.MakeVariant("inactive-or-failed")},
 	}
-	if own, err := OwnUnit(); err == nil {
+	if own, err := ownUnit(); err == nil {
 		properties = append(properties, sdbus.PropBefore(own)) // units stop in the opposite order of starting
 	}
 	done := make(chan string, 1)

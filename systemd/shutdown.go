@@ -57,11 +57,6 @@ func GoingDown(ctx context.Context) (Shutdown, error) {
 		return Shutdown{}, err
 	}
 	defer m.Close()
-	return m.GoingDown(ctx)
-}
-
-// GoingDown tells whether the host goes down at this moment.
-func (m *Manager) GoingDown(ctx context.Context) (Shutdown, error) {
 	jobs, err := m.conn.ListJobsContext(ctx)
 	if err != nil {
 		return Shutdown{}, fmt.Errorf("list systemd's jobs: %w", err)
@@ -69,7 +64,7 @@ func (m *Manager) GoingDown(ctx context.Context) (Shutdown, error) {
 	if s := inQueue(jobs); s.Down {
 		return s, nil
 	}
-	state, err := m.State(ctx)
+	state, err := m.state(ctx)
 	return Shutdown{Down: state == "stopping"}, err
 }
 

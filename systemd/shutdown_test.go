@@ -92,10 +92,10 @@ func TestFromUSec(t *testing.T) {
 
 func TestOurs(t *testing.T) {
 	for i, want := range map[Inhibitor]bool{
-		{What: "shutdown", Who: Who, Mode: "delay"}:        true,
-		{What: "sleep:shutdown", Who: Who, Mode: "delay"}:  true,
-		{What: "shutdown", Who: Who, Mode: "block"}:        false,
-		{What: "sleep", Who: Who, Mode: "delay"}:           false,
+		{What: "shutdown", Who: who, Mode: "delay"}:        true,
+		{What: "sleep:shutdown", Who: who, Mode: "delay"}:  true,
+		{What: "shutdown", Who: who, Mode: "block"}:        false,
+		{What: "sleep", Who: who, Mode: "delay"}:           false,
 		{What: "shutdown", Who: "somebody", Mode: "delay"}: false,
 	} {
 		if got := i.ours(); got != want {

@@ -58,7 +58,7 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 // StopTimeout is how long the unit that this process runs in has between SIGTERM and SIGKILL. ErrNoUnit: it runs in none
 // that systemd would stop as a service.
 func StopTimeout(ctx context.Context) (time.Duration, error) {
-	name, err := OwnUnit()
+	name, err := ownUnit()
 	if err != nil {
 		return 0, err
 	}
@@ -74,11 +74,11 @@ func StopTimeout(ctx context.Context) (time.Duration, error) {
 	return u.StopTimeout, err
 }
 
-// OwnUnit is the name of the unit that this process runs in.
-func OwnUnit() (string, error) { return UnitOf(os.Getpid()) }
+// ownUnit is the name of the unit that this process runs in.
+func ownUnit() (string, error) { return unitOf(os.Getpid()) }
 
-// UnitOf is the name of the unit that a process runs in.
-func UnitOf(pid int) (string, error) {
+// unitOf is the name of the unit that a process runs in.
+func unitOf(pid int) (string, error) {
 	path := "/proc/" + strconv.Itoa(pid) + "/cgroup"
 	groups, err := os.ReadFile(path)
 	if err != nil {
@@ -95,7 +95,8 @@ func UnitOf(pid int) (string, error) {
 // that is no slice (cg_path_get_unit in systemd's cgroup-util.c).
 func unitIn(groups string) (string, bool) {
 	for line := range strings.Lines(groups) {
-		controllers, path, _ := cutTwice(strings.TrimSuffix(line, "\n"))
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":") // 0::/system.slice/a.service, whose path may hold more colons
+		controllers, path, _ := strings.Cut(rest, ":")
 		if controllers != "" && controllers != "name=systemd" {
 			continue
 		}
@@ -110,15 +111,6 @@ func unitIn(groups string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// cutTwice splits a line like 0::/system.slice/a.service, whose path may hold more colons.
-func cutTwice(line string) (controllers, path string, ok bool) {
-	_, rest, ok := strings.Cut(line, ":")
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(rest, ":")
 }
 
 func suffix(name string) string {
