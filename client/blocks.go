@@ -181,10 +181,8 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 
 // pause waits, and tells whether ctx let it.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -106,10 +106,8 @@ func (k *Keeper) renew(ctx context.Context) error {
 func halfOf(from, until time.Time) time.Time { return from.Add(until.Sub(from) / 2) }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -137,9 +137,7 @@ func (s *Sidecar) hear(ctx context.Context) error {
 func wait(ctx context.Context, changed <-chan struct{}, again time.Time) bool {
 	var due <-chan time.Time
 	if !again.IsZero() {
-		timer := time.NewTimer(time.Until(again))
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(time.Until(again))
 	}
 	select {
 	case <-changed:

@@ -161,12 +161,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // wait keeps a question waiting and turns the events on when it has; false: whoever asked went away.
 func (s *Service) wait(r *http.Request, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-r.Context().Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		s.Arm(0)
 		return true
 	}

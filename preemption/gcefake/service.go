@@ -218,9 +218,7 @@ func parseWait(query url.Values) (wait, error) {
 func (s *Service) await(ctx context.Context, key string, w wait) (value string, status int) {
 	var timeout <-chan time.Time
 	if w.timeout > 0 {
-		timer := time.NewTimer(w.timeout)
-		defer timer.Stop()
-		timeout = timer.C
+		timeout = time.After(w.timeout)
 	}
 	for over := false; ; {
 		s.mu.Lock()
