@@ -187,7 +187,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
 	}
 	a.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
-		"took", time.Since(began).Round(time.Millisecond), left(p.Incident.Deadline()))
+		"took", time.Since(began).Round(time.Millisecond), preemption.Left(p.Incident.Deadline()))
 	a.beat.Nudge()
 	over()
 	a.leaveAccount(ctx)

@@ -18,7 +18,7 @@ func (a *Agent) lastCall(ctx context.Context) {
 	if !down {
 		return
 	}
-	a.log.Info("told to stop because the host goes down", "kind", n.Kind, left(n.Deadline), "reason", n.Reason)
+	a.log.Info("told to stop because the host goes down", "kind", n.Kind, preemption.Left(n.Deadline), "reason", n.Reason)
 	if !a.policy().Stance(n.Kind).AtLeast(preemption.StanceDrain) {
 		return // a reboot, which logind before version 255 could not tell from the end: the disks come back, the next start goes on
 	}

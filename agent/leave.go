@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -145,7 +144,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 	sum.Started, cut = began, sending.Err() != nil
 	i := a.incident()
 	end := a.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
-		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), left(i.Deadline()))
+		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up
 		end.Error("drained", "why", whyLost(a.manifest(incident)), "see", "lifeboat manifest "+a.cfg.Node.Name)
 	} else {
@@ -410,12 +409,4 @@ func (a *Agent) legible(account iter.Seq2[manifest.Entry, error]) iter.Seq2[*api
 			}
 		}
 	}
-}
-
-// left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
-func left(deadline time.Time) slog.Attr {
-	if deadline.IsZero() {
-		return slog.Attr{}
-	}
-	return slog.Duration("left", time.Until(deadline).Round(time.Millisecond))
 }

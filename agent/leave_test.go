@@ -103,13 +103,13 @@ func TestDeadlineThatIsMovedToNowLeavesTimeToSend(t *testing.T) {
 func TestLeftIsNotSaidWhereItIsNotKnown(t *testing.T) {
 	var said strings.Builder
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	log.Info("notice", left(time.Time{}), "kind", "rebalance")
+	log.Info("notice", preemption.Left(time.Time{}), "kind", "rebalance")
 	if got := said.String(); strings.Contains(got, "left") || !strings.Contains(got, "kind=rebalance") {
 		t.Errorf("of no deadline it says %s", got)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		said.Reset()
-		log.Info("notice", left(time.Now().Add(90*time.Second)))
+		log.Info("notice", preemption.Left(time.Now().Add(90*time.Second)))
 		if got := said.String(); !strings.Contains(got, "left=1m30s") {
 			t.Errorf("of 90 s it says %s", got)
 		}
@@ -166,7 +166,7 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 		a.manual.Withdraw("a mistake")
 		select {
 		case err := <-said:
-			if !errors.Is(err, errTakenBack) {
+			if !errors.Is(err, preemption.ErrTakenBack) {
 				t.Errorf("got %v, want that it was taken back", err)
 			}
 		case <-time.After(time.Minute):

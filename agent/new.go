@@ -265,7 +265,7 @@ func (a *Agent) resume() {
 		}
 		a.drains.resume(moved)
 	}
-	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, left(p.Incident.Deadline()))
+	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, preemption.Left(p.Incident.Deadline()))
 }
 
 // held yields what landed here from others, each block until the next.

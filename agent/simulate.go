@@ -11,6 +11,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/fallback"
+	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -26,25 +27,19 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	deadline, err := localsock.Deadline("in", r.In, r.Reason)
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now()
 	n := preemption.Notice{
-		Source: preemption.SourceRehearsal, ID: preemption.SourceRehearsal, Kind: kind, SeenAt: now, Appointed: kind.Appointed(),
+		Source: preemption.SourceRehearsal, ID: preemption.SourceRehearsal, Kind: kind, Deadline: deadline, SeenAt: now, Appointed: kind.Appointed(),
 		Reason: "rehearsal", Stance: a.policy().Stance(kind),
 	}
 	if r.Reason != "" {
 		n.Reason = "rehearsal: " + r.Reason
 	}
-	if len(r.Reason) > longestReason {
-		return nil, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(r.Reason), longestReason)
-	}
-	if r.In != nil {
-		lead := r.In.AsDuration()
-		if lead < 0 || lead > longestLead {
-			return nil, status.Errorf(codes.InvalidArgument, "in %s: want 0 to %s, or none", lead, longestLead)
-		}
-		n.Deadline = now.Add(lead)
-	}
-	if i := a.incident(); !r.DryRun && len(i.InForce()) > 0 && !hasNotice(i, preemption.SourceRehearsal) {
+	if i := a.incident(); !r.DryRun && len(i.InForce()) > 0 && !i.From(preemption.SourceRehearsal) {
 		return nil, status.Errorf(codes.FailedPrecondition, "the node is under notice in earnest (%s says %s): this is no time to rehearse", i.Source(), i.Kind())
 	}
 	i := preemption.Open(n)

@@ -40,29 +40,19 @@ type local struct {
 // longestReason bounds a reason, in bytes.
 const longestReason = 1000
 
-// longestLead bounds a deadline that a caller may give: a year is as good as none.
-const longestLead = 366 * 24 * time.Hour
-
 func (l *local) DecommissionSelf(ctx context.Context, r *api.DecommissionSelfRequest) (*api.DecommissionSelfReply, error) {
-	var deadline time.Time
-	if r.Timeout != nil {
-		lead := r.Timeout.AsDuration()
-		if lead < 0 || lead > longestLead {
-			return nil, status.Errorf(codes.InvalidArgument, "timeout %s: want 0 to %s, or none", lead, longestLead)
-		}
-		deadline = time.Now().Add(lead)
-	}
-	if len(r.Reason) > longestReason {
-		return nil, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(r.Reason), longestReason)
+	deadline, err := localsock.Deadline("timeout", r.Timeout, r.Reason)
+	if err != nil {
+		return nil, err
 	}
 	i, err := l.agent.DecommissionSelf(ctx, preemption.SourceManual, deadline, r.Reason)
-	if errors.Is(err, errIgnored) || errors.Is(err, errTakenBack) {
+	if errors.Is(err, errIgnored) || errors.Is(err, preemption.ErrTakenBack) {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	return &api.DecommissionSelfReply{Incident: i.ID, Remaining: remaining(i.Deadline())}, nil
+	return &api.DecommissionSelfReply{Incident: i.ID, Remaining: preemption.Remaining(i.Deadline())}, nil
 }
 
 func (l *local) Cancel(ctx context.Context, r *api.CancelRequest) (*api.CancelReply, error) {
@@ -77,7 +67,8 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
 		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.provider(),
 	}
-	a.addNotices(s)
+	_, changes := a.incidents.Stance()
+	preemption.Tell(s, a.notices.Health(), a.incident(), changes)
 	s.WaitsFor = a.waits()
 	s.Fallback = a.apiFallback()
 	s.DataDirTrouble = a.dataDirTrouble()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -111,7 +110,7 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	}
 	stance, _ := a.incidents.Stance()
 	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
-		left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
+		preemption.Left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
 	a.counts.joined(was.Incident, i, n)
 	a.beat.Nudge()
 	if i.Withdrawn() && !p.Begun {
@@ -162,7 +161,7 @@ func (a *Agent) begin(i preemption.Incident) {
 	if err := a.incidents.Begin(); err != nil {
 		a.log.Error("that the node leaves is not on disk", "incident", i.ID, "err", err)
 	}
-	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), left(i.Deadline()))
+	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), preemption.Left(i.Deadline()))
 	a.beat.Nudge()
 }
 
@@ -195,35 +194,12 @@ func (a *Agent) DecommissionSelf(ctx context.Context, source string, deadline ti
 // errIgnored is the answer to a notice about which the policy does nothing.
 var errIgnored = errors.New("the notice is ignored")
 
-// errTakenBack is the answer to one that was cancelled before it was part of an incident.
-var errTakenBack = errors.New("the notice was taken back at the same moment")
-
 // say passes a notice on and returns the incident that it became part of, once that is on disk.
 func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
 	if a.policy().Stance(n.Kind) == preemption.StanceIgnore {
 		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
 	}
-	changed := a.incidents.Changes()
-	n = a.manual.Say(n)
-	for {
-		if i := a.incident(); i.Knows(n) {
-			return i, nil
-		}
-		if !a.manual.Stands(n) {
-			return preemption.Incident{}, errTakenBack
-		}
-		select {
-		case <-changed:
-			changed = a.incidents.Changes()
-		case <-time.After(lookAround):
-		case <-ctx.Done():
-			return preemption.Incident{}, ctx.Err()
-		}
-	}
-}
-
-func hasNotice(i preemption.Incident, source string) bool {
-	return slices.ContainsFunc(i.Notices, func(n preemption.Notice) bool { return n.Source == source && !n.Withdrawn })
+	return preemption.Say(ctx, a.manual, a.incidents, n)
 }
 
 // Cancel takes back what was said on this host. still names the notice for which the node leaves all the same, and what takes
@@ -238,8 +214,7 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 			return true
 		}
 		i := p.Incident
-		ours := hasNotice(i, preemption.SourceManual) || hasNotice(i, preemption.SourceSignal) || hasNotice(i, preemption.SourceRehearsal)
-		if ours || i.Withdrawn() {
+		if i.SaidHere() || i.Withdrawn() {
 			return false
 		}
 		still = a.leavesFor(i)

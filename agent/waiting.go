@@ -139,7 +139,7 @@ func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
 		}
 		if !slices.Equal(why, said) {
 			said = why
-			a.log.Debug("waiting", "incident", i.ID, "for", why, left(i.Deadline()))
+			a.log.Debug("waiting", "incident", i.ID, "for", why, preemption.Left(i.Deadline()))
 		}
 		due := next
 		if last := a.lastPassAt(i); !last.IsZero() && last.Before(due) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -72,34 +71,7 @@ func (a *Agent) apiNotice() *api.Notice {
 	if !open || !stance.AtLeast(preemption.StanceWatch) {
 		return nil
 	}
-	i := p.Incident
-	return &api.Notice{
-		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance), Remaining: remaining(i.Deadline()), Reason: i.Reason(),
-	}
-}
-
-// addNotices says what the sources know and how well they know it.
-func (a *Agent) addNotices(s *api.AgentStatus) {
-	for _, h := range a.notices.Health() {
-		w := &api.SourceHealth{Source: h.Source, Path: h.Path, Trouble: h.Trouble}
-		if !h.LastGood.IsZero() {
-			w.LastGood = durationpb.New(time.Since(h.LastGood))
-		}
-		s.Sources = append(s.Sources, w)
-	}
-	p, open := a.incidents.Open()
-	if !open {
-		return
-	}
-	for _, n := range p.Incident.InForce() {
-		s.Notices = append(s.Notices, &api.NoticeInForce{
-			Source: n.Source, Id: n.ID, Kind: string(n.Kind), Remaining: remaining(n.Deadline), Age: durationpb.New(time.Since(n.SeenAt)),
-			Reason: n.Reason, Appointed: n.Appointed, Stance: string(n.Stance),
-		})
-	}
-	if _, changes := a.incidents.Stance(); !changes.IsZero() {
-		s.Changes = durationpb.New(time.Until(changes))
-	}
+	return p.Incident.Wire(stance)
 }
 
 // mostPeersSaid bounds the peers that a heartbeat names: a coordinator refuses one that names more than 1024.
@@ -225,12 +197,4 @@ func (a *Agent) ready() {
 	if a.deps.Ready != nil {
 		a.deps.Ready()
 	}
-}
-
-// remaining is the time to a deadline on the wire: absent where none is known.
-func remaining(deadline time.Time) *durationpb.Duration {
-	if deadline.IsZero() {
-		return nil
-	}
-	return durationpb.New(time.Until(deadline))
 }

@@ -92,7 +92,7 @@ func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Wor
 // who runs next goes on with it. The drain waits for none of this.
 func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 	began := time.Now()
-	a.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, left(word.Deadline), "what", w.Teller.String())
+	a.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, preemption.Left(word.Deadline), "what", w.Teller.String())
 	for pause := firstAgain; ; pause = min(2*pause, mostAgain) {
 		err := a.attempt(ctx, w, word, began)
 		for errors.Is(err, workloads.ErrMoved) && ctx.Err() == nil {

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // LongestPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes, one of them for the end.
@@ -121,6 +122,28 @@ func Gate(log *slog.Logger, changing ...string) grpc.UnaryServerInterceptor {
 		log.Info("asked on the socket", "method", info.FullMethod, "uid", who.uid, "pid", who.pid)
 		return next(ctx, req)
 	}
+}
+
+const (
+	// LongestReason bounds a reason that a caller gives, in bytes.
+	LongestReason = 1000
+	// longestLead bounds a deadline: a year is as good as none.
+	longestLead = 366 * 24 * time.Hour
+)
+
+// Deadline is when the time is up that a caller says is left, under a name; zero: it says none. Its reason is checked, too.
+func Deadline(name string, lead *durationpb.Duration, reason string) (time.Time, error) {
+	if len(reason) > LongestReason {
+		return time.Time{}, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(reason), LongestReason)
+	}
+	if lead == nil {
+		return time.Time{}, nil
+	}
+	d := lead.AsDuration()
+	if d < 0 || d > longestLead {
+		return time.Time{}, status.Errorf(codes.InvalidArgument, "%s %s: want 0 to %s, or none", name, d, longestLead)
+	}
+	return time.Now().Add(d), nil
 }
 
 type callerKey struct{}

@@ -3,6 +3,7 @@ package preemption
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -69,6 +70,14 @@ func (i Incident) Knows(n Notice) bool { return !i.Join(n) }
 func (i *Incident) InForce() []Notice {
 	return slices.DeleteFunc(slices.Clone(i.Notices), func(n Notice) bool { return n.Withdrawn })
 }
+
+// From tells whether a notice in force is of one of these sources.
+func (i *Incident) From(sources ...string) bool {
+	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && slices.Contains(sources, n.Source) })
+}
+
+// SaidHere tells whether a notice in force is one that Manual.Withdraw takes back.
+func (i *Incident) SaidHere() bool { return i.From(saidHere...) }
 
 // Withdrawn tells whether every notice was taken back: the node stays.
 func (i *Incident) Withdrawn() bool {
@@ -314,6 +323,14 @@ func (n Notice) Outlived() time.Time {
 }
 
 const outliveAfter = 10 * time.Minute
+
+// Left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
+func Left(deadline time.Time) slog.Attr {
+	if deadline.IsZero() {
+		return slog.Attr{}
+	}
+	return slog.Duration("left", time.Until(deadline).Round(time.Millisecond))
+}
 
 // earliest is the earlier of two instants, where zero is no instant.
 func earliest(a, b time.Time) time.Time {

@@ -3,6 +3,7 @@ package preemption
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -69,8 +70,34 @@ func (m *Manual) Say(n Notice) Notice {
 	return n
 }
 
-// Stands tells whether what was said is in force still, or about to be.
-func (m *Manual) Stands(n Notice) bool {
+// ErrTakenBack is the answer to a notice that was cancelled before it was part of an incident.
+var ErrTakenBack = errors.New("the notice was taken back at the same moment")
+
+// lookAgain is how often who waits for an incident looks whether there will be one: what was taken back changes none.
+const lookAgain = time.Second
+
+// Say passes a notice on, and returns the incident that it became part of, once that is on disk.
+func Say[W any](ctx context.Context, m *Manual, k *Keeper[W], n Notice) (Incident, error) {
+	n = m.Say(n)
+	for {
+		changed := k.Changes()
+		if p, open := k.Open(); open && p.Incident.Knows(n) {
+			return p.Incident, nil
+		}
+		if !m.stands(n) {
+			return Incident{}, ErrTakenBack
+		}
+		select {
+		case <-changed:
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return Incident{}, ctx.Err()
+		}
+	}
+}
+
+// stands tells whether what was said is in force still, or about to be.
+func (m *Manual) stands(n Notice) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(m.said, n.same)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -103,5 +104,5 @@ func reason(w workloads.Word) string {
 	if w.Reason != "" {
 		text += ": " + w.Reason
 	}
-	return strings.ToValidUTF8(text[:min(len(text), longestReason)], "")
+	return strings.ToValidUTF8(text[:min(len(text), localsock.LongestReason)], "")
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/lifeboat/lifeboat/preemption"
@@ -43,7 +41,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	}
 	stance, _ := s.stance(p)
 	s.log.Info("notice", "incident", p.Incident.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
-		left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
+		preemption.Left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
 	if n.Withdrawn {
 		s.unrelease(n)
 	}
@@ -54,7 +52,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 
 // letGo lets a shutdown go on that the policy ignores, unless somebody is still told of something else.
 func (s *Sidecar) letGo(n preemption.Notice, p page) {
-	if stance, _ := s.stance(p); n.Source != preemption.SourceLogind || has(p.Incident, n.Source) || !s.over(p, stance) {
+	if stance, _ := s.stance(p); n.Source != preemption.SourceLogind || p.Incident.From(n.Source) || !s.over(p, stance) {
 		return
 	}
 	if err := s.notices.Release(context.Background(), n); err != nil {
@@ -84,46 +82,17 @@ func outlived(i preemption.Incident) bool {
 // errIgnored says that the policy makes nothing of a kind of notice.
 var errIgnored = errors.New("the policy ignores it")
 
-// errTakenBack is the answer to one that was cancelled before it was part of an incident.
-var errTakenBack = errors.New("the notice was taken back at the same moment")
-
-// lookAround is how often who waits for an incident looks whether there will be one: what was taken back changes none.
-const lookAround = time.Second
-
 // say passes a notice on and returns the incident that it became part of, once that is on disk.
 func (s *Sidecar) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
 	if !s.policy.Load().Stance(n.Kind).AtLeast(preemption.StanceWatch) {
 		return preemption.Incident{}, fmt.Errorf("notice of kind %s: %w", n.Kind, errIgnored)
 	}
-	n = s.manual.Say(n)
-	for changed := s.incidents.Changes(); ; changed = s.incidents.Changes() {
-		if p, open := s.incidents.Open(); open && p.Incident.Knows(n) {
-			return p.Incident, nil
-		}
-		if !s.manual.Stands(n) {
-			return preemption.Incident{}, errTakenBack
-		}
-		select {
-		case <-changed:
-		case <-time.After(lookAround):
-		case <-ctx.Done():
-			return preemption.Incident{}, ctx.Err()
-		}
-	}
+	return preemption.Say(ctx, s.manual, s.incidents, n)
 }
 
 // Signalled is what SIGPWR says: this machine is going, nobody knows when.
 func (s *Sidecar) Signalled() {
 	s.manual.Say(preemption.Notice{Source: preemption.SourceSignal, ID: preemption.SourceSignal, Kind: preemption.KindManual, Reason: "SIGPWR"})
-}
-
-// onThisHost are the sources whose word Cancel takes back.
-var onThisHost = []string{preemption.SourceManual, preemption.SourceSignal, preemption.SourceRehearsal}
-
-func has(i preemption.Incident, sources ...string) bool {
-	return slices.ContainsFunc(i.Notices, func(n preemption.Notice) bool {
-		return !n.Withdrawn && slices.Contains(sources, n.Source)
-	})
 }
 
 // cancel takes back what was said on this host. still names the notice that keeps the incident open all the same.
@@ -134,7 +103,7 @@ func (s *Sidecar) cancel(ctx context.Context, reason string) (cancelled bool, st
 		if !open || p.Incident.Withdrawn() {
 			return cancelled, ""
 		}
-		if !cancelled || !has(p.Incident, onThisHost...) {
+		if !cancelled || !p.Incident.SaidHere() {
 			return cancelled, p.Incident.Source() + " says " + string(p.Incident.Kind())
 		}
 		select {
@@ -150,12 +119,4 @@ func (s *Sidecar) cancel(ctx context.Context, reason string) (cancelled bool, st
 func (s *Sidecar) Reload(cfg Config) (left []string) {
 	s.policy.Store(&cfg.Policy)
 	return s.cfg.differs(cfg, "policy")
-}
-
-// left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
-func left(deadline time.Time) slog.Attr {
-	if deadline.IsZero() {
-		return slog.Attr{}
-	}
-	return slog.Duration("left", time.Until(deadline).Round(time.Millisecond))
 }

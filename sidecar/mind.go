@@ -59,7 +59,7 @@ func (s *Sidecar) review() (finished *page, again time.Time) {
 	}
 	stance, changes := s.stance(p)
 	if stance == preemption.StanceDrain && !p.Incident.Leaving() {
-		s.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), left(p.Incident.Deadline()))
+		s.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), preemption.Left(p.Incident.Deadline()))
 		if err := s.incidents.Begin(); err != nil {
 			s.log.Error("that it is time to leave is not on disk", "incident", p.Incident.ID, "err", err)
 		}
@@ -133,7 +133,7 @@ func (s *Sidecar) release(ctx context.Context, p page) error {
 		}
 	}
 	s.log.Info("all done", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "actions", len(p.Work.Told), "failed", failed,
-		"took", time.Since(p.Incident.NoticedAt()).Round(time.Millisecond), left(p.Incident.Deadline()))
+		"took", time.Since(p.Incident.NoticedAt()).Round(time.Millisecond), preemption.Left(p.Incident.Deadline()))
 	return nil
 }
 

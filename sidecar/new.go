@@ -80,7 +80,7 @@ func (s *Sidecar) resume() {
 	if s.cloud != nil {
 		s.cloud.Believe(p.Incident.Notices...)
 	}
-	s.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "told", len(p.Work.Told), left(p.Incident.Deadline()))
+	s.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "told", len(p.Work.Told), preemption.Left(p.Incident.Deadline()))
 }
 
 func (s *Sidecar) listen(ctx context.Context) (err error) {

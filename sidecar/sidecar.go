@@ -97,7 +97,7 @@ func (s *Sidecar) lastWords(ctx, life context.Context) {
 	if !down {
 		return
 	}
-	s.log.Info("told to stop while the host goes down", "kind", n.Kind, left(n.Deadline))
+	s.log.Info("told to stop while the host goes down", "kind", n.Kind, preemption.Left(n.Deadline))
 	s.join(n)
 	for {
 		changed := s.incidents.Changes()

@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -21,18 +21,12 @@ type local struct {
 	sidecar *Sidecar
 }
 
-const (
-	// longestLead bounds a deadline that a caller may give: a year is as good as none.
-	longestLead   = 366 * 24 * time.Hour
-	longestReason = 1000 // bytes
-)
-
 func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
 	return l.sidecar.status(), nil
 }
 
 func (l *local) DecommissionSelf(ctx context.Context, r *api.DecommissionSelfRequest) (*api.DecommissionSelfReply, error) {
-	deadline, err := deadlineOf("timeout", r.Timeout, r.Reason)
+	deadline, err := localsock.Deadline("timeout", r.Timeout, r.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +36,7 @@ func (l *local) DecommissionSelf(ctx context.Context, r *api.DecommissionSelfReq
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &api.DecommissionSelfReply{Incident: i.ID, Remaining: remaining(i.Deadline())}, nil
+	return &api.DecommissionSelfReply{Incident: i.ID, Remaining: preemption.Remaining(i.Deadline())}, nil
 }
 
 func (l *local) Cancel(ctx context.Context, r *api.CancelRequest) (*api.CancelReply, error) {
@@ -58,7 +52,7 @@ func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	deadline, err := deadlineOf("in", r.In, r.Reason)
+	deadline, err := localsock.Deadline("in", r.In, r.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +66,7 @@ func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	i := preemption.Open(n)
 	reply := &api.SimulateReply{Goes: string(n.Stance)}
 	if !r.DryRun && n.Stance.AtLeast(preemption.StanceWatch) {
-		if p, open := s.incidents.Open(); open && len(p.Incident.InForce()) > 0 && !has(p.Incident, preemption.SourceRehearsal) {
+		if p, open := s.incidents.Open(); open && len(p.Incident.InForce()) > 0 && !p.Incident.From(preemption.SourceRehearsal) {
 			return nil, status.Errorf(codes.FailedPrecondition, "the node is under notice in earnest (%s says %s): this is no time to rehearse",
 				p.Incident.Source(), p.Incident.Kind())
 		}
@@ -82,7 +76,7 @@ func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.Incident = i.ID
 	}
 	stance, changes := i.Stance(time.Now(), 0)
-	reply.Stance, reply.Changes = string(stance), remaining(changes)
+	reply.Stance, reply.Changes = string(stance), preemption.Remaining(changes)
 	for _, a := range s.actions {
 		if n.Stance.AtLeast(a.when) {
 			reply.Actions = append(reply.Actions, a.plan())
@@ -100,23 +94,8 @@ func (a *action) plan() string {
 	return fmt.Sprintf("%s: %s (from %s on: %s)", a.name, a.String(), a.when, strings.Join(phases, ", "))
 }
 
-// deadlineOf reads what remains until a deadline, and checks what comes with it.
-func deadlineOf(name string, lead *durationpb.Duration, reason string) (time.Time, error) {
-	if len(reason) > longestReason {
-		return time.Time{}, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(reason), longestReason)
-	}
-	if lead == nil {
-		return time.Time{}, nil
-	}
-	d := lead.AsDuration()
-	if d < 0 || d > longestLead {
-		return time.Time{}, status.Errorf(codes.InvalidArgument, "%s %s: want 0 to %s, or none", name, d, longestLead)
-	}
-	return time.Now().Add(d), nil
-}
-
 func refusal(err error) error {
-	if errors.Is(err, errIgnored) || errors.Is(err, errTakenBack) {
+	if errors.Is(err, errIgnored) || errors.Is(err, preemption.ErrTakenBack) {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return status.FromContextError(err).Err()

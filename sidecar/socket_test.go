@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -198,7 +199,7 @@ func TestSocketDecommissionsAndCancels(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, r := range []*api.DecommissionSelfRequest{
-		{Timeout: durationpb.New(-time.Second)}, {Timeout: durationpb.New(2 * longestLead)}, {Reason: strings.Repeat("x", longestReason+1)},
+		{Timeout: durationpb.New(-time.Second)}, {Timeout: durationpb.New(1000 * 24 * time.Hour)}, {Reason: strings.Repeat("x", localsock.LongestReason+1)},
 	} {
 		if _, err := calls.DecommissionSelf(ctx, r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%.60v: got %v, want it refused", r, err)
@@ -311,7 +312,7 @@ func TestAgentIsTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	told := make(chan error, 1)
-	w := workloads.Word{Phase: noticed, Kind: "terminate", Source: "ec2", Reason: strings.Repeat("é", longestReason), Deadline: time.Now().Add(time.Minute)}
+	w := workloads.Word{Phase: noticed, Kind: "terminate", Source: "ec2", Reason: strings.Repeat("é", localsock.LongestReason), Deadline: time.Now().Add(time.Minute)}
 	go func() { told <- to.Tell(ctx, w) }()
 	<-tries // nobody was there
 	l, err := net.Listen("unix", path)

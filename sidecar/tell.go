@@ -102,7 +102,7 @@ func about(w workloads.Word, i preemption.Incident) bool {
 // who runs next goes on with it.
 func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	began := time.Now()
-	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, left(w.Deadline), "what", a.String())
+	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, preemption.Left(w.Deadline), "what", a.String())
 	var err error
 	for {
 		if err = s.attempt(ctx, a, w, began); errors.Is(err, workloads.ErrMoved) && ctx.Err() == nil {
