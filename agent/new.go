@@ -150,14 +150,6 @@ func (a *Agent) openNotices(ctx context.Context) (err error) {
 	return nil
 }
 
-// provider is the cloud whose notices are listened for.
-func (a *Agent) provider() string {
-	if a.cloud == nil {
-		return "none"
-	}
-	return a.cfg.Cloud.Resolve()
-}
-
 func (a *Agent) openHeartbeat() error {
 	var err error
 	if a.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
@@ -239,13 +231,7 @@ func (a *Agent) resume() {
 	if !open {
 		return
 	}
-	a.manual.Believe(p.Incident.Notices...)
-	if a.cloud != nil {
-		a.cloud.Believe(p.Incident.Notices...)
-	}
-	if a.deps.Logind != nil {
-		a.deps.Logind.Believe(p.Incident.Notices...)
-	}
+	a.notices.Believe(p.Incident.Notices...)
 	for _, n := range p.Incident.Notices {
 		if n.Source == preemption.SourceOperator && !n.Withdrawn {
 			a.beat.Believe(n.ID)

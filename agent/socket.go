@@ -65,7 +65,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	coordinator, answered, trouble := a.beat.Health()
 	s := &api.AgentStatus{
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
-		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.provider(),
+		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.cfg.Cloud.Resolve(),
 	}
 	_, changes := a.incidents.Stance()
 	preemption.Tell(s, a.notices.Health(), a.incident(), changes)

@@ -6,8 +6,6 @@ import "context"
 type Cloud interface {
 	Source
 	Healthy
-	// Believe tells what was known before a restart. It is called before the first Next.
-	Believe(notices ...Notice)
 	// Instance asks what machine this is, for as long as ctx lets it. It may be called beside Next.
 	Instance(ctx context.Context) (Instance, error)
 	// Document asks for the cloud's signed word on which machine this is. It may be called beside Next.

@@ -67,6 +67,13 @@ type Source interface {
 	Next(ctx context.Context) (Notice, error)
 }
 
+// Believer is a Source that remembers what it has said.
+type Believer interface {
+	// Believe tells what was known before a restart, so that it is not said again, and is withdrawn if it does not hold any more. It
+	// is called before the first Next, and passes over notices of other sources.
+	Believe(notices ...Notice)
+}
+
 // Releaser is a Source that wants to know when the node has done all that a notice of it asked for, so that the machine
 // may go sooner: a lock is let go, an event acknowledged, a hook completed.
 type Releaser interface {

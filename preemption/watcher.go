@@ -24,6 +24,15 @@ func NewWatcher(log *slog.Logger, sources ...Source) *Watcher {
 	return &Watcher{log: log, sources: sources, news: newQueue()}
 }
 
+// Believe tells the sources what was known before a restart. It is called before Run.
+func (w *Watcher) Believe(notices ...Notice) {
+	for _, s := range w.sources {
+		if b, ok := s.(Believer); ok {
+			b.Believe(notices...)
+		}
+	}
+}
+
 // Run listens until ctx ends, and returns nil then. Trouble with a source is logged and the source asked again.
 func (w *Watcher) Run(ctx context.Context) error {
 	var listeners sync.WaitGroup

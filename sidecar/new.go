@@ -73,13 +73,7 @@ func (s *Sidecar) resume() {
 	if !open {
 		return
 	}
-	s.manual.Believe(p.Incident.Notices...)
-	if s.deps.Logind != nil {
-		s.deps.Logind.Believe(p.Incident.Notices...)
-	}
-	if s.cloud != nil {
-		s.cloud.Believe(p.Incident.Notices...)
-	}
+	s.notices.Believe(p.Incident.Notices...)
 	s.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "told", len(p.Work.Told), preemption.Left(p.Incident.Deadline()))
 }
 
