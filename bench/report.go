@@ -18,7 +18,6 @@ import (
 // row is one line of a table: a contender, taken by its word or with the target's file system synced.
 type row struct {
 	label string
-	who   string
 	speed []float64 // MiB/s, a round each
 	cpu   []float64 // CPU s/GiB
 	rss   [2]int64
@@ -42,7 +41,7 @@ const (
 
 func (t trial) rows() []row {
 	rowOf := func(label, who string, synced bool) row {
-		r := row{label: label, who: who}
+		r := row{label: label}
 		for _, o := range t.outcomes[who] {
 			took := o.sent
 			if synced {

@@ -307,7 +307,7 @@ func TestFactsOfAHost(t *testing.T) {
 	if h.LoginErr != nil || h.MaxDelay != 7*time.Second || len(h.Locks) != 1 {
 		t.Errorf("got %+v, want a delay of 7s and our lock", h)
 	}
-	if h.StateErr == nil {
-		t.Errorf("state %q, want an error: there is no systemd on this bus", h.State)
+	if h.UnitErr == nil {
+		t.Errorf("unit %+v, want an error: there is no systemd on this bus", h.Unit)
 	}
 }

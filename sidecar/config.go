@@ -55,7 +55,6 @@ type Action struct {
 // How somebody is told is said as in an agent's workloads.
 type (
 	Signal  = workloads.SignalSettings
-	Match   = workloads.MatchSettings
 	Hook    = workloads.HookSettings
 	Webhook = workloads.WebhookSettings
 )

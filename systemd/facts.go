@@ -16,9 +16,6 @@ import (
 type Host struct {
 	Booted bool // systemd is the init of this host
 
-	State    string // of the system: running, degraded, stopping, ...
-	StateErr error
-
 	LoginErr error         // why logind does not answer; the following two are empty then
 	MaxDelay time.Duration // for how long a lock may hold a shutdown back
 	Locks    []Inhibitor   // those that a process of ours holds: none, and no shutdown waits for the node
@@ -74,11 +71,10 @@ func (h *Host) askManager(ctx context.Context, name string) {
 	h.Unit.Name = name
 	m, opened := OpenManager(ctx)
 	if opened != nil {
-		h.StateErr, h.UnitErr = opened, errors.Join(err, opened)
+		h.UnitErr = errors.Join(err, opened)
 		return
 	}
 	defer m.Close()
-	h.State, h.StateErr = m.state(ctx)
 	if h.UnitErr = err; err == nil {
 		h.Unit, h.UnitErr = m.Unit(ctx, name)
 	}

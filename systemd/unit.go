@@ -15,14 +15,13 @@ var ErrNoUnit = errors.New("no such unit")
 
 // Unit is what systemd knows about a service or a scope.
 type Unit struct {
-	Name         string
-	ActiveState  string        // active, deactivating, failed, ...
-	StatusText   string        // what it said of itself last (Status)
-	MainPID      int           // 0: it has none
-	ControlGroup string        // below /sys/fs/cgroup
-	After        []string      // it starts after these, and stops before them
-	StopTimeout  time.Duration // between SIGTERM and SIGKILL: TimeoutStopSec; may be Forever
-	KillMode     string        // control-group, mixed, process, none
+	Name        string
+	ActiveState string        // active, deactivating, failed, ...
+	StatusText  string        // what it said of itself last (Status)
+	MainPID     int           // 0: it has none
+	After       []string      // it starts after these, and stops before them
+	StopTimeout time.Duration // between SIGTERM and SIGKILL: TimeoutStopSec; may be Forever
+	KillMode    string        // control-group, mixed, process, none
 }
 
 // Unit looks a service or a scope up.
@@ -46,7 +45,6 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	u.ActiveState, _ = general["ActiveState"].(string)
 	u.After, _ = general["After"].([]string)
 	u.StatusText, _ = special["StatusText"].(string)
-	u.ControlGroup, _ = special["ControlGroup"].(string)
 	u.KillMode, _ = special["KillMode"].(string)
 	pid, _ := special["MainPID"].(uint32)
 	u.MainPID = int(pid)
