@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -25,34 +24,26 @@ type bareStream struct{ program, pki string }
 
 func newBareStream(ctx context.Context, root, work, pki string) (*bareStream, error) {
 	s := &bareStream{program: filepath.Join(work, "barestream"), pki: pki}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.program, "./bench/barestream")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build %s: %w\n%s", s.program, err, out)
-	}
-	return s, nil
+	return s, build(ctx, root, s.program, "./bench/barestream")
 }
 
 func (s *bareStream) name() string { return floor }
 
 func (s *bareStream) move(ctx context.Context, from source, into string) (out outcome, err error) {
-	ports, err := freePorts(1)
+	target, at, err := site(into)
 	if err != nil {
 		return out, err
 	}
-	target, index := filepath.Join(into, "data"), filepath.Join(into, "index")
-	if err := os.Mkdir(target, 0o755); err != nil {
-		return out, err
-	}
+	index := filepath.Join(into, "index")
 	if err := writeIndex(index, from.dir); err != nil {
 		return out, err
 	}
-	server, err := serving(ctx, ports[0], filepath.Join(into, "bare.log"), s.program, append(flagsOf(s.pki, "sink"), "-listen", ports[0], "-into", target)...)
+	server, err := serving(ctx, at, filepath.Join(into, "bare.log"), s.program, append(flagsOf(s.pki, "sink"), "-listen", at, "-into", target)...)
 	if err != nil {
 		return out, err
 	}
 	began := time.Now()
-	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", ports[0], "-from", from.dir, "-index", index)...)
+	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", at, "-from", from.dir, "-index", index)...)
 	out.sent = time.Since(began)
 	out.durable, out.told = out.sent, out.sent // it ends with the last acknowledgement
 	cpu, stopped := server.stop()

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -16,31 +14,22 @@ type grpcStream struct{ program, pki string }
 
 func newGRPCStream(ctx context.Context, root, work, pki string) (*grpcStream, error) {
 	s := &grpcStream{program: filepath.Join(work, "grpcstream"), pki: pki}
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", s.program, "./bench/grpcstream")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build %s: %w\n%s", s.program, err, out)
-	}
-	return s, nil
+	return s, build(ctx, root, s.program, "./bench/grpcstream")
 }
 
 func (s *grpcStream) name() string { return "grpc stream" }
 
 func (s *grpcStream) move(ctx context.Context, from source, into string) (out outcome, err error) {
-	ports, err := freePorts(1)
+	target, at, err := site(into)
 	if err != nil {
 		return out, err
 	}
-	target := filepath.Join(into, "data")
-	if err := os.Mkdir(target, 0o755); err != nil {
-		return out, err
-	}
-	server, err := serving(ctx, ports[0], filepath.Join(into, "grpc.log"), s.program, append(flagsOf(s.pki, "sink"), "-listen", ports[0], "-into", target)...)
+	server, err := serving(ctx, at, filepath.Join(into, "grpc.log"), s.program, append(flagsOf(s.pki, "sink"), "-listen", at, "-into", target)...)
 	if err != nil {
 		return out, err
 	}
 	began := time.Now()
-	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", ports[0], "-from", from.dir)...)
+	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", at, "-from", from.dir)...)
 	out.sent = time.Since(began)
 	out.told = out.sent
 	cpu, stopped := server.stop()
@@ -55,6 +44,16 @@ func (s *grpcStream) move(ctx context.Context, from source, into string) (out ou
 func flagsOf(pki, node string) []string {
 	file := func(name string) string { return filepath.Join(pki, name) }
 	return []string{"-ca", file("ca.pem"), "-cert", file(node + ".pem"), "-key", file(node + ".key")}
+}
+
+// site makes where a contender's files land, and finds an address for it.
+func site(into string) (target, at string, err error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return "", "", err
+	}
+	target = filepath.Join(into, "data")
+	return target, ports[0], os.Mkdir(target, 0o755)
 }
 
 // serving starts a server and waits until it is one.

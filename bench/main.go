@@ -161,8 +161,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	b := bench{options: o, root: root, stdout: stdout, stderr: stderr}
-	if b.binary, err = build(ctx, root); err != nil {
+	b := bench{options: o, root: root, binary: filepath.Join(root, "bin", "lifeboat"), stdout: stdout, stderr: stderr}
+	if err := build(ctx, root, b.binary, "./cmd/lifeboat"); err != nil {
 		return err
 	}
 	if b.g, err = newGround(o.dir, filepath.Join(root, "bin")); err != nil {
@@ -286,13 +286,12 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// build makes the binary as `make build` does.
-func build(ctx context.Context, root string) (string, error) {
-	binary := filepath.Join(root, "bin", "lifeboat")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s -w", "-o", binary, "./cmd/lifeboat")
+// build makes a program of the checkout, as `make build` makes the binary.
+func build(ctx context.Context, root, program, source string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s -w", "-o", program, source)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", binary, err, out)
+		return fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
-	return binary, nil
+	return nil
 }

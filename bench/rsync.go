@@ -21,15 +21,11 @@ type rsyncDaemon struct{}
 func (rsyncDaemon) name() string { return "rsync daemon" }
 
 func (rsyncDaemon) move(ctx context.Context, from source, into string) (out outcome, err error) {
-	ports, err := freePorts(1)
+	target, at, err := site(into)
 	if err != nil {
 		return out, err
 	}
-	target := filepath.Join(into, "data")
-	if err := os.Mkdir(target, 0o755); err != nil {
-		return out, err
-	}
-	host, port, _ := net.SplitHostPort(ports[0])
+	host, port, _ := net.SplitHostPort(at)
 	conf := fmt.Sprintf("address = %s\nport = %s\nuse chroot = no\n[target]\npath = %s\nread only = no\n", host, port, target)
 	if os.Getuid() == 0 {
 		conf += "uid = 0\ngid = 0\n" // else it would become nobody, who may not write there
@@ -38,15 +34,11 @@ func (rsyncDaemon) move(ctx context.Context, from source, into string) (out outc
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return out, err
 	}
-	server, err := start(ctx, filepath.Join(into, "rsyncd.log"), "rsync", "--daemon", "--no-detach", "--config", file, "--log-file=/dev/stderr")
+	server, err := serving(ctx, at, filepath.Join(into, "rsyncd.log"), "rsync", "--daemon", "--no-detach", "--config", file, "--log-file=/dev/stderr")
 	if err != nil {
 		return out, err
 	}
-	if err := server.listens(ctx, ports[0]); err != nil {
-		_, stopped := server.stop()
-		return out, errors.Join(err, stopped)
-	}
-	out, err = rsync(ctx, from, target, fmt.Sprintf("rsync://%s/target/", ports[0]))
+	out, err = rsync(ctx, from, target, "rsync://"+at+"/target/")
 	cpu, stopped := server.stop()
 	out.cpu += cpu
 	if err != nil {
@@ -121,15 +113,11 @@ func newRsyncSSH(ctx context.Context, work string) (*rsyncSSH, error) {
 func (s *rsyncSSH) name() string { return "rsync over ssh" }
 
 func (s *rsyncSSH) move(ctx context.Context, from source, into string) (out outcome, err error) {
-	ports, err := freePorts(1)
+	target, at, err := site(into)
 	if err != nil {
 		return out, err
 	}
-	host, port, _ := net.SplitHostPort(ports[0])
-	target := filepath.Join(into, "data")
-	if err := os.Mkdir(target, 0o755); err != nil {
-		return out, err
-	}
+	host, port, _ := net.SplitHostPort(at)
 	known, client, conf := filepath.Join(into, "known_hosts"), filepath.Join(into, "ssh_config"), filepath.Join(into, "sshd_config")
 	pub, err := os.ReadFile(filepath.Join(s.dir, "host.pub"))
 	if err != nil {
@@ -144,13 +132,9 @@ func (s *rsyncSSH) move(ctx context.Context, from source, into string) (out outc
 	if err := os.WriteFile(conf, []byte(s.serverConfig(host, port)), 0o600); err != nil {
 		return out, err
 	}
-	server, err := start(ctx, filepath.Join(into, "sshd.log"), s.sshd, "-D", "-e", "-f", conf)
+	server, err := serving(ctx, at, filepath.Join(into, "sshd.log"), s.sshd, "-D", "-e", "-f", conf)
 	if err != nil {
 		return out, err
-	}
-	if err := server.listens(ctx, ports[0]); err != nil {
-		_, stopped := server.stop()
-		return out, errors.Join(err, stopped)
 	}
 	out, err = rsync(ctx, from, target, s.user+"@"+host+":"+target+"/", "-e", "ssh -F '"+client+"'")
 	cpu, stopped := server.stop()

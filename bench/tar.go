@@ -18,21 +18,17 @@ type tarPipe struct{}
 func (tarPipe) name() string { return "tar over nc" }
 
 func (tarPipe) move(ctx context.Context, from source, into string) (out outcome, err error) {
-	ports, err := freePorts(1)
+	target, at, err := site(into)
 	if err != nil {
 		return out, err
 	}
-	target := filepath.Join(into, "data")
-	if err := os.Mkdir(target, 0o755); err != nil {
-		return out, err
-	}
-	host, port, _ := net.SplitHostPort(ports[0])
+	host, port, _ := net.SplitHostPort(at)
 	server, err := start(ctx, filepath.Join(into, "tar.log"), "sh", "-c", `nc -l "$1" "$2" | tar -x -C "$3"`, "sh", host, port, target)
 	if err != nil {
 		return out, err
 	}
 	// A look at the port would be the one connection that nc takes.
-	if err := server.until(ctx, "it listens on "+ports[0], func() bool { return listening(port) }); err != nil {
+	if err := server.until(ctx, "it listens on "+at, func() bool { return listening(port) }); err != nil {
 		_, stopped := server.stop()
 		return out, errors.Join(err, stopped)
 	}
