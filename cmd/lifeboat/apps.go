@@ -99,7 +99,7 @@ func printApps(w io.Writer, out show.Format, apps []*api.App) error {
 	if err := t.Print(w); err != nil {
 		return err
 	}
-	return show.Section(w, &over)
+	return show.Sections(w, &over)
 }
 
 // ofInterest leaves out what is over and has nothing left: a fleet has thousands of those in a week.

@@ -150,7 +150,7 @@ func printDisks(w io.Writer, out show.Format, all []diskOf) error {
 	if err := t.Print(w); err != nil {
 		return err
 	}
-	return show.Section(w, &why)
+	return show.Sections(w, &why)
 }
 
 func whyNot(d *api.Disk) string {

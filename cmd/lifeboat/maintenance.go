@@ -186,51 +186,37 @@ func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error
 }
 
 func maintenanceShowCommand() *cobra.Command {
-	var to reach
-	var out show.Format
-	var watch bool
-	cmd := &cobra.Command{
+	return lookAtMaintenance(printSchedule, &cobra.Command{
 		Use:     "show",
 		Short:   "Show the schedule; -o json is the form that schedule reads",
 		Example: "  lifeboat maintenance show --watch\n  lifeboat maintenance show -o json > plan.json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.look(cmd, watch, "maintenance show", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
-				m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
-				if err != nil {
-					return err
-				}
-				return printSchedule(w, out, m)
-			})
-		},
-	}
-	to.coordinatorFlags(cmd)
-	out.Flag(cmd)
-	show.WatchFlag(cmd, &watch)
-	return cmd
+	})
 }
 
 func maintenanceStatusCommand() *cobra.Command {
-	var to reach
-	var out show.Format
-	var watch bool
-	cmd := &cobra.Command{
+	return lookAtMaintenance(printMachines, &cobra.Command{
 		Use:   "status",
 		Short: "Show where the machines of the schedule stand, and their nodes",
 		Long: `Shows where the machines of the schedule stand, and their nodes. SAVED says of a node that has left whether all that it had is
 elsewhere; of one that lost something, lifeboat manifest NODE says what. In -o json, which is Mesos's form, that is ACCEPT or DECLINE,
 and UNKNOWN of a node that is there.`,
 		Example: "  lifeboat maintenance status --watch",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return to.look(cmd, watch, "maintenance status", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
-				m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
-				if err != nil {
-					return err
-				}
-				return printMachines(w, out, m)
-			})
-		},
+	})
+}
+
+func lookAtMaintenance(print func(io.Writer, show.Format, *api.Maintenance) error, cmd *cobra.Command) *cobra.Command {
+	var to reach
+	var out show.Format
+	var watch bool
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return to.look(cmd, watch, "maintenance "+cmd.Name(), func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+			m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
+			if err != nil {
+				return err
+			}
+			return print(w, out, m)
+		})
 	}
 	to.coordinatorFlags(cmd)
 	out.Flag(cmd)

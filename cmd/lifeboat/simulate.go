@@ -152,21 +152,7 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		t.Row("by the cap", fmt.Sprintf("%s of that at most go in time: drain.max_bytes_per_second", show.Size(r.GetCapBytes())))
 	}
 	if r.GetPeers() > 0 || r.GetLostBytes() > 0 {
-		room := fmt.Sprintf("%s with room for %s", show.Count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
-		if n := r.GetPoolRoomBytes(); n > 0 {
-			room += fmt.Sprintf(", %s of it in its own pool", show.Size(n))
-		}
-		if n := r.GetAdvisedPeers(); n > 0 {
-			room += fmt.Sprintf(", %d of which may leave too", n)
-		}
-		switch {
-		case r.GetFallback() == "":
-		case r.FallbackRoomBytes != nil:
-			room += fmt.Sprintf(", and the fallback %s with %s", r.GetFallback(), show.Size(r.GetFallbackRoomBytes()))
-		default:
-			room += fmt.Sprintf(", and the fallback %s, which does not tell its room", r.GetFallback())
-		}
-		t.Row("to whom", room)
+		t.Row("to whom", takers(r))
 	}
 	for i, one := range r.GetUnreached() {
 		if i == unreachedShown {
@@ -195,11 +181,7 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		}
 	}
 	for i, a := range r.GetActions() {
-		name := ""
-		if i == 0 {
-			name = "actions"
-		}
-		t.Row(name, a)
+		t.Row([]string{"actions", ""}[min(i, 1)], a)
 	}
 	if err := t.Print(w); err != nil {
 		return err
@@ -209,6 +191,25 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		return err
 	}
 	return nil
+}
+
+// takers are those who would take blocks, and what they have room for.
+func takers(r *api.SimulateReply) string {
+	room := fmt.Sprintf("%s with room for %s", show.Count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
+	if n := r.GetPoolRoomBytes(); n > 0 {
+		room += fmt.Sprintf(", %s of it in its own pool", show.Size(n))
+	}
+	if n := r.GetAdvisedPeers(); n > 0 {
+		room += fmt.Sprintf(", %d of which may leave too", n)
+	}
+	switch {
+	case r.GetFallback() == "":
+	case r.FallbackRoomBytes != nil:
+		room += fmt.Sprintf(", and the fallback %s with %s", r.GetFallback(), show.Size(r.GetFallbackRoomBytes()))
+	default:
+		room += fmt.Sprintf(", and the fallback %s, which does not tell its room", r.GetFallback())
+	}
+	return room
 }
 
 type simulationJSON struct {

@@ -146,9 +146,6 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if err := printParts(w, s.GetStatus()); err != nil {
 		return err
 	}
-	if err := show.Section(w, evacuationTable(s.GetEvacuations())); err != nil {
-		return err
-	}
 	peers := show.Table{Narrow: true}
 	peers.Row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
 	for _, p := range s.GetPeers() {
@@ -158,7 +155,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		}
 		peers.Row(p.GetNode(), show.Dash(p.GetAddress()), show.Dash(p.GetZone()), show.Dash(p.GetPool()), room)
 	}
-	return show.Section(w, &peers)
+	return show.Sections(w, evacuationTable(s.GetEvacuations()), &peers)
 }
 
 // coordinatorTrouble is what keeps an agent from its coordinator, without its address.
@@ -188,12 +185,7 @@ func printNotices(w io.Writer, s *api.AgentStatus) error {
 	for _, a := range s.GetActions() {
 		actions.Row(a.GetName(), show.Dash(a.GetPhase()), a.GetState(), show.Age(a.GetTook()), show.Dash(a.GetTrouble()))
 	}
-	for _, t := range []*show.Table{&notices, &actions, &sources} {
-		if err := show.Section(w, t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return show.Sections(w, &notices, &actions, &sources)
 }
 
 // statusRows says what an agent says of itself: it reads the same through the coordinator and on the spot.
@@ -256,12 +248,7 @@ func printParts(w io.Writer, s *api.Status) error {
 	for _, p := range s.GetDrain().GetPeers() {
 		peers.Row(p.GetNode(), fmt.Sprint(p.GetBlocks()), show.Size(p.GetBytes()), show.Dash(p.GetTrouble()))
 	}
-	for _, t := range []*show.Table{&working, &trouble, &disks, &stores, &peers} {
-		if err := show.Section(w, t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return show.Sections(w, &working, &trouble, &disks, &stores, &peers)
 }
 
 // brakesShown is how many brakes status has a line for.
@@ -309,7 +296,7 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 		return err
 	}
 	members := memberTable(s.GetMembers())
-	return show.Section(w, &members)
+	return show.Sections(w, &members)
 }
 
 func since(t *time.Time) string {

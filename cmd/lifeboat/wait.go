@@ -68,7 +68,7 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 		case err == nil:
 			awaySince = time.Time{}
 			w.draw(nodes)
-			if allEnded(nodes) {
+			if !slices.ContainsFunc(nodes, func(n leaving) bool { return !n.ended }) {
 				return nodes, nil
 			}
 		case !passing:
@@ -89,15 +89,6 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 // script that holds up a shutdown waits no longer than a quarter of that for the news.
 func waitPace(waited time.Duration) time.Duration {
 	return min(max(waited/4, show.WatchPace/20), show.WatchPace)
-}
-
-func allEnded(nodes []leaving) bool {
-	for _, n := range nodes {
-		if !n.ended {
-			return false
-		}
-	}
-	return true
 }
 
 func (w *waiter) draw(nodes []leaving) {
@@ -166,10 +157,8 @@ func (w *waiter) detach() error {
 
 // sleep waits, and tells whether ctx let it.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -145,13 +145,18 @@ func Listed(width int, lead, name, id string, usual int) string {
 	return lead + "  " + pad(Cut(name, room), min(room, usual)) + "  " + id
 }
 
-// Section prints a table after a blank line, and nothing when it has only a heading.
-func Section(w io.Writer, t *Table) error {
-	if len(t.rows) < 2 {
-		return nil
+// Sections prints each table after a blank line, and nothing of one that has only a heading.
+func Sections(w io.Writer, tables ...*Table) error {
+	for _, t := range tables {
+		if len(t.rows) < 2 {
+			continue
+		}
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return err
+		}
+		if err := t.Print(w); err != nil {
+			return err
+		}
 	}
-	if _, err := io.WriteString(w, "\n"); err != nil {
-		return err
-	}
-	return t.Print(w)
+	return nil
 }
