@@ -198,18 +198,14 @@ func (p *manifestPrinter) end(asked string) error {
 		return notFoundf("%s: there is none", asked)
 	}
 	if p.out == show.JSON {
-		p.entries.W = p.w
 		if err := p.entries.End(); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(p.w, "}\n"); err != nil {
 			return err
 		}
-	}
-	if p.out != show.JSON {
-		if err := p.sums.print(p.w); err != nil {
-			return err
-		}
+	} else if err := p.sums.print(p.w); err != nil {
+		return err
 	}
 	// Those of a node whose disk is full are counted, and its peers know them.
 	if n := p.of.GetMoved().GetBlocks() - p.moved; n > 0 && p.of.GetFinishedAt() != nil {
