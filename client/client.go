@@ -23,7 +23,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -221,18 +220,8 @@ func (s *search) conclude(err error) error {
 		return err
 	}
 	told := status.Convert(err).Proto()
-	told.Message += ", and cannot be asked from here: " + plain(fault)
+	told.Message += ", and cannot be asked from here: " + api.Why(fault)
 	return status.ErrorProto(told)
-}
-
-// plain is why a connection did not come about, without what gRPC wraps around it.
-func plain(err error) string {
-	said := status.Convert(err).Message()
-	quoted, _ := strings.CutPrefix(said, "connection error: desc = ")
-	if why, err := strconv.Unquote(quoted); err == nil {
-		said = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
-	}
-	return said
 }
 
 // turn leaves one address for another, unless somebody else did so meanwhile.

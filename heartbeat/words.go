@@ -2,10 +2,11 @@ package heartbeat
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
 )
 
 // words is an error as a person should read it: without the three layers that gRPC wraps around what a coordinator or the
@@ -19,14 +20,7 @@ func words(err error) string {
 	if !ok {
 		return text
 	}
-	said := inner.GRPCStatus().Message()
-	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
-		if reason, err := strconv.Unquote(quoted); err == nil {
-			reason = strings.TrimPrefix(reason, "transport: ")
-			said = strings.TrimPrefix(reason, "Error while dialing: ")
-		}
-	}
-	return strings.Replace(text, inner.Error(), said, 1)
+	return strings.Replace(text, inner.Error(), api.Why(inner), 1)
 }
 
 // plainError is an error in plain words that still has its status: what a call returns may be told to a reader of blocks.
