@@ -1,19 +1,14 @@
 package preemption
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption/azurefake"
 )
 
@@ -24,12 +19,11 @@ var azureMachine = azurefake.Machine{
 // azureCloud is a pretend metadata service with an Azure source that listens to it, in one bubble.
 type azureCloud struct {
 	*azurefake.Service
+	line
 	cfg    AzureConfig
 	source *Azure
-	heard  chan said
 
 	trouble atomic.Pointer[http.HandlerFunc] // answers in the service's place
-	refuse  atomic.Bool                      // connections
 	polls   atomic.Int64                     // for events
 	names   atomic.Int64                     // questions for the machine's name
 	open    atomic.Int64                     // questions for events that wait for an answer
@@ -38,33 +32,17 @@ type azureCloud struct {
 // azureBubble runs a test in a bubble with a cloud; the source listens from the call of listen on.
 func azureBubble(t *testing.T, cfg AzureConfig, test func(t *testing.T, c *azureCloud)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &azureCloud{Service: azurefake.New(azureMachine), heard: make(chan said, 1000)}
-		network := pipenet.Listen()
-		server := &http.Server{Handler: c}
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(network) }()
+		c := &azureCloud{Service: azurefake.New(azureMachine)}
+		c.begin(t, &http.Server{Handler: c}, func() { c.source.client.CloseIdleConnections() })
 		if cfg.Log == nil {
 			cfg.Log = slog.New(slog.DiscardHandler)
 		}
 		if cfg.Uptime == nil {
 			cfg.Uptime = func() time.Duration { return 24 * time.Hour }
 		}
-		cfg.Endpoint = "http://metadata.test"
-		cfg.Dial = func(ctx context.Context, nw, addr string) (net.Conn, error) {
-			if c.refuse.Load() {
-				return nil, &net.OpError{Op: "dial", Net: nw, Err: syscall.ECONNREFUSED}
-			}
-			return network.Dial(ctx, nw, addr)
-		}
+		cfg.Endpoint, cfg.Dial = "http://metadata.test", c.dial
 		c.cfg = cfg
 		c.restart(t)
-		t.Cleanup(func() {
-			server.Close()
-			if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-				t.Errorf("server ended with %v", err)
-			}
-			c.source.client.CloseIdleConnections()
-		})
 		test(t, c)
 	})
 }
@@ -122,54 +100,7 @@ func (c *azureCloud) heal() {
 }
 
 // listen asks the source over and over until the test ends, or stop is called.
-func (c *azureCloud) listen(t *testing.T) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			n, err := c.source.Next(ctx)
-			if err != nil {
-				if ctx.Err() == nil {
-					t.Errorf("Next gave up: %v", err)
-				}
-				return
-			}
-			c.heard <- said{n, time.Now()}
-		}
-	}()
-	stop = func() { cancel(); <-ended }
-	t.Cleanup(stop)
-	return stop
-}
-
-// all returns what the source says before d has passed, and lets d pass.
-func (c *azureCloud) all(d time.Duration) (heard []said) {
-	time.Sleep(d)
-	synctest.Wait()
-	for len(c.heard) > 0 {
-		heard = append(heard, <-c.heard)
-	}
-	return heard
-}
-
-// within returns what the source says before d has passed, which must be exactly one notice, and lets d pass.
-func (c *azureCloud) within(t *testing.T, d time.Duration) said {
-	t.Helper()
-	heard := c.all(d)
-	if len(heard) != 1 {
-		t.Fatalf("in %v: heard %+v, want one notice", d, heard)
-	}
-	return heard[0]
-}
-
-// silent lets d pass, in which the source must say nothing.
-func (c *azureCloud) silent(t *testing.T, d time.Duration) {
-	t.Helper()
-	if heard := c.all(d); len(heard) > 0 {
-		t.Fatalf("in %v: heard %+v, want nothing", d, heard)
-	}
-}
+func (c *azureCloud) listen(t *testing.T) (stop func()) { return c.follow(t, c.source) }
 
 // events is how well the source is informed.
 func (c *azureCloud) events() (lastGood time.Time, trouble string) {

@@ -89,16 +89,15 @@ func usedNow() used {
 func TestDescriptorsStayFlat(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		var open, most atomic.Int64
-		dial := c.dial
-		c.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := c.dial(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
 			most.Store(max(most.Load(), open.Add(1)))
 			return &counted{Conn: conn, open: &open}, nil
 		}
-		c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}})
+		c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler), Dial: dial}})
 		c.listen(t)
 		for range 20 {
 			for _, begin := range troubles {

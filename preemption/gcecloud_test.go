@@ -2,29 +2,23 @@ package preemption
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption/gcefake"
 )
 
 // gceCloud is a pretend metadata server with a GCE source that listens to it, in one bubble.
 type gceCloud struct {
 	*gcefake.Service
+	line
 	source *GCE
-	heard  chan said
-	refuse atomic.Bool // connections
 
 	mu       sync.Mutex               // guards what follows
 	trouble  http.HandlerFunc         // answers in the server's place
@@ -43,22 +37,13 @@ var spot = gcefake.Instance{ID: "4520031799277581759", MachineType: "n2-standard
 func newGCECloud(t *testing.T, log *slog.Logger, instance gcefake.Instance) *gceCloud {
 	t.Helper()
 	c := &gceCloud{
-		Service: gcefake.New(instance), heard: make(chan said, 1000),
+		Service:  gcefake.New(instance),
 		requests: make(map[string]int), conns: make(map[net.Conn]bool), polls: make(map[Poll]int),
 	}
 	c.waiting, c.lost = context.WithCancel(t.Context())
-	network := pipenet.Listen()
-	server := &http.Server{Handler: http.HandlerFunc(c.serve), ConnState: c.track}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(network) }()
+	c.begin(t, &http.Server{Handler: http.HandlerFunc(c.serve), ConnState: c.track}, func() { c.source.metadata.transport.CloseIdleConnections() })
 	source, err := NewGCE(Metadata{
-		Endpoint: "http://metadata.test", Log: log,
-		Dial: func(ctx context.Context, nw, addr string) (net.Conn, error) {
-			if c.refuse.Load() {
-				return nil, &net.OpError{Op: "dial", Net: nw, Err: syscall.ECONNREFUSED}
-			}
-			return network.Dial(ctx, nw, addr)
-		},
+		Endpoint: "http://metadata.test", Log: log, Dial: c.dial,
 		Polled: func(p Poll) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -70,13 +55,6 @@ func newGCECloud(t *testing.T, log *slog.Logger, instance gcefake.Instance) *gce
 		t.Fatal(err)
 	}
 	c.source = source
-	t.Cleanup(func() {
-		server.Close()
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("server ended with %v", err)
-		}
-		c.source.metadata.transport.CloseIdleConnections()
-	})
 	return c
 }
 
@@ -172,51 +150,7 @@ func (c *gceCloud) asked() (total int, byPath map[string]int) {
 }
 
 // listen runs the source, and asks it over and over, until the test ends or the returned func is called.
-func (c *gceCloud) listen(t *testing.T) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := c.source.Run(ctx); err != nil || ctx.Err() == nil {
-			t.Errorf("Run gave up: %v", err)
-		}
-	})
-	running.Go(func() {
-		for {
-			n, err := c.source.Next(ctx)
-			if err != nil {
-				if ctx.Err() == nil {
-					t.Errorf("Next gave up: %v", err)
-				}
-				return
-			}
-			c.heard <- said{n, time.Now()}
-		}
-	})
-	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
-	t.Cleanup(stop)
-	return stop
-}
-
-// within returns what the source says before d has passed, which must be exactly one notice, and lets d pass.
-func (c *gceCloud) within(t *testing.T, d time.Duration) said {
-	t.Helper()
-	time.Sleep(d)
-	synctest.Wait()
-	if got := len(c.heard); got != 1 {
-		t.Fatalf("heard %d notices in %v, want 1", got, d)
-	}
-	return <-c.heard
-}
-
-// silent lets d pass, in which the source must say nothing.
-func (c *gceCloud) silent(t *testing.T, d time.Duration) {
-	t.Helper()
-	time.Sleep(d)
-	synctest.Wait()
-	for len(c.heard) > 0 {
-		t.Fatalf("heard %+v, want nothing", <-c.heard)
-	}
-}
+func (c *gceCloud) listen(t *testing.T) (stop func()) { return c.follow(t, c.source) }
 
 // health is how well the source is informed of a key.
 func (c *gceCloud) health(t *testing.T, key string) Health {
