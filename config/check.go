@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"reflect"
+	"slices"
 )
 
 // CheckBetween reports a value outside of least and most, both of which are allowed.
@@ -15,6 +17,18 @@ func CheckBetween[T cmp.Ordered](report Report, key string, value, least, most T
 	case value > most:
 		report(key, value, bound, "lower it to "+show(most))
 	}
+}
+
+// Differs names the keys at which two sections differ, but for those left out.
+func Differs[T any](one, other T, except ...string) (keys []string) {
+	b := reflect.ValueOf(other)
+	for field, a := range reflect.ValueOf(one).Fields() {
+		key := field.Tag.Get("yaml")
+		if !slices.Contains(except, key) && !reflect.DeepEqual(a.Interface(), b.FieldByIndex(field.Index).Interface()) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // CheckDir reports a path that a daemon cannot keep as its own, and says whether it can: daemons have no working

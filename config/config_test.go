@@ -261,3 +261,24 @@ func TestStrange(t *testing.T) {
 		}
 	}
 }
+
+func TestDiffers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "main.yaml")
+	for text, want := range map[string]string{
+		"":                                      "",
+		"stores: []\nlimits: {streams: 16}":     "", // said, and the same
+		"stores: [{name: s, paths: [/a]}]":      "stores",
+		"hosts: []\nlimits: {rate: 1}\nsize: 4": "hosts limits",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := defaults()
+		if err := Load(file, c); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(Differs(*defaults(), *c, "size"), " "); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

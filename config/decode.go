@@ -56,7 +56,9 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 		if !d.want(key, n, list, "a list") {
 			return
 		}
-		into.Set(reflect.MakeSlice(t, len(n.items), len(n.items)))
+		into.SetZero() // and so it stays if the list is empty: to say none is to say nothing
+		into.Grow(len(n.items))
+		into.SetLen(len(n.items))
 		before := d.strange
 		for i, v := range n.items {
 			d.decode(item(key, i), v, into.Index(i))

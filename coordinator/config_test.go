@@ -30,7 +30,6 @@ func TestConfigMinimal(t *testing.T) {
 		Listen:              Listen{GRPC: "0.0.0.0:7411", HTTP: "0.0.0.0:7410"},
 		DataDir:             "/var/lib/lifeboat",
 		TLS:                 config.TLS{CA: dir + "/ca.pem", Cert: dir + "/coordinator.pem", Key: dir + "/coordinator.key"},
-		Peers:               []Peer{},
 		Heartbeat:           time.Second,
 		Lease:               30 * time.Second,
 		Issue:               Issue{Life: 30 * 24 * time.Hour},

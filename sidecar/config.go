@@ -174,15 +174,3 @@ func checkSocket(report config.Report, key, path string) {
 		report(key, path, fmt.Sprintf("must be at most %d bytes, is %d", localsock.LongestPath, len(path)), "choose a shorter path")
 	}
 }
-
-// differs names the sections in which two configurations differ, but for those left out.
-func (c *Config) differs(other Config, except ...string) (sections []string) {
-	a, b := reflect.ValueOf(*c), reflect.ValueOf(other)
-	for i := range a.NumField() {
-		key := a.Type().Field(i).Tag.Get("yaml")
-		if !slices.Contains(except, key) && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
-			sections = append(sections, key)
-		}
-	}
-	return sections
-}

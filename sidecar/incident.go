@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -118,5 +119,5 @@ func (s *Sidecar) cancel(ctx context.Context, reason string) (cancelled bool, st
 // sections that differ and were left alone: they need a restart.
 func (s *Sidecar) Reload(cfg Config) (left []string) {
 	s.policy.Store(&cfg.Policy)
-	return s.cfg.differs(cfg, "policy")
+	return config.Differs(s.cfg, cfg, "policy")
 }
