@@ -355,6 +355,13 @@ func TestJoinWaitsForALeaderThatTakesOver(t *testing.T) {
 	})
 }
 
+// keep runs a keeper until the test ends.
+func keep(t *testing.T, k *Keeper) {
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(t.Context()) })
+	t.Cleanup(running.Wait)
+}
+
 // Half a year of a machine whose certificates last a month: renewed each time at half their life, through an outage of ten
 // days, and never out of date.
 func TestKeeperRenews(t *testing.T) {
@@ -372,9 +379,7 @@ func TestKeeperRenews(t *testing.T) {
 			cert, err = w.authority.Sign(request, id.Name(), 30*24*time.Hour, nil, nil)
 			return cert, w.authority.PEM(), err
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
+		keep(t, k)
 		for day := range 180 {
 			time.Sleep(24 * time.Hour)
 			away.Store(day >= 108 && day < 118) // the eighth renewal would be in these
@@ -385,8 +390,6 @@ func TestKeeperRenews(t *testing.T) {
 		if got := renewed.Load(); got < 9 || got > 12 {
 			t.Errorf("got %d renewals in half a year, want about ten", got)
 		}
-		stop()
-		running.Wait()
 	})
 }
 
@@ -398,19 +401,16 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 		files, id := w.joined(t)
 		ends := id.Expires().Add(20 * 24 * time.Hour)
 		said := make(chan string, 1000)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
 		var renewed atomic.Int64
 		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
-		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
+		k.Ask = func(ctx context.Context, request []byte) (cert, ca []byte, err error) {
 			if renewed.Add(1) == 1000 {
-				stop()
+				<-ctx.Done()
 			}
 			cert, err = w.authority.Sign(request, id.Name(), min(30*24*time.Hour, time.Until(ends)), nil, nil)
 			return cert, w.authority.PEM(), err
 		}
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
+		keep(t, k)
 		time.Sleep(time.Until(ends))
 		if n := renewed.Load(); n < 5 || n > 60 {
 			t.Errorf("got %d renewals until the CA ended, want some dozens", n)
@@ -424,8 +424,6 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 		if warned < 3 || warned > 8 {
 			t.Errorf("got %d warnings that the CA ends, want a few in its last weeks", warned)
 		}
-		stop()
-		running.Wait()
 	})
 }
 
@@ -436,9 +434,7 @@ func TestKeeperTakesUpWhatIsPutThere(t *testing.T) {
 		files, id := w.joined(t)
 		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 		k.Ask = func(context.Context, []byte) (cert, ca []byte, err error) { return nil, nil, ErrNotOffered }
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
+		keep(t, k)
 		time.Sleep(time.Hour)
 		if err := os.WriteFile(files.CA, append(w.authority.PEM(), next.authority.PEM()...), 0o644); err != nil {
 			t.Fatal(err)
@@ -453,8 +449,6 @@ func TestKeeperTakesUpWhatIsPutThere(t *testing.T) {
 		if !now.ClientCAs.Equal(both) {
 			t.Error("a day later the CA that was put beside the other is not known")
 		}
-		stop()
-		running.Wait()
 	})
 }
 
@@ -474,15 +468,11 @@ func TestKeeperAsksAgainWhereNobodyAnswers(t *testing.T) {
 			cert, err = w.authority.Sign(request, id.Name(), 30*24*time.Hour, nil, nil)
 			return cert, w.authority.PEM(), err
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
+		keep(t, k)
 		time.Sleep(29 * 24 * time.Hour)
 		if asked.Load() < 2 || !id.Expires().After(ends) {
 			t.Errorf("a day before the end it was asked %d times, and the certificate is good until %s: want a new one", asked.Load(), id.Expires())
 		}
-		stop()
-		running.Wait()
 	})
 }
 
@@ -494,9 +484,7 @@ func TestKeeperWarns(t *testing.T) {
 		said := make(chan string, 100)
 		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
 		k.Ask = func(context.Context, []byte) (cert, ca []byte, err error) { return nil, nil, ErrNotOffered }
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
+		keep(t, k)
 		time.Sleep(22 * 24 * time.Hour)
 		if len(said) > 0 {
 			t.Errorf("eight days before the end: got %q, want nothing said", <-said)
@@ -508,8 +496,6 @@ func TestKeeperWarns(t *testing.T) {
 		if line := <-said; !strings.Contains(line, "ends soon") {
 			t.Errorf("got %q, want a warning that it ends soon", line)
 		}
-		stop()
-		running.Wait()
 	})
 }
 
