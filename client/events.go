@@ -54,8 +54,8 @@ const (
 // twice and none is left out, unless a Gap says so. What one leader alone tells (Place.Soft is not 0) may be missed while
 // the lead changes.
 //
-// An error that may pass, such as that no coordinator has answered for some seconds, is given once and the loop may go on:
-// events follow when there are coordinators again. After one that will not pass, such as a certificate that may not read
+// An error that may pass, such as that no coordinator has answered for some seconds, or has let this certificate in, is given
+// once and the loop may go on: events follow when there are coordinators again. After one that will not pass, such as a certificate that may not read
 // events, or that the Conn was closed, the loop ends.
 //
 // To know the fleet as well as what happens to it, ask for Newest, list the Nodes, and follow after what Newest said.
