@@ -24,13 +24,13 @@ func TestDirsByAge(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var got string
+	var got strings.Builder
 	all, err := durable.Dirs(dir)
 	for _, d := range all {
-		got += d.Name()
+		got.WriteString(d.Name())
 	}
-	if err != nil || got != "bca" {
-		t.Errorf("got %q (%v), want the directories alone, the oldest first", got, err)
+	if err != nil || got.String() != "bca" {
+		t.Errorf("got %q (%v), want the directories alone, the oldest first", got.String(), err)
 	}
 	if all, err := durable.Dirs(filepath.Join(dir, "nothing")); !errors.Is(err, fs.ErrNotExist) || len(all) > 0 {
 		t.Errorf("got %v (%v) where there is nothing", all, err)
