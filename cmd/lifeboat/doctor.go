@@ -135,7 +135,7 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	asking, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
 	x.host = systemd.Facts(asking, "lifeboat-"+x.kind+".service")
-	look(asking)
+	look(ctx)
 	return x
 }
 
@@ -159,6 +159,8 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		}
 		x.settings = cfg.Cloud
 		return func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, doctorPatience)
+			defer cancel()
 			all, err := cfg.Doubts(ctx)
 			if err != nil {
 				x.config = err
@@ -193,6 +195,8 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 	}
 	return func(ctx context.Context) {
 		x.stores = lookAtStores(ctx, cfg.Stores, x.agentRoot())
+		ctx, cancel := context.WithTimeout(ctx, doctorPatience)
+		defer cancel()
 		for _, s := range cfg.Workloads {
 			x.told = append(x.told, doubtsOf(ctx, s))
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -268,6 +269,41 @@ func TestLookAtStores(t *testing.T) {
 		}
 		if got := fmt.Sprint(l.absent, " ", found); got != want {
 			t.Errorf("%v: got %s, want %s", paths, got, want)
+		}
+	}
+}
+
+// A disk that hangs hides no other store, nor another directory of its own that is not there, nor a workload.
+func TestDoctorSeesWhatIsBesideADiskThatHangs(t *testing.T) {
+	f := newFleet(t, false)
+	hangs, well, absent := filepath.Join(f.dir, "hangs"), filepath.Join(f.dir, "well"), filepath.Join(f.dir, "absent")
+	if err := errors.Join(syscall.Mkfifo(hangs, 0o600), os.MkdirAll(filepath.Join(well, "part-0"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // whoever waits to read there goes on
+		if f, err := os.OpenFile(hangs, os.O_RDWR, 0); err == nil {
+			f.Close()
+		}
+	})
+	f.put(t, "agent.yaml", fmt.Sprintf(`coordinators: ["10.0.0.1:7411"]
+tls: {ca: ca.pem, cert: node.pem, key: node.key}
+cloud: {provider: none}
+stores: [{name: ill, kind: cache, layout: files, paths: [%s, %s]}, {name: well, kind: cache, layout: files, paths: [%s]}]
+workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}}]
+`, hangs, absent, well))
+	x := examine(t.Context(), &reach{socket: f.socket}, filepath.Join(f.dir, "agent.yaml"), true)
+	if x.config != nil || len(x.stores) != 2 || len(x.told) != 1 {
+		t.Fatalf("got %v, %v, %v", x.config, x.stores, x.told)
+	}
+	if ill := x.stores[0]; ill.err == nil || !strings.Contains(ill.err.Error(), "hangs: no answer in time") || !slices.Equal(ill.absent, []string{absent}) {
+		t.Errorf("of the store that hangs: got %v, %q absent", ill.err, ill.absent)
+	}
+	if well := x.stores[1]; well.err != nil || well.bare {
+		t.Errorf("of the one beside it: got %v, bare %t, want it in use", well.err, well.bare)
+	}
+	for _, d := range x.told[0].doubts {
+		if d.Bad {
+			t.Errorf("of the workload: got %q", d.Found)
 		}
 	}
 }

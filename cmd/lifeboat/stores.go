@@ -32,18 +32,19 @@ type storeLook struct {
 func lookAtStores(ctx context.Context, stores []agent.Store, agentRoot string) (all []storeLook) {
 	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
+	var answers []<-chan [2]error
+	for _, s := range stores {
+		for _, path := range s.Paths {
+			answers = append(answers, lookInTime(ctx, path, agentRoot))
+		}
+	}
 	for _, s := range stores {
 		l := storeLook{Store: s, bare: true}
 		for _, path := range s.Paths {
-			found := make(chan [2]error, 1)
-			go func() { found <- [2]error{lookInto(path), closedTo(agentRoot, path)} }()
-			var err error
-			select {
-			case both := <-found:
-				err, l.closed = both[0], cmp.Or(l.closed, both[1])
-			case <-ctx.Done():
-				err = fmt.Errorf("%s: no answer in time", path)
-			}
+			both := <-answers[0]
+			answers = answers[1:]
+			err := both[0]
+			l.closed = cmp.Or(l.closed, both[1])
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				l.absent = append(l.absent, path)
@@ -57,6 +58,21 @@ func lookAtStores(ctx context.Context, stores []agent.Store, agentRoot string) (
 		all = append(all, l)
 	}
 	return all
+}
+
+// lookInTime answers by the time that ctx ends.
+func lookInTime(ctx context.Context, path, agentRoot string) <-chan [2]error {
+	found, answer := make(chan [2]error, 1), make(chan [2]error, 1)
+	go func() { found <- [2]error{lookInto(path), closedTo(agentRoot, path)} }()
+	go func() {
+		select {
+		case both := <-found:
+			answer <- both
+		case <-ctx.Done():
+			answer <- [2]error{fmt.Errorf("%s: no answer in time", path)}
+		}
+	}()
+	return answer
 }
 
 // lookInto returns io.EOF of a directory in which nobody has put anything: what the agent and mkfs make there does not count.
