@@ -29,7 +29,7 @@ type said struct {
 
 // begin has a server answer until the test ends. Then hangUp closes what the source has open.
 func (l *line) begin(t *testing.T, server *http.Server, hangUp func()) {
-	l.network, l.heard = pipenet.Listen(), make(chan said, 1000)
+	l.network = pipenet.Listen()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l.network) }()
 	t.Cleanup(func() {
@@ -50,6 +50,9 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 
 // follow runs a source, where it is to be run, and asks it over and over, until the test ends or stop is called.
 func (l *line) follow(t *testing.T, source Source) (stop func()) {
+	if l.heard == nil {
+		l.heard = make(chan said, 1000)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	if r, ok := source.(Runner); ok {

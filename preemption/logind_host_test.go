@@ -176,46 +176,20 @@ func (l *loginLock) Close() error {
 func listenTo(t *testing.T, s Source) *overheard {
 	t.Helper()
 	h := &overheard{}
-	ctx, cancel := context.WithCancel(t.Context())
-	var listener sync.WaitGroup
-	listener.Go(func() {
-		for {
-			n, err := s.Next(ctx)
-			if err != nil {
-				return
-			}
-			h.mu.Lock()
-			h.all = append(h.all, n)
-			h.mu.Unlock()
-		}
-	})
-	h.end = func() { cancel(); listener.Wait() }
-	t.Cleanup(h.end)
+	h.end = h.follow(t, s)
 	synctest.Wait()
 	return h
 }
 
 type overheard struct {
-	mu  sync.Mutex
-	all []Notice
+	line
 	end func()
 }
 
 // take waits until nothing moves any more and returns what was heard since the last time.
-func (h *overheard) take() []Notice {
-	synctest.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := h.all
-	h.all = nil
-	return all
-}
+func (h *overheard) take() []said { return h.all(0) }
 
 func (h *overheard) one(t *testing.T) Notice {
 	t.Helper()
-	all := h.take()
-	if len(all) != 1 {
-		t.Fatalf("heard %+v, want one notice", all)
-	}
-	return all[0]
+	return h.within(t, 0).Notice
 }
