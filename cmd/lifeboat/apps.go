@@ -37,7 +37,7 @@ What landed of an application that is over is removed from its holders within se
 	show.WatchFlag(cmd, &watch)
 	cmd.Flags().BoolVar(&all, "all", false, "in the table, too, those that are over and have nothing left")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return to.look(cmd, watch, "list apps", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		return look(cmd, to.operator, watch, "list apps", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			apps, err := listApps(ctx, operator)
 			if err != nil {
 				return err

@@ -31,7 +31,7 @@ lost) until they are heard again. When they are lost indeed, say so with lifeboa
 	out.Flag(cmd)
 	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return to.look(cmd, watch, "brake", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		return look(cmd, to.operator, watch, "brake", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			s, err := operator.GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
 			if err != nil {
 				return err

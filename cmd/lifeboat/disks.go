@@ -45,15 +45,21 @@ them back; "-" is not known. SLOTS are blocks of 64 MiB, free of all.`,
 		if err != nil {
 			return err
 		}
-		ask, l, err := to.askDisks(local && node == "", node)
-		if err != nil {
-			return err
+		if local && node == "" {
+			return look(cmd, to.agent, watch, "list disks", func(ctx context.Context, agent api.LocalClient, w io.Writer) error {
+				s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+				if err != nil {
+					return err
+				}
+				return printDisks(w, out, disksOf(nil, s.GetNode(), s.GetStatus()))
+			})
 		}
-		defer l.Close()
-		return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
-			found, err := ask(ctx)
+		what := "list disks"
+		if node != "" {
+			what = "list the disks of " + node
+		}
+		return look(cmd, to.operator, watch, what, func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+			found, err := disksOfNodes(ctx, operator, node)
 			if err != nil {
 				return err
 			}
@@ -69,35 +75,17 @@ type diskOf struct {
 	*api.Disk
 }
 
-func (r *reach) askDisks(local bool, node string) (ask func(context.Context) ([]diskOf, error), _ *link, err error) {
-	if local {
-		agent, l, err := r.agent()
-		return func(ctx context.Context) ([]diskOf, error) {
-			s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
-			if err != nil {
-				return nil, l.rpcError("list disks", err)
-			}
-			return disksOf(nil, s.GetNode(), s.GetStatus()), nil
-		}, l, err
+// disksOfNodes are those of one node, or of all: "".
+func disksOfNodes(ctx context.Context, operator api.OperatorClient, node string) (all []diskOf, err error) {
+	if node != "" {
+		n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node})
+		return disksOf(nil, node, n.GetStatus()), err
 	}
-	operator, l, err := r.operator()
-	return func(ctx context.Context) (all []diskOf, err error) {
-		if node != "" {
-			n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node})
-			if err != nil {
-				return nil, l.rpcError("list the disks of "+node, err)
-			}
-			return disksOf(nil, node, n.GetStatus()), nil
-		}
-		reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
-		if err != nil {
-			return nil, l.rpcError("list disks", err)
-		}
-		for _, n := range reply.GetNodes() {
-			all = disksOf(all, n.GetName(), n.GetStatus())
-		}
-		return all, nil
-	}, l, err
+	reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
+	for _, n := range reply.GetNodes() {
+		all = disksOf(all, n.GetName(), n.GetStatus())
+	}
+	return all, err
 }
 
 func disksOf(all []diskOf, node string, s *api.Status) []diskOf {

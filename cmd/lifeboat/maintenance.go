@@ -210,7 +210,7 @@ func lookAtMaintenance(print func(io.Writer, show.Format, *api.Maintenance) erro
 	var watch bool
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return to.look(cmd, watch, "maintenance "+cmd.Name(), func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		return look(cmd, to.operator, watch, "maintenance "+cmd.Name(), func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
 			if err != nil {
 				return err

@@ -49,7 +49,7 @@ least. It exits with 4 when something would find no room, and not each of them h
 	cmd.Flags().BoolVar(&room, "room", false, "list zones and pools: what they have, and what the others have room for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var last []together
-		err := to.look(cmd, watch, "list nodes", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		err := look(cmd, to.operator, watch, "list nodes", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
 			if err != nil {
 				return err
@@ -85,7 +85,7 @@ func nodeCommand() *cobra.Command {
 	out.Flag(cmd)
 	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return to.look(cmd, watch, "show node "+args[0], func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		return look(cmd, to.operator, watch, "show node "+args[0], func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: args[0]})
 			if err != nil {
 				return err

@@ -54,7 +54,7 @@ lead over and takes it only where nobody else can.`,
 	out.Flag(cmd)
 	show.WatchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return to.look(cmd, watch, "raft members", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		return look(cmd, to.operator, watch, "raft members", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			s, err := leaderStatus(ctx, operator)
 			if err != nil {
 				return err

@@ -283,9 +283,9 @@ func (l *link) dialError() error {
 
 func (l *link) Close() error { return l.conn.Close() }
 
-// look shows the coordinator's answer to a question, once or again each second.
-func (r *reach) look(cmd *cobra.Command, watch bool, what string, question func(context.Context, api.OperatorClient, io.Writer) error) error {
-	operator, l, err := r.operator()
+// look shows the answer to a question, as ask puts it, once or again each second.
+func look[C any](cmd *cobra.Command, to func() (C, *link, error), watch bool, what string, question func(context.Context, C, io.Writer) error) error {
+	client, l, err := to()
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (r *reach) look(cmd *cobra.Command, watch bool, what string, question func(
 	return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
-		if err := question(ctx, operator, w); err != nil {
+		if err := question(ctx, client, w); err != nil {
 			return l.rpcError(what, err)
 		}
 		return nil

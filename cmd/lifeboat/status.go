@@ -39,58 +39,30 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		draw := to.drawCoordinator
 		if local {
-			draw = to.drawAgent
+			return look(cmd, to.agent, watch, "status", func(ctx context.Context, agent api.LocalClient, w io.Writer) error {
+				s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+				if err != nil {
+					return err
+				}
+				if out == show.JSON {
+					return show.WriteJSON(w, agentToJSON(s, time.Now()))
+				}
+				return printAgent(w, s)
+			})
 		}
-		ask, l, err := draw(out)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		return show.Draw(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
-			return ask(ctx, w)
+		return look(cmd, to.operator, watch, "status", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+			s, err := operator.GetStatus(ctx, &api.GetStatusRequest{})
+			if err != nil {
+				return err
+			}
+			if out == show.JSON {
+				return show.WriteJSON(w, coordinatorToJSON(s))
+			}
+			return printCoordinator(w, s)
 		})
 	}
 	return cmd
-}
-
-type drawing func(ctx context.Context, w io.Writer) error
-
-func (r *reach) drawAgent(out show.Format) (drawing, *link, error) {
-	agent, l, err := r.agent()
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(ctx context.Context, w io.Writer) error {
-		s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
-		if err != nil {
-			return l.rpcError("status", err)
-		}
-		if out == show.JSON {
-			return show.WriteJSON(w, agentToJSON(s, time.Now()))
-		}
-		return printAgent(w, s)
-	}, l, nil
-}
-
-func (r *reach) drawCoordinator(out show.Format) (drawing, *link, error) {
-	operator, l, err := r.operator()
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(ctx context.Context, w io.Writer) error {
-		s, err := operator.GetStatus(ctx, &api.GetStatusRequest{})
-		if err != nil {
-			return l.rpcError("status", err)
-		}
-		if out == show.JSON {
-			return show.WriteJSON(w, coordinatorToJSON(s))
-		}
-		return printCoordinator(w, s)
-	}, l, nil
 }
 
 func printAgent(w io.Writer, s *api.AgentStatus) error {
