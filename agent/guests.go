@@ -75,7 +75,8 @@ func (g *guests) revokedAt(n certs.Name) time.Time {
 func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*wire.Conn) {
 	list := map[certs.Name]time.Time{}
 	for _, r := range all {
-		if r.GetAt().IsValid() {
+		// No coordinator's can be revoked: one in the wrong hands would else have all others refused for good.
+		if r.GetAt().IsValid() && r.GetRole() != string(certs.RoleCoordinator) {
 			list[certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}] = r.GetAt().AsTime()
 		}
 	}

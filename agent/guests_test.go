@@ -3,6 +3,9 @@ package agent
 import (
 	"testing"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -28,5 +31,19 @@ func TestConnectionsOfOneNameAreBounded(t *testing.T) {
 	g.leave(first)
 	if !g.enter(first, app) || g.enter(&wire.Conn{}, app) {
 		t.Error("one left: want room for one")
+	}
+}
+
+// Whoever is told to refuse all coordinators would never hear that it was wrong.
+func TestNoCoordinatorIsRefused(t *testing.T) {
+	var g guests
+	g.distrust([]*api.Revoked{
+		{Role: string(certs.RoleCoordinator), Name: "c1", At: timestamppb.Now()}, {Role: string(certs.RoleNode), Name: "c1", At: timestamppb.Now()},
+	}, certs.Dev(certs.Name{Role: certs.RoleNode, Name: "a"}))
+	if at := g.revokedAt(certs.Name{Role: certs.RoleCoordinator, Name: "c1"}); !at.IsZero() {
+		t.Errorf("coordinator c1 is refused since %s", at)
+	}
+	if g.revokedAt(certs.Name{Role: certs.RoleNode, Name: "c1"}).IsZero() {
+		t.Error("node c1 is not refused")
 	}
 }
