@@ -24,6 +24,6 @@
 //	  over connections:   pace, throttle, traffic, unsent
 //	  its account:        shorten, adopt, leftover
 //	  goes on:            again, forget, forget_tell, look_back
-//	the last resort:      fallback_content, fallback_when, fallback_send, fallback_many
+//	the last resort:      fallback_content, fallback_when, fallback_send, fallback_pace, fallback_many
 //	sick disks:           drain_disks
 package migration

@@ -26,14 +26,18 @@ type memberContent struct {
 	ready []byte
 	read  int64
 	took  time.Duration
+	given time.Time // when the storage was last given something
 }
 
 func (u *upload) content(i int, pass func(n int) error) *memberContent {
 	return &memberContent{u: u, i: i, pass: pass, dir: u.d.where(inventory.Block{ID: u.e.ID, Members: u.e.Members[i : i+1]})[0]}
 }
 
-// pass waits until the cap on the drain lets so many bytes through.
+// pass waits until it is the block's turn and the cap on the drain lets so many bytes through.
 func (u *upload) pass(ctx context.Context, n int) error {
+	if err := u.turn(ctx); err != nil {
+		return err
+	}
 	if err := u.d.limit.wait(ctx, n); err != nil {
 		return err
 	}
@@ -43,6 +47,10 @@ func (u *upload) pass(ctx context.Context, n int) error {
 }
 
 func (c *memberContent) Read(p []byte) (int, error) {
+	if !c.given.IsZero() {
+		c.u.asked(time.Since(c.given))
+	}
+	defer func() { c.given = time.Now() }()
 	if len(c.ready) == 0 {
 		if err := c.next(); err != nil {
 			return 0, err

@@ -33,6 +33,7 @@ type fallback struct {
 	latency time.Duration // of a small upload
 	rate    float64       // bytes per second of a large one; 0: not known
 	begun   int64         // bytes of blocks that uploads have and that have not left
+	link    uplink
 }
 
 const (
@@ -94,7 +95,7 @@ func (d *Drain) takeForFallback(ctx context.Context, larger plan.MoreThan) (one 
 	f := d.fallback
 	f.taking.Lock()
 	defer f.taking.Unlock()
-	bytes := d.affordable(ctx)
+	bytes, atBest := d.affordable(ctx)
 	if bytes < 0 {
 		return nil, plan.ErrNoTime
 	}
@@ -102,6 +103,9 @@ func (d *Drain) takeForFallback(ctx context.Context, larger plan.MoreThan) (one 
 	room.Larger = larger
 	d.handOut(func(crowded map[string]bool) (some bool) {
 		one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, bytes, crowded)
+		if err == plan.ErrNoTime && atBest > bytes {
+			one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, atBest, crowded)
+		}
 		return len(one) > 0
 	})
 	for _, e := range one {
@@ -117,25 +121,35 @@ func (f *fallback) begin(bytes int64) {
 	f.begun += bytes
 }
 
-// affordable is how many bytes one upload can carry in the time that is left; less than none when there is no time. Under a cap that is
-// what the others leave of it with what they have begun: all would else share it, and none be done in time.
-func (d *Drain) affordable(ctx context.Context) int64 {
+// affordable is how many bytes one upload can carry in the time that is left, as one was carried; less than none when there is no time. It
+// is what the others leave of the cap, and of what all carry, with what they have begun: all would else share it, and none be done in time.
+// One that has all that they leave (atBest) may carry more than those did that shared it, which is worth a try where nothing else is left.
+func (d *Drain) affordable(ctx context.Context) (bytes, atBest int64) {
 	until := d.until(ctx)
 	if until.IsZero() {
-		return math.MaxInt64
+		return math.MaxInt64, math.MaxInt64
 	}
-	d.fallback.mu.Lock()
-	defer d.fallback.mu.Unlock()
-	left := time.Until(until) - d.fallback.latency
+	f := d.fallback
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := time.Until(until) - f.latency
 	if left <= 0 {
-		return -1
+		return -1, -1
 	}
-	most := left.Seconds()*(1-paceMargin)*float64(d.limit.rate()) - float64(d.fallback.begun)
-	if rate := d.fallback.rate; rate > 0 { // what is not known is not slow
-		most = min(most, left.Seconds()*rate)
+	most := left.Seconds()*(1-paceMargin)*float64(d.limit.rate()) - float64(f.begun)
+	if rate := f.link.rate(); rate > 0 {
+		most = min(most, left.Seconds()*(1-paceMargin)*rate-f.link.left())
+		atBest = wholeBytes(most)
 	}
-	if most < math.MaxInt64/2 {
-		return int64(most)
+	if f.rate > 0 { // what is not known is not slow
+		most = min(most, left.Seconds()*f.rate)
+	}
+	return wholeBytes(most), atBest
+}
+
+func wholeBytes(n float64) int64 {
+	if n < math.MaxInt64/2 {
+		return int64(n)
 	}
 	return math.MaxInt64
 }
@@ -173,6 +187,9 @@ func (f *fallback) learn(bytes int64, took time.Duration) {
 func (d *Drain) awaitFallback(content int64) (answered func()) {
 	d.fallback.mu.Lock()
 	soon, rate := max(answerSoon, 2*d.fallback.latency), d.fallback.rate
+	if content > 0 && d.fallback.link.rate() > 0 { // they share what it takes
+		rate = min(rate, 2*float64(content)/d.fallback.link.left()*d.fallback.link.rate())
+	}
 	d.fallback.mu.Unlock()
 	switch {
 	case content > 0 && rate > 0:
@@ -198,8 +215,9 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 		d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		return 0
 	}
-	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{}), unsent: e.Bytes()}
-	defer u.leaves(e.Bytes())
+	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{}), bytes: e.Bytes(), unsent: e.Bytes()}
+	u.begins()
+	defer u.ends()
 	d.join(u)
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -242,7 +260,7 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 	case errors.Is(err, catalog.ErrConflict):
 		d.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
 		return 0
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errPeersTake):
 		d.plan.GiveBack(e, 0, d.cutOff(time.Since(began)))
 		return 0
 	}
@@ -288,7 +306,10 @@ type upload struct {
 	work diskio.Work // on this node's disks
 	sent int64       // bytes that were not there already
 
+	bytes  int64
 	unsent int64 // its part of fallback.begun, guarded with it
+	gone   int64 // what the storage has got rid of, guarded likewise
+	going  bool  // it has begun to send; likewise
 
 	stuck  chan struct{}
 	hung   string
@@ -426,6 +447,9 @@ func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Me
 			if (inventory.SparkLayout{}).Last(m.Name) != last {
 				continue
 			}
+			if err := u.turn(ctx); err != nil { // here, too: it does not owe an answer yet
+				return nil, err
+			}
 			c := u.content(i, func(n int) error { return u.pass(ctx, n) })
 			answered := u.d.awaitFallback(m.Bytes)
 			err := u.d.fallback.Objects.Put(ctx, names[i], m.Bytes, c, false)
@@ -434,6 +458,7 @@ func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Me
 			if err != nil {
 				return nil, err
 			}
+			u.asked(unloads)
 			members[i].Chunks = c.sums
 			u.sent += m.Bytes
 		}
