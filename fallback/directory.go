@@ -25,6 +25,8 @@ type Directory struct {
 
 	mu    sync.Mutex
 	known map[string]bool // directories below it whose names are durable
+	stuck int             // calls that have not come back for too long
+	again time.Time       // when the next may be tried, while none comes back
 }
 
 const (
@@ -34,6 +36,8 @@ const (
 	copyBytes = 256 << 10
 	// syncBytes is how much is written between two syncs: a share takes it into memory at once, and has silence to write it.
 	syncBytes = 8 << 20
+	// longestRest is how long nothing is asked of a share that hangs: another may be mounted in its place, which says nothing here.
+	longestRest = time.Minute
 )
 
 // NewDirectory does not look whether the directory is there: it may come later.
@@ -49,6 +53,8 @@ type call struct {
 
 	mu   sync.Mutex
 	left bool // whoever asked has gone
+
+	stuck, back bool // guarded by the directory's mu
 }
 
 // in brackets a system call.
@@ -83,6 +89,9 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
+	if err := d.rests(); err != nil {
+		return none, err
+	}
 	select {
 	case d.calls <- struct{}{}:
 	case <-ctx.Done():
@@ -99,7 +108,10 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 	c := &call{asked: time.Now()}
 	done := make(chan result, 1)
 	go func() {
-		defer func() { <-d.calls }()
+		defer func() {
+			d.comesBack(c)
+			<-d.calls
+		}()
 		var root *os.Root
 		var value T
 		err := c.in(func() (err error) { root, err = os.OpenRoot(d.path); return err })
@@ -118,13 +130,59 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 		case r := <-done:
 			return r.value, r.err
 		case <-late.Done():
+			time.AfterFunc(silence, func() {
+				if c.silent(time.Now()) {
+					d.hangs(c)
+				}
+			})
 			return none, c.leave(context.Cause(ctx))
 		case now := <-look.C:
 			if c.silent(now) {
+				d.hangs(c)
 				return none, c.leave(fmt.Errorf("%s: %w", d.path, errSilent))
 			}
 		}
 	}
+}
+
+// hangs notes a call that does not come back. Each is a thread of this process for as long, and whoever asked has waited: so one at a time
+// is tried from now on, and seldom, until any comes back.
+func (d *Directory) hangs(c *call) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.back || c.stuck {
+		return
+	}
+	c.stuck = true
+	d.stuck++
+	d.rest()
+}
+
+func (d *Directory) rest() {
+	d.again = time.Now().Add(min(time.Duration(d.stuck)*silence, longestRest))
+}
+
+func (d *Directory) comesBack(c *call) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.back = true; c.stuck {
+		d.stuck--
+	}
+	d.again = time.Time{}
+}
+
+// rests says that nothing is to be asked now.
+func (d *Directory) rests() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.again.IsZero():
+		return nil
+	case time.Now().Before(d.again):
+		return fmt.Errorf("%s: %w", d.path, errSilent)
+	}
+	d.rest() // this one is the one that tries
+	return nil
 }
 
 func (c *call) leave(why error) error {

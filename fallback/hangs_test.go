@@ -1,0 +1,65 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A share that hangs costs the first who ask their patience, and the process their threads. Those who come later are told at once.
+func TestShareThatHangsIsAskedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, heal, begun := NewDirectory(t.TempDir()), make(chan struct{}), 0
+		defer synctest.Wait()
+		ask := func(ctx context.Context) error {
+			_, err := do(ctx, d, func(c *call, _ *os.Root) (struct{}, error) {
+				begun++
+				return struct{}{}, c.in(func() error { <-heal; return nil })
+			})
+			return err
+		}
+		began := time.Now()
+		if err := ask(t.Context()); !errors.Is(err, errSilent) || time.Since(began) < silence {
+			t.Fatalf("got %v after %v", err, time.Since(began))
+		}
+		began = time.Now()
+		if err := ask(t.Context()); !errors.Is(err, errSilent) || time.Since(began) != 0 {
+			t.Errorf("got %v after %v, want that it hangs, at once", err, time.Since(began))
+		}
+		for range 3600 {
+			_ = ask(t.Context())
+			time.Sleep(time.Second)
+		}
+		if begun > 66 {
+			t.Errorf("%d calls hang after an hour, want one a minute at most", begun)
+		}
+		close(heal)
+		synctest.Wait()
+		if err := ask(t.Context()); err != nil {
+			t.Errorf("got %v of a share that is well again", err)
+		}
+	})
+}
+
+// Readers who go before a share is said to hang leave threads behind as well.
+func TestShareThatHangsForReadersWhoGoIsAskedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, heal, begun := NewDirectory(t.TempDir()), make(chan struct{}), 0
+		defer synctest.Wait()
+		defer close(heal)
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, _ = do(ctx, d, func(c *call, _ *os.Root) (struct{}, error) {
+				begun++
+				return struct{}{}, c.in(func() error { <-heal; return nil })
+			})
+			cancel()
+		}
+		if begun > 15 {
+			t.Errorf("%d of 100 calls hang, want those of the first seconds", begun)
+		}
+	})
+}
