@@ -12,6 +12,7 @@ import (
 	"path"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -48,6 +49,7 @@ func NewDirectory(path string) *Directory {
 // call is one piece of work on the directory. Nothing can end a system call on a share whose server is away, so whoever
 // asked leaves it behind; since says when it began, 0 while it waits for something else.
 type call struct {
+	doing string // to the directory, in words of a person
 	asked time.Time
 	since atomic.Int64 // nanoseconds from there on, which no setting of the clock changes
 
@@ -61,7 +63,27 @@ type call struct {
 func (c *call) in(work func() error) error {
 	c.goesOn()
 	defer c.since.Store(0)
-	return work()
+	return c.told(work())
+}
+
+// told names what was done to which directory, and not the file: those are many, of names that say nothing, and what is wrong is one.
+func (c *call) told(err error) error {
+	why, is := errors.AsType[syscall.Errno](err)
+	if !is {
+		return err
+	}
+	if remedy := remedies[why]; remedy != "" {
+		return fmt.Errorf("%s: %w: %s", c.doing, why, remedy)
+	}
+	return fmt.Errorf("%s: %w", c.doing, why)
+}
+
+var remedies = map[syscall.Errno]string{
+	syscall.ENOSPC: "make room there",
+	syscall.EDQUOT: "raise the quota, or remove what is old",
+	syscall.EROFS:  "mount it so that it can be written to",
+	syscall.EACCES: "let the agent in, by its owner and mode",
+	syscall.ESTALE: "mount it anew",
 }
 
 // goesOn says that work of many system calls has got through some of them.
@@ -85,7 +107,7 @@ func (c *call) outside(work func() error) error {
 
 // do runs work until it returns, ctx has ended, or the directory is silent. Work that was left behind may go on for ever, so
 // it shares nothing with whoever asked but what it uses by call.outside.
-func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Root) (T, error)) (none T, err error) {
+func do[T any](ctx context.Context, d *Directory, doing string, work func(c *call, root *os.Root) (T, error)) (none T, err error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
@@ -105,7 +127,7 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 		value T
 		err   error
 	}
-	c := &call{asked: time.Now()}
+	c := &call{doing: doing + " " + d.path, asked: time.Now()}
 	done := make(chan result, 1)
 	go func() {
 		defer func() {
@@ -194,7 +216,7 @@ func (c *call) leave(why error) error {
 
 // Put writes content aside, makes it durable, and gives it its name then.
 func (d *Directory) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
-	_, err := do(ctx, d, func(c *call, root *os.Root) (struct{}, error) {
+	_, err := do(ctx, d, "write to", func(c *call, root *os.Root) (struct{}, error) {
 		aside := asideName()
 		err := c.in(func() error { return d.makeDirs(root, path.Dir(aside)) })
 		if err == nil {
@@ -248,7 +270,7 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.in(f.Close)) }()
+	defer func() { err = cmp.Or(err, c.in(f.Close)) }()
 	buf := make([]byte, min(bytes, copyBytes))
 	for left, unsynced := bytes, int64(0); ; {
 		part := buf[:min(left, copyBytes)]
@@ -341,7 +363,7 @@ func (d *Directory) forget() {
 // Get reads a part of a content.
 func (d *Directory) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
 	size := int64(len(into))
-	body, err := do(ctx, d, func(c *call, root *os.Root) (body []byte, err error) {
+	body, err := do(ctx, d, "read from", func(c *call, root *os.Root) (body []byte, err error) {
 		err = c.in(func() error {
 			f, err := root.Open(name)
 			if err != nil {
@@ -362,7 +384,7 @@ func (d *Directory) Get(ctx context.Context, name string, from int64, into []byt
 
 // Stat tells a file's size and time. The tag changes with both.
 func (d *Directory) Stat(ctx context.Context, name string) (bytes int64, tag string, at time.Time, err error) {
-	info, err := do(ctx, d, func(c *call, root *os.Root) (info fs.FileInfo, err error) {
+	info, err := do(ctx, d, "look into", func(c *call, root *os.Root) (info fs.FileInfo, err error) {
 		err = c.in(func() (err error) { info, err = root.Stat(name); return err })
 		return info, err
 	})

@@ -15,7 +15,7 @@ func TestShareThatHangsIsAskedSeldom(t *testing.T) {
 		d, heal, begun := NewDirectory(t.TempDir()), make(chan struct{}), 0
 		defer synctest.Wait()
 		ask := func(ctx context.Context) error {
-			_, err := do(ctx, d, func(c *call, _ *os.Root) (struct{}, error) {
+			_, err := do(ctx, d, "read from", func(c *call, _ *os.Root) (struct{}, error) {
 				begun++
 				return struct{}{}, c.in(func() error { <-heal; return nil })
 			})
@@ -52,7 +52,7 @@ func TestShareThatHangsForReadersWhoGoIsAskedSeldom(t *testing.T) {
 		defer close(heal)
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, _ = do(ctx, d, func(c *call, _ *os.Root) (struct{}, error) {
+			_, _ = do(ctx, d, "read from", func(c *call, _ *os.Root) (struct{}, error) {
 				begun++
 				return struct{}{}, c.in(func() error { <-heal; return nil })
 			})

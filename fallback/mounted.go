@@ -23,7 +23,7 @@ const mostUnit = 4 << 10
 
 // Room asks the file system, as any call: one that hangs is left behind.
 func (d *Directory) Room(ctx context.Context) (Room, error) {
-	return do(ctx, d, func(c *call, root *os.Root) (is Room, err error) {
+	return do(ctx, d, "look into", func(c *call, root *os.Root) (is Room, err error) {
 		err = c.in(func() error {
 			dir, err := root.Open(".")
 			if err != nil {
@@ -32,7 +32,7 @@ func (d *Directory) Room(ctx context.Context) (Room, error) {
 			defer dir.Close()
 			var s syscall.Statfs_t
 			if err := syscall.Fstatfs(int(dir.Fd()), &s); err != nil {
-				return fmt.Errorf("ask %s for its room: %w", d.path, err)
+				return err
 			}
 			is = Room{Bytes: int64(min(s.Bavail, math.MaxInt64/uint64(max(s.Bsize, 1)))) * s.Bsize, UnitBytes: min(max(s.Bsize, 1), mostUnit)}
 			if s.Files > 0 && s.Ffree <= s.Files {
@@ -54,7 +54,7 @@ func (d *Directory) Beside(ctx context.Context, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	there, err := do(ctx, d, func(c *call, root *os.Root) (info os.FileInfo, err error) {
+	there, err := do(ctx, d, "look into", func(c *call, root *os.Root) (info os.FileInfo, err error) {
 		err = c.in(func() (err error) { info, err = root.Stat("."); return err })
 		return info, err
 	})

@@ -221,7 +221,7 @@ func explain(err error) error {
 	case advice[word] != "":
 		return fmt.Errorf("the bucket answers %d (%s): %s", status, saying(err), advice[word])
 	case status == http.StatusForbidden:
-		return fmt.Errorf("forbidden (%s): the agent needs s3:PutObject, s3:GetObject and s3:AbortMultipartUpload on the objects, s3:ListBucket on the bucket", saying(err))
+		return fmt.Errorf("forbidden (%s): the agent needs %s", saying(err), needs(err))
 	case status != 0:
 		return fmt.Errorf("the bucket answers %d (%s)", status, saying(err))
 	}
@@ -234,7 +234,25 @@ func explain(err error) error {
 	return err
 }
 
-var strange = regexp.MustCompile(`[^\x20-\x7e]+`)
+// needs is the right that was missing for what was asked.
+func needs(err error) string {
+	asked, _ := errors.AsType[*smithy.OperationError](err)
+	switch {
+	case asked == nil:
+		return "s3:PutObject, s3:GetObject and s3:AbortMultipartUpload on the objects, s3:ListBucket on the bucket"
+	case asked.OperationName == "AbortMultipartUpload":
+		return "s3:AbortMultipartUpload on the objects"
+	case strings.HasPrefix(asked.OperationName, "Get"), strings.HasPrefix(asked.OperationName, "Head"):
+		return "s3:GetObject on the objects and s3:ListBucket on the bucket, else it does not hear that there is none"
+	}
+	return "s3:PutObject on the objects"
+}
+
+var (
+	strange = regexp.MustCompile(`[^\x20-\x7e]+`)
+	// resource is what AWS says that something is denied on. The key is another one each time, and what is wrong is the same.
+	resource = regexp.MustCompile(`(arn:[a-z-]+:s3:::[^/ "]+/)[^" ]*`)
+)
 
 // saying is what a server said of an error, fit for one line.
 func saying(err error) string {
@@ -242,7 +260,8 @@ func saying(err error) string {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		said = strings.TrimSuffix(api.ErrorCode()+": "+api.ErrorMessage(), ": ")
 	}
-	return strange.ReplaceAllString(said[:min(len(said), 200)], "?")
+	said = resource.ReplaceAllString(said, "$1*")
+	return strange.ReplaceAllString(said[:min(len(said), 300)], "?")
 }
 
 // tagOf is an ETag without its quotes.

@@ -18,7 +18,7 @@ const abandoned = 24 * time.Hour
 // Sweep removes the contents that were put before an instant and that ours names, what a killed writer left, and the
 // directories that this emptied. The zero time is before all of them. Several may sweep at once.
 func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error) {
-	return do(ctx, d, func(c *call, root *os.Root) (removed int, err error) {
+	return do(ctx, d, "remove what is old from", func(c *call, root *os.Root) (removed int, err error) {
 		var ahead time.Duration
 		if err := c.in(func() (err error) { ahead, err = d.ahead(root); return err }); err != nil {
 			d.forget()

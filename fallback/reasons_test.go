@@ -1,0 +1,65 @@
+package fallback_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/fallback"
+)
+
+// What is wrong with a storage is said in the same words for each content: a manifest counts those that are lost by them.
+func TestReasonNamesTheStorageAndNotTheContent(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "lifeboat-unfinished"), nil, 0o600); err != nil { // where it makes a directory
+		t.Fatal(err)
+	}
+	f, b := newFakeS3(t)
+	f.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprintf(w, `<Error><Code>AccessDenied</Code><Message>User: arn:aws:sts::1:assumed-role/r/i is not authorized to perform: s3:PutObject on resource: "arn:aws:s3:::spill/%s" because no policy allows it</Message></Error>`, r.URL.Path)
+		return true
+	}
+	for _, c := range []struct {
+		s    fallback.Storage
+		want string
+	}{
+		{fallback.NewDirectory(dir), "write to " + dir + ": not a directory"},
+		{b, `on resource: "arn:aws:s3:::spill/*" because no policy allows it): the agent needs s3:PutObject on the objects`},
+	} {
+		for _, name := range []string{"a", "b"} {
+			if err := c.s.Put(t.Context(), name, 1, strings.NewReader("x"), false); err == nil || !strings.HasSuffix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want ... %s", err, c.want)
+			}
+		}
+	}
+}
+
+// Of what is forbidden the right is named that was missing.
+func TestForbiddenNamesTheRightThatIsMissing(t *testing.T) {
+	f, b := newFakeS3(t)
+	deny := func(method string) {
+		answer(f, always, http.StatusForbidden, "AccessDenied", func(r *http.Request) bool { return r.Method == method })
+	}
+	for _, c := range []struct {
+		method string
+		ask    func() error
+		want   string
+		not    string
+	}{
+		{"PUT", func() error { return tryPut(t.Context(), b, 10) }, "s3:PutObject", "s3:GetObject"},
+		{"PUT", func() error { return tryPut(t.Context(), b, 6<<20) }, "s3:PutObject", "s3:GetObject"},
+		{"GET", func() error { _, err := b.Get(t.Context(), "a", 0, make([]byte, 1)); return err }, "s3:GetObject", "s3:PutObject"},
+		{"HEAD", func() error { _, _, _, err := b.Stat(t.Context(), "a"); return err }, "s3:ListBucket", "s3:PutObject"},
+	} {
+		deny(c.method)
+		if err := c.ask(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) {
+			t.Errorf("%s: got %v, want %s named, and %s not", c.method, err, c.want, c.not)
+		}
+	}
+	answer(f, always, http.StatusForbidden, "AccessDenied", func(r *http.Request) bool { return r.Method == "DELETE" || parts(r) && r.Method == "PUT" })
+	wantError(t, tryPut(t.Context(), b, 6<<20), "the agent needs s3:PutObject", "the agent needs s3:AbortMultipartUpload")
+}
