@@ -1,7 +1,9 @@
 package fallback_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -62,4 +64,24 @@ func TestForbiddenNamesTheRightThatIsMissing(t *testing.T) {
 	}
 	answer(f, always, http.StatusForbidden, "AccessDenied", func(r *http.Request) bool { return r.Method == "DELETE" || parts(r) && r.Method == "PUT" })
 	wantError(t, tryPut(t.Context(), b, 6<<20), "the agent needs s3:PutObject", "the agent needs s3:AbortMultipartUpload")
+}
+
+// That a server knows something else not than the content (404) does not say that there is none: a reader would be told that it never was.
+func TestServerThatDoesNotKnowTheKeysDoesNotSayThatNothingIsThere(t *testing.T) {
+	f, b := newFakeS3(t)
+	ask := func() error { _, err := b.Get(t.Context(), "a", 0, make([]byte, 1)); return err }
+	answer(f, always, http.StatusNotFound, "XAdminUserNotFound", nil)
+	if err := ask(); errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want it told apart from a content that is not there", err)
+	}
+	wantError(t, ask(), "XAdminUserNotFound", "correct the keys")
+	answer(f, always, http.StatusNotFound, "SomethingElse", nil)
+	wantError(t, ask(), "404", "SomethingElse")
+	f.set(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusNotFound); return true })
+	if err := ask(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v of a 404 without a word, want that there is none", err)
+	}
+	if _, _, _, err := b.Stat(t.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v of a head that is not there", err)
+	}
 }

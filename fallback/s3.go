@@ -180,6 +180,7 @@ var advice = map[string]string{
 	"ExpiredToken":                       "its keys have ended: renew them where they come from (fallback.s3.credentials_file, or the SDK's chain)",
 	"InvalidToken":                       keysAdvice,
 	"InvalidAccessKeyId":                 keysAdvice,
+	"XAdminUserNotFound":                 keysAdvice, // versitygw, with 404
 	"SignatureDoesNotMatch":              keysAdvice,
 	"RequestTimeTooSkewed":               "this machine's clock is wrong: have it set (chrony, systemd-timesyncd)",
 	"RequestExpired":                     "this machine's clock is wrong: have it set (chrony, systemd-timesyncd)",
@@ -214,7 +215,7 @@ func explain(err error) error {
 		return errors.New("the bucket does not exist: create it, or correct fallback.s3.bucket")
 	case word == noSuchUpload:
 		return errors.New("the bucket does not know the upload any more: its rule, or somebody, has aborted it")
-	case word == "NoSuchKey", status == http.StatusNotFound:
+	case word == "NoSuchKey", status == http.StatusNotFound && word == "NotFound": // the SDK's, of an answer without a word
 		return fs.ErrNotExist
 	case status == http.StatusPreconditionFailed, word == "ConditionalRequestConflict":
 		return fs.ErrExist
