@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -474,17 +475,9 @@ func (s *storm) print(w io.Writer, name string) error {
 	for _, r := range s.rows {
 		fmt.Fprintf(&b, "%-50s %10s %s\n", r.what, number(r.value, r.digits), r.unit)
 	}
-	type said struct {
-		words string
-		times int
-	}
-	var all []said
-	for words, times := range s.wrong {
-		all = append(all, said{words, times})
-	}
-	slices.SortFunc(all, func(a, b said) int { return cmp.Or(b.times-a.times, strings.Compare(a.words, b.words)) })
-	for _, one := range all[:min(len(all), 10)] {
-		fmt.Fprintf(&b, "refused %d times: %s\n", one.times, one.words)
+	all := slices.SortedFunc(maps.Keys(s.wrong), func(a, b string) int { return cmp.Or(s.wrong[b]-s.wrong[a], strings.Compare(a, b)) })
+	for _, words := range all[:min(len(all), 10)] {
+		fmt.Fprintf(&b, "refused %d times: %s\n", s.wrong[words], words)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
