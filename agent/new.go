@@ -79,14 +79,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := a.openHeartbeat(); err != nil {
 		return nil, err
 	}
-	if a.receiver, err = receiver.New(receiver.Config{
-		Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
-		ScrubBytesPerSecond: int64(cfg.Receive.ScrubBytesPerSecond),
-		MaxStreams:          cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
-	}); err != nil {
+	if err := a.openReceiver(); err != nil {
 		return nil, err
 	}
-	a.reader = &reading.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &reading.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder}}
 	if a.page, err = a.pageHandler(); err != nil {
 		return nil, err
 	}
@@ -121,6 +116,24 @@ func (a *Agent) openStores() (err error) {
 		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
 	})
 	return err
+}
+
+// openReceiver makes what takes in blocks of others, and what reads them back, from here or from where they are.
+func (a *Agent) openReceiver() (err error) {
+	most := a.cfg.Receive
+	if a.receiver, err = receiver.New(receiver.Config{
+		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing,
+		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
+		Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
+		InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+	}); err != nil {
+		return err
+	}
+	a.reader = &reading.Reader{
+		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback,
+		Fetch: &reading.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder},
+	}
+	return nil
 }
 
 // cloudTimeout is how long the start may wait for a cloud to say which machine this is, and for each coordinator's name to be
