@@ -306,7 +306,7 @@ func (x *examination) diagnoseCap(add adder) {
 		return
 	}
 	i := preemption.Open(preemption.Notice{Source: x.provider})
-	lead -= cmp.Or(x.drain.Tail, i.Tail())
+	lead -= min(cmp.Or(x.drain.Tail, i.Tail()), lead/2) // as a drain does
 	state, remedy, through := stateOK, "", float64(perSecond)*lead.Seconds()
 	here := x.agent.GetIndex().GetBytes() + x.agent.GetStatus().GetHeldBytes()
 	if float64(here) > through {

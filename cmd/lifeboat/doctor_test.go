@@ -174,8 +174,8 @@ func TestDiagnosis(t *testing.T) {
 		}, "", "", ""},
 		{"Google gives less", func(x *examination) {
 			x.firmware, x.provider, x.agent.Provider = "gce", "gce", "gce"
-			x.agent.Index, x.drain.MaxBytesPerSecond, x.drain.Tail = &api.Index{Blocks: 7, Bytes: 110 << 20}, 1<<20, 20*time.Second
-		}, "cap", stateWarn, "carry 10.0 MiB in the 10s that gce gives"},
+			x.agent.Index, x.drain.MaxBytesPerSecond, x.drain.Tail = &api.Index{Blocks: 7, Bytes: 110 << 20}, 1<<20, time.Minute // of which half of the notice counts
+		}, "cap", stateWarn, "carry 15.0 MiB in the 15s that gce gives"},
 		{"no stores", func(x *examination) { x.stores = nil }, "stores", stateWarn, "this node carries nothing of its own"},
 		{"a store whose directory is absent", func(x *examination) { x.stores[0].absent = []string{"/mnt/d0/cache"} }, "store cache", stateWarn, "not there: /mnt/d0/cache"},
 		{"a store that the unit hides", func(x *examination) { x.stores[0].closed = errors.New("/home/a is there, and hidden from the agent") }, "store cache", stateBad, "ProtectHome=no"},
