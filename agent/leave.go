@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -244,10 +245,7 @@ func (a *Agent) sendUntil(i preemption.Incident) time.Time {
 	if deadline.IsZero() {
 		return i.LeftAt().Add(a.limits.Load().Drain.Timeout)
 	}
-	tail := a.limits.Load().Drain.Tail
-	if tail == 0 {
-		tail = i.Tail()
-	}
+	tail := cmp.Or(a.limits.Load().Drain.Tail, i.Tail())
 	lead := deadline.Sub(i.LeftAt())
 	if lead <= 0 {
 		return i.LeftAt().Add(leastSending)
