@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -371,7 +372,7 @@ func (u *upload) save(ctx context.Context) error {
 	answered := d.awaitFallback(0)
 	there, err := f.Record(ctx, u.e.ID)
 	answered()
-	fresh := errors.Is(err, fs.ErrNotExist)
+	fresh, replaces := errors.Is(err, fs.ErrNotExist), false
 	switch {
 	case err == nil:
 		same, since, err := u.same(ctx, there, ours.Origin)
@@ -385,6 +386,7 @@ func (u *upload) save(ctx context.Context) error {
 			ours.Place, ours.Origin = there.Place, there.Origin
 			break
 		}
+		replaces = true
 		if there.Origin != ours.Origin {
 			return fmt.Errorf("%w, of other content, from %s", catalog.ErrConflict, there.Origin)
 		}
@@ -395,8 +397,14 @@ func (u *upload) save(ctx context.Context) error {
 		}
 	case fresh:
 	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, lastresort.ErrForgotten): // it keeps nobody's block: ours is better
+		replaces = true
 	default:
 		return err
+	}
+	if replaces && ours.Place == lastresort.LayoutSpark {
+		if err := u.hide(ctx, ours); err != nil {
+			return err
+		}
 	}
 	if ours.Members, err = u.send(ctx, ours); err != nil {
 		return err
@@ -432,6 +440,20 @@ func (u *upload) same(ctx context.Context, there lastresort.Record, origin strin
 		}
 	}
 	return u.d.fallback.Whole(ctx, there)
+}
+
+// hide has an engine find no index while the data beside it becomes another: it does not look at records, and would take other bytes for
+// its own where only the data is put before time is up. Nothing is deleted there, so the index is empty.
+func (u *upload) hide(ctx context.Context, r lastresort.Record) error {
+	for _, m := range u.e.Members {
+		if (inventory.SparkLayout{}).Last(m.Name) {
+			name := lastresort.SparkName(r.ID.Scope(), m.Name)
+			if err := u.d.fallback.Objects.Put(ctx, name, 0, strings.NewReader(""), false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // send puts the block's files there, what makes the others visible to an engine after these.

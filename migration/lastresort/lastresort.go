@@ -76,7 +76,7 @@ func (r Record) Names() []string {
 	names := make([]string, len(r.Members))
 	for i, m := range r.Members {
 		if r.Place == LayoutSpark {
-			names[i] = sparkName(r.ID.Scope(), m.Name)
+			names[i] = SparkName(r.ID.Scope(), m.Name)
 		} else {
 			names[i] = blocksDir + r.Origin + "/" + string(r.ID.Sibling(m.Name))
 		}
@@ -84,9 +84,9 @@ func (r Record) Names() []string {
 	return names
 }
 
-// sparkName is where Spark's FallbackStorage keeps a file of an application's shuffle (from 3.2 on):
+// SparkName is where Spark's FallbackStorage keeps a file of an application's shuffle (from 3.2 on):
 // APPLICATION/SHUFFLE/HASH/NAME, HASH being JavaUtils.nonNegativeHash of the name, in decimal.
-func sparkName(app, name string) string {
+func SparkName(app, name string) string {
 	return app + "/" + shuffleOf(name) + "/" + strconv.Itoa(int(inventory.JavaHash(name))) + "/" + name
 }
 

@@ -16,7 +16,7 @@ func TestSparkName(t *testing.T) {
 		"shuffle_1_27_0.index":           "app-1/1/339002862/shuffle_1_27_0.index",
 		"shuffle_0_0_0.checksum.ADLER32": "app-1/0/103986100/shuffle_0_0_0.checksum.ADLER32",
 	} {
-		if got := sparkName("app-1", name); got != want {
+		if got := SparkName("app-1", name); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

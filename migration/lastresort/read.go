@@ -64,7 +64,7 @@ func (s *Storage) openRecorded(ctx context.Context, id inventory.BlockID, r Reco
 // index before the data and renames nothing, so a map output counts only when the two agree.
 func (s *Storage) openSparks(ctx context.Context, id inventory.BlockID) (*Content, error) {
 	base := id.Block().Name()
-	for _, where := range []func(app, name string) string{sparkName, sparkFirstName} {
+	for _, where := range []func(app, name string) string{SparkName, sparkFirstName} {
 		index, data := base+".index", base+".data"
 		bytes, _, _, err := s.Objects.Stat(ctx, where(id.Scope(), index))
 		if missing(err) {
