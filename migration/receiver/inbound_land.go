@@ -71,7 +71,10 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 
 // cover sets room aside for a chunk of a block that its sender's word did not do for, and for as much again as has come, in its share.
 func (in *inbound) cover(chunk int64) error {
-	if _, nothing := in.landing.(nowhereLanding); nothing || in.has <= in.covered {
+	if in.has <= in.covered {
+		return nil
+	}
+	if _, nothing := in.landing.(nowhereLanding); nothing {
 		return nil
 	}
 	if in.coverMore(min(in.left+chunk, max(chunk, (wordShare-1)*in.has))) == nil {
