@@ -35,19 +35,21 @@ type inbound struct {
 	pending  []*landed  // complete, and not yet with the kernel
 	flushing []*landed
 
-	seg      *vault.Segment
-	ahead    *allotment // on its disk
-	broken   bool       // the segment failed to take bytes
-	again    bool       // what comes may be here already
-	bytes    int64      // of pending
-	openings int        // bytes of those that came since there was a receipt for each
+	seg    *vault.Segment
+	ahead  *allotment // on its disk
+	broken bool       // the segment failed to take bytes
+	again  bool       // what comes may be here already
+	bytes  int64      // of pending
 	comeback
 	owed    sync.WaitGroup
-	waiting atomic.Int64 // blocks without a receipt, of those in owed
-	kept    atomicCount  // receipted
+	waiting atomic.Int64  // blocks without a receipt, of those in owed
+	named   atomic.Int64  // bytes of their openings
+	fewer   chan struct{} // has one when those are less
+	kept    atomicCount   // receipted
 
 	// The block under way:
 	transfer uint32
+	naming   int64 // bytes of its opening
 	opening  wire.Opening
 	landing  landing      // nil: none, or its frames are passed over because it was refused
 	packed   vaultLanding // what that is of a block for a segment
@@ -65,7 +67,7 @@ type inbound struct {
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
-	in := &inbound{r: r, node: node, out: newOutbox(), sum: wire.NewSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
+	in := &inbound{r: r, node: node, out: newOutbox(), sum: wire.NewSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), fewer: make(chan struct{}, 1), again: true}
 	in.cut, in.leave, in.claims, in.parted = func() { wire.Cut(conn) }, func() {}, make(chan chan<- *unfinished), make(chan struct{})
 	var from io.Reader = flushing{conn, in}
 	if c, ok := conn.(*wire.Conn); ok {
@@ -154,10 +156,11 @@ func (in *inbound) run() error {
 		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending {
 			in.flush()
 		}
-		if in.openings > maxOpenings && !in.open.Load() {
+		if in.named.Load() > maxOpenings && !in.open.Load() {
 			in.flush()
-			in.owed.Wait()
-			in.openings = 0
+			for in.named.Load() > maxOpenings/2 {
+				<-in.fewer
+			}
 		}
 		if n := max(in.out.len(), int(in.waiting.Load())); !in.open.Load() && n > maxUnread {
 			return fmt.Errorf("%d receipts wait, at most %d", n, maxUnread)
@@ -171,8 +174,8 @@ const (
 	// maxUnread bounds the receipts kept for a sender that takes none, and the blocks that wait for their disk. A sender that
 	// keeps its window has fewer on the way.
 	maxUnread = 2 * wire.MaxInflightBlocks
-	// maxOpenings is how many bytes of openings a stream may have in memory: some ten thousand blocks, or a thousand whose names are as
-	// long as may be. Their records are made of them, and a block need not have any other byte.
+	// maxOpenings is how many bytes of openings a stream may have in memory: of all that a sender has on the way (MaxInflightBlocks), a
+	// KiB each. Their records are made of them, and a block need not have any other byte.
 	maxOpenings = 8 << 20
 )
 
@@ -187,8 +190,7 @@ func (in *inbound) begin(f wire.Frame) error {
 	}
 	again := f.Type == wire.FrameAgain
 	in.open.Store(true)
-	in.openings += len(f.Payload)
-	in.transfer, in.opening, in.landing = f.Transfer, o, nil
+	in.transfer, in.naming, in.opening, in.landing = f.Transfer, int64(len(f.Payload)), o, nil
 	large := o.Bytes() > wire.ResumeLeast
 	switch {
 	case again && in.resume(f):
@@ -303,11 +305,12 @@ func (in *inbound) end(f wire.Frame) error {
 		in.fail(err)
 		return nil
 	}
-	l.in, l.transfer, l.room, l.promised = in, in.transfer, in.room, in.promised
+	l.in, l.transfer, l.named, l.room, l.promised = in, in.transfer, in.naming, in.room, in.promised
 	if in.again {
 		in.recognise([]*landed{l})
 	}
 	in.waiting.Add(1)
+	in.named.Add(l.named)
 	in.owed.Add(1)
 	in.mu.Lock()
 	in.pending = append(in.pending, l)
@@ -421,12 +424,13 @@ func (in *inbound) reply(blocks []*landed) {
 
 // answer gives the sender a verdict on each block that has none yet.
 func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
-	said, told := make([]wire.Verdict, 0, len(blocks)), 0
+	said, told, named := make([]wire.Verdict, 0, len(blocks)), 0, int64(0)
 	for _, l := range blocks {
 		if l.told.Swap(true) {
 			continue
 		}
 		told++
+		named += l.named
 		v := verdictOn(l.transfer, why(l))
 		if v.Code == wire.VerdictDurable {
 			in.kept.add(l.Bytes())
@@ -438,6 +442,11 @@ func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
 	in.out.put(said...)
 	in.r.answered(told)
 	in.waiting.Add(-int64(told))
+	in.named.Add(-named)
+	select {
+	case in.fewer <- struct{}{}:
+	default:
+	}
 	in.owed.Add(-told)
 }
 
