@@ -47,21 +47,34 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 // receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
 func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	rests := in.r.cfg.Vault.Count().Bytes
-	over := func() {}
-	in.covered = o.Bytes()
-	if in.covered > allotBytes {
-		in.covered, over = in.r.budget.byWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
+	if in.covered = o.Bytes(); in.covered > allotBytes {
+		return in.promiseLarge(o, rests)
 	}
-	promised, err := in.r.budget.promise(o.Bytes(), in.covered, rests, in.alone)
-	if err == nil {
-		return func() { promised(); over() }, nil
+	release, err = in.r.budget.promise(in.covered, in.covered, rests, in.alone)
+	if err != nil {
+		return in.promiseMore(o, rests, err)
 	}
-	over()
-	in.covered = o.Bytes()
+	return release, nil
+}
+
+// promiseLarge sets aside as much as the sender's word does for.
+func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), err error) {
+	first, over := in.r.budget.byWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
+	promised, err := in.r.budget.promise(o.Bytes(), first, rests, in.alone)
+	if err != nil {
+		over()
+		return in.promiseMore(o, rests, err)
+	}
+	in.covered = first
+	return func() { promised(); over() }, nil
+}
+
+// promiseMore sets aside what a block has more than what is here under its id, or says why nothing is.
+func (in *inbound) promiseMore(o wire.Opening, rests int64, why error) (release func(), err error) {
 	old, unknown := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID))
 	switch more := o.Bytes() - old.Bytes(); {
 	case unknown != nil:
-		return nil, err
+		return nil, why
 	case more <= 0:
 		return func() {}, nil
 	default:
