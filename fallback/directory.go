@@ -35,8 +35,11 @@ const (
 	// mostKnown bounds memory; what is forgotten is synced once more.
 	mostKnown = 4096
 	copyBytes = 256 << 10
-	// syncBytes is how much is written between two syncs: a share takes it into memory at once, and has silence to write it.
+	// syncBytes is how much is written between two syncs at the most: a share takes it into memory at once, and has silence to write it,
+	// beside what others write there. So the first is of leastSync, and the next of twice as much if that was quick (quickSync), of half if not.
 	syncBytes = 8 << 20
+	leastSync = 512 << 10
+	quickSync = time.Second
 	// longestRest is how long nothing is asked of a share that hangs: another may be mounted in its place, which says nothing here.
 	longestRest = time.Minute
 )
@@ -272,7 +275,7 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 	}
 	defer func() { err = cmp.Or(err, c.in(f.Close)) }()
 	buf := make([]byte, min(bytes, copyBytes))
-	for left, unsynced := bytes, int64(0); ; {
+	for left, unsynced, step := bytes, int64(0), int64(leastSync); ; {
 		part := buf[:min(left, copyBytes)]
 		err := c.outside(func() error {
 			if err := ctx.Err(); err != nil {
@@ -287,13 +290,23 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 			return err
 		}
 		left -= int64(len(part))
-		if unsynced += int64(len(part)); unsynced >= syncBytes || left == 0 {
+		if unsynced += int64(len(part)); unsynced >= step || left == 0 {
+			began := time.Now()
 			if err := c.in(func() error { return d.syncContent(root, f, bytes) }); err != nil || left == 0 {
 				return err
 			}
 			unsynced = 0
+			step = nextSync(step, time.Since(began))
 		}
 	}
+}
+
+// nextSync is how much is written until the next sync, after one of so much took so long.
+func nextSync(bytes int64, took time.Duration) int64 {
+	if took < quickSync {
+		return min(2*bytes, syncBytes)
+	}
+	return max(bytes/2, leastSync)
 }
 
 // publish gives a finished content its name, durably.

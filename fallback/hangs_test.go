@@ -63,3 +63,21 @@ func TestShareThatHangsForReadersWhoGoIsAskedSeldom(t *testing.T) {
 		}
 	})
 }
+
+// The syncs of a share that takes 4 MB/s of eight contents at once take no time that is near to where it is said to hang; those of a quick
+// one are of much.
+func TestSyncsAreOfWhatAShareTakes(t *testing.T) {
+	for rate, want := range map[int64]int64{512 << 10: 512 << 10, 1 << 30: syncBytes} {
+		bytes := int64(leastSync)
+		for range 20 {
+			took := time.Duration(bytes) * time.Second / time.Duration(rate)
+			if took > silence/3 {
+				t.Errorf("at %d bytes per second a sync takes %v", rate, took)
+			}
+			bytes = nextSync(bytes, took)
+		}
+		if bytes > 2*want || bytes < want {
+			t.Errorf("at %d bytes per second a sync is of %d bytes in the end, want some %d", rate, bytes, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,11 +115,11 @@ func (n *shareNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder
 func TestDirectorySyncsAsItWrites(t *testing.T) {
 	s := newShare(t)
 	var mu sync.Mutex
-	most := int64(0)
+	most, first := int64(0), int64(0)
 	s.sync = func(unsynced int64) {
 		mu.Lock()
 		defer mu.Unlock()
-		most = max(most, unsynced)
+		most, first = max(most, unsynced), cmp.Or(first, unsynced)
 	}
 	const size = 40 << 20
 	content := storagetest.ContentOf("x", size)
@@ -129,6 +130,9 @@ func TestDirectorySyncsAsItWrites(t *testing.T) {
 	defer mu.Unlock()
 	if most == 0 || most > 8<<20 {
 		t.Errorf("a sync had %d MiB to write: a share that others use too may take 1 MB/s, and has 10 s", most>>20)
+	}
+	if first > 1<<20 {
+		t.Errorf("the first sync had %d MiB to write: eight contents at once may have to share 1 MB/s", first>>20)
 	}
 	if got, err := os.ReadFile(filepath.Join(s.dir, "x")); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("got %d bytes and %v, want what was put", len(got), err)
