@@ -25,8 +25,8 @@ const (
 	// appWritesEvery is what one thing costs the certificate of an app: many apps share one, and each begins and ends.
 	appWritesEvery = time.Second
 
-	// joinEvery is what one machine that joins costs its token: a fleet may begin at once.
-	joinEvery = writesEvery / 50
+	// joinEvery is what one machine that joins costs its token: a fleet of ten thousand may begin at once.
+	joinEvery = writesEvery / 100
 
 	// quotasSwept is how many nodes are remembered before those are forgotten that wrote nothing lately.
 	quotasSwept = 1024
