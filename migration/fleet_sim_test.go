@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,7 +17,7 @@ import (
 
 // A fleet of nodes that is being taken away, on a fluid model of its network: a stream's rate is its fair share of the
 // sender's link, the receiver's link and the receiver's disk. What is decided is decided by the product's own code: which
-// block is next (plan, rank), to whom (fan), whether it would be there in time (pace), and whom a receiver takes (budget).
+// block is next (plan, rank), to whom (fan), whether it would be there in time (pace), whom a receiver takes, and what room it gives (budget).
 type simFleet struct {
 	simSetup
 	t     *testing.T
@@ -102,6 +101,8 @@ type simLane struct {
 	entry    plan.Entry
 	busy     bool
 	left     float64 // bytes of the block
+	covered  int64   // bytes of it that room is set aside for
+	kept     func()  // it counts by its sender's word no more
 	idle     time.Time
 	rate     float64
 	more     float64
@@ -114,6 +115,7 @@ const (
 	simTold   = time.Second
 	simRetry  = 2 * time.Second // what a node under notice says (agent/state.go)
 	simBlocks = 1250            // what a node has, in median blocks
+	simSmall  = 4 << 20         // a block has its room as it is announced (allotBytes in receiver/allotment.go)
 )
 
 func (s simSetup) run(t *testing.T) (out simResult) {
@@ -388,10 +390,7 @@ func (f *simFleet) end(l *simLane, failed func()) {
 	l.to.budget.Leave(l.from.name)
 	l.to.inbound--
 	if l.busy {
-		f.wasted += float64(l.entry.Bytes()) - l.left
-		l.to.room += l.entry.Bytes()
-		l.from.plan.GiveBack(l.entry, 0, "")
-		l.busy = false
+		f.drop(l)
 	}
 	if failed != nil {
 		failed()
@@ -445,6 +444,10 @@ func (f *simFleet) carry(l *simLane, step time.Duration) {
 		}
 		n := min(can, l.left)
 		can, l.left = can-n, l.left-n
+		if !f.cover(l) {
+			f.end(l, func() { l.from.fan.failed(l.peer, f.now, 0) })
+			break
+		}
 		if l.left > 0 {
 			break
 		}
@@ -456,11 +459,36 @@ func (f *simFleet) carry(l *simLane, step time.Duration) {
 		l.peer.speed = l.pace.rate
 	}
 	if l.busy && f.order == "value" && l.pace.hopeless(f.now.Add(step), l.from.until, int64(l.left)) {
-		f.wasted += float64(l.entry.Bytes()) - l.left
-		l.to.room += l.entry.Bytes()
-		l.from.plan.GiveBack(l.entry, 0, "")
-		l.busy = false
+		f.drop(l)
 	}
+}
+
+// drop gives back what a lane carries: what came of it was in vain.
+func (f *simFleet) drop(l *simLane) {
+	f.wasted += float64(l.entry.Bytes()) - l.left
+	l.to.room += l.covered
+	l.kept()
+	l.from.plan.GiveBack(l.entry, 0, "")
+	l.busy = false
+}
+
+// cover sets room aside for what came of a block that its sender's word did not do for, as a receiver does; false: others took it.
+func (f *simFleet) cover(l *simLane) bool {
+	bytes := l.entry.Bytes()
+	came := bytes - int64(l.left)
+	if came <= l.covered {
+		return true
+	}
+	more := min(bytes-l.covered, 3*came)
+	if more > l.to.room {
+		more = came - l.covered
+	}
+	if more > l.to.room {
+		return false
+	}
+	l.covered += more
+	l.to.room -= more
+	return true
 }
 
 func (f *simFleet) next(l *simLane) bool {
@@ -483,7 +511,11 @@ func (f *simFleet) next(l *simLane) bool {
 	}
 	l.pace.start(f.now)
 	l.entry, l.busy, l.left = e, true, float64(e.Bytes())
-	l.to.room -= e.Bytes()
+	l.covered, l.kept = e.Bytes(), func() {}
+	if l.covered > simSmall {
+		l.covered, l.kept = l.to.budget.ByWord(l.from.name, e.Bytes(), l.to.room)
+	}
+	l.to.room -= l.covered
 	return true
 }
 
@@ -497,80 +529,6 @@ func (f *simFleet) land(l *simLane) {
 	l.peer.moved.Bytes += f.size[i]
 	l.peer.failures = 0
 	l.from.plan.Settle(1)
+	l.kept()
 	l.busy = false
-}
-
-// simResult is what became of the blocks of those who left.
-type simResult struct {
-	value, bytes, achievable float64 // shares of what was there
-	again, wasted            float64 // shares of what was sent
-	worst                    int
-	leavers                  int
-}
-
-func (r simResult) ofAchievable() float64 { return r.value / r.achievable }
-
-func (f *simFleet) result() (r simResult) {
-	var value, bytes, savedValue, savedBytes float64
-	for i, n := range f.at {
-		value += f.worth[i].Seconds()
-		bytes += float64(f.size[i])
-		if n != nil && n.gone.IsZero() {
-			savedValue += f.worth[i].Seconds()
-			savedBytes += float64(f.size[i])
-		}
-	}
-	r.value, r.bytes, r.worst = savedValue/value, savedBytes/bytes, f.worst
-	r.again, r.wasted = f.again/f.sent, f.wasted/f.sent
-	r.achievable = f.achievable() / value
-	for _, n := range f.nodes {
-		if !n.noticed.IsZero() {
-			r.leavers++
-		}
-	}
-	return r
-}
-
-// achievable is more than anybody could save: each node's link is full until sending must stop, with nothing but what is
-// worth most a byte, in pieces of any size, to nodes that stay, which lack nothing but room and links.
-func (f *simFleet) achievable() (value float64) {
-	first, last := time.Time{}, time.Time{}
-	left := map[*simNode]float64{}
-	for _, n := range f.nodes {
-		if n.noticed.IsZero() {
-			continue
-		}
-		left[n] = n.link * n.until.Sub(n.noticed).Seconds()
-		if first.IsZero() || n.noticed.Before(first) {
-			first = n.noticed
-		}
-		if n.until.After(last) {
-			last = n.until
-		}
-	}
-	sinks := 0.
-	for _, n := range f.nodes {
-		if n.noticed.IsZero() {
-			room := float64(n.room)
-			for _, i := range n.held {
-				room += float64(f.size[i])
-			}
-			sinks += min(room, min(n.link, n.disk)*last.Sub(first).Seconds())
-		}
-	}
-	all := make([]int, len(f.size))
-	for i := range all {
-		all[i] = i
-	}
-	slices.SortFunc(all, func(a, b int) int {
-		return cmp.Compare(float64(f.worth[b])/float64(f.size[b]), float64(f.worth[a])/float64(f.size[a]))
-	})
-	for _, i := range all {
-		n := f.born[i]
-		part := min(float64(f.size[i]), left[n], sinks)
-		left[n] -= part
-		sinks -= part
-		value += f.worth[i].Seconds() * part / float64(f.size[i])
-	}
-	return value
 }

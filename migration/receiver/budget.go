@@ -88,9 +88,9 @@ func (b *Budget) leftLocked(rests, room int64, alone bool) int64 {
 	return max(0, min(room, most-rests-b.promised))
 }
 
-// byWord says how much of a block, of what is left, is set aside when it is announced: all, or no more than a small one takes. It counts
+// ByWord says how much of a block, of what is left, is set aside when it is announced: all, or no more than a small one takes. It counts
 // against that node until over is called.
-func (b *Budget) byWord(node string, bytes, left int64) (first int64, over func()) {
+func (b *Budget) ByWord(node string, bytes, left int64) (first int64, over func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if had := b.word[node]; had+bytes > (left+had)/wordShare {

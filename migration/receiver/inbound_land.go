@@ -59,7 +59,7 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 
 // promiseLarge sets aside as much as the sender's word does for.
 func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), err error) {
-	first, over := in.r.budget.byWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
+	first, over := in.r.budget.ByWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
 	promised, err := in.r.budget.promise(o.Bytes(), first, rests, in.alone)
 	if err != nil {
 		over()
