@@ -165,7 +165,9 @@ func send(b *testing.B, a *node, count int) {
 		tr.cfg.Dir = filepath.Join(a.Dir, fmt.Sprint("drain", i))
 		before := cpuTime(b)
 		d := NewDrain(tr.cfg)
-		sum, err := d.Run(b.Context())
+		ctx, cancel := context.WithTimeout(b.Context(), time.Minute) // it has been seen not to find itself done once all was moved
+		sum, err := d.Run(ctx)
+		cancel()
 		if err != nil || sum.Moved.Blocks != int64(count) {
 			b.Fatalf("%+v, %v", sum, err)
 		}
