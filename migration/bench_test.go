@@ -165,9 +165,7 @@ func send(b *testing.B, a *node, count int) {
 		tr.cfg.Dir = filepath.Join(a.Dir, fmt.Sprint("drain", i))
 		before := cpuTime(b)
 		d := NewDrain(tr.cfg)
-		ctx, cancel := context.WithTimeout(b.Context(), time.Minute) // it has been seen not to find itself done once all was moved
-		sum, err := d.Run(ctx)
-		cancel()
+		sum, err := d.Run(b.Context())
 		if err != nil || sum.Moved.Blocks != int64(count) {
 			b.Fatalf("%+v, %v", sum, err)
 		}

@@ -57,12 +57,14 @@ func (d *Drain) keepInPlace() {
 	for store := range is.stores {
 		var room int64
 		for _, p := range d.fan.order {
-			if p.vaultOnly([]string{store}) || p.advised() || !p.takes(now) {
+			if p.advised() || !p.takes(now) {
 				continue
 			}
-			if left, sent := granted[p]; sent {
-				room += left
-			} else {
+			left, sent := granted[p]
+			switch { // what was told of it may be old, or nothing
+			case sent && !left.InVault(store):
+				room += left.Most
+			case !sent && !p.vaultOnly([]string{store}):
 				room += p.RoomFor(store)
 			}
 		}
@@ -80,7 +82,7 @@ func (d *Drain) keepInPlace() {
 }
 
 // roomsGranted is what the peers that are sent to have room for, as they granted.
-func (d *Drain) roomsGranted() map[*peerState]int64 {
+func (d *Drain) roomsGranted() map[*peerState]plan.Room {
 	d.mu.Lock()
 	var lanes []*lane
 	for c := range d.lanes {
@@ -89,13 +91,12 @@ func (d *Drain) roomsGranted() map[*peerState]int64 {
 		}
 	}
 	d.mu.Unlock()
-	granted := map[*peerState]int64{}
+	granted := map[*peerState]plan.Room{}
 	for _, l := range lanes {
-		left := l.roomLeft().Most
-		if other, is := granted[l.peer]; is {
-			left = min(left, other)
+		left := l.roomLeft()
+		if other, is := granted[l.peer]; !is || left.Most < other.Most {
+			granted[l.peer] = left
 		}
-		granted[l.peer] = left
 	}
 	return granted
 }

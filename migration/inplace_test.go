@@ -19,6 +19,8 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		room   int64 // at the peer that has the store
 		away   bool  // it does not answer
+		less   bool  // it has the store no longer, whatever was told
+		untold bool  // nobody says where blocks would lie
 		within time.Duration
 		most   int // of the map outputs that may go to the other, and least
 		least  int
@@ -27,6 +29,8 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 		"it has room for few": {room: 40 * size, within: time.Minute, least: 50, most: 190},
 		"it is away":          {room: 1 << 30, away: true, within: time.Minute, least: outputs, most: outputs},
 		"there is no time":    {room: 1 << 30, within: 10 * time.Second, least: 10, most: 150},
+		"it had it":           {room: 1 << 30, less: true, within: time.Minute, least: 1, most: outputs},
+		"none was told of":    {room: 1 << 30, less: true, untold: true, within: time.Minute, least: 1, most: outputs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,11 +42,17 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 					write(t, filepath.Join(a.Dir, "cache", string(rune('a'+i))), []byte("plain"))
 				}
 				has, lacks := newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c", with(filesStore, "cache"))
+				if c.less {
+					has = newNode(t, "b", with(filesStore, "cache"))
+				}
 				has.Room = func(string) int64 { return c.room }
 				tr := newTrip(t, a, lacks, has)
 				list := tr.cfg.Peers()
 				list[0].RoomBytes, list[0].VaultBytes = 1<<30, new(int64(1<<30))
 				list[1].RoomBytes, list[1].VaultBytes, list[1].Places = c.room, new(c.room), []string{"spark"}
+				if c.untold {
+					list[0].VaultBytes, list[1].VaultBytes, list[1].Places = nil, nil, nil
+				}
 				if c.away {
 					tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) { conn.Close() }}
 				}
