@@ -107,7 +107,7 @@ func percent(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
 	}
-	return 100 * float64(part) / float64(whole)
+	return 100 * float64(min(part, whole)) / float64(whole) // what is written anew on the way is moved twice
 }
 
 func bar(part, whole int64, width int) string {
