@@ -246,7 +246,7 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	now, l := time.Now(), &lane{}
 	var link traffic
-	link.work(9)
+	link.working = 9
 	carry := func(bytes int64) {
 		now = now.Add(paceStep)
 		link.carried(l, now, bytes)
@@ -255,7 +255,7 @@ func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	for range 10 {
 		carry(480_000)
 	}
-	link.work(-1)
+	link.working--
 	link.hold(1)
 	for range 50 {
 		carry(200_000)
@@ -264,7 +264,7 @@ func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	if link.rate < 2.2e6 || link.rate > 2.5e6 {
 		t.Errorf("2.4 MB/s are taken for %.2f", link.rate/1e6)
 	}
-	link.work(-6)
+	link.working -= 6
 	for range 20 {
 		carry(200_000)
 	}

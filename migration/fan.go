@@ -223,7 +223,7 @@ func (p *peerState) takes(now time.Time) bool {
 	case p.gone:
 		return false
 	case p.failures == 0 && p.open > 0:
-		return true
+		return !p.silent
 	case !p.tried.IsZero() && now.Sub(p.tried) >= silentForAdvised, p.failures > 0 && !p.declines.IsZero() && !p.declines.After(now):
 		return false
 	}

@@ -83,16 +83,8 @@ func (d *Drain) keepInPlace() {
 
 // roomsGranted is what the peers that are sent to have room for, as they granted.
 func (d *Drain) roomsGranted() map[*peerState]plan.Room {
-	d.mu.Lock()
-	var lanes []*lane
-	for c := range d.lanes {
-		if l, ok := c.(*lane); ok {
-			lanes = append(lanes, l)
-		}
-	}
-	d.mu.Unlock()
 	granted := map[*peerState]plan.Room{}
-	for _, l := range lanes {
+	for _, l := range d.open() {
 		left := l.roomLeft()
 		if other, is := granted[l.peer]; !is || left.Most < other.Most {
 			granted[l.peer] = left

@@ -17,10 +17,11 @@ import (
 func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 	const outputs, size = 200, 64 << 10
 	for name, c := range map[string]struct {
-		room   int64 // at the peer that has the store
-		away   bool  // it does not answer
-		less   bool  // it has the store no longer, whatever was told
-		untold bool  // nobody says where blocks would lie
+		room   int64         // at the peer that has the store
+		away   bool          // it does not answer
+		less   bool          // it has the store no longer, whatever was told
+		untold bool          // nobody says where blocks would lie
+		silent time.Duration // when it goes silent
 		within time.Duration
 		most   int // of the map outputs that may go to the other, and least
 		least  int
@@ -30,6 +31,7 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 		"it is away":          {room: 1 << 30, away: true, within: time.Minute, least: outputs, most: outputs},
 		"there is no time":    {room: 1 << 30, within: 10 * time.Second, least: 10, most: 150},
 		"it had it":           {room: 1 << 30, less: true, within: time.Minute, least: 1, most: outputs},
+		"it hangs":            {room: 1 << 30, silent: 3 * time.Second, within: 20 * time.Second, least: 1, most: outputs},
 		"none was told of":    {room: 1 << 30, less: true, untold: true, within: time.Minute, least: 1, most: outputs},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,6 +58,10 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 				if c.away {
 					tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) { conn.Close() }}
 				}
+				if c.silent > 0 {
+					at := time.Now().Add(c.silent)
+					has.mangle = func(conn net.Conn) net.Conn { return silentFrom{conn, at} }
+				}
 				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, rate.NewLimiter(512<<10, 16<<10)} }
 				_, entries := tr.run(within(t, c.within))
 				moved, astray := 0, 0
@@ -76,4 +82,16 @@ func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+type silentFrom struct {
+	net.Conn
+	at time.Time
+}
+
+func (c silentFrom) Read(p []byte) (int, error) {
+	if !time.Now().Before(c.at) {
+		time.Sleep(time.Minute)
+	}
+	return c.Conn.Read(p)
 }

@@ -60,9 +60,11 @@ type lane struct {
 	tries    bool      // it takes a block though its rate says that it would be too late
 	rated    time.Time // when its rate was measured
 
-	slack   bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
-	queue   int64 // bytes that the kernel had not got rid of, when last asked
-	pledged int64 // its part of traffic.pledged, guarded with it
+	slack bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
+	queue int64 // bytes that the kernel had not got rid of, when last asked
+	// Guarded with what they are a part of.
+	pledged              int64 // its part of traffic.pledged
+	sends, quiet, counts bool  // it has something to send; its peer takes nothing; it is one of traffic.working
 
 	stuck  chan struct{} // closed when that does not come back
 	hung   string        // the directory
@@ -71,6 +73,8 @@ type lane struct {
 	asksAgain atomic.Bool // what there is room for: it ends, and is followed by another
 
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer
+	heard   int64        // beat when it last rose or nothing was owed, as Drain.silent saw it
+	since   time.Time    // then
 	writing atomic.Bool
 
 	mu       sync.Mutex
@@ -152,8 +156,8 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	sent := make(chan error, 1)
 	go func() {
 		defer d.leave(l)
-		d.traffic.work(1)
-		defer d.traffic.work(-1)
+		d.traffic.work(l, true)
+		defer d.traffic.work(l, false)
 		defer d.traffic.pledge(l, 0)
 		sent <- l.send(sending)
 	}()
@@ -226,6 +230,14 @@ func (l *lane) owed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
+}
+
+// silent reports whether the peer has owed something for silentForAdvised, and taken and answered nothing. It is asked now and then.
+func (l *lane) silent(now time.Time) bool {
+	if beat := l.beat.Load(); beat != l.heard || l.since.IsZero() || !l.owed() {
+		l.heard, l.since = beat, now
+	}
+	return now.Sub(l.since) >= silentForAdvised
 }
 
 // finish says that no more comes, and takes the receipts for what is on its way; after a fault, those that are here.

@@ -27,6 +27,7 @@ type peerState struct {
 
 	lanes   int       // to it now
 	open    int       // of those: it has greeted
+	silent  bool      // on all of those it owes an answer, and has taken nothing for a while
 	tried   time.Time // since when there were lanes to it, and it took nothing; zero: it took something
 	surplus bool      // its lanes are to end: others are faster, or are to be tried
 	shared  bool      // with others, when the last lane to it began
@@ -92,7 +93,11 @@ func (d *Drain) hearPeers(ctx context.Context) {
 		peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Advised })
 	}
 	until, stranded := d.until(ctx), d.stranded()
+	silent := d.silent(time.Now())
 	d.mu.Lock()
+	for _, p := range d.fan.order {
+		p.silent = silent[p]
+	}
 	d.fan.stranded = stranded
 	d.fan.hear(d.cfg.Node, peers)
 	d.fan.need = 0
@@ -102,6 +107,32 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	d.fan.review(time.Now(), d.sent.Load())
 	d.mu.Unlock()
 	d.keepInPlace()
+}
+
+// silent are the peers that neither take nor answer anything, on any lane to them. It is for one goroutine. Others wait for none of them.
+func (d *Drain) silent(now time.Time) map[*peerState]bool {
+	all := map[*peerState]bool{}
+	for _, l := range d.open() {
+		silent := l.silent(now)
+		d.traffic.quiet(l, silent)
+		if other, is := all[l.peer]; is {
+			silent = silent && other
+		}
+		all[l.peer] = silent
+	}
+	return all
+}
+
+// open are the lanes to peers that have let them begin.
+func (d *Drain) open() (lanes []*lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c := range d.lanes {
+		if l, ok := c.(*lane); ok {
+			lanes = append(lanes, l)
+		}
+	}
+	return lanes
 }
 
 // stranded is, by store, how large a block there is room for at the peers in use, but for who is needed since it was last asked, where one

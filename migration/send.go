@@ -292,8 +292,8 @@ func (l *lane) hold(ctx context.Context) error {
 // rest says that the lane has nothing to send until it goes on.
 func (l *lane) rest() (goOn func()) {
 	l.pace.rest()
-	l.d.traffic.work(-1)
-	return func() { l.d.traffic.work(1) }
+	l.d.traffic.work(l, false)
+	return func() { l.d.traffic.work(l, true) }
 }
 
 // until is the end of sending, as far as is known now; the zero time: it is not.

@@ -48,14 +48,47 @@ const (
 	clearly = 4 * laneBuffer
 )
 
-// work counts lanes that begin to send (1), or wait for something to send or end (-1). Time when none sends does not count.
-func (t *traffic) work(lanes int) {
+// work says that a lane begins to send, or waits for something to send or ends. Time when none sends does not count.
+func (t *traffic) work(l *lane, sends bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.working += lanes
+	l.sends = sends
+	t.count(l)
+}
+
+// quiet says that a lane's peer takes nothing, or does again. What the lane has begun is in nobody's way then, and that nothing was
+// carried meanwhile says nothing of the others.
+func (t *traffic) quiet(l *lane, is bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if is == l.quiet {
+		return
+	}
+	if l.quiet = is; is {
+		t.pledged -= l.pledged
+		l.pledged = 0
+		t.begun = slices.DeleteFunc(t.begun, func(other *lane) bool { return other == l })
+	}
+	if t.count(l); t.working == 0 {
+		t.unmeasure()
+	}
+}
+
+func (t *traffic) count(l *lane) {
+	switch works := l.sends && !l.quiet; {
+	case works && !l.counts:
+		t.working++
+	case !works && l.counts:
+		t.working--
+	}
+	l.counts = l.sends && !l.quiet
 	if t.working == 0 {
 		t.since = time.Time{}
 	}
+}
+
+func (t *traffic) unmeasure() {
+	t.rate, t.lanes, t.present, t.known, t.since = 0, 0, 0, 0, time.Time{}
 }
 
 // forget has what was measured count for nothing, if no lane has begun anything.
@@ -65,7 +98,7 @@ func (t *traffic) forget() bool {
 	if t.pledged > 0 {
 		return false
 	}
-	t.rate, t.lanes, t.present, t.known, t.since = 0, 0, 0, 0, time.Time{}
+	t.unmeasure()
 	return true
 }
 
