@@ -286,6 +286,26 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 	}
 }
 
+// What a peer that falls silent has not been sent does not wait until it is given up.
+func TestFallbackHasWhatIsLeftOnceThePeerIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 60, 2<<20)
+		s := newLarder()
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
+		tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
+			granted(conn)
+			time.Sleep(time.Minute)
+			conn.Close()
+		}}
+		tr.cfg.Peers = func() []Peer { return []Peer{{Node: "b"}} }
+		tr.run(within(t, peerTimeout))
+		if n := len(s.putNames()) / 2; n < len(want)-4 {
+			t.Errorf("%d blocks were put, want all but those that the peer has a part of", n)
+		}
+	})
+}
+
 // Spark reads what its own fallback storage would have written.
 func TestSparkFallbackLayout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

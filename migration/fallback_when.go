@@ -20,8 +20,8 @@ const (
 
 func (d *Drain) peerTook(now time.Time) { d.tookAt.Note(now) }
 
-// peersTake reports whether a peer takes blocks as far as is known, or else may soon. One that has not failed has as long to prove it as
-// any lane has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
+// peersTake reports whether a peer takes blocks as far as is known, or else may soon. One that has not failed and answers has as long to
+// prove it as any lane has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
 // something. When each has said itself that it takes nothing, there is nobody to wait for.
 func (d *Drain) peersTake() (taken, hoped bool) {
 	now := time.Now()
@@ -30,7 +30,7 @@ func (d *Drain) peersTake() (taken, hoped bool) {
 	defer d.mu.Unlock()
 	declined := d.cfg.Missed == nil || !d.cfg.Missed()
 	for _, p := range d.peers {
-		if p.failures == 0 && (p.lanes > 0 || !p.gone) {
+		if p.failures == 0 && !p.silent && (p.lanes > 0 || !p.gone) {
 			return quiet < peerTimeout, false
 		}
 		declined = declined && p.declined(now)
