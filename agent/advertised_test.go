@@ -17,6 +17,9 @@ func TestAdvertisedWhileNamesCannotBeLookedUp(t *testing.T) {
 	}
 	lookup := net.DefaultResolver
 	defer func() { net.DefaultResolver = lookup }()
+	// What package net keeps of /etc/resolv.conf has a channel, which must not be this bubble's: another one would die of it.
+	refuses := net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }}
+	_, _ = refuses.LookupHost(t.Context(), "coordinator.example")
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
