@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -227,13 +228,15 @@ func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 
 // There is no time to carry it again: then it is lost, and not moved.
 func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
-	_, a, _ := drained(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	next := newTrip(t, a) // to nobody
-	next.cfg.Lapsed = (&asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}).lapsed
-	sum, entries := next.run(ctx)
-	wantAccount(t, sum, entries, 3, 1)
+	synctest.Test(t, func(t *testing.T) {
+		_, a, _ := drained(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		next := newTrip(t, a) // to nobody
+		next.cfg.Lapsed = (&asked{gone: func(id inventory.BlockID) bool { return id == "cache/-/f-1" }}).lapsed
+		sum, entries := next.run(ctx)
+		wantAccount(t, sum, entries, 3, 1)
+	})
 }
 
 // An app that has ended meanwhile wants nothing of it.

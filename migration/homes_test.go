@@ -34,32 +34,34 @@ func handed(t *testing.T, to ...*node) (home *node, next *trip) {
 
 // What their home has as they were is skipped when time is up, and what it has not is lost. What has changed there nobody is to be given.
 func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
-	home, next := handed(t)
-	write(t, filepath.Join(home.Dir, "cache", "f-0001"), []byte("newer"))
-	if err := os.Remove(filepath.Join(home.Dir, "cache", "f-0002")); err != nil {
-		t.Fatal(err)
-	}
-	next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
-		if h.Node != "a" {
-			t.Errorf("%s is asked", h.Node)
+	synctest.Test(t, func(t *testing.T) {
+		home, next := handed(t)
+		write(t, filepath.Join(home.Dir, "cache", "f-0001"), []byte("newer"))
+		if err := os.Remove(filepath.Join(home.Dir, "cache", "f-0002")); err != nil {
+			t.Fatal(err)
 		}
-		is := home.Reader().AtHome(about)
-		is.Has = append(is.Has, -1, len(about)) // and it is out of its mind
-		return is, nil
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, entries := next.run(ctx)
-	for id := range outcome(t, entries, manifest.Lost) {
-		if id != "cache/-/f-0002" {
-			t.Errorf("%s is lost", id)
+		next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
+			if h.Node != "a" {
+				t.Errorf("%s is asked", h.Node)
+			}
+			is := home.Reader().AtHome(about)
+			is.Has = append(is.Has, -1, len(about)) // and it is out of its mind
+			return is, nil
 		}
-	}
-	skipped := outcome(t, entries, manifest.Skipped)
-	if len(skipped) != 9 || !strings.HasPrefix(skipped["cache/-/f-0000"].Reason, "a, which it came from, has it: ") ||
-		skipped["cache/-/f-0001"].Reason != "it has changed on a, which it came from" {
-		t.Errorf("got %v, want nine skipped, and where they are", skipped)
-	}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, entries := next.run(ctx)
+		for id := range outcome(t, entries, manifest.Lost) {
+			if id != "cache/-/f-0002" {
+				t.Errorf("%s is lost", id)
+			}
+		}
+		skipped := outcome(t, entries, manifest.Skipped)
+		if len(skipped) != 9 || !strings.HasPrefix(skipped["cache/-/f-0000"].Reason, "a, which it came from, has it: ") ||
+			skipped["cache/-/f-0001"].Reason != "it has changed on a, which it came from" {
+			t.Errorf("got %v, want nine skipped, and where they are", skipped)
+		}
+	})
 }
 
 // A node that was away, and leaves, hands on nothing that somebody else has newer whose home is gone.
@@ -227,21 +229,23 @@ func TestServeHome(t *testing.T) {
 func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 	for name, goes := range map[string]error{"leaves": nil, "does not answer any more": errors.New("no route")} {
 		t.Run(name, func(t *testing.T) {
-			home, next := handed(t)
-			asked := 0
-			next.cfg.AtHome = func(_ context.Context, _ reading.Holder, about []reading.Version) (reading.AtHome, error) {
-				if asked++; asked == 1 {
-					return home.Reader().AtHome(about), nil
+			synctest.Test(t, func(t *testing.T) {
+				home, next := handed(t)
+				asked := 0
+				next.cfg.AtHome = func(_ context.Context, _ reading.Holder, about []reading.Version) (reading.AtHome, error) {
+					if asked++; asked == 1 {
+						return home.Reader().AtHome(about), nil
+					}
+					return reading.AtHome{}, goes
 				}
-				return reading.AtHome{}, goes
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			sum, entries := next.run(ctx)
-			lost := outcome(t, entries, manifest.Lost)
-			if sum.Lost.Blocks != 10 || !strings.HasPrefix(lost["cache/-/f-0000"].Reason, "the deadline came first: a, which it came from, had it, and leaves too") {
-				t.Errorf("got %+v, %v, want ten lost, and why", sum, lost)
-			}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				sum, entries := next.run(ctx)
+				lost := outcome(t, entries, manifest.Lost)
+				if sum.Lost.Blocks != 10 || !strings.HasPrefix(lost["cache/-/f-0000"].Reason, "the deadline came first: a, which it came from, had it, and leaves too") {
+					t.Errorf("got %+v, %v, want ten lost, and why", sum, lost)
+				}
+			})
 		})
 	}
 }
@@ -314,23 +318,25 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 	for _, once := range []bool{true, false} {
 		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
-			c, d := newNode(t, "c", with(filesStore, "cache")), newNode(t, "d", with(filesStore, "cache"))
-			_, next := handed(t, c)
-			next.run(within(t, time.Minute))
-			again := newTrip(t, next.from, d)
-			again.cfg.Once = once
-			again.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
-				return reading.AtHome{}, nil
-			}
-			again.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
-			began := time.Now()
-			sum, entries := again.run(within(t, time.Minute))
-			if n := takenBy(t, entries); sum.Moved.Blocks != 10 || n["d"] != 10 {
-				t.Errorf("got %+v, %v, want all carried again", sum, n)
-			}
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %v", took)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c, d := newNode(t, "c", with(filesStore, "cache")), newNode(t, "d", with(filesStore, "cache"))
+				_, next := handed(t, c)
+				next.run(within(t, time.Minute))
+				again := newTrip(t, next.from, d)
+				again.cfg.Once = once
+				again.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
+					return reading.AtHome{}, nil
+				}
+				again.cfg.Lapsed = (&asked{gone: func(inventory.BlockID) bool { return true }}).lapsed
+				began := time.Now()
+				sum, entries := again.run(within(t, time.Minute))
+				if n := takenBy(t, entries); sum.Moved.Blocks != 10 || n["d"] != 10 {
+					t.Errorf("got %+v, %v, want all carried again", sum, n)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
 		})
 	}
 }

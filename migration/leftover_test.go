@@ -3,6 +3,7 @@ package migration
 import (
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -13,23 +14,25 @@ func TestAnyLeft(t *testing.T) {
 	a, _ := cached(t, 10, 100)
 	for name, to := range map[string][]*node{"moved": {newNode(t, "b", with(filesStore, "cache"))}, "lost": nil} {
 		t.Run(name, func(t *testing.T) {
-			tr := newTrip(t, a, to...)
-			tr.cfg.Dir = t.TempDir()
-			tr.run(within(t, time.Second/2))
-			left := func(nor ...manifest.Outcome) bool {
-				some, err := AnyLeft(t.Context(), tr.cfg, nor...)
-				if err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTrip(t, a, to...)
+				tr.cfg.Dir = t.TempDir()
+				tr.run(within(t, time.Minute))
+				left := func(nor ...manifest.Outcome) bool {
+					some, err := AnyLeft(t.Context(), tr.cfg, nor...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return some
 				}
-				return some
-			}
-			if left(manifest.Skipped, manifest.Lost) || left(manifest.Skipped) != (name == "lost") {
-				t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(manifest.Skipped, manifest.Lost), left(manifest.Skipped))
-			}
-			write(t, filepath.Join(a.Dir, "cache", "late-"+name), []byte("late"))
-			if !left(manifest.Skipped, manifest.Lost) {
-				t.Error("what was written since is not left")
-			}
+				if left(manifest.Skipped, manifest.Lost) || left(manifest.Skipped) != (name == "lost") {
+					t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(manifest.Skipped, manifest.Lost), left(manifest.Skipped))
+				}
+				write(t, filepath.Join(a.Dir, "cache", "late-"+name), []byte("late"))
+				if !left(manifest.Skipped, manifest.Lost) {
+					t.Error("what was written since is not left")
+				}
+			})
 		})
 	}
 }
