@@ -109,7 +109,7 @@ func (f *fan) flee(now time.Time) {
 	var doomed, advised *peerState
 	haven, others := false, false
 	for _, p := range f.order {
-		used, bad := p.lanes > 0 && !p.surplus && !f.needs(p), f.doomed(p.capacity())
+		used, bad := p.lanes > 0 && !p.surplus && !f.needs(p) && !f.sole(p, now), f.doomed(p.capacity())
 		switch {
 		case used && p.advised():
 			advised = p
@@ -157,9 +157,10 @@ func (f *fan) doomed(pool string) bool {
 // vacant reports whether another peer is wanted.
 func (f *fan) vacant() bool { return f.active() < f.width }
 
+// active counts the peers in use that there is something for.
 func (f *fan) active() (n int) {
 	for _, p := range f.order {
-		if p.lanes > 0 && !p.surplus {
+		if p.lanes > 0 && !p.surplus && !f.nothingFor(p) {
 			n++
 		}
 	}
@@ -180,7 +181,8 @@ func (f *fan) needs(p *peerState) bool {
 // choose draws the next peer to send to, of those that are not sent to and need no rest. share is how many bytes one is
 // wanted for. Nil: there is none now.
 func (f *fan) choose(now time.Time, share int64) *peerState {
-	if !f.vacant() {
+	awaited := f.awaited(now)
+	if !f.vacant() && len(awaited) == 0 {
 		return nil
 	}
 	using, mean := map[string]int{}, f.typical()
@@ -197,7 +199,12 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 	var total float64
 	for _, p := range f.order {
 		last := wide && f.risky(p) || p.advised() && (others || kept)
-		if p.lanes > 0 || p.gone || p.rest.After(now) || last && !(needy && f.needs(p)) || f.nothingFor(p) {
+		switch {
+		case len(awaited) > 0:
+			if !slices.Contains(awaited, p) {
+				continue
+			}
+		case p.lanes > 0 || p.gone || p.rest.After(now) || last && !(needy && f.needs(p)) || f.nothingFor(p):
 			continue
 		}
 		w := f.weight(p, share, mean) / float64(1+using[p.capacity()])
@@ -325,7 +332,7 @@ func (f *fan) review(now time.Time, sent int64) {
 	case judged > 0 && rate < judged*widthGain && f.width > leastWidth:
 		f.width -= widthStep
 		f.holdOff = now.Add(widthHold)
-		f.shed()
+		f.shed(now)
 	case full && !f.holdOff.After(now) && f.width < mostWidth && f.spare(now):
 		f.width += widthStep
 		f.before = rate
@@ -337,23 +344,27 @@ func (f *fan) review(now time.Time, sent int64) {
 func (f *fan) rotate(now time.Time) {
 	shared := slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.shared })
 	if shared && f.spare(now) {
-		if p := f.slowest(); p != nil && p.speed > 0 {
+		if p := f.slowest(now); p != nil && p.speed > 0 {
 			p.surplus = true
 		}
 	}
 }
 
 // shed lets go of the slowest peers that are too many.
-func (f *fan) shed() {
+func (f *fan) shed(now time.Time) {
 	for f.active() > f.width {
-		f.slowest().surplus = true
+		p := f.slowest(now)
+		if p == nil {
+			return
+		}
+		p.surplus = true
 	}
 }
 
-// slowest is the slowest peer in use of those that were measured; any in use if none was.
-func (f *fan) slowest() (slowest *peerState) {
+// slowest is the slowest peer in use of those that were measured, any in use if none was, but for one that blocks are left to alone.
+func (f *fan) slowest(now time.Time) (slowest *peerState) {
 	for _, p := range f.order {
-		if p.lanes == 0 || p.surplus {
+		if p.lanes == 0 || p.surplus || f.sole(p, now) {
 			continue
 		}
 		if slowest == nil || p.speed > 0 && (slowest.speed == 0 || p.speed < slowest.speed) {

@@ -3,6 +3,7 @@ package migration
 import (
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -15,8 +16,34 @@ import (
 
 // keptPlaces are the stores of which all that waits is left to peers that have them.
 type keptPlaces struct {
-	stores map[string]bool
-	only   bool // nothing else waits
+	stores map[string][]*peerState // and those peers, where something waits
+	only   bool                    // nothing else waits
+}
+
+// awaited are the peers that can be had now to which all that waits of a store is left, while none of them is sent to: it would wait for
+// as long as the others are in use.
+func (f *fan) awaited(now time.Time) (all []*peerState) {
+	for _, peers := range f.inPlace.stores {
+		if slices.ContainsFunc(peers, func(p *peerState) bool { return p.lanes > 0 }) {
+			continue
+		}
+		for _, p := range peers {
+			if !p.gone && !p.rest.After(now) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// sole reports whether blocks are left to a peer, and to no other that can be had.
+func (f *fan) sole(p *peerState, now time.Time) bool {
+	for _, peers := range f.inPlace.stores {
+		if slices.Contains(peers, p) && !slices.ContainsFunc(peers, func(o *peerState) bool { return o != p && !o.surplus && !o.rest.After(now) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // nothingFor reports whether a peer would be left without blocks.
@@ -24,8 +51,8 @@ func (f *fan) nothingFor(p *peerState) bool {
 	if !f.inPlace.only {
 		return false
 	}
-	for store := range f.inPlace.stores {
-		if !p.vaultOnly([]string{store}) {
+	for store, peers := range f.inPlace.stores {
+		if !p.vaultOnly([]string{store}) || slices.Contains(peers, p) {
 			return false
 		}
 	}
@@ -42,20 +69,22 @@ func (d *Drain) keepInPlace() {
 		return // what is on its way may come back
 	}
 	granted := d.roomsGranted()
-	now, is := time.Now(), keptPlaces{map[string]bool{}, true}
+	now, is := time.Now(), keptPlaces{map[string][]*peerState{}, true}
 	d.mu.Lock()
 	var all int64 // for the same disks
 	for name, s := range d.stores {
 		if s.Land == inventory.LandPlace && !d.fan.hurried() { // also of what was not met yet
-			is.stores[name] = true
+			is.stores[name] = nil
 			all += waits[name]
 		}
 	}
 	for store := range waits {
-		is.only = is.only && is.stores[store]
+		_, kept := is.stores[store]
+		is.only = is.only && kept
 	}
 	for store := range is.stores {
 		var room int64
+		var peers []*peerState
 		for _, p := range d.fan.order {
 			if p.advised() || !p.takes(now) {
 				continue
@@ -63,10 +92,13 @@ func (d *Drain) keepInPlace() {
 			left, sent := granted[p]
 			switch { // what was told of it may be old, or nothing
 			case sent && !left.InVault(store):
-				room += left.Most
+				room, peers = room+left.Most, append(peers, p)
 			case !sent && !p.vaultOnly([]string{store}):
-				room += p.RoomFor(store)
+				room, peers = room+p.RoomFor(store), append(peers, p)
 			}
+		}
+		if waits[store] > 0 {
+			is.stores[store] = peers
 		}
 		if room == 0 || room < all {
 			delete(is.stores, store)
@@ -76,7 +108,7 @@ func (d *Drain) keepInPlace() {
 	was := d.fan.inPlace
 	d.fan.inPlace = is
 	d.mu.Unlock()
-	if !maps.Equal(was.stores, is.stores) {
+	if !slices.Equal(slices.Sorted(maps.Keys(was.stores)), slices.Sorted(maps.Keys(is.stores))) {
 		d.plan.Settle(0) // has those look again that found nothing for them
 	}
 }

@@ -95,3 +95,66 @@ func (c silentFrom) Read(p []byte) (int, error) {
 	}
 	return c.Conn.Read(p)
 }
+
+// Where it is one that is sent to last, and enough others are in use, it is sent to all the same: they leave what waits to it.
+func TestBlocksDoNotWaitForAPeerThatIsNotSentTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const outputs, size = 200, 64 << 10
+		a := newNode(t, "a", with(sparkStore, "d0"))
+		for i := range outputs {
+			writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, i, size)
+		}
+		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d", with(sparkStore, "d0")))
+		tr.cfg.Zone, tr.cfg.Pool = "z", "own"
+		list := tr.cfg.Peers()
+		for i := range list {
+			list[i].RoomBytes, list[i].VaultBytes, list[i].Zone, list[i].Pool = 1<<30, new(int64(1<<30)), "z", "other"
+		}
+		list[2].Places, list[2].Pool = []string{"spark"}, "own"
+		three := after(time.Second, func() []Peer { return list })
+		tr.cfg.Peers = func() []Peer { return append(list[:2:2], three()...) }
+		link := rate.NewLimiter(1<<20, 16<<10)
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		began := time.Now()
+		_, entries := tr.run(within(t, 5*time.Minute))
+		inPlace := 0
+		for _, e := range outcome(t, entries, manifest.Moved) {
+			if e.Peer == "d" {
+				inPlace++
+			}
+		}
+		if took := time.Since(began); took > 30*time.Second || inPlace < outputs/2 {
+			t.Errorf("took %v, %d map outputs to the peer with their store, want most of %d", took, inPlace, outputs)
+		}
+	})
+}
+
+// Nor does one remain in use for which there is nothing, where that would keep others from it.
+func TestFanIsNotFullOfPeersThatLeaveAllToOthers(t *testing.T) {
+	now := time.Now()
+	lack, have := somePeers(8, "z", "lack"), somePeers(3, "z", "have")
+	for i := range lack {
+		lack[i].VaultBytes = new(int64(1 << 40))
+	}
+	f := testFan("z1", "own", lack...)
+	draw(f, now)
+	f.hear("self", append(lack, have...))
+	var peers []*peerState
+	for _, p := range have {
+		peers = append(peers, f.peers[p.Node])
+	}
+	f.inPlace = keptPlaces{stores: map[string][]*peerState{"spark": peers}}
+	if got := draw(f, now)["have"]; got != 1 {
+		t.Errorf("%d peers that blocks are left to are sent to while there is more for the others, want one", got)
+	}
+	f.inPlace.only = true
+	if got := draw(f, now)["have"]; got != 2 {
+		t.Errorf("%d more are sent to now that there is not, want both", got)
+	}
+	peers[1].surplus, peers[2].surplus = true, true
+	f.width = 0
+	f.shed(now)
+	if peers[0].surplus {
+		t.Error("the last peer that blocks are left to was let go of")
+	}
+}
