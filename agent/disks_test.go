@@ -92,7 +92,7 @@ func TestLandingFindsTheDisk(t *testing.T) {
 		disks.Disk{Path: "/mnt/d2", Health: disks.Unknown},
 	)
 	l := a.landing
-	if _, err := l.Room("/mnt/d2/cache"); err == nil {
+	if _, err := l.room("/mnt/d2/cache"); err == nil {
 		t.Error("the room of a disk that nobody has looked at is known")
 	}
 	for path, want := range map[string]struct {
@@ -102,7 +102,7 @@ func TestLandingFindsTheDisk(t *testing.T) {
 		"/data/vault": {5, true, true, true}, "/data": {5, true, true, true}, "/data/deep/x": {0, false, false, false}, "/mnt/d0/a/b": {0, false, true, true},
 		"/mnt/d1": {9, true, true, true}, "/mnt/d10": {0, false, false, true}, "/elsewhere": {0, false, false, true},
 	} {
-		room, _ := l.Room(path)
+		room, _ := l.room(path)
 		if w, k, r := l.Writable(path), l.Keeps(path), l.Readable(path); room != want.room || w != want.writable || k != want.keeps || r != want.readable {
 			t.Errorf("%s: got room %d, writable %t, keeps %t, readable %t, want %+v", path, room, w, k, r, want)
 		}

@@ -75,8 +75,8 @@ func (l *landing) Take(need int64, among []string) (path string, release func(wr
 	return asked[slices.Index(watched, disk)], release, true
 }
 
-// Room is how much may still be promised below a path.
-func (l *landing) Room(path string) (int64, error) {
+// room is how much may still be promised below a path.
+func (l *landing) room(path string) (int64, error) {
 	d, ok := on(path, l.agent.disks.Snapshot())
 	if !ok || l.agent.evacuations.closed(d.Path) {
 		return 0, nil

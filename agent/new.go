@@ -122,7 +122,7 @@ func (a *Agent) openStores() (err error) {
 func (a *Agent) openReceiver() (err error) {
 	most := a.cfg.Receive
 	if a.receiver, err = receiver.New(receiver.Config{
-		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing,
+		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.room, Disks: a.landing,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
 		Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
 		InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,

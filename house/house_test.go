@@ -72,6 +72,7 @@ func (s source) selects(n ast.Node, path string) (name string, ok bool) {
 // sources parses every Go file of the checkout, those of tools included.
 var sources = sync.OnceValues(func() ([]source, error) {
 	var all []source
+	fset := token.NewFileSet()
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -89,7 +90,6 @@ var sources = sync.OnceValues(func() ([]source, error) {
 		if err != nil {
 			return err
 		}
-		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, path, data, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
@@ -120,12 +120,14 @@ func parsed(t *testing.T) []source {
 type listed struct {
 	ImportPath string
 	Imports    []string
+	GoFiles    []string
+	Export     string // with -export: where what the compiler knows of it lies
 	Module     *struct{ Path string }
 }
 
 func goList(t *testing.T, args ...string) (all []listed) {
 	t.Helper()
-	out := run(t, root, "go", append([]string{"list", "-json=ImportPath,Imports,Module"}, args...)...)
+	out := run(t, root, "go", append([]string{"list", "-json=ImportPath,Imports,GoFiles,Export,Module"}, args...)...)
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		switch err := d.Decode(&p); {

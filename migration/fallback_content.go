@@ -115,7 +115,7 @@ func (c *memberContent) drain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (c *memberContent) Close() {
+func (c *memberContent) close() {
 	if c.f == nil {
 		return
 	}

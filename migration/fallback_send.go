@@ -431,7 +431,7 @@ func (u *upload) same(ctx context.Context, there lastresort.Record, origin strin
 		}
 		c := u.content(i, nil)
 		err := c.drain(ctx)
-		c.Close()
+		c.close()
 		if err != nil {
 			return false, since, err
 		}
@@ -476,7 +476,7 @@ func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Me
 			answered := u.d.awaitFallback(m.Bytes)
 			err := u.d.fallback.Objects.Put(ctx, names[i], m.Bytes, c, false)
 			answered()
-			c.Close()
+			c.close()
 			if err != nil {
 				return nil, err
 			}

@@ -209,7 +209,7 @@ func (a *Azure) ask(ctx context.Context, method, path string, say []byte) ([]byt
 	a.clock.hear(resp)
 	if resp.StatusCode != http.StatusOK {
 		io.CopyN(io.Discard, resp.Body, 4<<10) // a page that is read to its end keeps the connection
-		return nil, &StatusError{resp.StatusCode}
+		return nil, &statusError{resp.StatusCode}
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, azureBodyLimit+1))
 	switch {

@@ -28,7 +28,7 @@ func (a *Azure) Release(ctx context.Context, n Notice) error {
 		if err == nil {
 			return nil
 		}
-		if s, ok := errors.AsType[*StatusError](err); ok && s.Code == http.StatusBadRequest {
+		if s, ok := errors.AsType[*statusError](err); ok && s.Code == http.StatusBadRequest {
 			return fmt.Errorf("acknowledge event %s: %w", id, err) // asking again gets the same answer
 		}
 		if sleepUntil(ctx, time.Now().Add(retryAfter)) != nil {

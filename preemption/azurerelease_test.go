@@ -134,7 +134,7 @@ func TestAzureReleaseReportsARefusal(t *testing.T) {
 		})
 		start := time.Now()
 		err := c.source.Release(t.Context(), Notice{Source: SourceAzure, ID: "scheduledevents/" + id, Kind: KindRedeploy})
-		if s, ok := errors.AsType[*StatusError](err); !ok || s.Code != http.StatusBadRequest || time.Since(start) > time.Second {
+		if s, ok := errors.AsType[*statusError](err); !ok || s.Code != http.StatusBadRequest || time.Since(start) > time.Second {
 			t.Errorf("got %v after %v, want 400 at once", err, time.Since(start))
 		}
 	})

@@ -99,7 +99,7 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 }
 
 // errMissing is what a service says that does not know its own paths yet, as when it has just restarted.
-var errMissing = fmt.Errorf("a notice stood where there is nothing now: %w", &StatusError{http.StatusNotFound})
+var errMissing = fmt.Errorf("a notice stood where there is nothing now: %w", &statusError{http.StatusNotFound})
 
 // isMissing tells whether that there is nothing says nothing yet.
 func (b *belief) isMissing(found bool, now time.Time) bool {

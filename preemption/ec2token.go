@@ -81,7 +81,7 @@ func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // errRefused is no answer: the service knows no token, or keeps none.
-var errRefused = fmt.Errorf("a new metadata token is refused: %w", &StatusError{http.StatusUnauthorized})
+var errRefused = fmt.Errorf("a new metadata token is refused: %w", &statusError{http.StatusUnauthorized})
 
 // unmeant answers the SDK's own request for a token.
 func unmeant(r *http.Request) *http.Response {
@@ -217,7 +217,7 @@ func (s *session) put(ctx context.Context) (token, error) {
 	body, err := io.ReadAll(resp.Body)
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return token{}, &StatusError{resp.StatusCode}
+		return token{}, &statusError{resp.StatusCode}
 	case err != nil:
 		return token{}, err
 	case len(body) == 0 || strings.ContainsFunc(string(body), notOfAToken):

@@ -89,7 +89,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		x.err = errFlavor
 	default:
-		x.err = &StatusError{resp.StatusCode}
+		x.err = &statusError{resp.StatusCode}
 	}
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // read to its end, the connection serves again
 		x.err = fmt.Errorf("%w, and its body broke off: %w", x.err, err)

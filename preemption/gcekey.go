@@ -180,7 +180,7 @@ func (k *gceKey) hear(ctx context.Context, answer answer, err error) (changed bo
 // outage, and is waited out for longer.
 func (k *gceKey) patience(err error) time.Duration {
 	longest := k.every / 10
-	if s, ok := errors.AsType[*StatusError](err); ok && s.Code == http.StatusForbidden {
+	if s, ok := errors.AsType[*statusError](err); ok && s.Code == http.StatusForbidden {
 		longest = k.every / 2
 	}
 	return jittered(max(k.every/200, min(time.Since(k.belief.trouble.failing)/20, longest)))

@@ -69,7 +69,7 @@ func (m *metadata) close() {
 // explain says in few words what the SDK says in many layers, where it can.
 func explain(ctx context.Context, err error) error {
 	if code := status(err); code != 0 {
-		return &StatusError{code}
+		return &statusError{code}
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no whole answer in time: %w", ctx.Err())

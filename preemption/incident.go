@@ -63,8 +63,8 @@ func (i *Incident) Join(n Notice) bool {
 	return true
 }
 
-// Knows tells whether n is in force here as it is said: joining it would change nothing.
-func (i Incident) Knows(n Notice) bool { return !i.Join(n) }
+// knows tells whether n is in force here as it is said: joining it would change nothing.
+func (i Incident) knows(n Notice) bool { return !i.Join(n) }
 
 // InForce returns the notices that were not withdrawn.
 func (i *Incident) InForce() []Notice {

@@ -198,8 +198,8 @@ func TestIncidentIDsAreRandom(t *testing.T) {
 }
 
 func TestStancesAreOrdered(t *testing.T) {
-	for low, s := range Stances() {
-		for high, u := range Stances() {
+	for low, s := range stances() {
+		for high, u := range stances() {
 			if got := u.AtLeast(s); got != (high >= low) {
 				t.Errorf("%s at least %s: %v", u, s, got)
 			}

@@ -70,12 +70,12 @@ const (
 	StanceDrain   Stance = "drain"    // leave
 )
 
-// Stances lists every Stance, each one going further than those before it.
-func Stances() []Stance { return []Stance{StanceIgnore, StanceWatch, StancePreCopy, StanceDrain} }
+// stances lists every Stance, each one going further than those before it.
+func stances() []Stance { return []Stance{StanceIgnore, StanceWatch, StancePreCopy, StanceDrain} }
 
 // AtLeast tells whether s goes as far as t.
 func (s Stance) AtLeast(t Stance) bool {
-	return slices.Index(Stances(), s) >= slices.Index(Stances(), t)
+	return slices.Index(stances(), s) >= slices.Index(stances(), t)
 }
 
 // Policy says how far the node goes for each kind of notice. A kind that it leaves out has its default.

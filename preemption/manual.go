@@ -81,7 +81,7 @@ func Say[W any](ctx context.Context, m *Manual, k *Keeper[W], n Notice) (Inciden
 	n = m.Say(n)
 	for {
 		changed := k.Changes()
-		if p, open := k.Open(); open && p.Incident.Knows(n) {
+		if p, open := k.Open(); open && p.Incident.knows(n) {
 			return p.Incident, nil
 		}
 		if !m.stands(n) {

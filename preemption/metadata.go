@@ -83,10 +83,10 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	return u, nil
 }
 
-// StatusError is an answer that says nothing of what was asked.
-type StatusError struct{ Code int }
+// statusError is an answer that says nothing of what was asked.
+type statusError struct{ Code int }
 
-func (e *StatusError) Error() string {
+func (e *statusError) Error() string {
 	return fmt.Sprintf("answered %d %s", e.Code, http.StatusText(e.Code))
 }
 
@@ -113,7 +113,7 @@ func result(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	if s, ok := errors.AsType[*StatusError](err); ok {
+	if s, ok := errors.AsType[*statusError](err); ok {
 		return strconv.Itoa(s.Code)
 	}
 	var timeout net.Error

@@ -118,8 +118,8 @@ func (p Policy) Validate(report config.Report) {
 			report(fmt.Sprintf("policy.%s", kind), nil, "must be a kind of notice: "+words(Kinds()), "remove the line")
 			continue
 		}
-		if !slices.Contains(Stances(), stance) {
-			report(fmt.Sprintf("policy.%s", kind), string(stance), "must be one of "+words(Stances()), fmt.Sprintf("use %s, its default", kind.stance()))
+		if !slices.Contains(stances(), stance) {
+			report(fmt.Sprintf("policy.%s", kind), string(stance), "must be one of "+words(stances()), fmt.Sprintf("use %s, its default", kind.stance()))
 		}
 	}
 }

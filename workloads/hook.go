@@ -96,7 +96,7 @@ func (h Hook) run(ctx context.Context, r run, w Word) error {
 		}
 		if ctx.Err() != nil {
 			lock.Close()
-			return fmt.Errorf("not started: %w", WhyOver(ctx))
+			return fmt.Errorf("not started: %w", whyOver(ctx))
 		}
 		started = true
 		if detached, err = h.start(ctx, r, w, lock); err != nil {
@@ -160,7 +160,7 @@ func (h Hook) follow(ctx context.Context, r run) error {
 		case <-time.After(announcement):
 			return nil
 		case <-ctx.Done():
-			return WhyOver(ctx)
+			return whyOver(ctx)
 		}
 	}
 	defer s.handle.close()
@@ -170,7 +170,7 @@ func (h Hook) follow(ctx context.Context, r run) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return r.stop(s, "the time is up")
 	default:
-		return fmt.Errorf("it goes on, unwatched: %w", WhyOver(ctx))
+		return fmt.Errorf("it goes on, unwatched: %w", whyOver(ctx))
 	}
 }
 

@@ -48,22 +48,22 @@ type WebhookSettings struct {
 
 // Open makes the action of settings that were validated.
 func (s SignalSettings) Open(units Units) (Action, error) {
-	signal, err := ParseSignal(s.Signal)
+	signal, err := parseSignal(s.Signal)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case s.Unit != "":
-		return Signal{Signal: signal, Target: MainProcess{s.Unit, units.MainPID}}, nil
+		return Signal{Signal: signal, Target: mainProcess{s.Unit, units.MainPID}}, nil
 	case s.PIDFile != "":
-		return Signal{Signal: signal, Target: PIDFile(s.PIDFile)}, nil
+		return Signal{Signal: signal, Target: pidFile(s.PIDFile)}, nil
 	}
 	m, err := s.Match.open()
 	return Signal{Signal: signal, Target: m}, err
 }
 
-func (m MatchSettings) open() (Match, error) {
-	match := Match{Comm: m.Comm, User: m.User}
+func (m MatchSettings) open() (match, error) {
+	match := match{Comm: m.Comm, User: m.User}
 	if m.CmdLine == "" {
 		return match, nil
 	}
@@ -74,7 +74,7 @@ func (m MatchSettings) open() (Match, error) {
 
 // Open makes the hook of settings that were validated. state is where it keeps what must outlive us.
 func (h HookSettings) Open(name, state string) Action {
-	hook := Hook{Name: name, Argv: h.Command, Dir: h.Dir, State: state, Detach: Systemd{}.Detach}
+	hook := Hook{Name: name, Argv: h.Command, Dir: h.Dir, State: state, Detach: Systemd{}.detach}
 	for _, name := range slices.Sorted(maps.Keys(h.Env)) {
 		hook.Env = append(hook.Env, name+"="+h.Env[name])
 	}
@@ -115,7 +115,7 @@ func (s SignalSettings) Validate(report config.Report, key string) {
 }
 
 func checkSignalName(report config.Report, key, name string) {
-	if _, err := ParseSignal(name); err != nil {
+	if _, err := parseSignal(name); err != nil {
 		report(key, name, err.Error(), "write the name of a signal, such as SIGPWR or SIGTERM")
 	}
 }

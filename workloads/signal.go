@@ -150,8 +150,8 @@ func (p process) bears(s syscall.Signal) error {
 	return fmt.Errorf("%s does not catch %s and would die of it", p, name)
 }
 
-// ParseSignal understands SIGPWR, PWR and pwr, and refuses what no process can catch.
-func ParseSignal(name string) (syscall.Signal, error) {
+// parseSignal understands SIGPWR, PWR and pwr, and refuses what no process can catch.
+func parseSignal(name string) (syscall.Signal, error) {
 	full := strings.ToUpper(name)
 	if !strings.HasPrefix(full, "SIG") {
 		full = "SIG" + full

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-func pidFile(t *testing.T, pid int) PIDFile {
+func pidFileOf(t *testing.T, pid int) pidFile {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "worker.pid")
 	if err := os.WriteFile(path, fmt.Appendf(nil, "%d\n/var/lib/worker\n", pid), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return PIDFile(path)
+	return pidFile(path)
 }
 
 func tellPWR(t *testing.T, target Target) error {
@@ -30,7 +30,7 @@ func tellPWR(t *testing.T, target Target) error {
 
 func TestSignalReachesWhoCatchesIt(t *testing.T) {
 	worker := start(t, "", true, os.Args[0], catchRole)
-	if err := tellPWR(t, pidFile(t, worker.Process.Pid)); err != nil {
+	if err := tellPWR(t, pidFileOf(t, worker.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
 	worker.says(t, "caught power failure")
@@ -38,13 +38,13 @@ func TestSignalReachesWhoCatchesIt(t *testing.T) {
 
 func TestSignalSparesWhomItWouldKill(t *testing.T) {
 	worker := start(t, "lbt-worker", false, "sleep", "300")
-	err := tellPWR(t, pidFile(t, worker.Process.Pid))
+	err := tellPWR(t, pidFileOf(t, worker.Process.Pid))
 	errorWith(t, err, fmt.Sprintf("lbt-worker (pid %d) does not catch SIGPWR and would die of it", worker.Process.Pid))
 	worker.unharmed(t)
 
-	halt := Signal{Signal: syscall.SIGTSTP, Target: pidFile(t, worker.Process.Pid)}
+	halt := Signal{Signal: syscall.SIGTSTP, Target: pidFileOf(t, worker.Process.Pid)}
 	errorWith(t, halt.Tell(t.Context(), Word{}), "would be halted by it")
-	harmless := Signal{Signal: syscall.SIGWINCH, Target: pidFile(t, worker.Process.Pid)}
+	harmless := Signal{Signal: syscall.SIGWINCH, Target: pidFileOf(t, worker.Process.Pid)}
 	if err := harmless.Tell(t.Context(), Word{}); err != nil {
 		t.Errorf("SIGWINCH, which harms nobody: %v", err)
 	}
@@ -53,17 +53,17 @@ func TestSignalSparesWhomItWouldKill(t *testing.T) {
 
 func TestSignalThatIsIgnoredIsNotTold(t *testing.T) {
 	worker := start(t, "", true, "sh", "-c", "trap '' PWR; echo ready; exec sleep 300")
-	errorWith(t, tellPWR(t, pidFile(t, worker.Process.Pid)), "ignores SIGPWR")
+	errorWith(t, tellPWR(t, pidFileOf(t, worker.Process.Pid)), "ignores SIGPWR")
 }
 
 func TestFirstProcessAndOurselvesAreSpared(t *testing.T) {
-	errorWith(t, tellPWR(t, pidFile(t, 1)), "(pid 1) is the first process")
-	errorWith(t, tellPWR(t, pidFile(t, os.Getpid())), "is this very process")
+	errorWith(t, tellPWR(t, pidFileOf(t, 1)), "(pid 1) is the first process")
+	errorWith(t, tellPWR(t, pidFileOf(t, os.Getpid())), "is this very process")
 }
 
 func TestStalePIDFile(t *testing.T) {
 	worker := start(t, "", true, os.Args[0], catchRole)
-	file := pidFile(t, worker.Process.Pid)
+	file := pidFileOf(t, worker.Process.Pid)
 	written := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(string(file), written, written); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestStalePIDFile(t *testing.T) {
 	if got := worker.ends(t); got != "" {
 		t.Errorf("who has the number now was told: %s", got)
 	}
-	errorWith(t, tellPWR(t, pidFile(t, worker.Process.Pid)), "there is no such process")
+	errorWith(t, tellPWR(t, pidFileOf(t, worker.Process.Pid)), "there is no such process")
 }
 
 func TestPIDFileOfAnotherUser(t *testing.T) {
@@ -80,7 +80,7 @@ func TestPIDFileOfAnotherUser(t *testing.T) {
 		t.Skip("only root can give a file away")
 	}
 	worker := start(t, "", true, os.Args[0], catchRole)
-	file := pidFile(t, worker.Process.Pid)
+	file := pidFileOf(t, worker.Process.Pid)
 	if err := os.Chown(string(file), 12345, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +96,10 @@ func TestPIDFileThatHoldsNoNumber(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		errorWith(t, tellPWR(t, PIDFile(file)), "which is no process's number")
+		errorWith(t, tellPWR(t, pidFile(file)), "which is no process's number")
 	}
-	errorWith(t, tellPWR(t, PIDFile(t.TempDir()+"/none")), "read pid file")
-	errorWith(t, tellPWR(t, PIDFile(fifo(t, t.TempDir(), "pid"))), "is no file")
+	errorWith(t, tellPWR(t, pidFile(t.TempDir()+"/none")), "read pid file")
+	errorWith(t, tellPWR(t, pidFile(fifo(t, t.TempDir(), "pid"))), "is no file")
 }
 
 func TestMatchTellsAllThatCanBeTold(t *testing.T) {
@@ -108,7 +108,7 @@ func TestMatchTellsAllThatCanBeTold(t *testing.T) {
 	b := start(t, "lbt-other", true, os.Args[0], catchRole, token)
 	deaf := start(t, "lbt-deaf", true, "sh", "-c", "echo ready; read never", token)
 
-	err := tellPWR(t, Match{CmdLine: regexp.MustCompile(token)})
+	err := tellPWR(t, match{CmdLine: regexp.MustCompile(token)})
 	errorWith(t, err, fmt.Sprintf("lbt-deaf (pid %d) does not catch", deaf.Process.Pid))
 	if strings.Contains(err.Error(), "workloads.test") || strings.Contains(err.Error(), "lbt-other") {
 		t.Errorf("got %v, want only what was not told", err)
@@ -117,18 +117,18 @@ func TestMatchTellsAllThatCanBeTold(t *testing.T) {
 	b.says(t, "caught power failure")
 	deaf.unharmed(t)
 
-	if err := tellPWR(t, Match{Comm: "lbt-a-long-name-of-a-worker", CmdLine: regexp.MustCompile(token)}); err != nil {
+	if err := tellPWR(t, match{Comm: "lbt-a-long-name-of-a-worker", CmdLine: regexp.MustCompile(token)}); err != nil {
 		t.Error(err)
 	}
 	a.says(t, "caught power failure")
-	if err := tellPWR(t, Match{Comm: "lbt-other", User: strconv.Itoa(os.Geteuid())}); err != nil {
+	if err := tellPWR(t, match{Comm: "lbt-other", User: strconv.Itoa(os.Geteuid())}); err != nil {
 		t.Error(err)
 	}
 	b.says(t, "caught power failure")
-	errorWith(t, tellPWR(t, Match{Comm: "lbt-other", User: "12345"}), "there are no processes named lbt-other, of user 12345")
-	errorWith(t, tellPWR(t, Match{Comm: "lbt-othe"}), "there are no")
-	errorWith(t, tellPWR(t, Match{User: "root"}), "it would mean every process")
-	errorWith(t, tellPWR(t, Match{Comm: "x", User: "no-such-user"}), "no-such-user")
+	errorWith(t, tellPWR(t, match{Comm: "lbt-other", User: "12345"}), "there are no processes named lbt-other, of user 12345")
+	errorWith(t, tellPWR(t, match{Comm: "lbt-othe"}), "there are no")
+	errorWith(t, tellPWR(t, match{User: "root"}), "it would mean every process")
+	errorWith(t, tellPWR(t, match{Comm: "x", User: "no-such-user"}), "no-such-user")
 	if got := a.ends(t) + b.ends(t); got != "" {
 		t.Errorf("told once too often: %s", got)
 	}
@@ -169,9 +169,9 @@ func edit(t *testing.T, fake procfs, pid, nth int, value string) {
 }
 
 // unitAt is a unit whose main process has a number; before its second answer something happens.
-func unitAt(pid int, between func()) MainProcess {
+func unitAt(pid int, between func()) mainProcess {
 	asked := 0
-	return MainProcess{"spark.service", func(context.Context, string) (int, error) {
+	return mainProcess{"spark.service", func(context.Context, string) (int, error) {
 		if asked++; asked == 2 {
 			between()
 		}
@@ -208,13 +208,13 @@ func TestKernelThreadsAreSpared(t *testing.T) {
 	edit(t, fake, worker.Process.Pid, 9, strconv.Itoa(isKernelThread|0x40))
 	err := Signal{syscall.SIGPWR, unitAt(worker.Process.Pid, func() {}), string(fake)}.Tell(t.Context(), Word{})
 	errorWith(t, err, "is a thread of the kernel")
-	err = Signal{syscall.SIGPWR, Match{CmdLine: regexp.MustCompile(catchRole)}, string(fake)}.Tell(t.Context(), Word{})
+	err = Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(fake)}.Tell(t.Context(), Word{})
 	errorWith(t, err, "there are no processes matching")
 }
 
 func TestUnitWithoutMainProcess(t *testing.T) {
 	errorWith(t, tellPWR(t, unitAt(0, func() {})), "spark.service has no main process")
-	failing := MainProcess{"spark.service", func(context.Context, string) (int, error) { return 0, errors.New("no bus") }}
+	failing := mainProcess{"spark.service", func(context.Context, string) (int, error) { return 0, errors.New("no bus") }}
 	errorWith(t, tellPWR(t, failing), "ask for the main process of spark.service: no bus")
 }
 
@@ -227,14 +227,14 @@ func TestUnit(t *testing.T) {
 
 func TestParseSignal(t *testing.T) {
 	for _, name := range []string{"SIGPWR", "PWR", "pwr", "SigPwr"} {
-		if got, err := ParseSignal(name); got != syscall.SIGPWR || err != nil {
+		if got, err := parseSignal(name); got != syscall.SIGPWR || err != nil {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
 	}
 	for name, want := range map[string]string{
 		"KILL": "no process can catch it", "SIGSTOP": "no process can catch it", "": "there is none", "POWER": "there is none", "30": "there is none",
 	} {
-		_, err := ParseSignal(name)
+		_, err := parseSignal(name)
 		errorWith(t, err, want)
 	}
 }

@@ -56,8 +56,8 @@ func (Systemd) Kill(ctx context.Context, unit string, s syscall.Signal) error {
 	return asking(ctx, func(m *systemd.Manager) error { return m.KillAll(ctx, unit, s) })
 }
 
-// Detach gives a process a scope of its own, so that it outlives a restart of our unit.
-func (Systemd) Detach(ctx context.Context, pid int) error {
+// detach gives a process a scope of its own, so that it outlives a restart of our unit.
+func (Systemd) detach(ctx context.Context, pid int) error {
 	err := asking(ctx, func(m *systemd.Manager) error {
 		return m.StartTransientScope(ctx, fmt.Sprintf("lifeboat-hook-%d.scope", pid), uint32(pid))
 	})

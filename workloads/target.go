@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Target says which processes are meant: a PIDFile, a Match or a MainProcess.
+// Target says which processes are meant: a pidFile, a match or a mainProcess.
 type Target interface {
 	// find looks for them as they are now. None at all is an error that says so.
 	find(ctx context.Context, proc procfs) ([]process, error)
@@ -36,20 +36,20 @@ func isNobody(err error) bool {
 	return ok || errors.Is(err, errGone) || errors.Is(err, fs.ErrNotExist)
 }
 
-// PIDFile is the path of a file that holds the number of one process.
+// pidFile is the path of a file that holds the number of one process.
 //
 // Such files outlive their process, and Spark's lie in /tmp, where they outlive even a reboot. So a file is believed only
 // if it was written after the process with that number started, and only if it belongs to that process's user or to one
 // who may signal it anyway: anybody can write a number into a file.
-type PIDFile string
+type pidFile string
 
-func (f PIDFile) String() string { return "the process of " + string(f) }
+func (f pidFile) String() string { return "the process of " + string(f) }
 
 // pidFileSlack is how much later than its file a process may seem to have started: clocks have grains (10 ms for
 // processes, as much for files), and a time server moves the wall clock a little at boot.
 const pidFileSlack = 2 * time.Second
 
-func (f PIDFile) find(_ context.Context, proc procfs) ([]process, error) {
+func (f pidFile) find(_ context.Context, proc procfs) ([]process, error) {
 	file, err := os.OpenFile(string(f), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe in its place must not hold us up
 	if err != nil {
 		return nil, fmt.Errorf("read pid file: %w", err)
@@ -90,9 +90,9 @@ func (f PIDFile) find(_ context.Context, proc procfs) ([]process, error) {
 	return []process{p}, nil
 }
 
-// Match means every process that fits all that is set. The first process, the kernel's threads, this process and the
+// match means every process that fits all that is set. The first process, the kernel's threads, this process and the
 // supervisors of hooks fit nothing.
-type Match struct {
+type match struct {
 	Comm    string         // the name as in /proc/PID/comm, whole; the kernel keeps 15 bytes of it, and so does this
 	CmdLine *regexp.Regexp // found somewhere in the arguments, which have blanks between them
 	User    string         // a name or a number; empty: any
@@ -101,7 +101,7 @@ type Match struct {
 // longestComm is TASK_COMM_LEN less the zero at its end, see proc_pid_comm(5).
 const longestComm = 15
 
-func (m Match) String() string {
+func (m match) String() string {
 	var parts []string
 	if m.Comm != "" {
 		parts = append(parts, "named "+m.Comm)
@@ -115,7 +115,7 @@ func (m Match) String() string {
 	return "processes " + strings.Join(parts, ", ")
 }
 
-func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
+func (m match) find(ctx context.Context, proc procfs) ([]process, error) {
 	if m.Comm == "" && m.CmdLine == nil {
 		return nil, errors.New("match: neither a name nor a pattern: it would mean every process")
 	}
@@ -151,13 +151,13 @@ func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
 }
 
 // fits tells whether a pattern is found in a command line. A supervisor's holds the name of what its hook tells.
-func (m Match) fits(line string) bool {
+func (m match) fits(line string) bool {
 	words := strings.Fields(line)
 	return m.CmdLine.MatchString(line) && (len(words) < 2 || words[1] != SupervisorArg)
 }
 
 // uid is the number of the user, or -1 for any.
-func (m Match) uid() (int, error) {
+func (m match) uid() (int, error) {
 	if m.User == "" {
 		return -1, nil
 	}
@@ -171,15 +171,15 @@ func (m Match) uid() (int, error) {
 	return strconv.Atoi(u.Uid)
 }
 
-// MainProcess is the process that the service manager takes for a unit's own.
-type MainProcess struct {
+// mainProcess is the process that the service manager takes for a unit's own.
+type mainProcess struct {
 	Unit string
 	PID  func(ctx context.Context, unit string) (int, error) // 0: the unit has none now
 }
 
-func (m MainProcess) String() string { return "the main process of " + m.Unit }
+func (m mainProcess) String() string { return "the main process of " + m.Unit }
 
-func (m MainProcess) find(ctx context.Context, proc procfs) ([]process, error) {
+func (m mainProcess) find(ctx context.Context, proc procfs) ([]process, error) {
 	pid, err := m.PID(ctx, m.Unit)
 	if err != nil {
 		return nil, fmt.Errorf("ask for %s: %w", m, err)

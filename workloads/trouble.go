@@ -58,15 +58,15 @@ func GivenUp(ctx context.Context, tries int, last error) error {
 	if tries == 1 {
 		times = "at the first try"
 	}
-	why := WhyOver(ctx)
+	why := whyOver(ctx)
 	if errors.Is(last, context.Cause(ctx)) { // all the time went into waiting for an answer
 		return fmt.Errorf("given up %s, as %w, and nobody answered", times, why)
 	}
 	return fmt.Errorf("given up %s, as %w; the last: %w", times, why, last)
 }
 
-// WhyOver is why ctx has ended, in words for whoever reads what became of a word: Go's own are those of programmers.
-func WhyOver(ctx context.Context) error {
+// whyOver is why ctx has ended, in words for whoever reads what became of a word: Go's own are those of programmers.
+func whyOver(ctx context.Context) error {
 	switch why := context.Cause(ctx); why {
 	case context.DeadlineExceeded:
 		return over{"the time is up", why}

@@ -113,7 +113,7 @@ func (h Webhook) try(ctx context.Context, client *http.Client, body []byte, key 
 	resp, err := client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return 0, WhyOver(ctx)
+			return 0, whyOver(ctx)
 		}
 		if shown, ok := errors.AsType[*url.Error](err); ok {
 			err = shown.Err // without the URL

@@ -82,12 +82,12 @@ func (s Settings) open(units Units, w *Workload) (target Target, err error) {
 	switch s.Type {
 	case "unit", "spark":
 		w.kind = unitKind{s.Unit, units}
-		return MainProcess{s.Unit, units.MainPID}, nil
+		return mainProcess{s.Unit, units.MainPID}, nil
 	case "exec":
 		w.kind = execKind{s.Command}
 		return nil, nil
 	case "pid_file":
-		target = PIDFile(s.PIDFile)
+		target = pidFile(s.PIDFile)
 	case "match":
 		if target, err = s.Match.open(); err != nil {
 			return nil, err
@@ -103,7 +103,7 @@ func (s Settings) open(units Units, w *Workload) (target Target, err error) {
 func (t TellSettings) open(s Settings, target Target, units Units, state string) (Action, error) {
 	switch {
 	case t.Signal != "":
-		signal, err := ParseSignal(t.Signal)
+		signal, err := parseSignal(t.Signal)
 		return Signal{Signal: signal, Target: target}, err
 	case t.Unit != "":
 		return Unit{Name: s.Unit, Stop: units.Stop}, nil

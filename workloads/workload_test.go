@@ -64,7 +64,7 @@ func vanishes(t *testing.T, w *Workload, known []Identity) {
 // A pid file says which process is meant. Once that is known, the file may go before the process does.
 func TestWorkloadOfAPIDFile(t *testing.T) {
 	c := start(t, "", true, "/proc/self/exe", catchRole)
-	file := string(pidFile(t, c.Process.Pid))
+	file := string(pidFileOf(t, c.Process.Pid))
 	w := open(t, Settings{Type: "pid_file", PIDFile: file}, nil)
 	ctx := within(t, 10*time.Second)
 	first := w.Look(ctx, nil, true)
@@ -131,7 +131,7 @@ func TestStubbornWorkload(t *testing.T) {
 // What a process has started goes with it, also when it went first.
 func TestForkingWorkload(t *testing.T) {
 	parent := start(t, "", true, "/proc/self/exe", forkRole)
-	w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFile(t, parent.Process.Pid))}, nil)
+	w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFileOf(t, parent.Process.Pid))}, nil)
 	ctx := within(t, 10*time.Second)
 	looks(t, w.Look(ctx, nil, true), Running, 1)
 	asked, err := w.Terminate(ctx, nil)
@@ -276,7 +276,7 @@ func TestStuckLookIsLeftBehind(t *testing.T) {
 // One that never ends by itself may be done all the same, when the node leaves and not before.
 func TestDoneIsAskedWhenTheNodeLeaves(t *testing.T) {
 	c := start(t, "", true, "/proc/self/exe", catchRole)
-	s := Settings{Type: "pid_file", PIDFile: string(pidFile(t, c.Process.Pid)), Done: script("exit 0")}
+	s := Settings{Type: "pid_file", PIDFile: string(pidFileOf(t, c.Process.Pid)), Done: script("exit 0")}
 	w := open(t, s, nil)
 	looks(t, w.Look(t.Context(), nil, false), Running, 1)
 	looks(t, w.Look(t.Context(), nil, true), Done, 1)
@@ -298,7 +298,7 @@ func TestListIsKeptWhileNothingIsKnown(t *testing.T) {
 	}
 	write("app-1 7\napp-2\napp-1 8\napp-1 7\n\n")
 	c := start(t, "", true, "/proc/self/exe", catchRole)
-	w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFile(t, c.Process.Pid)), List: []string{"/bin/cat", list}}, nil)
+	w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFileOf(t, c.Process.Pid)), List: []string{"/bin/cat", list}}, nil)
 	want := "[app-1 app-2] [{app-1 7} {app-1 8}]"
 	l := w.Look(t.Context(), nil, false)
 	if got := fmt.Sprint(l.Apps, l.Executors); got != want || l.Trouble != "" {
@@ -409,7 +409,7 @@ func TestDoubts(t *testing.T) {
 	t.Cleanup(func() { sleeper.Process.Kill(); sleeper.Wait() })
 	catches := start(t, "", true, "/proc/self/exe", catchRole)
 	for pid, bad := range map[int]string{sleeper.Process.Pid: "would die of it", catches.Process.Pid: ""} {
-		w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFile(t, pid)), Tell: TellSettings{Signal: "SIGPWR"}}, nil)
+		w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFileOf(t, pid)), Tell: TellSettings{Signal: "SIGPWR"}}, nil)
 		doubts := w.Doubts(t.Context())
 		if bad == "" {
 			if len(doubts) != 0 {
@@ -433,7 +433,7 @@ func TestDoubtsOfActions(t *testing.T) {
 		"[] of a program":                   program{Hook{Argv: []string{"/bin/sh"}}},
 		"[true /nowhere/drain cannot be":    program{Hook{Argv: []string{"/nowhere/drain"}}},
 		"[true /tmp cannot be run":          program{Hook{Argv: []string{"/tmp"}}},
-		"[false a.service has no main":      Signal{Signal: syscall.SIGPWR, Target: MainProcess{"a.service", asked(nil)}},
+		"[false a.service has no main":      Signal{Signal: syscall.SIGPWR, Target: mainProcess{"a.service", asked(nil)}},
 		"[false look up: no such unit":      Unit{Name: "a.service", MainPID: asked(fmt.Errorf("look up: %w", systemd.ErrNoUnit))},
 		"[true no bus":                      Unit{Name: "a.service", MainPID: asked(errors.New("no bus"))},
 		"[] of a unit whose state is known": Unit{Name: "a.service", MainPID: asked(nil)},

@@ -16,9 +16,6 @@ func Allow(bytes int64) *Allowance {
 	return a
 }
 
-// Left is how many bytes may yet be written.
-func (a *Allowance) Left() int64 { return a.left.Load() }
-
 // Take reports that there is no more.
 func (a *Allowance) Take(bytes int) error {
 	if a == nil || a.left.Add(int64(-bytes)) >= 0 {

@@ -27,14 +27,14 @@ func Decode(p []byte) Decoder { return Decoder{p: p} }
 // DecodeText does so with strings that share one copy of p, which stays as long as any of them.
 func DecodeText(p []byte) Decoder { return Decoder{p: p, copied: string(p)} }
 
-// ErrShort says that there is less than there must be.
-var ErrShort = errors.New("cut short")
+// errShort says that there is less than there must be.
+var errShort = errors.New("cut short")
 
 // Sound is false once a field was faulty.
 func (d *Decoder) Sound() bool { return d.err == nil }
 
 // Fail says that a field has what nobody writes: no more is taken.
-func (d *Decoder) Fail() { d.err, d.p = ErrShort, nil }
+func (d *Decoder) Fail() { d.err, d.p = errShort, nil }
 
 // Uvarint takes a number that is not negative.
 func (d *Decoder) Uvarint() uint64 {

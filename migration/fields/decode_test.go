@@ -34,7 +34,7 @@ func TestFieldsCutShort(t *testing.T) {
 		if d.Uvarint(); d.Sound() || d.Varint() != 0 || d.Text() != "" || d.Byte() != 0 {
 			t.Errorf("%d bytes of %d: a field was taken after what is cut short", n, len(whole))
 		}
-		if err := d.End("test"); !errors.Is(err, ErrShort) || !strings.Contains(err.Error(), "payload of test") {
+		if err := d.End("test"); !errors.Is(err, errShort) || !strings.Contains(err.Error(), "payload of test") {
 			t.Errorf("%d bytes of %d: got %v", n, len(whole), err)
 		}
 	}

@@ -20,7 +20,7 @@ type unmet struct {
 // mostUnmet are some hundred KiB.
 const mostUnmet = 1024
 
-func (a *ahead) Find(name []byte) (was wasBlock, ok bool, err error) {
+func (a *ahead) find(name []byte) (was wasBlock, ok bool, err error) {
 	if p, ok := a.read[string(name)]; ok {
 		delete(a.read, string(name))
 		a.last = max(a.last, p.place)

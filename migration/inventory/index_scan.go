@@ -129,7 +129,7 @@ func (x *IndexScan) asItIs(ctx context.Context, fd int, was wasDir, yield func(I
 	x.walk.known = func(dir string, e dirent) (met, more bool) {
 		old, ok := wasBlock{}, false
 		if !valued {
-			old, ok, err = in.Find(e.name)
+			old, ok, err = in.find(e.name)
 		}
 		if err != nil || !ok || old.ino != e.ino {
 			return false, err == nil

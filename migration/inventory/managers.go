@@ -35,17 +35,17 @@ func newBlockManager(root int, p string) *blockManager {
 	return &blockManager{root: root, path: p, base: base, scope: base}
 }
 
-// AppFile may lie in a blockmgr directory and name the application that it belongs to, where no directory above does: those of a
+// appFile may lie in a blockmgr directory and name the application that it belongs to, where no directory above does: those of a
 // standalone worker's executors have the names of nothing. It ends as data does: what else is there Spark removes with the executor, and
 // leaves the map outputs (ExternalShuffleBlockResolver.executorRemoved).
 //
 // Where one does, it may name an attempt of that application, as YARN names attempts (appattempt_...): each is a driver of its own that
 // counts shuffles and maps from 0, in the same directories, and what another wrote under the same name is not what its readers want.
-const AppFile = ".lifeboat-app.data"
+const appFile = ".lifeboat-app.data"
 
 // ask has the file in the directory name the application. One that cannot be read, or names none, is none.
 func (m *blockManager) ask(root *os.Root) {
-	f, err := root.OpenFile(path.Join(m.path, AppFile), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(path.Join(m.path, appFile), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return
 	}

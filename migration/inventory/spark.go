@@ -25,7 +25,7 @@ import (
 // left alone and named.
 //
 // A block's scope is the application's id when a directory above the block manager's names it (YARN's appcache), or a file in it
-// (AppFile), which may also name an attempt of that application, else the directory of the block manager that holds the index. An executor
+// (appFile), which may also name an attempt of that application, else the directory of the block manager that holds the index. An executor
 // with several local directories has a blockmgr directory of another name in each, and nothing on disk ties them together but the rule
 // that places files, so members are looked for where that rule puts them.
 type SparkLayout struct{}
@@ -181,7 +181,7 @@ func (l SparkLayout) Scan(ctx context.Context, s *Store, part int, before Past, 
 		}
 		w.enter = func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
 		w.visit = func(f *seen) bool {
-			if f.name == ValuesFile || f.name == AppFile {
+			if f.name == ValuesFile || f.name == appFile {
 				return true
 			}
 			item, err := s.sparkItem(all, mgr, f)

@@ -132,7 +132,7 @@ func TestSparkFileNamesTheApplication(t *testing.T) {
 	for x, said := range []string{"app-20261127190534-0000\n", "../../etc\n"} {
 		managers := executor(n.dir, x)
 		for _, m := range managers {
-			write(t, filepath.Join(m, AppFile), []byte(said))
+			write(t, filepath.Join(m, appFile), []byte(said))
 		}
 		writeMapOutput(t, managers, 0, apart(1)[0], 77) // alike: only the application tells them apart
 	}
@@ -172,7 +172,7 @@ func TestSparkFileNamesTheAttempt(t *testing.T) {
 		var managers []string
 		for d := range 3 {
 			managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("d%d/%s/blockmgr-%d%d", d, at.below, x, d)))
-			write(t, filepath.Join(managers[d], AppFile), []byte(at.says))
+			write(t, filepath.Join(managers[d], appFile), []byte(at.says))
 		}
 		writeMapOutput(t, managers, 0, m, 77)
 	}

@@ -389,7 +389,7 @@ func TestPlanTakesNoMoreThanItMay(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	if left := p.cfg.Spools.Left(); left != 3*spoolBuffer {
-		t.Errorf("%d bytes are allowed once it is over, want %d", left, 3*spoolBuffer)
+	if all, more := p.cfg.Spools.Take(3*spoolBuffer), p.cfg.Spools.Take(1); all != nil || more == nil {
+		t.Errorf("once it is over, what was allowed: %v, and a byte more: %v", all, more)
 	}
 }

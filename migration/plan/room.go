@@ -15,15 +15,15 @@ type Room struct {
 	Larger MoreThan // than this, or a block is left to others
 }
 
-// Untold is the room in the vault of who has none, and puts all in its place: a fallback.
-const Untold = math.MaxInt64
+// untold is the room in the vault of who has none, and puts all in its place: a fallback.
+const untold = math.MaxInt64
 
 // RoomOf is the same room for every block.
-func RoomOf(bytes int64) Room { return Room{Most: bytes, Vault: Untold} }
+func RoomOf(bytes int64) Room { return Room{Most: bytes, Vault: untold} }
 
 // InVault reports whether the blocks of a store can only go to the vault.
 func (r *Room) InVault(store string) bool {
-	return r.Vault != Untold && !slices.Contains(r.Places, store)
+	return r.Vault != untold && !slices.Contains(r.Places, store)
 }
 
 // Left is what there is room for of a store.
@@ -57,8 +57,8 @@ type MoreThan map[string]int64
 // AnyStore has what goes for the blocks of stores that this node does not have: they landed here.
 const AnyStore = ""
 
-// Of is what a block of a store must be larger than.
-func (m MoreThan) Of(store string) int64 {
+// of is what a block of a store must be larger than.
+func (m MoreThan) of(store string) int64 {
 	if m == nil {
 		return -1
 	}

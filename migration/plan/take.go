@@ -79,7 +79,7 @@ func (p *Plan) one(now time.Time, passed *int, peer string, room Room, affordabl
 			}
 			there = past.Unanswered && past.Shun == peer
 		}
-		if n, left := e.Bytes(), room.Left(e.ID.Store()); n <= room.Larger.Of(e.ID.Store()) {
+		if n, left := e.Bytes(), room.Left(e.ID.Store()); n <= room.Larger.of(e.ID.Store()) {
 			continue
 		} else if n > affordable || n > left && !there {
 			leave(n, left)
@@ -96,7 +96,7 @@ func (p *Plan) one(now time.Time, passed *int, peer string, room Room, affordabl
 		if s.Left.Blocks == 0 || p.shuts(s.dir) {
 			continue
 		}
-		left, larger := room.Left(s.store), room.Larger.Of(s.store)
+		left, larger := room.Left(s.store), room.Larger.of(s.store)
 		most := min(left, affordable)
 		if s.most <= larger {
 			continue

@@ -12,9 +12,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// ChunkReader serves a landed member and lets no byte out before the chunk that it is part of has been verified. It is
+// chunkReader serves a landed member and lets no byte out before the chunk that it is part of has been verified. It is
 // an io.ReadSeeker for http.ServeContent and for a drain that carries the block on.
-type ChunkReader struct {
+type chunkReader struct {
 	f     *os.File
 	bytes int64
 	from  chunkSource
@@ -35,12 +35,12 @@ type chunkSource interface {
 	read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error)
 }
 
-// NewChunkReader reads a file of so many bytes, chunk by chunk. Where they are not in memory a disk is asked for so much ahead.
-func NewChunkReader(f *os.File, bytes int64, from chunkSource, ahead int64) *ChunkReader {
-	return &ChunkReader{f: f, bytes: bytes, from: from, ahead: ahead, have: -1}
+// newChunkReader reads a file of so many bytes, chunk by chunk. Where they are not in memory a disk is asked for so much ahead.
+func newChunkReader(f *os.File, bytes int64, from chunkSource, ahead int64) *chunkReader {
+	return &chunkReader{f: f, bytes: bytes, from: from, ahead: ahead, have: -1}
 }
 
-func (r *ChunkReader) Read(p []byte) (int, error) {
+func (r *chunkReader) Read(p []byte) (int, error) {
 	if r.pos >= r.bytes {
 		return 0, io.EOF
 	}
@@ -65,7 +65,7 @@ func (r *ChunkReader) Read(p []byte) (int, error) {
 	return c, nil
 }
 
-func (r *ChunkReader) Seek(offset int64, whence int) (int64, error) {
+func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {
 	return Seek(&r.pos, r.bytes, offset, whence)
 }
 
@@ -84,7 +84,7 @@ func Seek(pos *int64, bytes, offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-func (r *ChunkReader) Close() error {
+func (r *chunkReader) Close() error {
 	if r.done != nil {
 		r.done()
 	}

@@ -24,9 +24,9 @@ func (v *Vault) LandedIn(s *inventory.Store, r catalog.Record, i int) string {
 func (v *Vault) OpenLanded(s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
-		c, err := v.Member(r, i, ahead)
+		c, err := v.member(r, i, ahead)
 		if errors.Is(err, fs.ErrNotExist) {
-			if now, is := v.Unpacked(r); is { // it has become files meanwhile
+			if now, is := v.unpacked(r); is { // it has become files meanwhile
 				return v.OpenLanded(s, now, i, ahead)
 			}
 			return nil, err
@@ -51,5 +51,5 @@ func (v *Vault) OpenLanded(s *inventory.Store, r catalog.Record, i int, ahead in
 		f.Close()
 		return nil, errors.Join(err, fs.ErrNotExist)
 	}
-	return NewChunkReader(f, r.Members[i].Bytes, PlacedChunks{Sums: p.Chunks}, ahead), nil
+	return newChunkReader(f, r.Members[i].Bytes, PlacedChunks{Sums: p.Chunks}, ahead), nil
 }

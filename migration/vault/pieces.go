@@ -98,8 +98,8 @@ func (g *pieces) rest() {
 // room is up to the end of the piece: what is less than that is not written yet.
 func (g *pieces) room() int { return pieceBytes - int(g.at%pieceBytes) - len(g.buf) }
 
-// Buffered is how much was appended and not written.
-func (g *pieces) Buffered() int { return len(g.buf) }
+// buffered is how much was appended and not written.
+func (g *pieces) buffered() int { return len(g.buf) }
 
 // reset goes on at another place of the file, or of another one.
 func (g *pieces) reset(w Writer, at int64) { g.w, g.at, g.buf, g.err = w, at, g.buf[:0], nil }

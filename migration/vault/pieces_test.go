@@ -36,13 +36,13 @@ func TestPieces(t *testing.T) {
 		if n, err := g.Write(p); n != len(p) || err != nil {
 			t.Fatalf("took %d of %d bytes, %v", n, len(p), err)
 		}
-		if got := written + g.Buffered(); got != len(want) {
+		if got := written + g.buffered(); got != len(want) {
 			t.Fatalf("has %d bytes, want %d", got, len(want))
 		}
 		if rnd.IntN(20) == 0 {
 			flushing = true
-			if err := g.Flush(); err != nil || g.Buffered() != 0 {
-				t.Fatalf("%d bytes are left, %v", g.Buffered(), err)
+			if err := g.Flush(); err != nil || g.buffered() != 0 {
+				t.Fatalf("%d bytes are left, %v", g.buffered(), err)
 			}
 			flushing = false
 			g.rest()

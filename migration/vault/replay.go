@@ -98,8 +98,8 @@ func (p *Replay) Block(r catalog.Record, data func(member int, f wire.Frame) err
 	return err
 }
 
-// Unpacked returns the record of a block that has become files since r was read.
-func (v *Vault) Unpacked(r catalog.Record) (now catalog.Record, is bool) {
+// unpacked returns the record of a block that has become files since r was read.
+func (v *Vault) unpacked(r catalog.Record) (now catalog.Record, is bool) {
 	now, err := v.Catalog.Get(inventory.BlockID(r.ID))
 	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
 }

@@ -221,7 +221,7 @@ func (s *Segment) Taken() int64 { return s.w.at }
 // WriteBy has its bytes written by something else than its file, which is a disk that is full or hangs: for tests.
 func (s *Segment) WriteBy(w Writer) { s.w.reset(w, 0) }
 
-func (s *Segment) written() int64 { return s.End - int64(s.w.Buffered()) }
+func (s *Segment) written() int64 { return s.End - int64(s.w.buffered()) }
 
 // reserveBytes is for how much the blocks of the file system are asked for at once: as much as is written behind at once.
 const reserveBytes = diskio.WriteBehindBytes

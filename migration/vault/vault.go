@@ -189,9 +189,9 @@ func (v *Vault) Find(id inventory.BlockID) (inventory.Block, error) {
 	return v.Block(r), err
 }
 
-// Member reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
+// member reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
-func (v *Vault) Member(r catalog.Record, member int, ahead int64) (_ *ChunkReader, err error) {
+func (v *Vault) member(r catalog.Record, member int, ahead int64) (_ *chunkReader, err error) {
 	dir, err := v.Home(r.Segment)
 	if err = cmp.Or(err, v.Readable(dir)); err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (v *Vault) Member(r catalog.Record, member int, ahead int64) (_ *ChunkReade
 		err = errElsewhere(&r)
 		return nil, err
 	}
-	c := NewChunkReader(f, r.Members[member].Bytes, framedChunks{at: framesOf(&r, member)}, ahead)
+	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: framesOf(&r, member)}, ahead)
 	c.done = done
 	return c, nil
 }

@@ -84,7 +84,7 @@ func wantWhole(t testing.TB, v *Vault, id string, size int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := v.Member(r, 0, 0)
+	c, err := v.member(r, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,8 +37,8 @@ func (t *Table) Below(line string) {
 	t.below[len(t.rows)-1] = "  " + Plain(line)
 }
 
-// MinFirstColumn is what a first column keeps that gives way.
-const MinFirstColumn = 8
+// minFirstColumn is what a first column keeps that gives way.
+const minFirstColumn = 8
 
 // Print writes it as wide as w is.
 func (t *Table) Print(w io.Writer) error {
@@ -128,7 +128,7 @@ func (t *Table) widths(most int) (widths []int) {
 		give(last, MinLastColumn, most)
 	}
 	if t.Narrow {
-		give(0, MinFirstColumn, most)
+		give(0, minFirstColumn, most)
 	}
 	return widths
 }
@@ -137,9 +137,9 @@ func (t *Table) widths(most int) (widths []int) {
 // is what people copy: the name gives way to it, and what that does not make room for has the next line to itself.
 func Listed(width int, lead, name, id string, usual int) string {
 	name, id = Plain(name), Plain(id)
-	usual = max(min(usual, usual-Width+width), MinFirstColumn) // on a narrow terminal ids begin below each other as well
+	usual = max(min(usual, usual-Width+width), minFirstColumn) // on a narrow terminal ids begin below each other as well
 	room := width - Columns(lead) - 2 - 2 - Columns(id)
-	if room < MinFirstColumn {
+	if room < minFirstColumn {
 		return lead + "  " + Cut(name, width-Columns(lead)-2) + "\n  " + id
 	}
 	return lead + "  " + pad(Cut(name, room), min(room, usual)) + "  " + id
