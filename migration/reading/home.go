@@ -52,25 +52,18 @@ func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool
 
 // AtHome asks a node about some blocks that were born there.
 func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is AtHome, err error) {
-	body, err := json.Marshal(homeQuestion{about})
+	question, err := json.Marshal(homeQuestion{about})
 	if err != nil {
 		return is, err
 	}
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, home), http.MethodPost, "https://"+home.Address+"/home", bytes.NewReader(body))
+	doing := fmt.Sprintf("ask %s what it has of %d blocks", home.Node, len(about))
+	answer, err := f.post(ctx, home, "/home", question, http.StatusOK, doing)
 	if err != nil {
 		return is, err
 	}
-	resp, err := f.do(req)
-	if err != nil {
-		return is, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
-		return is, fmt.Errorf("ask %s what it has of %d blocks: %s: %s", home.Node, len(about), resp.Status, strings.TrimSpace(string(why)))
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 16*MostAsked)).Decode(&is); err != nil {
-		return AtHome{}, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
+	defer answer.Close()
+	if err := json.NewDecoder(io.LimitReader(answer, 16*MostAsked)).Decode(&is); err != nil {
+		return AtHome{}, fmt.Errorf("%s: %w", doing, err)
 	}
 	return is, nil
 }
@@ -79,20 +72,30 @@ func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is 
 func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
 	ctx, cancel := context.WithTimeout(ctx, ForgetTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+"/home/doubt", nil)
+	answer, err := f.post(ctx, h, "/home/doubt", nil, http.StatusAccepted, "have "+h.Node+" look at what it has")
 	if err != nil {
 		return err
 	}
+	return answer.Close()
+}
+
+// post asks a node something, in words of doing. An answer of another status than wanted is an error.
+func (f *Fetcher) post(ctx context.Context, h Holder, path string, question []byte, want int, doing string) (answer io.ReadCloser, err error) {
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+path, bytes.NewReader(question))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(hopHeader, hopLast)
 	resp, err := f.do(req)
 	if err != nil {
-		return fmt.Errorf("have %s look at what it has: %w", h.Node, err)
+		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
+	if resp.StatusCode != want {
+		defer resp.Body.Close()
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
-		return fmt.Errorf("have %s look at what it has: %s: %s", h.Node, resp.Status, strings.TrimSpace(string(why)))
+		return nil, fmt.Errorf("%s: %s: %s", doing, resp.Status, strings.TrimSpace(string(why)))
 	}
-	return nil
+	return resp.Body, nil
 }
 
 // Version names a block as it was when it moved.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -128,31 +127,23 @@ func (f *Fetcher) where(ctx context.Context, ids []inventory.BlockID) (found []W
 // whereAt asks one node which files it has.
 func (f *Fetcher) whereAt(ctx context.Context, h Holder, ids []inventory.BlockID) (has []Where, err error) {
 	asked := map[inventory.BlockID]bool{}
-	var body strings.Builder
+	var question []byte
 	for _, id := range ids {
 		asked[id] = true
-		body.WriteString(string(id) + "\n")
+		question = append(append(question, id...), '\n')
 	}
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+"/blocks/", strings.NewReader(body.String()))
+	doing := fmt.Sprintf("ask %s which of %d blocks it has", h.Node, len(ids))
+	answer, err := f.post(ctx, h, "/blocks/", question, http.StatusOK, doing)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(hopHeader, hopLast)
-	resp, err := f.do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask %s which of %d blocks it has: %w", h.Node, len(ids), err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
-		return nil, fmt.Errorf("ask %s which of %d blocks it has: %s: %s", h.Node, len(ids), resp.Status, strings.TrimSpace(string(why)))
-	}
-	for said := json.NewDecoder(io.LimitReader(resp.Body, maxWhereQuestion)); ; {
+	defer answer.Close()
+	for said := json.NewDecoder(io.LimitReader(answer, maxWhereQuestion)); ; {
 		var is Where
 		if err := said.Decode(&is); errors.Is(err, io.EOF) {
 			return has, nil
 		} else if err != nil {
-			return has, fmt.Errorf("ask %s which of %d blocks it has: %w", h.Node, len(ids), err)
+			return has, fmt.Errorf("%s: %w", doing, err)
 		}
 		if asked[is.ID] { // once
 			delete(asked, is.ID)
