@@ -21,14 +21,14 @@ type Monitor interface {
 	Take(need int64, among []string) (path string, release func(written int64), ok bool)
 	Observe(path string, op disks.Op, bytes int64, took time.Duration)
 	Fault(path string, err error)
-	SetReserve(disks.Reserve)
+	SetReserve(bytes int64)
 }
 
 func (a *Agent) newMonitor() Monitor {
 	c := a.cfg.Disks
 	cfg := disks.Config{
 		Paths: a.diskPaths(), Every: c.Every, Limit: cmp.Or(c.Limit, c.Every), SlowAt: c.SlowAt, SampleBytes: int64(c.SampleBytes),
-		Reserve: reserve(a.cfg.Receive), Command: a.deps.ProbeCommand, Log: a.log,
+		ReserveBytes: int64(a.cfg.Receive.ReserveBytes), Command: a.deps.ProbeCommand, Log: a.log,
 	}
 	if cfg.SampleBytes == 0 {
 		cfg.SampleBytes = -1
@@ -38,8 +38,6 @@ func (a *Agent) newMonitor() Monitor {
 	}
 	return disks.New(cfg)
 }
-
-func reserve(r Receive) disks.Reserve { return disks.Reserve{Bytes: int64(r.ReserveBytes)} }
 
 // diskPaths are the directories whose disks matter to this node.
 func (a *Agent) diskPaths() []string {

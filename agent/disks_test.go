@@ -22,6 +22,7 @@ type stubDisks struct {
 	all     []disks.Disk
 	taken   []string
 	changed chan struct{}
+	reserve int64
 }
 
 func (s *stubDisks) Run(context.Context) error                      { return nil }
@@ -30,7 +31,7 @@ func (s *stubDisks) Changed() <-chan struct{}                       { return s.c
 func (s *stubDisks) Stuck() int                                     { return 3 }
 func (s *stubDisks) Observe(string, disks.Op, int64, time.Duration) {}
 func (s *stubDisks) Fault(string, error)                            {}
-func (s *stubDisks) SetReserve(disks.Reserve)                       {}
+func (s *stubDisks) SetReserve(bytes int64)                         { s.reserve = bytes }
 func (s *stubDisks) Take(_ int64, among []string) (string, func(int64), bool) {
 	s.taken = among
 	if len(among) == 0 {

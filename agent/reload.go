@@ -7,18 +7,17 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// limits are the settings that may change while the agent runs: how it drains, what it takes, and how far it goes for
-// which kind of notice.
+// limits are the settings that may change while the agent runs: how it drains, and how far it goes for which kind
+// of notice. What the disks keep free is theirs (SetReserve).
 type limits struct {
-	Drain   Drain
-	Receive Receive
-	Policy  preemption.Policy
+	Drain  Drain
+	Policy preemption.Policy
 	// Evacuate is disks.evacuate.
 	Evacuate bool
 }
 
 func limitsOf(cfg Config) *limits {
-	return &limits{cfg.Drain, cfg.Receive, cfg.Policy, cfg.Disks.Evacuate}
+	return &limits{cfg.Drain, cfg.Policy, cfg.Disks.Evacuate}
 }
 
 // limitDrains has what runs go by the caps as they are now. Whoever begins a drain says it too: the caps may have changed while
@@ -36,7 +35,7 @@ func (a *Agent) policy() preemption.Policy { return a.limits.Load().Policy }
 // drain; a policy holds for what is noticed from then on. It returns the sections that differ and were left alone: they need a restart.
 func (a *Agent) Reload(cfg Config) (left []string) {
 	a.limits.Store(limitsOf(cfg))
-	a.disks.SetReserve(reserve(cfg.Receive))
+	a.disks.SetReserve(int64(cfg.Receive.ReserveBytes))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // was taken over; the rest of its section is not
 	a.limitDrains()
 	a.attention.stir() // when workloads are stopped follows from it

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -17,7 +16,8 @@ func TestReload(t *testing.T) {
 	old.Coordinators = []string{"10.0.0.1:7411"}
 	a := &Agent{cfg: old, file: old}
 	a.cfg.Node.Name = "host-a" // as the certificate has it: no change of the file's
-	a.disks = disks.New(disks.Config{})
+	stub := &stubDisks{}
+	a.disks = stub
 	a.limits.Store(limitsOf(old))
 	var err error
 	if a.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), "", new(durable.Beside)); err != nil {
@@ -35,8 +35,8 @@ func TestReload(t *testing.T) {
 	if left := a.Reload(now); len(left) != 0 {
 		t.Errorf("got %v left alone, want all taken over", left)
 	}
-	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || got.Receive.ReserveBytes != 7 || got.Evacuate || a.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
-		t.Errorf("got %+v", got)
+	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || stub.reserve != 7 || got.Evacuate || a.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
+		t.Errorf("got %+v, and a reserve of %d bytes", got, stub.reserve)
 	}
 	now.Coordinators, now.Receive.MaxStreams, now.Listen.HTTP = []string{"10.0.0.2:7411"}, 3, "127.0.0.1:1"
 	now.Disks.Every, now.Receive.Paths, now.Receive.ScrubBytesPerSecond = time.Minute, []string{"/mnt/spare"}, 1<<20

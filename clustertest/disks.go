@@ -21,7 +21,7 @@ type fakeDisks struct {
 	health   map[string]disks.Health
 	paths    []string
 	since    time.Time
-	reserve  disks.Reserve
+	reserve  int64
 	reserved map[string]int64
 	changed  chan struct{}
 }
@@ -34,7 +34,7 @@ func newFakeDisks() *fakeDisks {
 func (f *fakeDisks) monitor(cfg disks.Config) agent.Monitor {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.paths, f.reserve, f.reserved = cfg.Paths, cfg.Reserve, map[string]int64{}
+	f.paths, f.reserve, f.reserved = cfg.Paths, cfg.ReserveBytes, map[string]int64{}
 	return f
 }
 
@@ -71,7 +71,7 @@ func (f *fakeDisks) Snapshot() (all []disks.Disk) {
 			d.Why = "the test says so"
 		}
 		if d.ReservedBytes = f.reserved[p]; d.Health.Writable() {
-			d.UsableBytes = max(0, diskBytes-f.reserve.Bytes-d.ReservedBytes)
+			d.UsableBytes = max(0, diskBytes-f.reserve-d.ReservedBytes)
 		}
 		all = append(all, d)
 	}
@@ -114,8 +114,8 @@ func (f *fakeDisks) Stuck() int                                     { return 0 }
 func (f *fakeDisks) Observe(string, disks.Op, int64, time.Duration) {}
 func (f *fakeDisks) Fault(string, error)                            {}
 
-func (f *fakeDisks) SetReserve(r disks.Reserve) {
+func (f *fakeDisks) SetReserve(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reserve = r
+	f.reserve = bytes
 }

@@ -146,14 +146,6 @@ func (p *pace) see(took, limit time.Duration) finding {
 		middle.Round(time.Millisecond), limit)}
 }
 
-// Reserve is the room that stays free: the larger of an amount and a share of the whole.
-type Reserve struct {
-	Bytes int64
-	Share float64 // 0 to 1
-}
-
-func (r Reserve) of(total int64) int64 { return max(r.Bytes, int64(r.Share*float64(total))) }
-
 // crowd says whether a file system is too full: from the moment that it is down to its reserve, or nearly out of inodes,
 // until there is a margin above.
 type crowd struct {
@@ -163,8 +155,8 @@ type crowd struct {
 // inodesLeft is the share of inodes below which a disk counts as full: every block needs one, some layouts three.
 const inodesLeft = 0.001
 
-func (c *crowd) see(s extent, r Reserve) finding {
-	low, lowInodes := r.of(s.Total), int64(inodesLeft*float64(s.Inodes))
+func (c *crowd) see(s extent, reserve int64) finding {
+	low, lowInodes := reserve, int64(inodesLeft*float64(s.Inodes))
 	if c.high {
 		low += max(low/4, s.Total/100)
 		lowInodes *= 2

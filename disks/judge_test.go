@@ -146,10 +146,10 @@ func TestFullDisksDoNotCountAsBroken(t *testing.T) {
 	}
 }
 
-// Celeborn's rule for the entry: free space below the larger of 5 GiB and a share. It has no margin for the way back.
+// Celeborn's rule for the entry: free space below 5 GiB. It has no margin for the way back.
 func TestCrowd(t *testing.T) {
 	const gib = 1 << 30
-	r := Reserve{Bytes: 5 * gib, Share: 0.1}
+	const reserve = 5 * gib
 	var c crowd
 	for _, row := range []struct {
 		total, free int64
@@ -160,33 +160,30 @@ func TestCrowd(t *testing.T) {
 		{20 * gib, 6 * gib, HighUsage}, // within the margin
 		{20 * gib, 7 * gib, Healthy},
 		{20 * gib, 6 * gib, Healthy}, // and down again to the reserve only
-		{100 * gib, 10 * gib, HighUsage},
-		{100 * gib, 12 * gib, HighUsage},
-		{100 * gib, 13 * gib, Healthy},
+		{100 * gib, 5 * gib, HighUsage},
+		{100 * gib, 6 * gib, HighUsage}, // the margin: a quarter of the reserve
+		{100 * gib, 7 * gib, Healthy},
+		{1000 * gib, 5 * gib, HighUsage},
+		{1000 * gib, 15 * gib, HighUsage}, // a hundredth of a large disk
+		{1000 * gib, 16 * gib, Healthy},
 	} {
-		if got := c.see(extent{Total: row.total, Free: row.free}, r); got.Health != row.want {
+		if got := c.see(extent{Total: row.total, Free: row.free}, reserve); got.Health != row.want {
 			t.Errorf("%d of %d GiB free: got %v, want %v", row.free/gib, row.total/gib, got, row.want)
 		}
 	}
-	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, Reserve{Bytes: gib}).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
+	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, gib).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 1000}, r); got.Health != HighUsage {
+	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 1000}, reserve); got.Health != HighUsage {
 		t.Errorf("a thousandth of the inodes is left: got %v", got)
 	}
-	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, Reserve{Bytes: gib}).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 1500}, r); got.Health != HighUsage {
+	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 1500}, reserve); got.Health != HighUsage {
 		t.Errorf("within the inodes' margin: got %v", got)
 	}
-	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, Reserve{Bytes: gib}).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 2500}, r); got.Health != Healthy {
+	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 2500}, reserve); got.Health != Healthy {
 		t.Errorf("inodes came back: got %v", got)
 	}
-	if got := new(crowd).see(extent{Total: gib, Free: gib}, Reserve{}); got.Health != Healthy {
+	if got := new(crowd).see(extent{Total: gib, Free: gib}, 0); got.Health != Healthy {
 		t.Errorf("no inodes are counted, nothing is kept: got %v", got)
 	}
 }

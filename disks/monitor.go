@@ -24,11 +24,11 @@ const sysfsRoot = sysfs("/sys")
 
 // Config says what to watch, and how closely. Zero values mean the defaults.
 type Config struct {
-	Paths   []string      // directories, each a store of its own; several may share a disk
-	Every   time.Duration // from one probe of a path to the next; 10 s
-	Limit   time.Duration // a probe that takes longer hangs; at most Every, which is the default
-	SlowAt  time.Duration // a disk whose probes take as long to write and sync is slow; 1 s
-	Reserve Reserve       // what stays free
+	Paths        []string      // directories, each a store of its own; several may share a disk
+	Every        time.Duration // from one probe of a path to the next; 10 s
+	Limit        time.Duration // a probe that takes longer hangs; at most Every, which is the default
+	SlowAt       time.Duration // a disk whose probes take as long to write and sync is slow; 1 s
+	ReserveBytes int64         // what stays free
 	// BlockBytes is the size of a block when slots are counted; 64 MiB.
 	BlockBytes int64
 	// SampleBytes is what is written to find the speed of a disk that nobody has used for a while; 4 MiB. Negative: nothing.
@@ -72,7 +72,7 @@ type Monitor struct {
 	losing bool   // probes were lost, and it was said
 
 	mu      sync.Mutex // guards what follows; devices come and go by Run alone, which may read them without it
-	reserve Reserve
+	reserve int64
 	places  []*place
 	devices map[string]*device
 	changed chan struct{}
@@ -104,7 +104,7 @@ func New(cfg Config) *Monitor {
 		return here{m.sys}
 	}
 	m.setPaths(cfg.Paths)
-	m.SetReserve(cfg.Reserve)
+	m.SetReserve(cfg.ReserveBytes)
 	return m
 }
 
@@ -125,10 +125,10 @@ func (m *Monitor) setPaths(paths []string) {
 }
 
 // SetReserve says anew what stays free.
-func (m *Monitor) SetReserve(r Reserve) {
+func (m *Monitor) SetReserve(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.reserve = r
+	m.reserve = bytes
 }
 
 // placeOf returns the place of exactly this path.

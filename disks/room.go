@@ -98,7 +98,7 @@ func (m *Monitor) usable(now time.Time, p *place) int64 {
 	if d == nil || !p.sized || !p.judge.state.Health.Writable() || m.stale(now, p) {
 		return 0
 	}
-	return max(0, p.room.Free-m.reserve.of(p.room.Total)-d.reserved-(d.spent-p.spentThen))
+	return max(0, p.room.Free-m.reserve-d.reserved-(d.spent-p.spentThen))
 }
 
 // find returns the place that a file or directory lies in: the innermost.

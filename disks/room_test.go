@@ -9,7 +9,7 @@ import (
 )
 
 func TestRoomIsNeverGrantedTwice(t *testing.T) {
-	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/a/y"}, Reserve: Reserve{Bytes: 10 * gib}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/a/y"}, ReserveBytes: 10 * gib}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		time.Sleep(time.Second)
 		var mu sync.Mutex
 		free, held := int64(50*gib), int64(0) // what the disk has, and what was granted and is not written
