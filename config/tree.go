@@ -121,7 +121,7 @@ func parse(file string, data []byte) (*node, Faults) {
 		if strings.Contains(message, "'\t'") {
 			message, remedy = "a tab where a word should begin", "indent with blanks"
 		}
-		r.fault(line, "", "", "not YAML: "+printable(message), remedy)
+		r.fault(line, "", "not YAML: "+printable(message), remedy)
 		return nil, r.faults
 	}
 	root := &node{kind: mapping, file: file}
@@ -131,18 +131,18 @@ func parse(file string, data []byte) (*node, Faults) {
 			continue
 		}
 		if doc.Body.Type() == ast.DirectiveType {
-			r.fault(firstLine(doc.Body), "", "", "must have no directives", "remove the line")
+			r.fault(firstLine(doc.Body), "", "must have no directives", "remove the line")
 			continue
 		}
 		if found {
-			r.fault(firstLine(doc.Body), "", "", "must be one document", "remove the '---' or use conf.d")
+			r.fault(firstLine(doc.Body), "", "must be one document", "remove the '---' or use conf.d")
 			break
 		}
 		found = true
 		if n := r.node("", doc.Body); n.kind == mapping {
 			root = n
 		} else if n.kind != empty && n.kind != broken {
-			r.fault(n.line, "", "", "must be a map of keys, is "+article(n.kind), "")
+			r.fault(n.line, "", "must be a map of keys, is "+article(n.kind), "")
 		}
 	}
 	return root, r.faults
@@ -153,8 +153,8 @@ type reader struct {
 	faults Faults
 }
 
-func (r *reader) fault(line int, key, value, bound, remedy string) {
-	r.faults = append(r.faults, Fault{File: r.file, Line: line, Key: key, Value: value, Bound: bound, Remedy: remedy})
+func (r *reader) fault(line int, key, bound, remedy string) {
+	r.faults = append(r.faults, Fault{File: r.file, Line: line, Key: key, Bound: bound, Remedy: remedy})
 }
 
 func (r *reader) node(key string, from ast.Node) *node {
@@ -184,7 +184,7 @@ func (r *reader) node(key string, from ast.Node) *node {
 	case *ast.NullNode, *ast.CommentGroupNode, nil:
 	default: // anchors, aliases, tags
 		n.kind = broken
-		r.fault(n.line, key, "", "must be plain YAML, is "+article(kind(from.Type().YAMLName())), "write it out")
+		r.fault(n.line, key, "must be plain YAML, is "+article(kind(from.Type().YAMLName())), "write it out")
 	}
 	return n
 }
@@ -193,12 +193,12 @@ func (r *reader) entry(parent string, into *node, from *ast.MappingValueNode) {
 	line := firstLine(from)
 	name, ok := from.Key.(*ast.StringNode)
 	if !ok {
-		r.fault(line, child(parent, from.Key.GetToken().Value), "", "must be a plain word", "put it into quotes or write it out")
+		r.fault(line, child(parent, from.Key.GetToken().Value), "must be a plain word", "put it into quotes or write it out")
 		return
 	}
 	key := child(parent, name.Value)
 	if old := into.entry(name.Value); old != nil {
-		r.fault(line, key, "", "stands already on line "+strconv.Itoa(old.line), "keep one of them")
+		r.fault(line, key, "stands already on line "+strconv.Itoa(old.line), "keep one of them")
 		return
 	}
 	into.entries = append(into.entries, entry{key: name.Value, line: line, file: r.file, value: r.node(key, from.Value)})
