@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,6 +233,13 @@ func TestFilesAreReadAnew(t *testing.T) {
 	c.settings.EC2.Certificates = []string{c.settings.GCE.Keys}
 	if err := c.settings.Check(); err == nil || !strings.Contains(err.Error(), "no certificate in PEM form") {
 		t.Errorf("got error %v, want that it is no certificate", err)
+	}
+	whole := c.ec2.Certificate() // of two, the first cut short: nobody would say that it is not believed
+	if err := os.WriteFile(c.settings.GCE.Keys, slices.Concat(whole[:len(whole)/2], []byte("\n"), whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.settings.Check(); err == nil || !strings.Contains(err.Error(), "2 certificates begin in it, 1 can be read") {
+		t.Errorf("got error %v, want that one of two certificates cannot be read", err)
 	}
 }
 

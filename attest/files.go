@@ -2,7 +2,6 @@ package attest
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/lifeboat/lifeboat/certs"
 )
 
-// maxFile is more than the certificates of all regions take.
+// maxFile is far more than Google's keys take.
 const maxFile = 1 << 20
 
 func readFile(file string) ([]byte, error) {
@@ -38,24 +39,11 @@ func certificates(paths []string) (all []*x509.Certificate, err error) {
 			}
 		}
 		for _, file := range files {
-			data, err := readFile(file)
+			some, err := certs.ReadCertificates(file)
 			if err != nil {
 				return nil, err
 			}
-			found := false
-			for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-				if block.Type != "CERTIFICATE" {
-					continue
-				}
-				c, err := x509.ParseCertificate(block.Bytes)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", file, err)
-				}
-				found, all = true, append(all, c)
-			}
-			if !found {
-				return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
-			}
+			all = append(all, some...)
 		}
 	}
 	if len(all) == 0 {

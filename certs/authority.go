@@ -76,7 +76,7 @@ func issue(dir string, n Name, ips []net.IP, dns []string, certFile, keyFile str
 	if n.Name == "ca" || n.Name == "operator" && n.Role != RoleOperator {
 		return fmt.Errorf("the name %q belongs to files of the CA: choose another", n.Name)
 	}
-	if old, err := readCerts(certFile); err == nil {
+	if old, err := ReadCertificates(certFile); err == nil {
 		if was, err := nameIn(old[0]); err != nil || was != n {
 			return fmt.Errorf("%s is the certificate of %q: choose another name or directory", certFile, was)
 		}

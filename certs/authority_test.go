@@ -145,7 +145,7 @@ func TestIssue(t *testing.T) {
 		if got, least := renewed.Expires(), leaf.NotAfter; !got.After(least) {
 			t.Errorf("got a renewed certificate until %s, want later than %s", got, least)
 		}
-		ca, err := readCerts(filepath.Join(dir, "ca.pem"))
+		ca, err := ReadCertificates(filepath.Join(dir, "ca.pem"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,7 @@ func Load(caFile, certFile, keyFile string) (*Identity, error) {
 }
 
 func read(from files) (*held, Name, error) {
-	cas, err := readCerts(from.ca)
+	cas, err := ReadCertificates(from.ca)
 	if err != nil {
 		return nil, Name{}, fmt.Errorf("read CA: %w", err)
 	}
@@ -182,7 +182,8 @@ func private(file string, mode os.FileMode) error {
 	return nil
 }
 
-func readCerts(file string) ([]*x509.Certificate, error) {
+// ReadCertificates reads the certificates of a PEM file, of which there is one at least.
+func ReadCertificates(file string) ([]*x509.Certificate, error) {
 	data, _, err := readFile(file)
 	if err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func (n Name) uri() *url.URL {
 
 // NameOf is who the certificate in a file is of, whether or not it is good now.
 func NameOf(certFile string) (Name, error) {
-	chain, err := readCerts(certFile)
+	chain, err := ReadCertificates(certFile)
 	if err != nil {
 		return Name{}, err
 	}

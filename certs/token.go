@@ -41,7 +41,7 @@ var errNoPin = errors.New("is no pin of a CA: lifeboat tls pin FILE prints one")
 
 // PinsOf are those of the CAs in a file.
 func PinsOf(caFile string) (pins []Pin, err error) {
-	cas, err := readCerts(caFile)
+	cas, err := ReadCertificates(caFile)
 	for _, ca := range cas {
 		pins = append(pins, pinOf(ca))
 	}
