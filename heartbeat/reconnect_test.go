@@ -55,7 +55,7 @@ func TestAgentsComeBackOverTheWindow(t *testing.T) {
 			quarters[min(3, int(d/(2*time.Second)))]++
 		}
 		for i, got := range quarters {
-			if got < 4 {
+			if got < 2 { // of 15 in the mean: seen once in 400,000 runs of one that spreads them
 				t.Errorf("got %v back by quarters of the window: few in the %d.: want them spread", quarters, i+1)
 			}
 		}
