@@ -121,17 +121,9 @@ func mostOf(peers []migration.Peer) func(store string) int64 {
 // wants is how many bytes, at least, find no room at the peers. Some stores together may find less than each by itself: they have
 // the same vaults. So it is asked of the one that has least room, of that and the next one, and so on.
 func (l load) wants(peers []migration.Peer) (bytes int64) {
-	var all stock
-	for _, of := range l.of {
-		all = all.plus(of)
-	}
 	room := func(stores ...string) (n int64) {
 		for _, p := range peers {
-			room := p.RoomFor(stores...)
-			if p.Quota && all.bytes > 0 {
-				room = int64(float64(room) / float64(all.bytes) * float64(all.takes))
-			}
-			n += room
+			n += p.RoomFor(stores...)
 		}
 		return n
 	}

@@ -20,9 +20,9 @@ import (
 func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			a, want := cached(t, 10, 1000)
+			a, want := cached(t, 10, 100_000)
 			b := newNode(t, "b")
-			b.tune = func(c *receiver.Config) { c.MaxBytes = 10_000 }
+			b.tune = func(c *receiver.Config) { c.MaxBytes = 1_010_000 } // records take some of it
 			tr := newTrip(t, a, b)
 			tr.cfg.Alone = func() bool { return alone }
 			sum, entries := tr.run(within(t, 30*time.Second))
@@ -41,7 +41,7 @@ func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 // What a peer took and never answered for is offered there again, though the peer has no room left: it may have it.
 func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 	for name, fill := range map[string]func(*node){
-		"quota": func(b *node) { b.tune = func(c *receiver.Config) { c.MaxBytes = 10_000 } },
+		"quota": func(b *node) { b.tune = func(c *receiver.Config) { c.MaxBytes = 1_010_000 } },
 		"disk": func(b *node) {
 			b.Room = func(string) int64 {
 				if len(b.LandedBlocks()) > 0 {
@@ -53,7 +53,7 @@ func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, want := cached(t, 8, 1000)
+				a, want := cached(t, 8, 100_000)
 				b := newNode(t, "b")
 				fill(b)
 				var once sync.Once

@@ -37,7 +37,6 @@ type Peer struct {
 	Advised    bool     // it is under a notice for which it does not leave: it takes what nobody else does
 	// How large a block may be, and one that goes to the vault; 0: not told.
 	LargestBytes, LargestVaultBytes int64
-	Quota                           bool // the room is what a quota leaves, which counts bytes and not what they take
 }
 
 // DrainConfig is what a drain needs.

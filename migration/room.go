@@ -43,7 +43,7 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 		p.LargestVaultBytes = g.VaultBytes
 	}
 	p.VaultBytes, p.Places = &g.VaultBytes, g.Places
-	p.RoomBytes, p.Advised, p.Quota = g.RoomBytes, p.Advised || g.Advised, g.Quota
+	p.RoomBytes, p.Advised = g.RoomBytes, p.Advised || g.Advised
 	return p, nil
 }
 

@@ -22,8 +22,8 @@ import (
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
 type Catalog struct {
 	db      *bbolt.DB
-	Writing sync.Mutex                      // one writer at a time decides what is there, and then says so
-	rests   atomic.Pointer[inventory.Count] // in all, from weigh on
+	Writing sync.Mutex             // one writer at a time decides what is there, and then says so
+	rests   atomic.Pointer[Weight] // in all, from weigh on
 	pages   resident
 	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db
 }
@@ -168,7 +168,7 @@ const fillPercent = 0.8
 
 // commitSome writes the records from one on, in the transaction after so many others of this commit.
 func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32]End, spare []Record) error {
-	err := c.update(func(tx *bbolt.Tx, w weights) error {
+	err := c.update(func(tx *bbolt.Tx, w *weights) error {
 		defer c.pages.looked(tx, len(records)-from)
 		blocks, segments := tx.Bucket(bucketBlocks), tx.Bucket(bucketSegments)
 		blocks.FillPercent = fillPercent
@@ -185,7 +185,7 @@ func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32
 			}
 			at := len(values)
 			values = appendRecord(values, *r.Record)
-			w.add(*r.Record)
+			w.add(r.Record, len(values)-at)
 			if err := blocks.Put(key, values[at:len(values):len(values)]); err != nil {
 				return err
 			}
@@ -222,7 +222,7 @@ const mostValues = 1 << 20
 
 // Forget drops the record of a block that is no longer here.
 func (c *Catalog) Forget(id inventory.BlockID) error {
-	return c.update(func(tx *bbolt.Tx, w weights) error { return w.drop(tx, []byte(id)) })
+	return c.update(func(tx *bbolt.Tx, w *weights) error { return w.drop(tx, []byte(id)) })
 }
 
 // SegmentEnds tells how far each segment was committed.

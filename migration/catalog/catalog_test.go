@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -154,7 +155,7 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for range each {
-				c.counts(inventory.Count{Blocks: 1, Bytes: 10})
+				c.counts(Weight{Count: inventory.Count{Blocks: 1, Bytes: 10}})
 			}
 		})
 	}
@@ -162,6 +163,64 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 	if got, want := c.Count(), (inventory.Count{Blocks: writers * each, Bytes: writers * each * 10}); got != want {
 		t.Errorf("%+v are counted, want %+v", got, want)
 	}
+}
+
+// What rests here weighs the same, however it is found out: as it came and went, or by reading all records, as when an older lifeboat has
+// written some, which does not know of all that they weigh.
+func TestWeightIsThatOfTheRecords(t *testing.T) {
+	dir := t.TempDir()
+	c, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(i int, more string) Record {
+		name := fmt.Sprint("x", i, more)
+		return Record{Opening: wire.Opening{ID: fmt.Sprint("cache/-/x", i), Origin: "a" + more, Members: []wire.MemberSize{{Name: name, Bytes: int64(i)}}}, Segment: 1, Offset: int64(i) * 1000, Length: int64(i) + 500}
+	}
+	for round := range 2 {
+		var changes []Change
+		for i := range 100 {
+			changes = append(changes, Change{Record: new(record(i, strings.Repeat("more", round)))})
+		}
+		if _, err := c.Commit(changes, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var was, into []Record
+	for r, err := range c.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Landed = time.Unix(0, r.Landed.UnixNano())
+		was = append(was, r)
+		r.Segment, r.Placed = 0, []Placed{{Path: r.Members[0].Name, Chunks: []byte("1234")}}
+		into = append(into, r)
+	}
+	if turned, err := c.Turn(was[:50], into[:50]); err != nil || slices.Contains(turned, false) {
+		t.Fatal(turned, err)
+	}
+	if gone, err := c.Remove(was[50:75]); err != nil || len(gone) != 25 {
+		t.Fatal(len(gone), err)
+	}
+	want := *c.rests.Load()
+	for what, spoil := range map[string]func(*bbolt.Bucket) error{
+		"as it was written":            func(*bbolt.Bucket) error { return nil },
+		"by one who does not know all": func(b *bbolt.Bucket) error { return b.Delete(keyAll) },
+		"by one who wrote since": func(b *bbolt.Bucket) error {
+			return b.Put(keyAll, append(appendCount(inventory.Count{Blocks: 74, Bytes: 1}), make([]byte, 8)...))
+		},
+	} {
+		if err := errors.Join(c.DB().Update(func(tx *bbolt.Tx) error { return spoil(tx.Bucket(bucketWeights)) }), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if c, err = open(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := *c.rests.Load(); got != want || got.Blocks != 75 || got.BesideBytes < 75*500 {
+			t.Errorf("%s: got %+v, want %+v", what, got, want)
+		}
+	}
+	c.Close()
 }
 
 // A catalog that another lifeboat has written, with records that this one does not know, is set aside: each of its blocks would be refused

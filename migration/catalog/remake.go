@@ -198,7 +198,7 @@ func (c *Catalog) YetToSalvage() (yes bool, err error) {
 
 // Salvaged records blocks that were found in segments. Of two with one id the newer stays.
 func (c *Catalog) Salvaged(batch []Record) error {
-	return c.update(func(tx *bbolt.Tx, w weights) error {
+	return c.update(func(tx *bbolt.Tx, w *weights) error {
 		for _, r := range batch {
 			old, err := parseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))
 			if err == nil && old.newer(r) {

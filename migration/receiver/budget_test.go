@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -87,9 +88,9 @@ func TestQuotaIsPromisedOnce(t *testing.T) {
 func TestQuotaLetsInWhatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newNode(t, "b")
-		b.tune = func(c *Config) { c.MaxBytes = 1250 } // and a fifth of it is kept
+		b.tune = func(c *Config) { c.MaxBytes = 126_000 } // and a fifth of it is kept, and their records take some
 		ctx, stop := b.receiving(t)
-		x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
+		x := blockFrames(1, "cache/-/x", contentOf("x", 100_000))
 		for range 2 {
 			s := b.stream(t, ctx)
 			s.Send(x)
@@ -99,14 +100,54 @@ func TestQuotaLetsInWhatIsThere(t *testing.T) {
 		s := b.stream(t, ctx)
 		s.Send(blockFrames(1, "cache/-/y", contentOf("y", 1000)))
 		s.WantRefusal("quota")
-		s.Send(blockFrames(2, "cache/-/x", contentOf("larger", 1001)))
-		s.WantRefusal("need 1 B, has 0 B")
+		s.Send(blockFrames(2, "cache/-/x", contentOf("larger", 101_000)))
+		s.WantRefusal("need 99") // but for the letters of its origin, which is on record
 		s.Conn.Close()
 		stop()
-		if got := b.Vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 1000}) {
+		if got := b.Vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 100_000}) {
 			t.Errorf("got %+v at rest, want x alone", got)
 		}
 	})
+}
+
+// Blocks of no bytes have names and records, which take of the disk: a quota bounds what is taken of it. When they are gone they have
+// nothing of it any more.
+func TestQuotaCountsWhatBlocksHaveBesideTheirBytes(t *testing.T) {
+	const quota, blocks = 1 << 20, 4000
+	for _, letters := range []int{0, 1000, wire.MaxPayload[wire.FrameOpen] - 200} {
+		n := newNode(t, "b")
+		n.tune = func(c *Config) { c.MaxBytes = quota }
+		n.receive(t)
+		before := onDisk(t, n.Dir)
+		var frames [][]byte
+		for i := range blocks {
+			name := fmt.Sprint("x", i)
+			o := wire.Opening{ID: "cache/-/" + name, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: strings.Repeat("o", letters), Members: []wire.MemberSize{{Name: name}}}
+			frames = append(frames, openingFrames(uint32(i+1), o, nil))
+		}
+		durable := 0
+		for _, v := range landAll(t, n, frames...) {
+			if v.Code == wire.VerdictDurable {
+				durable++
+			} else if v.Code != wire.VerdictFull || !strings.Contains(v.Reason, "the quota of 1.0 MiB is used up") {
+				t.Fatalf("got %d %s, want that the quota is used up", v.Code, v.Reason)
+			}
+		}
+		took, counted := onDisk(t, n.Dir)-before, n.Vault.Takes()
+		t.Logf("%d blocks with %d letters: %d bytes are counted, the disk has %d", durable, letters, counted, took)
+		if took > quota || counted > quota || counted < quota/2 {
+			t.Errorf("a quota of %d, of which a fifth is kept, with %d letters: %d bytes are counted, the disk has %d", quota, letters, counted, took)
+		}
+		n.Reopen(t)
+		if got := n.Vault.Takes(); got != counted {
+			t.Errorf("after a restart %d bytes are counted, before %d", got, counted)
+		}
+		n.receive(t)
+		n.remove(t, func(vault.Held) bool { return true })
+		if got := n.Vault.Takes(); got != 0 {
+			t.Errorf("%d bytes are counted of nothing", got)
+		}
+	}
 }
 
 // Blocks of no bytes whose openings are as long as may be are not gathered in memory as fast as they come, but as they become durable.

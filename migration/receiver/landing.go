@@ -56,6 +56,7 @@ type landed struct {
 	in       *inbound // that it came by, which owes its verdict
 	transfer uint32
 	named    int64      // bytes of its opening
+	beside   int64      // room that is set aside beside its bytes
 	room     *allotment // that it takes
 	promised func()     // gives back its part of the quota
 	told     atomic.Bool

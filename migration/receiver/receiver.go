@@ -202,7 +202,7 @@ func (r *Receiver) grant(alone bool) wire.Grant {
 }
 
 func (r *Receiver) rooms(alone bool) (g wire.Grant, all, vault Room) {
-	rests, places := r.cfg.Vault.Count().Bytes, r.cfg.Vault.Usable()
+	rests, places := r.cfg.Vault.Takes(), r.cfg.Vault.Usable()
 	within := func(is Room) Room {
 		return Room{r.budget.left(rests, is.Bytes, alone), r.budget.left(rests, is.LargestBytes, alone)}
 	}
@@ -212,9 +212,8 @@ func (r *Receiver) rooms(alone bool) (g wire.Grant, all, vault Room) {
 			places, g.Places = append(places, s.Paths...), append(g.Places, s.Name)
 		}
 	}
-	disks := r.roomIn(r.open(places))
-	all = within(disks)
-	g.RoomBytes, g.VaultBytes, g.Quota = all.Bytes, vault.Bytes, all.Bytes < disks.Bytes
+	all = within(r.roomIn(r.open(places)))
+	g.RoomBytes, g.VaultBytes = all.Bytes, vault.Bytes
 	return g, all, vault
 }
 

@@ -165,6 +165,9 @@ func (h Held) App() string { return h.ID.App() }
 // Count is what rests here from other nodes, in segments and in place.
 func (v *Vault) Count() inventory.Count { return v.Catalog.Count() }
 
+// Takes is what that takes of the disks.
+func (v *Vault) Takes() int64 { return v.Catalog.Takes() }
+
 // Block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
 func (v *Vault) Block(r catalog.Record) inventory.Block {
 	dir, _ := v.Home(r.Segment)

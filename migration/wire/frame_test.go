@@ -122,7 +122,7 @@ func TestPayloadsRoundTrip(t *testing.T) {
 			t.Errorf("hello: got %+v, %v, want %+v", got, err, h)
 		}
 	}
-	for _, g := range []Grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {Quota: true}, {RoomBytes: 7, VaultBytes: 7},
+	for _, g := range []Grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {RoomBytes: 7, VaultBytes: 7},
 		{RoomBytes: 1 << 40, Shared: true, VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}} {
 		if got, err := ParseGrant(g.Append(nil)); err != nil || !reflect.DeepEqual(got, g) {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)

@@ -41,7 +41,6 @@ type Grant struct {
 	Places     []string // the stores whose blocks land in their place there: those of others go to the vault
 	Shared     bool     // others are served too, and some may find no place
 	Advised    bool     // its node may leave itself: whoever has another peer turns to that
-	Quota      bool     // the room is what a quota leaves, which counts blocks' bytes and not their records
 }
 
 // Append appends the payload.
@@ -50,7 +49,7 @@ func (m Grant) Append(b []byte) []byte {
 	for _, store := range m.Places {
 		b = fields.AppendString(b, store)
 	}
-	return fields.AppendFlags(b, m.Shared, m.Advised, m.Quota)
+	return fields.AppendFlags(b, m.Shared, m.Advised)
 }
 
 // ParseGrant reads the payload of a grant.
@@ -60,7 +59,7 @@ func ParseGrant(p []byte) (m Grant, err error) {
 	for n := d.Uvarint(); n > 0 && d.Sound(); n-- {
 		m.Places = append(m.Places, d.Text())
 	}
-	d.Flags(&m.Shared, &m.Advised, &m.Quota)
+	d.Flags(&m.Shared, &m.Advised)
 	return m, d.End("grant")
 }
 
