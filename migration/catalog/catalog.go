@@ -24,6 +24,7 @@ type Catalog struct {
 	db      *bbolt.DB
 	Writing sync.Mutex             // one writer at a time decides what is there, and then says so
 	rests   atomic.Pointer[Weight] // in all, from weigh on
+	wasted  atomic.Int64
 	pages   resident
 	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db
 }
@@ -168,7 +169,9 @@ const fillPercent = 0.8
 
 // commitSome writes the records from one on, in the transaction after so many others of this commit.
 func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32]End, spare []Record) error {
+	freed := int64(0)
 	err := c.update(func(tx *bbolt.Tx, w *weights) error {
+		defer func() { freed = w.freed }()
 		defer c.pages.looked(tx, len(records)-from)
 		blocks, segments := tx.Bucket(bucketBlocks), tx.Bucket(bucketSegments)
 		blocks.FillPercent = fillPercent
@@ -191,7 +194,7 @@ func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32
 			}
 		}
 		for _, r := range spare {
-			if err := tx.Bucket(bucketFree).Put(rangeKey(r.Segment, r.Offset), rangeValue(r.Length)); err != nil {
+			if err := w.free(tx, &r); err != nil {
 				return err
 			}
 		}
@@ -207,6 +210,7 @@ func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32
 	if err != nil {
 		return fmt.Errorf("write catalog: %w", err)
 	}
+	c.wasted.Add(freed)
 	return nil
 }
 

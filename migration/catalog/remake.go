@@ -202,7 +202,7 @@ func (c *Catalog) Salvaged(batch []Record) error {
 		for _, r := range batch {
 			old, err := parseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))
 			if err == nil && old.newer(r) {
-				err = tx.Bucket(bucketFree).Put(rangeKey(r.Segment, r.Offset), rangeValue(r.Length))
+				err = w.free(tx, &r)
 			} else {
 				err = w.put(tx, r)
 			}

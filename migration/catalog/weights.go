@@ -70,8 +70,9 @@ func (r *Record) weight(length int) Weight {
 
 // weights are what a commit adds to each segment, and in all.
 type weights struct {
-	of  map[uint32]inventory.Count
-	all Weight
+	of    map[uint32]inventory.Count
+	all   Weight
+	freed int64 // bytes of segments
 }
 
 // update changes records and what they weigh.
@@ -158,7 +159,13 @@ func (w *weights) lift(tx *bbolt.Tx, id []byte, by Record) error {
 	if old.Segment == 0 || old.Segment == by.Segment && old.Offset == by.Offset {
 		return nil
 	}
-	return tx.Bucket(bucketFree).Put(rangeKey(old.Segment, old.Offset), rangeValue(old.Length))
+	return w.free(tx, &old)
+}
+
+// free notes that where a record lay is of no use.
+func (w *weights) free(tx *bbolt.Tx, r *Record) error {
+	w.freed += r.Length
+	return tx.Bucket(bucketFree).Put(rangeKey(r.Segment, r.Offset), rangeValue(r.Length))
 }
 
 // settle writes the changes.
@@ -332,8 +339,12 @@ func (c *Catalog) Laden() (segments map[uint32]bool, err error) {
 // Stretch is a part of a segment.
 type Stretch struct{ At, Length int64 }
 
+// Wasted is how many bytes of segments commits have left free since Waste was asked last: of blocks that came anew, or were not kept.
+func (c *Catalog) Wasted() int64 { return c.wasted.Load() }
+
 // Waste tells which segments have free stretches.
 func (c *Catalog) Waste() (segments []uint32, err error) {
+	c.wasted.Store(0)
 	err = c.view(func(tx *bbolt.Tx) error {
 		cur := tx.Bucket(bucketFree).Cursor()
 		for k, _ := cur.First(); len(k) == 16; {

@@ -38,6 +38,7 @@ type committer struct {
 
 	working sync.WaitGroup
 	quit    chan struct{} // closed by end
+	waste   chan struct{} // has one when enough of segments is of no use to be given back
 }
 
 // shelf is what is committed together: the blocks that lie in the same directories.
@@ -59,10 +60,12 @@ const (
 	gather = 20 * time.Millisecond
 	// gatherBytes is company enough.
 	gatherBytes = 32 << 20
+	// wasteBytes is what blocks that come again and again, or are refused when they are there, may leave in segments: no quota counts it.
+	wasteBytes = 64 << 20
 )
 
 func newCommitter(v *vault.Vault, disks diskio.Disks, told func([]vault.Held)) *committer {
-	return &committer{vault: v, disks: diskio.OrWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
+	return &committer{vault: v, disks: diskio.OrWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{}), waste: make(chan struct{}, 1)}
 }
 
 // submit hands over blocks whose bytes have reached the kernel. It does not wait.
@@ -355,6 +358,12 @@ func (c *committer) record(batch []*landed) {
 	}
 	for s := range segments {
 		c.vault.Keep(s, ends[s.No].At)
+	}
+	if c.vault.Catalog.Wasted() >= wasteBytes {
+		select {
+		case c.waste <- struct{}{}:
+		default:
+		}
 	}
 	c.vault.Unread.Note(records)
 	if len(held) > 0 {

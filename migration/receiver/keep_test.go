@@ -137,6 +137,26 @@ func TestWhatIsReplacedGivesItsSpaceBack(t *testing.T) {
 	}
 }
 
+// A block that comes anew again and again would fill the disk within the hour, and no quota counts what it was before.
+func TestWhatIsReplacedOftenGivesItsSpaceBackSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		time.Sleep(time.Second) // what is done at the start is done
+		for i := range 12 {
+			s.Send(blockFrames(uint32(i), "cache/-/x", contentOf(fmt.Sprint(i), 8<<20)))
+			s.WantReceipt()
+		}
+		s.Conn.Close()
+		time.Sleep(time.Second)
+		if got := spaceOf(t, n.Vault.Dir); got > 48<<20 {
+			t.Errorf("one version of 8 MiB is of use, and %d bytes are taken", got)
+		}
+		stop()
+	})
+}
+
 // A segment in which nothing was kept is gone at the next start. What was noted of it must not be taken for what is noted of
 // another that has got its number: its space would be given back with blocks in it.
 func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {

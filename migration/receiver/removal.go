@@ -235,9 +235,23 @@ func (r *Receiver) tidy(ctx context.Context) {
 	}
 	for {
 		r.tidyOnce(ctx, time.Now())
-		if !diskio.Sleep(ctx, wait) {
-			return
+		for next := time.After(wait); next != nil; {
+			select {
+			case <-next:
+				next = nil
+			case <-r.commit.waste:
+				r.reclaim(ctx)
+			case <-ctx.Done():
+				return
+			}
 		}
+	}
+}
+
+// reclaim gives back what commits have left in segments.
+func (r *Receiver) reclaim(ctx context.Context) {
+	if err := r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("the space of blocks that came anew could not be given back: it is tried again", "err", err)
 	}
 }
 
