@@ -66,7 +66,7 @@ func (a *Agent) listen() (err error) {
 func (a *Agent) serve(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
 	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: a.guests.note, ErrorLog: a.quiet()}
-	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: new(accepted.Strangers).Note, ErrorLog: a.quiet()}
+	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: accepted.NewStrangers(a.log).Note, ErrorLog: a.quiet()}
 	socket := a.socketServer()
 	readers := accepted.At(a.at.peer.Addr())
 
@@ -104,7 +104,7 @@ func (a *Agent) quiet() *stdlog.Logger { return slog.NewLogLogger(a.log.Handler(
 func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) error {
 	defer readers.Close()
 	var conns sync.WaitGroup
-	var strangers accepted.Strangers
+	strangers := accepted.NewStrangers(a.log)
 	defer conns.Wait()
 	tls := a.deps.Identity.Server([]string{wire.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
 	for {

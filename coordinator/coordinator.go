@@ -251,7 +251,7 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	}
 	guard := gate{f}
 	s := grpc.NewServer(
-		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), &accepted.Strangers{}, &connected{}, &refusals{log: c.deps.Log}}),
+		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), accepted.NewStrangers(c.deps.Log), &connected{}, &refusals{log: c.deps.Log}}),
 		grpc.UnaryInterceptor(guard.unary),
 		grpc.StreamInterceptor(guard.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
@@ -282,7 +282,7 @@ func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
 		ReadTimeout:       writePatience,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         new(accepted.Strangers).Note,
+		ConnState:         accepted.NewStrangers(c.deps.Log).Note,
 		ErrorLog:          slog.NewLogLogger(c.deps.Log.Handler(), slog.LevelDebug), // strangers' handshakes are no news
 	}
 }

@@ -49,7 +49,7 @@ func (p *porch) serve(ctx context.Context) error {
 	mux.HandleFunc("GET /ca", func(w http.ResponseWriter, _ *http.Request) { w.Write(p.authority.PEM()) })
 	mux.HandleFunc("POST /join", p.join)
 	s := &http.Server{
-		Handler: mux, ReadTimeout: joinPatience, WriteTimeout: joinPatience, IdleTimeout: joinPatience, MaxHeaderBytes: 16 << 10, ConnState: new(accepted.Strangers).Note,
+		Handler: mux, ReadTimeout: joinPatience, WriteTimeout: joinPatience, IdleTimeout: joinPatience, MaxHeaderBytes: 16 << 10, ConnState: accepted.NewStrangers(p.log).Note,
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()

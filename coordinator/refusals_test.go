@@ -65,7 +65,7 @@ func TestRefusalAtTheDoor(t *testing.T) {
 	gullible.VerifyConnection = nil
 	for words, shows := range map[string]*tls.Config{"remote error: tls": believes, "not signed by our CA": gullible} {
 		var said bytes.Buffer
-		d := doors{credentials.NewTLS(here.Server([]string{"h2"}, certs.RoleNode)), nil, nil, newLobby(), &accepted.Strangers{}, &connected{}, &refusals{log: slog.New(slog.NewTextHandler(&said, nil))}}
+		d := doors{credentials.NewTLS(here.Server([]string{"h2"}, certs.RoleNode)), nil, nil, newLobby(), accepted.NewStrangers(slog.New(slog.DiscardHandler)), &connected{}, &refusals{log: slog.New(slog.NewTextHandler(&said, nil))}}
 		near, far := net.Pipe()
 		go func() {
 			_ = tls.Client(far, shows).Handshake()
