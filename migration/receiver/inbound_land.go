@@ -28,7 +28,7 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 		in.packed.packing = p
 		return nil
 	}
-	if s := in.r.stores[inventory.BlockID(o.ID).Store()]; s != nil && s.Land == inventory.LandPlace && s.Layout == o.Layout {
+	if s := in.r.stores[inventory.BlockID(o.ID).Store()]; s != nil && isPlaceOf(s, o) {
 		err := in.landInStore(s, o)
 		if err == nil {
 			return nil

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -362,5 +364,15 @@ func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, er
 
 // wants reports whether a block rests in a segment and belongs in the store's directories.
 func wants(s *inventory.Store, r catalog.Record) bool {
-	return r.Segment != 0 && s.Land == inventory.LandPlace && s.Layout == r.Layout && inventory.BlockID(r.ID).Store() == s.Name
+	return r.Segment != 0 && isPlaceOf(s, r.Opening)
+}
+
+// deepest is in how many directories a file may lie for which those are made. Each takes a block of the disk and an inode, which no quota
+// counts, and is synced: a name of 4 KiB could have 2,000. What lies deeper rests in a segment, and is read from there.
+const deepest = 32
+
+// isPlaceOf reports whether a block belongs in the directories of a store.
+func isPlaceOf(s *inventory.Store, o wire.Opening) bool {
+	return s.Land == inventory.LandPlace && s.Layout == o.Layout && inventory.BlockID(o.ID).Store() == s.Name &&
+		!slices.ContainsFunc(o.Members, func(m wire.MemberSize) bool { return strings.Count(m.Name, "/") > deepest })
 }

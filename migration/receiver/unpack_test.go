@@ -68,6 +68,34 @@ func TestSmallBlocksBecomeFilesWhenTheNodeIsQuiet(t *testing.T) {
 	})
 }
 
+// The directories of a name take of the disk what no quota counts. What lies too deep stays in a segment, and is served from there.
+func TestNameOfManyDirectoriesStaysInItsSegment(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	n.packs = true
+	want := map[string][]byte{}
+	var frames [][]byte
+	for i, size := range []int{100, PackedBytes + 1} {
+		for _, deep := range []int{deepest, deepest + 1} {
+			id := fmt.Sprint("cache/-/", strings.Repeat("d/", deep), "f", size)
+			want[id] = contentOf(id, size)
+			frames = append(frames, blockFrames(uint32(2*i+deep), id, want[id]))
+		}
+	}
+	wantDurable(t, landAll(t, n, frames...))
+	n.receive(t)
+	n.unpack()
+	for id, content := range want {
+		r, err := n.Vault.Catalog.Get(inventory.BlockID(id))
+		if deep := strings.Count(id, "d/") > deepest; err != nil || deep != (r.Segment != 0) {
+			t.Errorf("%s: %v, in segment %d, want it there only if it lies deeper than %d", id, err, r.Segment, deepest)
+		}
+		if !bytes.Equal(n.Content(t, id), content) {
+			t.Errorf("%s has other bytes", id)
+		}
+	}
+	wantWaiting(t, n, 0, 0)
+}
+
 // Where blocks come without a pause, those that came first become files nevertheless.
 func TestStreamsThatGoOnKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
