@@ -103,7 +103,7 @@ func (f *fan) hear(self string, peers []Peer) {
 	}
 }
 
-// flee lets go of a peer in use whose pool turned out to be going away, if another can be had whose pool is not; one at a
+// flee lets go of a peer in use whose pool turned out to be going away, if another can be had whose pool is not and that did not fail; one at a
 // time, so that each has its successor. One that is advised to go itself is let go of for any that takes blocks and is not.
 func (f *fan) flee(now time.Time) {
 	var doomed, advised *peerState
@@ -115,7 +115,7 @@ func (f *fan) flee(now time.Time) {
 			advised = p
 		case used && bad:
 			doomed = p
-		case !bad && !p.advised() && p.lanes == 0 && !p.gone && !p.rest.After(now):
+		case !bad && !p.advised() && p.free(now) && p.failures == 0:
 			haven = true
 		}
 		others = others || used && !p.advised() && p.open > 0 && p.failures == 0 && !f.hurry
@@ -204,7 +204,7 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 			if !slices.Contains(awaited, p) {
 				continue
 			}
-		case p.lanes > 0 || p.gone || p.rest.After(now) || last && !(needy && f.needs(p)) || f.nothingFor(p):
+		case !p.free(now) || last && !(needy && f.needs(p)) || f.nothingFor(p):
 			continue
 		}
 		w := f.weight(p, share, mean) / float64(1+using[p.capacity()])
@@ -303,13 +303,11 @@ func (f *fan) thin(now time.Time, lanes int) (all []*peerState) {
 
 // spare reports whether a peer could be had that is not sent to now.
 func (f *fan) spare(now time.Time) bool {
-	for _, p := range f.order {
-		if p.lanes == 0 && !p.gone && !p.rest.After(now) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.order, func(p *peerState) bool { return p.free(now) })
 }
+
+// free reports whether a peer could be had, and is not sent to.
+func (p *peerState) free(now time.Time) bool { return p.lanes == 0 && !p.gone && !p.rest.After(now) }
 
 // review makes the fan wider for as long as that brings more, and then keeps it. sent is what the drain has sent so far.
 func (f *fan) review(now time.Time, sent int64) {
@@ -343,7 +341,8 @@ func (f *fan) review(now time.Time, sent int64) {
 // keeps what it has would send there what is worth little while those who came later find no place for what is worth much.
 func (f *fan) rotate(now time.Time) {
 	shared := slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.shared })
-	if shared && f.spare(now) {
+	another := func(p *peerState) bool { return p.free(now) && p.failures == 0 }
+	if shared && slices.ContainsFunc(f.order, another) {
 		if p := f.slowest(now); p != nil && p.speed > 0 {
 			p.surplus = true
 		}

@@ -287,3 +287,35 @@ func TestFullVaultsAreSeldomChosen(t *testing.T) {
 		}
 	}
 }
+
+// A peer that takes blocks is not let go of for one that was tried and took none, whatever its pool and whoever else sends to it.
+func TestPeerThatTakesBlocksIsNotLeftForOneThatFailed(t *testing.T) {
+	for name, pool := range map[string]string{"of the own pool": "own", "shared": "other"} {
+		t.Run(name, func(t *testing.T) {
+			now, own := time.Now(), somePeers(1, "z", pool)
+			f := testFan("z", "own", append(somePeers(8, "y", "other"), own...)...)
+			alive, in, sent := f.peers[own[0].Node], 0, int64(0)
+			alive.shared = pool != "own"
+			for range 240 {
+				now = now.Add(500 * time.Millisecond)
+				if alive.lanes > 0 {
+					in, sent, alive.speed, alive.open = in+1, sent+100, 200, 1
+				}
+				f.review(now, sent)
+				for _, p := range f.order {
+					if p != alive && p.lanes > 0 && !p.surplus {
+						f.failed(p, now, 0)
+					}
+					if p.lanes > 0 && (p.surplus || p != alive && f.spare(now)) {
+						p.lanes = 1
+						f.ended(p, now)
+					}
+				}
+				draw(f, now)
+			}
+			if in < 200 {
+				t.Errorf("the one that takes blocks is sent to in %d looks of 240", in)
+			}
+		})
+	}
+}
