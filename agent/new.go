@@ -79,9 +79,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := a.openHeartbeat(); err != nil {
 		return nil, err
 	}
-	if err := a.openReceiver(); err != nil {
-		return nil, err
-	}
+	a.openReceiver()
 	if a.page, err = a.pageHandler(); err != nil {
 		return nil, err
 	}
@@ -119,21 +117,18 @@ func (a *Agent) openStores() (err error) {
 }
 
 // openReceiver makes what takes in blocks of others, and what reads them back, from here or from where they are.
-func (a *Agent) openReceiver() (err error) {
+func (a *Agent) openReceiver() {
 	most := a.cfg.Receive
-	if a.receiver, err = receiver.New(receiver.Config{
+	a.receiver = receiver.New(receiver.Config{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.room, Disks: a.landing,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
 		Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
 		InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
-	}); err != nil {
-		return err
-	}
+	})
 	a.reader = &reading.Reader{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback,
 		Fetch: &reading.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder},
 	}
-	return nil
 }
 
 // cloudTimeout is how long the start may wait for a cloud to say which machine this is, and for each coordinator's name to be

@@ -41,11 +41,7 @@ func (n *node) receive(t testing.TB) {
 	if n.tune != nil {
 		n.tune(&cfg)
 	}
-	r, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.receiver = r
+	n.receiver = New(cfg)
 }
 
 // landAll has a node take blocks, and returns what became of each.

@@ -24,15 +24,12 @@ func BenchmarkReceive(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		n := newNode(b, "b", with(filesStore, "cache"))
-		r, err := New(Config{
+		r := New(Config{
 			Stores: n.Stores, Vault: n.Vault, MaxStreams: 32, Log: slog.New(slog.DiscardHandler),
 			Room:   func(string) (int64, error) { return 1 << 40, nil },
 			Admit:  func(string, bool) Admission { return Admission{} },
 			Landed: func([]vault.Held) {},
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
 		ctx, stop := context.WithCancel(b.Context())
 		running := make(chan error, 1)
 		go func() { running <- r.Run(ctx) }()

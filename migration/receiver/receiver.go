@@ -112,7 +112,7 @@ type Receiver struct {
 }
 
 // New prepares a receiver and clears away what an interrupted one left in the stores.
-func New(cfg Config) (*Receiver, error) {
+func New(cfg Config) *Receiver {
 	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*inventory.Store{}, live: map[*inbound]bool{}, backs: map[*diskio.Work]bool{}, settled: make(chan struct{})}
 	r.budget.Streams, r.budget.bytes = cfg.MaxStreams, cfg.MaxBytes
 	if r.disks == nil {
@@ -141,7 +141,7 @@ func New(cfg Config) (*Receiver, error) {
 		r.stores[s.Name] = s
 	}
 	r.unpackers.all = newUnpackers(r)
-	return r, nil
+	return r
 }
 
 // lastStand is how long Run waits, once ctx has ended, for streams to end and for their blocks to be durable. What hangs
