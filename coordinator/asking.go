@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
@@ -43,10 +44,7 @@ func asks(method string, req any) (a registry.Asking, changes bool) {
 		if r.Drain {
 			a.Asked = "drain"
 		}
-		if r.Timeout != nil {
-			a = a.Detailed("timeout", spanOf(r.Timeout.AsDuration()))
-		}
-		return a.Detailed("timeouts", registry.CountIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", registry.Yes(r.LeavingOnly), "mark_gone", registry.Yes(r.MarkGone)), true
+		return a.Detailed("timeout", spanOf(r.Timeout), "timeouts", registry.CountIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", registry.Yes(r.LeavingOnly), "mark_gone", registry.Yes(r.MarkGone)), true
 	case *api.RecommissionRequest:
 		return registry.Asking{Asked: "recommission", Reason: r.Reason}.Naming(r.Nodes), true
 	case *api.DeactivateRequest:
@@ -69,20 +67,13 @@ func asks(method string, req any) (a registry.Asking, changes bool) {
 		if r.Up {
 			a.Asked = "maintenance up"
 		}
-		if r.Timeout != nil {
-			a = a.Detailed("timeout", spanOf(r.Timeout.AsDuration()))
-		}
 		var named []string
 		for _, m := range r.Machines[:min(len(r.Machines), registry.NamedInAudit)] {
 			named = append(named, scheduledFrom(m).String())
 		}
-		return a.Detailed("machines", registry.Shortened(strings.Join(named, " ")), "more_machines", registry.CountIf(len(r.Machines) > len(named), len(r.Machines)-len(named))), true
+		return a.Detailed("timeout", spanOf(r.Timeout), "machines", registry.Shortened(strings.Join(named, " ")), "more_machines", registry.CountIf(len(r.Machines) > len(named), len(r.Machines)-len(named))), true
 	case *api.RefreshNodesRequest:
-		a = registry.Asking{Asked: "refresh-nodes", Reason: r.Reason}.Detailed("graceful", registry.Yes(r.Graceful))
-		if r.Timeout != nil {
-			a = a.Detailed("timeout", spanOf(r.Timeout.AsDuration()))
-		}
-		return a, true
+		return registry.Asking{Asked: "refresh-nodes", Reason: r.Reason}.Detailed("graceful", registry.Yes(r.Graceful), "timeout", spanOf(r.Timeout)), true
 	case *api.ChangeMembersRequest:
 		a = registry.Asking{Asked: "raft remove", Reason: r.Reason}
 		var add []string
@@ -95,11 +86,8 @@ func asks(method string, req any) (a registry.Asking, changes bool) {
 	case *api.TransferLeadershipRequest:
 		return registry.Asking{Asked: "raft transfer", Reason: r.Reason}.Detailed("to", registry.Shortened(r.To)), true
 	case *api.CreateTokenRequest:
-		a = registry.Asking{Asked: "token create", Reason: r.Reason}.Detailed("role", registry.Shortened(r.Role), "name", registry.Shortened(r.Name), "uses", registry.CountIf(r.Uses != 0, int(r.Uses)))
-		if r.Life != nil {
-			a = a.Detailed("life", spanOf(r.Life.AsDuration()))
-		}
-		return a, true
+		a = registry.Asking{Asked: "token create", Reason: r.Reason}
+		return a.Detailed("role", registry.Shortened(r.Role), "name", registry.Shortened(r.Name), "uses", registry.CountIf(r.Uses != 0, int(r.Uses)), "life", spanOf(r.Life)), true
 	case *api.RevokeTokenRequest:
 		return registry.Asking{Asked: "token revoke", Reason: r.Reason}.Detailed("token", registry.Shortened(r.Id)), true
 	case *api.RevokeRequest:
@@ -124,11 +112,15 @@ func asks(method string, req any) (a registry.Asking, changes bool) {
 	return registry.Asking{}, false
 }
 
-func spanOf(d time.Duration) string {
-	if d < 0 {
+// spanOf is a span of time in words, and "" where none was given.
+func spanOf(d *durationpb.Duration) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.AsDuration() < 0:
 		return "none"
 	}
-	return d.String()
+	return d.AsDuration().String()
 }
 
 // audited puts into a context who asks for what, if it is a thing to record.
