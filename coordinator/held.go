@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -66,62 +67,85 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	return reply, nil
 }
 
+// lookingFor is one question about blocks, and what was found out for it: thousands of blocks are at a few nodes.
+type lookingFor struct {
+	*fleet
+	asked           *api.CheckHeldRequest
+	reply           *api.CheckHeldReply
+	told            bool // who is not known to hold a block does not
+	vouched, leaves func(node string) bool
+}
+
 func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
-	reply, place, scope := &api.CheckHeldReply{}, uint32(0), unique.Make("")
-	known := map[string]bool{} // thousands of blocks are at a few nodes
-	vouched := func(node string) bool {
-		is, asked := known[node]
-		if !asked {
-			is = f.vouches(node)
-			known[node] = is
-			// Who is done and there still, as after a rehearsal, may stay with what it has: it can be asked what that is.
-			if (is || r.GetElsewhere() && f.hasYet(node)) && len(reply.Holders) < mostPeersAsked {
-				reply.Holders = append(reply.Holders, node)
-			}
+	l := &lookingFor{fleet: f, asked: r, reply: &api.CheckHeldReply{}, told: f.toldAll(r.GetAge().AsDuration())}
+	l.vouched = once(func(node string) bool {
+		is := f.vouches(node)
+		// Who is done and there still, as after a rehearsal, may stay with what it has: it can be asked what that is.
+		if (is || r.GetElsewhere() && f.hasYet(node)) && len(l.reply.Holders) < mostPeersAsked {
+			l.reply.Holders = append(l.reply.Holders, node)
 		}
 		return is
-	}
-	leaving := map[string]bool{}
-	leaves := func(node string) bool {
-		is, asked := leaving[node]
-		if !asked {
-			n, _ := f.node(node)
-			is = n.Leaving() || n.State == registry.Decommissioned
-			leaving[node] = is
-		}
-		return is
-	}
-	told := f.toldAll(r.GetAge().AsDuration())
+	})
+	l.leaves = once(func(node string) bool {
+		n, _ := f.node(node)
+		return n.Leaving() || n.State == registry.Decommissioned
+	})
 	if r.GetElsewhere() {
-		for _, run := range r.GetBlocks() {
-			for id := range run.IDs() {
-				others, _ := f.blocks.Holders(blockmap.KeyNear(id, &scope))
-				others = slices.DeleteFunc(others, func(node string) bool { return node == r.GetNode() || !vouched(node) })
-				if len(others) == 0 && !told {
-					reply.Unsure++
-				}
-				stays := slices.IndexFunc(others, func(node string) bool { return !leaves(node) })
-				at := 0
-				if len(others) > 0 {
-					at = slices.Index(reply.Holders, others[max(stays, 0)]) + 1
-				}
-				reply.At = append(reply.At, uint32(at))
-			}
-		}
-		return reply
+		l.elsewhere()
+	} else {
+		l.missing()
 	}
+	return l.reply
+}
+
+// once asks about each node once.
+func once(ask func(node string) bool) func(node string) bool {
+	answers := map[string]bool{}
+	return func(node string) bool {
+		is, asked := answers[node]
+		if !asked {
+			is = ask(node)
+			answers[node] = is
+		}
+		return is
+	}
+}
+
+// elsewhere says of each block where it is beside the node that asks.
+func (l *lookingFor) elsewhere() {
+	scope := unique.Make("")
+	for _, run := range l.asked.GetBlocks() {
+		for id := range run.IDs() {
+			others, _ := l.blocks.Holders(blockmap.KeyNear(id, &scope))
+			others = slices.DeleteFunc(others, func(node string) bool { return node == l.asked.GetNode() || !l.vouched(node) })
+			if len(others) == 0 && !l.told {
+				l.reply.Unsure++
+			}
+			stays := slices.IndexFunc(others, func(node string) bool { return !l.leaves(node) })
+			at := 0
+			if len(others) > 0 {
+				at = slices.Index(l.reply.Holders, others[max(stays, 0)]) + 1
+			}
+			l.reply.At = append(l.reply.At, uint32(at))
+		}
+	}
+}
+
+// missing names the blocks that nobody has any more, and why the first of them is so.
+func (l *lookingFor) missing() {
 	var holders []string
-	for _, run := range r.GetBlocks() {
+	place, scope := uint32(0), unique.Make("")
+	for _, run := range l.asked.GetBlocks() {
 		for id, bytes := range run.IDs() {
 			k, at := blockmap.KeyNear(id, &scope), place
 			place++
-			holders = f.blocks.AppendHolders(holders[:0], k, bytes)
+			holders = l.blocks.AppendHolders(holders[:0], k, bytes)
 			kept, was := false, ""
 			for _, node := range holders {
 				// Whoever asks goes. What it took in once it carries like its own, and has it still. Of what it had from one that goes, too, that
 				// one may say that this one has it.
-				if node != r.GetNode() {
-					kept, was = vouched(node) && !(leaves(node) && f.blocks.CameFrom(k, r.GetNode()) == node), node
+				if node != l.asked.GetNode() {
+					kept, was = l.vouched(node) && !(l.leaves(node) && l.blocks.CameFrom(k, l.asked.GetNode()) == node), node
 					if kept {
 						break
 					}
@@ -130,23 +154,20 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			if kept {
 				continue
 			}
-			_, why := f.blocks.EndOf(k)
+			_, why := l.blocks.EndOf(k)
 			switch {
-			case was != "" && len(f.reachable([]string{was})) > 0:
+			case was != "" && len(l.reachable([]string{was})) > 0:
 				why = was + ", which has it, goes"
 			case was != "":
 				why = was + ", which had it, is gone"
-			case why == "" && !told:
-				reply.Unsure++
+			case why == "" && !l.told:
+				l.reply.Unsure++
 				continue
 			}
-			reply.Missing = append(reply.Missing, at)
-			if reply.Why == "" {
-				reply.Why = why
-			}
+			l.reply.Missing = append(l.reply.Missing, at)
+			l.reply.Why = cmp.Or(l.reply.Why, why)
 		}
 	}
-	return reply
 }
 
 // vouches says whether what a node was said to hold is held by it, or will be by another. Whoever is done has handed on what it could,
