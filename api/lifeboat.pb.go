@@ -6962,7 +6962,6 @@ type TokenInfo struct {
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	UsesLeft      int64                  `protobuf:"varint,4,opt,name=uses_left,json=usesLeft,proto3" json:"uses_left,omitempty"` // 0: any number
 	Remaining     *durationpb.Duration   `protobuf:"bytes,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
 	Joined        int64                  `protobuf:"varint,8,opt,name=joined,proto3" json:"joined,omitempty"` // machines that joined with it
 	unknownFields protoimpl.UnknownFields
@@ -7030,13 +7029,6 @@ func (x *TokenInfo) GetUsesLeft() int64 {
 func (x *TokenInfo) GetRemaining() *durationpb.Duration {
 	if x != nil {
 		return x.Remaining
-	}
-	return nil
-}
-
-func (x *TokenInfo) GetCreatedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CreatedAt
 	}
 	return nil
 }
@@ -10066,17 +10058,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"T\n" +
 	"\x10CreateTokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12*\n" +
-	"\x04info\x18\x02 \x01(\v2\x16.lifeboat.v1.TokenInfoR\x04info\"\xfc\x01\n" +
+	"\x04info\x18\x02 \x01(\v2\x16.lifeboat.v1.TokenInfoR\x04info\"\xc7\x01\n" +
 	"\tTokenInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1b\n" +
 	"\tuses_left\x18\x04 \x01(\x03R\busesLeft\x127\n" +
-	"\tremaining\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x129\n" +
-	"\n" +
-	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x0e\n" +
+	"\tremaining\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x0e\n" +
 	"\x02by\x18\a \x01(\tR\x02by\x12\x16\n" +
-	"\x06joined\x18\b \x01(\x03R\x06joined\"\x13\n" +
+	"\x06joined\x18\b \x01(\x03R\x06joinedJ\x04\b\x06\x10\a\"\x13\n" +
 	"\x11ListTokensRequest\"A\n" +
 	"\x0fListTokensReply\x12.\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x16.lifeboat.v1.TokenInfoR\x06tokens\"<\n" +
@@ -10593,153 +10583,152 @@ var file_lifeboat_proto_depIdxs = []int32{
 	145, // 107: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
 	98,  // 108: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
 	145, // 109: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	146, // 110: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	98,  // 111: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	107, // 112: lifeboat.v1.ListRevokedReply.revoked:type_name -> lifeboat.v1.Revoked
-	146, // 113: lifeboat.v1.Revoked.at:type_name -> google.protobuf.Timestamp
-	146, // 114: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	116, // 115: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	145, // 116: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	129, // 117: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	145, // 118: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	145, // 119: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	146, // 120: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	10,  // 121: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	145, // 122: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	22,  // 123: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	36,  // 124: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	130, // 125: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	131, // 126: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	145, // 127: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	132, // 128: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	129, // 129: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	146, // 130: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	128, // 131: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	127, // 132: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	126, // 133: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	146, // 134: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
-	145, // 135: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	145, // 136: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	145, // 137: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	145, // 138: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 139: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	145, // 140: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	145, // 141: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	145, // 142: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	145, // 143: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	145, // 144: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	145, // 145: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	145, // 146: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	145, // 147: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
-	145, // 148: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
-	145, // 149: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 150: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 151: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 152: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 153: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 154: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 155: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 156: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 157: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 158: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 159: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 160: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 161: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 162: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 163: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 164: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 165: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	68,  // 166: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
-	56,  // 167: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 168: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 169: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	84,  // 170: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	86,  // 171: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	71,  // 172: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	75,  // 173: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 174: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	78,  // 175: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	79,  // 176: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	81,  // 177: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 178: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 179: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 180: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	91,  // 181: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	94,  // 182: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	96,  // 183: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	99,  // 184: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	101, // 185: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	103, // 186: lifeboat.v1.Operator.Revoke:input_type -> lifeboat.v1.RevokeRequest
-	105, // 187: lifeboat.v1.Operator.ListRevoked:input_type -> lifeboat.v1.ListRevokedRequest
-	108, // 188: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	110, // 189: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	112, // 190: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	114, // 191: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	122, // 192: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	124, // 193: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	135, // 194: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	75,  // 195: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	78,  // 196: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	133, // 197: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	120, // 198: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	118, // 199: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	115, // 200: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 201: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 202: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 203: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 204: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 205: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 206: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 207: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 208: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 209: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 210: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 211: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 212: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 213: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 214: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 215: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 216: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	69,  // 217: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
-	59,  // 218: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 219: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 220: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	85,  // 221: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	87,  // 222: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	72,  // 223: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	76,  // 224: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 225: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 226: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	80,  // 227: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	82,  // 228: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 229: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 230: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 231: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	93,  // 232: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	95,  // 233: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	97,  // 234: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	100, // 235: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	102, // 236: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	104, // 237: lifeboat.v1.Operator.Revoke:output_type -> lifeboat.v1.RevokeReply
-	106, // 238: lifeboat.v1.Operator.ListRevoked:output_type -> lifeboat.v1.ListRevokedReply
-	109, // 239: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	111, // 240: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	113, // 241: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	112, // 242: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	123, // 243: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	125, // 244: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	136, // 245: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	76,  // 246: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 247: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	134, // 248: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	121, // 249: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	119, // 250: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	117, // 251: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	201, // [201:252] is the sub-list for method output_type
-	150, // [150:201] is the sub-list for method input_type
-	150, // [150:150] is the sub-list for extension type_name
-	150, // [150:150] is the sub-list for extension extendee
-	0,   // [0:150] is the sub-list for field type_name
+	98,  // 110: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	107, // 111: lifeboat.v1.ListRevokedReply.revoked:type_name -> lifeboat.v1.Revoked
+	146, // 112: lifeboat.v1.Revoked.at:type_name -> google.protobuf.Timestamp
+	146, // 113: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	116, // 114: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	145, // 115: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	129, // 116: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	145, // 117: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	145, // 118: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	146, // 119: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 120: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	145, // 121: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 122: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 123: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	130, // 124: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	131, // 125: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	145, // 126: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	132, // 127: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	129, // 128: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	146, // 129: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	128, // 130: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	127, // 131: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	126, // 132: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	146, // 133: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
+	145, // 134: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	145, // 135: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	145, // 136: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	145, // 137: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 138: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	145, // 139: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	145, // 140: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	145, // 141: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	145, // 142: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	145, // 143: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	145, // 144: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	145, // 145: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	145, // 146: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	145, // 147: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
+	145, // 148: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 149: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 150: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 151: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 152: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 153: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 154: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 155: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 156: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 157: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 158: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 159: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 160: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 161: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 162: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 163: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 164: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	68,  // 165: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
+	56,  // 166: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 167: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 168: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	84,  // 169: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	86,  // 170: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	71,  // 171: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	75,  // 172: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 173: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	78,  // 174: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	79,  // 175: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	81,  // 176: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 177: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 178: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 179: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	91,  // 180: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	94,  // 181: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	96,  // 182: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	99,  // 183: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	101, // 184: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	103, // 185: lifeboat.v1.Operator.Revoke:input_type -> lifeboat.v1.RevokeRequest
+	105, // 186: lifeboat.v1.Operator.ListRevoked:input_type -> lifeboat.v1.ListRevokedRequest
+	108, // 187: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	110, // 188: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	112, // 189: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	114, // 190: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	122, // 191: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	124, // 192: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	135, // 193: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	75,  // 194: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	78,  // 195: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	133, // 196: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	120, // 197: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	118, // 198: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	115, // 199: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 200: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 201: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 202: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 203: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 204: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 205: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 206: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 207: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 208: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 209: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 210: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 211: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 212: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 213: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 214: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 215: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	69,  // 216: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
+	59,  // 217: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 218: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 219: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	85,  // 220: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	87,  // 221: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	72,  // 222: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	76,  // 223: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 224: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 225: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	80,  // 226: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	82,  // 227: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 228: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 229: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 230: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	93,  // 231: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	95,  // 232: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	97,  // 233: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	100, // 234: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	102, // 235: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	104, // 236: lifeboat.v1.Operator.Revoke:output_type -> lifeboat.v1.RevokeReply
+	106, // 237: lifeboat.v1.Operator.ListRevoked:output_type -> lifeboat.v1.ListRevokedReply
+	109, // 238: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	111, // 239: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	113, // 240: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	112, // 241: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	123, // 242: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	125, // 243: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	136, // 244: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	76,  // 245: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 246: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	134, // 247: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	121, // 248: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	119, // 249: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	117, // 250: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	200, // [200:251] is the sub-list for method output_type
+	149, // [149:200] is the sub-list for method input_type
+	149, // [149:149] is the sub-list for extension type_name
+	149, // [149:149] is the sub-list for extension extendee
+	0,   // [0:149] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -96,7 +95,7 @@ func (s *operator) ListTokens(context.Context, *api.ListTokensRequest) (*api.Lis
 func tokenTo(t registry.JoinToken, now time.Time) *api.TokenInfo {
 	return &api.TokenInfo{
 		Id: t.ID, Role: string(t.Role), Name: t.Name, UsesLeft: max(t.Uses, 0), Joined: t.Joined, By: t.By,
-		Remaining: durationpb.New(t.Expires.Sub(now)), CreatedAt: timestamppb.New(t.At),
+		Remaining: durationpb.New(t.Expires.Sub(now)),
 	}
 }
 

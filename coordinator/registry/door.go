@@ -27,7 +27,6 @@ type JoinToken struct {
 	Name    string     `json:"name,omitempty"` // the only name it is good for; empty: any
 	Uses    int64      `json:"uses"`           // that are left; negative: any number
 	Joined  int64      `json:"joined,omitempty"`
-	At      time.Time  `json:"at"`
 	Expires time.Time  `json:"expires"`
 	By      string     `json:"by"`
 }
@@ -90,7 +89,7 @@ func (m *Registry) doorAfter(c Command) (after Door, changed bool, events []Even
 			return m.Door, false, nil, errManyTokens
 		}
 		t := *p.Token
-		t.At, t.Expires = c.At, c.At.Add(p.Life)
+		t.Expires = c.At.Add(p.Life)
 		after.Tokens[t.ID] = t
 	case p.Revoke != "":
 		if _, ok := after.Tokens[p.Revoke]; !ok {
