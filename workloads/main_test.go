@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		case defyRole:
 			defy()
+			os.Exit(0)
 		case forkRole:
 			fork()
 			os.Exit(0)

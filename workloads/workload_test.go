@@ -138,7 +138,9 @@ func TestForkingWorkload(t *testing.T) {
 	if err != nil || len(asked) != 3 {
 		t.Fatalf("asked %v, %v, want the parent and its two children", asked, err)
 	}
-	parent.Wait()
+	if _, err := parent.Process.Wait(); err != nil { // and not parent.Wait, which closes what its children read
+		t.Fatal(err)
+	}
 	looks(t, w.Look(ctx, asked, true), Running, 2)
 	if err := w.Kill(ctx, asked); err != nil {
 		t.Error(err)
