@@ -81,7 +81,6 @@ func (h *hostFiles) read(inForce *hosts.Lists) (*hosts.Lists, error) {
 	}
 }
 
-// paths are the files that lists were read from.
 // hostsInForce reads the durable part.
 func (f *fleet) hostsInForce() (h registry.HostsState) {
 	f.ledger.view(func(m *registry.Registry) { h = m.Hosts })

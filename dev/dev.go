@@ -119,7 +119,7 @@ func (f *Fleet) Close() error {
 	return err
 }
 
-// log writes a daemon's log beside its files, so that the screen stays free.
+// logTo writes a daemon's log beside its files, so that the screen stays free.
 func logTo(path string) (*slog.Logger, *os.File, error) {
 	w, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

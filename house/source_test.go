@@ -3,6 +3,7 @@ package house_test
 import (
 	"go/ast"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,30 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 			t.Errorf("%s: no file has a package comment: what is it for, and what will it not do?", name)
 		case len(files) > 1:
 			t.Errorf("%s: package comments in %s: keep one", name, strings.Join(files, ", "))
+		}
+	}
+}
+
+// What is renamed keeps the comment of its old name where nobody looks: that of a function or a type begins with its name.
+func TestCommentsBeginWithTheName(t *testing.T) {
+	for _, s := range parsed(t) {
+		if s.isTest() || s.generated {
+			continue
+		}
+		for _, d := range s.ast.Decls {
+			var doc *ast.CommentGroup
+			var name string
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				doc, name = d.Doc, d.Name.Name
+			case *ast.GenDecl:
+				if typ, ok := d.Specs[0].(*ast.TypeSpec); ok && !d.Lparen.IsValid() {
+					doc, name = d.Doc, typ.Name.Name
+				}
+			}
+			if words := doc.Text(); words != "" && !regexp.MustCompile(`^`+name+`\b`).MatchString(words) {
+				t.Errorf("%s: the comment of %s begins %.30q", s.at(d), name, words)
+			}
 		}
 	}
 }

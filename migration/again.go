@@ -125,7 +125,7 @@ func (d *Drain) carryAgain(ctx context.Context) {
 	_ = d.plan.Idle(ctx)
 }
 
-// GoOn begins the account of a drain for broken blocks with what the drain before came to.
+// goOn begins the account of a drain for broken blocks with what the drain before came to.
 func (d *Drain) goOn() {
 	if len(d.cfg.Again) == 0 {
 		return

@@ -169,7 +169,7 @@ func (s *history) remember(b inventory.Block) {
 	s.renewed.set(b.ID, manifest.VersionOf(b))
 }
 
-// PutBack notes a block that is planned once more, whether it was moved or not.
+// putBack notes a block that is planned once more, whether it was moved or not.
 func (s *history) putBack(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

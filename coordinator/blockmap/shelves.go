@@ -95,7 +95,7 @@ func (p *sheet) is(i int, k Key) bool {
 	return string(p.text[start:p.rows[i].end]) == k.Name && p.kinds[p.rows[i].kind].scope == k.Scope
 }
 
-// Add writes a row on the open sheet, which has room.
+// add writes a row on the open sheet, which has room.
 func (s *shelf) add(k Key, what Landed, next place) place {
 	p, of, size := s.sheets[s.open], kind{k.Scope, what.From}, len(k.Name)
 	if last := len(p.kinds) - 1; last < 0 || p.kinds[last] != of {

@@ -51,7 +51,7 @@ func newSlowness() *slowness {
 	})}
 }
 
-// Note tells the log of slow writes now and then: nothing else would say why everybody waits.
+// note tells the log of slow writes now and then: nothing else would say why everybody waits.
 func (s *slowness) note(log *slog.Logger, took time.Duration) {
 	s.took.Observe(took.Seconds())
 	if took < slowAfter {

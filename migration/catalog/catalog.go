@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list
+// Catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
 type Catalog struct {
 	db      *bbolt.DB

@@ -44,7 +44,7 @@ func (f *memberFile) fetch(end int64) {
 	f.asked = diskio.Prefetch(f.fd, max(f.asked, f.at), min(end, f.size))
 }
 
-// PrefetchMissing does that for a small file. It waits for its inode, and those of files side by side come together.
+// FetchMissing does that for a small file. It waits for its inode, and those of files side by side come together.
 func (n *FileReader) FetchMissing(s *Store, m Member) bool {
 	if n.open(s, m) {
 		defer n.file.Close()

@@ -40,7 +40,7 @@ type Member struct {
 // maxRecord bounds what is read of a record: enough for a block of 1 TiB.
 const maxRecord = 32 << 20
 
-// sum is the block's name by its content, as the receivers of a stream compute it.
+// Total is the block's name by its content, as the receivers of a stream compute it.
 func (r Record) Total() string {
 	s := wire.NewSummer()
 	for _, m := range r.Members {

@@ -66,10 +66,10 @@ func (l LastLines) take(number int, e Entry, was lastLine) {
 	l.of[l.key(e.ID)] = lastLine{uint32(number), l.hash(e.Version), l.hash(e.Tag()), min(was.lines+1, 2), e.Outcome == Voided}
 }
 
-// Counts reports whether a line counts.
+// counts reports whether a line counts.
 func (is lastLine) counts(number int) bool { return uint32(number) == is.number && !is.void }
 
-// LastLines finds the blocks not all of whose lines count. It keeps something of as many as there are of these, of a few that only seem
+// lastLinesIn finds the blocks not all of whose lines count. It keeps something of as many as there are of these, of a few that only seem
 // so, and 32 bits for a line.
 func (l *Ledger) lastLinesIn(path string) (LastLines, error) {
 	last := newLastLines()

@@ -84,7 +84,7 @@ func (w *lostLines) open(path string, goesOn bool) error {
 	return err
 }
 
-// Add takes a line about so many bytes of blocks.
+// add takes a line about so many bytes of blocks.
 func (w *lostLines) add(line []byte, bytes int64) {
 	if len(w.lines)+len(line) > maxUnwritten {
 		w.unnamed = w.unnamed.Plus(inventory.Count{Blocks: 1, Bytes: bytes})
@@ -118,7 +118,7 @@ func (w *lostLines) flush() error {
 	return nil
 }
 
-// Close writes what is left, after it what has no name, and gives back the room that was not needed.
+// close writes what is left, after it what has no name, and gives back the room that was not needed.
 func (w *lostLines) close() error {
 	err := w.flush()
 	if w.unnamed.Blocks > 0 {

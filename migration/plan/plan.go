@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// plan is the ordered list of blocks to move, filled by the scan while the lanes empty it. Blocks of one rank leave in
+// Plan is the ordered list of blocks to move, filled by the scan while the lanes empty it. Blocks of one rank leave in
 // the order in which they were found; a lower rank leaves first. Each rank has its spool files, so a plan of ten million
 // blocks costs the memory of some buffers. When the disk that holds the spools is full, the plan keeps what it can in
 // memory and makes the scan wait: a full disk must not end a drain.

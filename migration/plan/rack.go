@@ -56,7 +56,7 @@ func (s queue) least() int64 {
 // of them, so that what was said last is said once more.
 const Thaw = 10 * time.Second
 
-// Spool is where a block is put that lies in a directory.
+// spool is where a block is put that lies in a directory.
 func (p *Plan) spool(b inventory.Block, dir string) *Spool {
 	store := b.ID.Store()
 	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir && r.store == store })

@@ -58,7 +58,7 @@ func newWorths(stores []*inventory.Store, told func(inventory.BlockID) time.Dura
 	return w
 }
 
-// Said is what a program said of a block on the socket, else what its engine or the node that it came from did, else the
+// said is what a program said of a block on the socket, else what its engine or the node that it came from did, else the
 // first hint of its store that matches, else what the store's blocks are worth; 0: nobody said anything.
 func (w *worths) said(b inventory.Block) time.Duration {
 	if w.told != nil {
@@ -78,7 +78,7 @@ func (w *worths) said(b inventory.Block) time.Duration {
 	return cfg.Value
 }
 
-// Of is what a block is worth by what was said, else by its kind.
+// of is what a block is worth by what was said, else by its kind.
 func (w *worths) of(b inventory.Block) time.Duration {
 	switch {
 	case b.Value > 0:

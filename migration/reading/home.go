@@ -16,8 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// POST /home is between nodes alone: one that leaves, or was away, asks the node that blocks were born on which of them it has as they
-// were, and will have, and which as something else. It is answered with an AtHome.
+// homeQuestion is POST /home, between nodes alone: one that leaves, or was away, asks the node that blocks were born on which of them it
+// has as they were, and will have, and which as something else. It is answered with an AtHome.
 type homeQuestion struct {
 	Blocks []Version `json:"blocks"` // at most MostAsked
 }

@@ -26,7 +26,7 @@ type vaultDir struct {
 	segments fs.FileInfo // of its directory of them, once somebody has begun to open it; nil: nobody has
 }
 
-// Home is the directory of a segment; seen there, or named by the catalog alone.
+// home is the directory of a segment; seen there, or named by the catalog alone.
 type home struct {
 	dir  string
 	seen bool

@@ -75,7 +75,7 @@ func (n *Reader) Read(v *Vault, b inventory.Block, i int, p []byte) (is bool, er
 	return true, nil
 }
 
-// Find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
+// find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
 // on that the block is there: what is free of it may be given to others otherwise.
 func (n *Reader) find(v *Vault, id inventory.BlockID) (catalog.Record, *os.File) {
 	for range 2 {

@@ -115,7 +115,7 @@ func (v *Vault) Done(s *Segment, blocks int) {
 	}
 }
 
-// Leave reports whether nobody uses the segment any more, nor will.
+// leave reports whether nobody uses the segment any more, nor will.
 func (v *Vault) leave(s *Segment, users int) bool {
 	s.users -= users
 	if s.users > 0 || !s.closed {
@@ -125,7 +125,7 @@ func (v *Vault) leave(s *Segment, users int) bool {
 	return true
 }
 
-// Close gives back the space of what was never receipted; should that fail, the next start does it.
+// close gives back the space of what was never receipted; should that fail, the next start does it.
 func (s *Segment) close() {
 	switch {
 	case s.kept == 0:

@@ -39,13 +39,12 @@ type Instance struct {
 
 // Event is a scheduled event as the service writes it. Times look like 21 Jan 2019 09:00:43 GMT.
 type Event struct {
-	Code              string
-	Description       string
-	EventID           string `json:"EventId"`
-	State             string
-	NotBefore         string
-	NotAfter          string `json:",omitempty"`
-	NotBeforeDeadline string `json:",omitempty"`
+	Code        string
+	Description string
+	EventID     string `json:"EventId"`
+	State       string
+	NotBefore   string
+	NotAfter    string `json:",omitempty"`
 }
 
 // EventTime is an instant as an event holds it.
