@@ -78,7 +78,7 @@ const retryNoticed = 2 * time.Second
 
 // admit says whether blocks are taken now. They must not land on a machine that goes too; on one that is advised to, and may stay, only
 // what nobody else takes.
-func (a *Agent) admit(_ string, advised bool) receiver.Admission {
+func (a *Agent) admit(advised bool) receiver.Admission {
 	if !a.incidents.IsOpen() { // asked for every block that comes
 		return receiver.Admission{}
 	}

@@ -48,7 +48,7 @@ func (n *node) receive(t testing.TB) {
 	cfg := receiver.Config{
 		Node: n.Name, Stores: n.Stores, Vault: n.Vault, MaxStreams: 32, Disks: n.Disks, Log: slog.New(slog.DiscardHandler),
 		Room:   func(p string) (int64, error) { return n.Room(p), nil },
-		Admit:  func(string, bool) receiver.Admission { return receiver.Admission{Refused: n.Refuse} },
+		Admit:  func(bool) receiver.Admission { return receiver.Admission{Refused: n.Refuse} },
 		Landed: n.NoteLanded, Gone: n.NoteGone,
 	}
 	if n.tune != nil {
@@ -290,7 +290,7 @@ func (n *node) running(t *testing.T, do func()) {
 func (n *node) underNotice() *atomic.Bool {
 	var is atomic.Bool
 	n.tune = func(cfg *receiver.Config) {
-		cfg.Admit = func(string, bool) receiver.Admission {
+		cfg.Admit = func(bool) receiver.Admission {
 			if is.Load() {
 				return receiver.Admission{Refused: "this node is under notice itself"}
 			}

@@ -14,7 +14,7 @@ const (
 
 	// MaxEntries bounds one manifest, and all that are kept of one node.
 	MaxEntries = 8 << 20
-	// MaxManifest is above a manifest of maxEntries entries of usual names.
+	// MaxManifest is above a manifest of MaxEntries entries of usual names.
 	MaxManifest = 4 << 30
 )
 

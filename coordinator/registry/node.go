@@ -76,7 +76,7 @@ type Order struct {
 	At      time.Time     `json:"at"`
 	Timeout time.Duration `json:"timeout"` // negative: without limit
 	Reason  string        `json:"reason,omitempty"`
-	By      string        `json:"by,omitempty"`   // byHosts, byMaintenance, byDrain; empty: an operator's own
+	By      string        `json:"by,omitempty"`   // byHosts, ByMaintenance, byDrain; empty: an operator's own
 	Gone    bool          `json:"gone,omitempty"` // and it never comes back
 }
 

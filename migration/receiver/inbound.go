@@ -247,7 +247,7 @@ func (in *inbound) data(f wire.Frame) error {
 		return nil
 	}
 	if in.left > 0 { // else its end asks
-		if err := in.r.turnAway(in.node, in.last, in.opening.Bytes()); err != nil {
+		if err := in.r.turnAway(in.last, in.opening.Bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
 			return nil
@@ -288,7 +288,7 @@ func (in *inbound) end(f wire.Frame) error {
 	if in.landing == nil {
 		return nil
 	}
-	if err := in.r.accept(in.node, in.last, in.opening.Bytes()); err != nil {
+	if err := in.r.accept(in.last, in.opening.Bytes()); err != nil {
 		in.drop()
 		in.refuse(err)
 		return nil

@@ -12,7 +12,7 @@ import (
 
 // land finds a block the disk that it lands on. One that has no room and may be here already only has to prove that it is.
 func (in *inbound) land(f wire.Frame, o wire.Opening) error {
-	if err := in.r.turnAway(in.node, in.last, o.Bytes()); err != nil {
+	if err := in.r.turnAway(in.last, o.Bytes()); err != nil {
 		return err
 	}
 	err := in.landOnDisk(f, o)

@@ -35,7 +35,7 @@ func (n *node) receive(t testing.TB) {
 	cfg := Config{
 		Node: n.Name, Stores: n.Stores, Vault: n.Vault, MaxStreams: 32, Disks: n.Disks, Log: slog.New(slog.DiscardHandler),
 		Room:   func(p string) (int64, error) { return n.Room(p), nil },
-		Admit:  func(string, bool) Admission { return Admission{Refused: n.Refuse} },
+		Admit:  func(bool) Admission { return Admission{Refused: n.Refuse} },
 		Landed: n.NoteLanded, Gone: n.NoteGone,
 	}
 	if n.tune != nil {
@@ -134,7 +134,7 @@ func (n *node) running(t *testing.T, do func()) {
 func (n *node) underNotice() *atomic.Bool {
 	var is atomic.Bool
 	n.tune = func(cfg *Config) {
-		cfg.Admit = func(string, bool) Admission {
+		cfg.Admit = func(bool) Admission {
 			if is.Load() {
 				return Admission{Refused: "this node is under notice itself"}
 			}

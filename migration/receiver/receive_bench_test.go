@@ -27,7 +27,7 @@ func BenchmarkReceive(b *testing.B) {
 		r := New(Config{
 			Stores: n.Stores, Vault: n.Vault, MaxStreams: 32, Log: slog.New(slog.DiscardHandler),
 			Room:   func(string) (int64, error) { return 1 << 40, nil },
-			Admit:  func(string, bool) Admission { return Admission{} },
+			Admit:  func(bool) Admission { return Admission{} },
 			Landed: func([]vault.Held) {},
 		})
 		ctx, stop := context.WithCancel(b.Context())

@@ -50,8 +50,8 @@ type Config struct {
 	Room func(path string) (int64, error)
 	// Disks under the stores that blocks land in, and under the vault. Nil: all are well, and Room alone decides.
 	Disks diskio.Disks
-	// Admit says whether blocks of a node are taken now; advised, whether they are for a node, too, that is advised to go.
-	Admit func(node string, advised bool) Admission
+	// Admit says whether blocks are taken now; advised, whether they are for a node, too, that is advised to go.
+	Admit func(advised bool) Admission
 	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
 	// again once Landed has returned.
 	Landed func([]vault.Held)
@@ -311,11 +311,11 @@ func (e *FullError) Error() string {
 
 // accept counts a whole block in until answered, unless nothing is taken any more. It counts first: whoever makes Admit
 // refuse and then calls Settle has seen every block that was accepted.
-func (r *Receiver) accept(node string, advised bool, bytes int64) error {
+func (r *Receiver) accept(advised bool, bytes int64) error {
 	r.mu.Lock()
 	r.owing++
 	r.mu.Unlock()
-	err := r.turnAway(node, advised, bytes)
+	err := r.turnAway(advised, bytes)
 	if err != nil {
 		r.answered(1)
 	}
@@ -323,8 +323,8 @@ func (r *Receiver) accept(node string, advised bool, bytes int64) error {
 }
 
 // turnAway is what a sender is told while Admit refuses: that there is no room, so that it asks another at once.
-func (r *Receiver) turnAway(node string, advised bool, bytes int64) error {
-	if is := r.cfg.Admit(node, advised); is.Refused != "" {
+func (r *Receiver) turnAway(advised bool, bytes int64) error {
+	if is := r.cfg.Admit(advised); is.Refused != "" {
 		return fmt.Errorf("%s: %w", is.Refused, &FullError{NeedBytes: bytes})
 	}
 	return nil
@@ -358,7 +358,7 @@ func (r *Receiver) Settle(ctx context.Context) {
 
 // enter counts a stream in, or says why not.
 func (r *Receiver) enter(h wire.Hello) (advised bool, no *wire.Refuse) {
-	is := r.cfg.Admit(h.Node, h.Advised)
+	is := r.cfg.Admit(h.Advised)
 	if is.Refused != "" {
 		return false, &wire.Refuse{Reason: is.Refused, RetryMillis: is.Retry.Milliseconds(), Stays: true}
 	}

@@ -131,7 +131,7 @@ func TestScrubGivesWay(t *testing.T) {
 			landApps(t, n, 4, wire.ChunkBytes)
 			var refuses atomic.Bool
 			n.tune = func(cfg *Config) {
-				cfg.Admit = func(string, bool) Admission {
+				cfg.Admit = func(bool) Admission {
 					if refuses.Load() {
 						return Admission{Refused: "this node leaves itself", Retry: time.Second}
 					}

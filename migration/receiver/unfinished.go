@@ -136,7 +136,7 @@ func (in *inbound) resume(f wire.Frame) bool {
 	is := in.takeOver(string(f.Payload))
 	if is {
 		in.block.set(string(f.Payload))
-		if err := in.r.turnAway(in.node, in.last, in.opening.Bytes()); err != nil {
+		if err := in.r.turnAway(in.last, in.opening.Bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
 		}

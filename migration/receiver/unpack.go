@@ -259,7 +259,7 @@ func (u *unpacker) wait(now time.Time) (wait time.Duration, something bool) {
 
 // leaving reports whether what is here may have to go on to others: a drain finds it where it is.
 func (r *Receiver) leaving() bool {
-	return r.cfg.Admit("", false).Refused != ""
+	return r.cfg.Admit(false).Refused != ""
 }
 
 // untilQuiet is how long it takes at least until nothing lands here; 0: nothing does.

@@ -88,7 +88,7 @@ func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if err := u.r.accept("", false, 0); err != nil {
+	if err := u.r.accept(false, 0); err != nil {
 		<-u.gate
 		return nil, errLeaving
 	}

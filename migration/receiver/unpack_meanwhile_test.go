@@ -136,7 +136,7 @@ func TestSpaceIsGivenBackWhileMoreIsUnpacked(t *testing.T) {
 	n, want := packed(t, blocks, 1<<20)
 	var least int64 = blocks << 20
 	n.tune = func(cfg *Config) {
-		cfg.Admit = func(string, bool) Admission { // asked before each block
+		cfg.Admit = func(bool) Admission { // asked before each block
 			least = min(least, spaceOf(t, n.Vault.Dir))
 			return Admission{}
 		}
