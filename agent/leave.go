@@ -351,7 +351,7 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 	a.counts.ended(why)
 	a.log.Info("recommissioned", "incident", p.Incident.ID, "why", why)
 	for _, n := range p.Incident.InForce() {
-		if until := n.Outlived(); errors.Is(why, errOutlived) && !until.IsZero() && !time.Now().Before(until) {
+		if errors.Is(why, errOutlived) && n.Outlived() {
 			a.manual.Forget(n)
 		} else {
 			a.join(ctx, n)

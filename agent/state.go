@@ -131,8 +131,8 @@ func (a *Agent) untilDue(ctx context.Context) (context.Context, context.CancelFu
 			due = changes
 		}
 	}
-	if i := a.incident(); !i.Outlived().IsZero() && (due.IsZero() || i.Outlived().Before(due)) {
-		due = i.Outlived()
+	if i := a.incident(); !i.OutlivedAt().IsZero() && (due.IsZero() || i.OutlivedAt().Before(due)) {
+		due = i.OutlivedAt()
 	}
 	if due.IsZero() {
 		return context.WithCancel(ctx)
@@ -167,8 +167,7 @@ func (a *Agent) begin(i preemption.Incident) {
 
 func (a *Agent) outlived() bool {
 	i := a.incident()
-	until := i.Outlived()
-	return !until.IsZero() && !time.Now().Before(until)
+	return i.Outlived()
 }
 
 // staysAfterAll tells why a node that leaves need not, nil when it must.

@@ -118,7 +118,7 @@ func TestAzureEventStandsAsLongAsItIsListed(t *testing.T) {
 		got := c.within(t, time.Minute)
 		i := Open(got.Notice)
 		c.silent(t, time.Hour)
-		if until := i.Outlived(); !until.IsZero() {
+		if until := i.OutlivedAt(); !until.IsZero() {
 			t.Errorf("outlived at %v: the node would be given new blocks, and not be warned again", until)
 		}
 		c.Start(id)

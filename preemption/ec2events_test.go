@@ -168,7 +168,7 @@ func TestEventWhoseTimeHasCome(t *testing.T) {
 			if !incident.Join(now.Notice) || incident.Notices[0].Appointed || !incident.Deadline().Equal(until) {
 				t.Errorf("the incident is %+v, want no appointment any more", incident)
 			}
-			if got := incident.Outlived(); !got.Equal(until.Add(outliveAfter)) {
+			if got := incident.OutlivedAt(); !got.Equal(until.Add(outliveAfter)) {
 				t.Errorf("outlived at %v, want ten minutes after %v", got, until)
 			}
 		})
@@ -206,8 +206,8 @@ func TestEventWithoutAnEndStands(t *testing.T) {
 		c.listen(t)
 		got := c.within(t, 2*time.Minute)
 		i := Open(got.Notice)
-		if left := got.Deadline.Sub(began); got.Kind != KindStop || got.Appointed || left < time.Minute || left > 4*time.Minute || !i.Outlived().IsZero() {
-			t.Errorf("got %+v, outlived at %v, want a stop within minutes that no clock ends", got.Notice, i.Outlived())
+		if left := got.Deadline.Sub(began); got.Kind != KindStop || got.Appointed || left < time.Minute || left > 4*time.Minute || !i.OutlivedAt().IsZero() {
+			t.Errorf("got %+v, outlived at %v, want a stop within minutes that no clock ends", got.Notice, i.OutlivedAt())
 		}
 		c.silent(t, time.Hour)
 		e.State = "completed"

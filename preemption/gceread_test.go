@@ -177,7 +177,7 @@ func TestTerminateStandsAsLongAsTheKeySaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	said[0].Source, said[0].SeenAt = SourceGCE, time.Now()
-	if i := Open(said[0]); !i.Outlived().IsZero() {
-		t.Errorf("outlived at %s, want never", i.Outlived())
+	if i := Open(said[0]); !i.OutlivedAt().IsZero() {
+		t.Errorf("outlived at %s, want never", i.OutlivedAt())
 	}
 }

@@ -286,9 +286,9 @@ func (i *Incident) binding() Notice {
 	return binding
 }
 
-// Outlived is the instant from which a machine that still lives has outlived this incident: all in it that go furthest. What
+// OutlivedAt is the instant from which a machine that still lives has outlived this incident: all in it that go furthest. What
 // stands beside them and goes less far ends with none of them. Zero: it can last for ever, as an operator's word does.
-func (i *Incident) Outlived() time.Time {
+func (i *Incident) OutlivedAt() time.Time {
 	var last time.Time
 	furthest := StanceWatch
 	for _, n := range i.InForce() {
@@ -297,7 +297,7 @@ func (i *Incident) Outlived() time.Time {
 		}
 	}
 	for _, n := range i.InForce() {
-		switch at := n.Outlived(); {
+		switch at := n.outlivedAt(); {
 		case n.goes() != furthest:
 		case !at.IsZero():
 			last = latest(last, at)
@@ -308,10 +308,10 @@ func (i *Incident) Outlived() time.Time {
 	return last
 }
 
-// Outlived is the instant from which a machine that still lives has outlived this notice: a cloud that has not taken it ten
+// outlivedAt is the instant from which a machine that still lives has outlived this notice: a cloud that has not taken it ten
 // minutes after it said it would has changed its mind without a word (an EC2 notice is known to stay, in the past, when a
 // reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever, or until it is taken back in so many words.
-func (n Notice) Outlived() time.Time {
+func (n Notice) outlivedAt() time.Time {
 	switch {
 	case n.Deadline.IsZero(), n.Stands:
 	case n.Source == SourceRehearsal:
@@ -323,6 +323,14 @@ func (n Notice) Outlived() time.Time {
 }
 
 const outliveAfter = 10 * time.Minute
+
+// Outlived tells whether the machine lives on though it should have gone by all in the incident, or a rehearsal is over.
+func (i *Incident) Outlived() bool { return over(i.OutlivedAt()) }
+
+// Outlived tells it of one notice.
+func (n Notice) Outlived() bool { return over(n.outlivedAt()) }
+
+func over(until time.Time) bool { return !until.IsZero() && !time.Now().Before(until) }
 
 // Left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
 func Left(deadline time.Time) slog.Attr {

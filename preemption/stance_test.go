@@ -63,19 +63,19 @@ func TestOutlived(t *testing.T) {
 		{SourceEC2, KindRebalance, 0, 0},
 	} {
 		i := Open(after(row.source, "x", row.kind, row.lead))
-		switch got := i.Outlived(); {
+		switch got := i.OutlivedAt(); {
 		case got.IsZero() != (row.want == 0), row.want != 0 && got.Sub(noon) != row.want:
 			t.Errorf("%s by %s: got %v, want %s after noon", row.kind, row.source, got, row.want)
 		}
 	}
 	both := Open(after(SourceRehearsal, "x", KindTerminate, time.Minute))
 	both.Join(after(SourceManual, "m", KindManual, 0))
-	if got := both.Outlived(); !got.IsZero() {
+	if got := both.OutlivedAt(); !got.IsZero() {
 		t.Errorf("an operator's word ended with the rehearsal, at %v", got)
 	}
 	advised := Open(after(SourceRehearsal, "x", KindTerminate, time.Minute))
 	advised.Join(after(SourceEC2, "m", KindMaintenance, time.Hour))
-	if got := advised.Outlived(); got.Sub(noon) != time.Minute {
+	if got := advised.OutlivedAt(); got.Sub(noon) != time.Minute {
 		t.Errorf("a rehearsal lasted as long as the appointment beside it, until %v", got)
 	}
 }

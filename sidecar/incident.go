@@ -63,8 +63,8 @@ func (s *Sidecar) letGo(n preemption.Notice, p page) {
 
 // stance is how far the node goes now, and when that changes by itself (zero: it does not).
 func (s *Sidecar) stance(p page) (stance preemption.Stance, changes time.Time) {
-	until := p.Incident.Outlived()
-	if outlived(p.Incident) {
+	until := p.Incident.OutlivedAt()
+	if p.Incident.Outlived() {
 		return preemption.StanceIgnore, time.Time{}
 	}
 	stance, changes = s.incidents.Stance()
@@ -72,12 +72,6 @@ func (s *Sidecar) stance(p page) (stance preemption.Stance, changes time.Time) {
 		changes = until
 	}
 	return stance, changes
-}
-
-// outlived tells whether the machine lives on though it should have gone, or a rehearsal is over.
-func outlived(i preemption.Incident) bool {
-	until := i.Outlived()
-	return !until.IsZero() && !time.Now().Before(until)
 }
 
 // errIgnored says that the policy makes nothing of a kind of notice.

@@ -64,7 +64,7 @@ func (s *Sidecar) review() (finished *page, again time.Time) {
 			s.log.Error("that it is time to leave is not on disk", "incident", p.Incident.ID, "err", err)
 		}
 	}
-	switch gone := outlived(p.Incident); {
+	switch gone := p.Incident.Outlived(); {
 	case !s.over(p, stance):
 	case gone || p.Incident.Withdrawn():
 		s.end(p, gone)
@@ -90,7 +90,7 @@ func (s *Sidecar) end(p page, gone bool) {
 	s.counts.Ends.WithLabelValues(word).Inc()
 	s.log.Info("the machine stays", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "why", why)
 	for _, n := range p.Incident.InForce() {
-		if until := n.Outlived(); !until.IsZero() && !time.Now().Before(until) {
+		if n.Outlived() {
 			s.manual.Forget(n) // or the next rehearsal would be taken for more of this one
 		} else {
 			s.joinInTurn(n)
