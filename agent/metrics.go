@@ -47,6 +47,7 @@ func (a *Agent) figures(to figures.To) {
 	to.Gauge("lifeboat_data_dir_waits_seconds", "How long the disk of data_dir has been at what is to be written there; 0 while it answers.", a.unwritten().Seconds())
 	to.Gauge("lifeboat_held_blocks", "Blocks that landed here from other nodes.", float64(s.HeldBlocks))
 	to.Gauge("lifeboat_held_bytes", "Bytes that landed here from other nodes.", float64(s.HeldBytes))
+	to.Gauge("lifeboat_held_taken_bytes", "What they take of the disks, their names and records included, as receive.max_bytes counts it.", float64(s.HeldTakenBytes))
 	to.Gauge("lifeboat_room_bytes", "What this node would take from a leaving peer now.", float64(s.RoomBytes))
 	to.Gauge("lifeboat_vault_room_bytes", "Of that, what it would take of stores whose blocks do not land in their place here.", float64(s.GetVaultRoomBytes()))
 	index := a.index.State()

@@ -48,7 +48,7 @@ func (a *Agent) status() *api.Status {
 		s.Fallback, s.FallbackRoomBytes = a.fallback.Name, a.fallbackTold()
 	}
 	held := a.vault.Count()
-	s.HeldBlocks, s.HeldBytes = held.Blocks, held.Bytes
+	s.HeldBlocks, s.HeldBytes, s.HeldTakenBytes = held.Blocks, held.Bytes, a.vault.Takes()
 	_, s.BrokenBlocks = a.receiver.Scrubbed()
 	stored := a.index.State().Holds
 	s.StoredBlocks, s.StoredBytes = stored.Blocks, stored.Bytes

@@ -776,8 +776,10 @@ type Status struct {
 	StoredBytes  int64 `protobuf:"varint,17,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// What the fallback had room for when it was last tried; 0 too where it takes nothing. Absent: it does not tell, as a bucket, or was not tried.
 	FallbackRoomBytes *int64 `protobuf:"varint,18,opt,name=fallback_room_bytes,json=fallbackRoomBytes,proto3,oneof" json:"fallback_room_bytes,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What held_blocks take of the disks, their names and records included: so receive.max_bytes counts them. 0: not said.
+	HeldTakenBytes int64 `protobuf:"varint,19,opt,name=held_taken_bytes,json=heldTakenBytes,proto3" json:"held_taken_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -932,6 +934,13 @@ func (x *Status) GetStoredBytes() int64 {
 func (x *Status) GetFallbackRoomBytes() int64 {
 	if x != nil && x.FallbackRoomBytes != nil {
 		return *x.FallbackRoomBytes
+	}
+	return 0
+}
+
+func (x *Status) GetHeldTakenBytes() int64 {
+	if x != nil {
+		return x.HeldTakenBytes
 	}
 	return 0
 }
@@ -9532,7 +9541,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xaf\x06\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xd9\x06\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -9556,7 +9565,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x18largest_vault_room_bytes\x18\x0f \x01(\x03R\x15largestVaultRoomBytes\x12#\n" +
 	"\rstored_blocks\x18\x10 \x01(\x03R\fstoredBlocks\x12!\n" +
 	"\fstored_bytes\x18\x11 \x01(\x03R\vstoredBytes\x123\n" +
-	"\x13fallback_room_bytes\x18\x12 \x01(\x03H\x01R\x11fallbackRoomBytes\x88\x01\x01B\x13\n" +
+	"\x13fallback_room_bytes\x18\x12 \x01(\x03H\x01R\x11fallbackRoomBytes\x88\x01\x01\x12(\n" +
+	"\x10held_taken_bytes\x18\x13 \x01(\x03R\x0eheldTakenBytesB\x13\n" +
 	"\x11_vault_room_bytesB\x16\n" +
 	"\x14_fallback_room_bytes\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +

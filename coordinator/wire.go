@@ -180,7 +180,7 @@ func checkStatus(s *api.Status) error {
 		checkWord("accounted", s.Accounted, maxWord),
 		checkCount("disks", len(s.Disks), maxDisks),
 		checkCount("stores", len(s.Stores), maxStores),
-		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
+		checkSizes("room_bytes, held_taken_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldTakenBytes, s.HeldBlocks, s.HeldBytes),
 		checkSizes("broken_blocks, vault_room_bytes", s.BrokenBlocks, s.GetVaultRoomBytes()),
 		checkSizes("largest_room_bytes, largest_vault_room_bytes", s.LargestRoomBytes, s.LargestVaultRoomBytes),
 		checkSizes("stored_blocks, stored_bytes, fallback_room_bytes", s.StoredBlocks, s.StoredBytes, s.GetFallbackRoomBytes()),

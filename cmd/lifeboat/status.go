@@ -188,7 +188,11 @@ func statusRows(t *show.Table, s *api.Status, m *api.ManifestSummary, sidecar bo
 	if sidecar {
 		return // it holds nothing
 	}
-	t.Row("held", fmt.Sprintf("%s, %s, for others", show.Count(s.GetHeldBlocks(), "block"), show.Size(s.GetHeldBytes())))
+	held := fmt.Sprintf("%s, %s, for others", show.Count(s.GetHeldBlocks(), "block"), show.Size(s.GetHeldBytes()))
+	if takes := s.GetHeldTakenBytes(); takes > s.GetHeldBytes()+s.GetHeldBytes()/10 {
+		held += fmt.Sprintf("; with names and records they take %s", show.Size(takes))
+	}
+	t.Row("held", held)
 	if n := s.GetBrokenBlocks(); n > 0 {
 		t.Row("broken", fmt.Sprintf("%s for others, found and removed since the start", show.Count(n, "block")))
 	}
