@@ -65,6 +65,9 @@ type trip struct {
 	cfg  DrainConfig
 	wrap func(net.Conn) net.Conn // on the sender's side of a connection
 	pipe func() (net.Conn, net.Conn)
+	// What comes before a connection to a peer, and what it is over; nil: nothing.
+	dials func(ctx context.Context, p Peer) error
+	links func(p Peer, conn net.Conn) net.Conn
 
 	drain *Drain // once it runs
 
@@ -121,6 +124,11 @@ func (tr *trip) run(ctx context.Context) (manifest.Summary, []manifest.Entry) {
 		serve(n)
 	}
 	tr.cfg.Dial = func(ctx context.Context, p Peer) (net.Conn, error) {
+		if tr.dials != nil {
+			if err := tr.dials(ctx, p); err != nil {
+				return nil, err
+			}
+		}
 		if fake := tr.fake(p.Node); fake != nil {
 			here, there := tr.pipe()
 			running.Go(func() { fake(there) })
@@ -136,6 +144,9 @@ func (tr *trip) run(ctx context.Context) (manifest.Summary, []manifest.Entry) {
 		}
 		if tr.wrap != nil {
 			here = tr.wrap(here)
+		}
+		if tr.links != nil {
+			here = tr.links(p, here)
 		}
 		if to.plain {
 			running.Go(func() { _ = to.receiver.Serve(receiving, there, tr.from.Name) })

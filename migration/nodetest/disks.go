@@ -109,6 +109,20 @@ func (f *Disks) Give(p string, room int64) {
 	f.Room[p] = room
 }
 
+// Use has one have less room.
+func (f *Disks) Use(p string, bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Room[p] -= bytes
+}
+
+// Left is the room that one has.
+func (f *Disks) Left(p string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, f.Room[p]-f.Reserved[p])
+}
+
 // WantNothingReserved fails the test if something is.
 func (f *Disks) WantNothingReserved(t testing.TB) {
 	t.Helper()
