@@ -23,7 +23,7 @@ import (
 type Catalog struct {
 	db      *bbolt.DB
 	Writing sync.Mutex             // one writer at a time decides what is there, and then says so
-	rests   atomic.Pointer[Weight] // in all, from weigh on
+	rests   atomic.Pointer[weight] // in all, from weigh on
 	wasted  atomic.Int64
 	pages   resident
 	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db

@@ -155,7 +155,7 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for range each {
-				c.counts(Weight{Count: inventory.Count{Blocks: 1, Bytes: 10}})
+				c.counts(weight{Count: inventory.Count{Blocks: 1, Bytes: 10}})
 			}
 		})
 	}

@@ -26,17 +26,17 @@ var (
 	keyAll = []byte("all")
 )
 
-// Weight is what blocks are, and what they take of the disk beside their bytes.
-type Weight struct {
+// weight is what blocks are, and what they take of the disk beside their bytes.
+type weight struct {
 	inventory.Count
 	BesideBytes int64
 }
 
-// Takes is what they take of the disk.
-func (w Weight) Takes() int64 { return w.Bytes + w.BesideBytes }
+// takes is what they take of the disk.
+func (w weight) takes() int64 { return w.Bytes + w.BesideBytes }
 
-func (w Weight) plus(other Weight) Weight {
-	return Weight{w.Count.Plus(other.Count), w.BesideBytes + other.BesideBytes}
+func (w weight) plus(other weight) weight {
+	return weight{w.Count.Plus(other.Count), w.BesideBytes + other.BesideBytes}
 }
 
 const (
@@ -57,8 +57,8 @@ func BesideBytes(o *wire.Opening, opening int) int64 {
 }
 
 // weight is that of a record, which is so long.
-func (r *Record) weight(length int) Weight {
-	w := Weight{inventory.Count{Blocks: 1, Bytes: r.Bytes()}, recordTakes * int64(leafBytes+len(r.ID)+length)}
+func (r *Record) weight(length int) weight {
+	w := weight{inventory.Count{Blocks: 1, Bytes: r.Bytes()}, recordTakes * int64(leafBytes+len(r.ID)+length)}
 	if r.Segment != 0 {
 		w.BesideBytes += max(0, r.Length-r.Bytes())
 	}
@@ -71,13 +71,13 @@ func (r *Record) weight(length int) Weight {
 // weights are what a commit adds to each segment, and in all.
 type weights struct {
 	of    map[uint32]inventory.Count
-	all   Weight
+	all   weight
 	freed int64 // bytes of segments
 }
 
 // update changes records and what they weigh.
 func (c *Catalog) update(change func(*bbolt.Tx, *weights) error) error {
-	var all Weight
+	var all weight
 	err := c.write(func(tx *bbolt.Tx) error {
 		w := &weights{of: map[uint32]inventory.Count{}}
 		err := change(tx, w)
@@ -87,14 +87,14 @@ func (c *Catalog) update(change func(*bbolt.Tx, *weights) error) error {
 		all = w.all
 		return err
 	})
-	if err == nil && all != (Weight{}) {
+	if err == nil && all != (weight{}) {
 		c.counts(all)
 	}
 	return err
 }
 
 // counts takes in what a transaction changed. Others may be at it: not all of them hold writing.
-func (c *Catalog) counts(change Weight) {
+func (c *Catalog) counts(change weight) {
 	for {
 		was := c.rests.Load()
 		if now := was.plus(change); c.rests.CompareAndSwap(was, &now) {
@@ -107,7 +107,7 @@ func (c *Catalog) counts(change Weight) {
 func (c *Catalog) Count() inventory.Count { return c.rests.Load().Count }
 
 // Takes is what all of it takes of the disks.
-func (c *Catalog) Takes() int64 { return c.rests.Load().Takes() }
+func (c *Catalog) Takes() int64 { return c.rests.Load().takes() }
 
 func segmentKey(no uint32) []byte { return binary.BigEndian.AppendUint64(nil, uint64(no)) }
 
@@ -155,7 +155,7 @@ func (w *weights) lift(tx *bbolt.Tx, id []byte, by Record) error {
 	}
 	was := old.weight(len(v))
 	w.of[old.Segment] = w.of[old.Segment].Plus(inventory.Count{Blocks: -1, Bytes: -was.Bytes})
-	w.all = w.all.plus(Weight{inventory.Count{Blocks: -1, Bytes: -was.Bytes}, -was.BesideBytes})
+	w.all = w.all.plus(weight{inventory.Count{Blocks: -1, Bytes: -was.Bytes}, -was.BesideBytes})
 	if old.Segment == 0 || old.Segment == by.Segment && old.Offset == by.Offset {
 		return nil
 	}
@@ -176,18 +176,18 @@ func (w *weights) settle(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	if w.all == (Weight{}) {
+	if w.all == (weight{}) {
 		return nil
 	}
 	all := parseWeight(b.Get(keyAll)).plus(w.all)
 	return b.Put(keyAll, binary.BigEndian.AppendUint64(appendCount(all.Count), uint64(all.BesideBytes)))
 }
 
-func parseWeight(v []byte) Weight {
+func parseWeight(v []byte) weight {
 	if len(v) != 24 {
-		return Weight{}
+		return weight{}
 	}
-	return Weight{parseCount(v[:16]), int64(binary.BigEndian.Uint64(v[16:]))}
+	return weight{parseCount(v[:16]), int64(binary.BigEndian.Uint64(v[16:]))}
 }
 
 func appendCount(c inventory.Count) []byte {
@@ -204,7 +204,7 @@ func parseCount(v []byte) inventory.Count {
 // weigh makes sure that the weights are right, and sums them up. Only a catalog that is new to this, or that had a record
 // that could not be read, is read through.
 func (c *Catalog) weigh() error {
-	var all Weight
+	var all weight
 	err := c.write(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketWeights, bucketFree, bucketHoles} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
