@@ -158,3 +158,27 @@ func TestFanIsNotFullOfPeersThatLeaveAllToOthers(t *testing.T) {
 		t.Error("the last peer that blocks are left to was let go of")
 	}
 }
+
+// One that hangs has ten seconds to answer. Until then what is left to it would wait, a third of a short notice, for which others have time.
+func TestBlocksDoNotWaitForAPeerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(sparkStore, "d0"))
+		for i := range 400 {
+			writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/blockmgr-x")}, 1, i, 64<<10)
+		}
+		b, c := newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c")
+		b.plain, c.plain = true, true
+		tr := newTrip(t, a, b, c)
+		list := tr.cfg.Peers()
+		for i := range list {
+			list[i].RoomBytes, list[i].VaultBytes = 1<<30, new(int64(1<<30))
+		}
+		list[0].Places = []string{"spark"}
+		b.mangle = func(conn net.Conn) net.Conn { return stuck(conn, 1<<20) }
+		links := map[string]*rate.Limiter{"b": rate.NewLimiter(4<<20, 16<<10), "c": rate.NewLimiter(1200<<10, 16<<10)}
+		tr.links = func(p Peer, conn net.Conn) net.Conn { return narrowLink{conn, links[p.Node]} }
+		if sum, _ := tr.run(within(t, 30*time.Second)); sum.Lost.Blocks > 4 { // the one that hangs is tried with some
+			t.Errorf("%d of 400 blocks are lost, for which there was time", sum.Lost.Blocks)
+		}
+	})
+}
