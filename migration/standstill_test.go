@@ -491,7 +491,7 @@ func (s *story) check(t *testing.T, sum manifest.Summary, entries []manifest.Ent
 	took := sum.Finished.Sub(sum.Started)
 	for _, p := range s.ports {
 		p.disks.WantNothingReserved(t)
-		if rests := p.Vault.Count().Bytes; p.quota > 0 {
+		if rests := p.Vault.Takes(); p.quota > 0 {
 			p.lose(false)
 			p.disks.Give(p.More[0], 1<<40)
 			if all, _ := p.receiver.Room(); all.Bytes != max(0, p.quota-p.quota/5-rests) {
