@@ -60,7 +60,7 @@ func TestPageInABrowser(t *testing.T) {
 	b.until(`document.querySelector("#nodes tr").innerText.startsWith("host-a")`) // as it is told anew
 
 	const evil = `<img src=x onerror="document.title='taken'">`
-	f.verb("decommission", "host-a", "--timeout", "8s", "--reason", evil).exits(0)
+	f.verb("decommission", "host-a", "--timeout", "12s", "--reason", evil).exits(0)
 	b.until(`/^[0-9.]+s left$/.test(document.querySelector("article .left")?.textContent)`)
 	b.until(`document.querySelector("article progress")?.value > 0`)
 	b.until(`/at this speed .* stay behind/.test(document.querySelector("article").innerText)`)

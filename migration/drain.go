@@ -127,6 +127,7 @@ type Drain struct {
 	ledger  *manifest.Ledger
 	limit   throttle
 	sent    atomic.Int64  // bytes of blocks written to peers, receipted or not
+	gone    atomic.Int64  // bytes that connections and the fallback have taken: under a cap a lane has a second of them in hand, and more
 	tookAt  diskio.Moment // that a peer last took something
 	traffic traffic
 
@@ -149,7 +150,7 @@ type Drain struct {
 	fan      *fan
 	lanes    map[carrier]bool
 	rateAt   time.Time
-	rateSent int64
+	rateGone int64
 	rate     int64
 }
 
@@ -393,11 +394,11 @@ func (d *Drain) Progress() Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if took := time.Since(d.rateAt); took >= time.Second {
-		sent := d.sent.Load()
+		gone := d.gone.Load()
 		if !d.rateAt.IsZero() {
-			d.rate = int64(float64(sent-d.rateSent) / took.Seconds())
+			d.rate = int64(float64(gone-d.rateGone) / took.Seconds())
 		}
-		d.rateAt, d.rateSent = time.Now(), sent
+		d.rateAt, d.rateGone = time.Now(), gone
 	}
 	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate}
 	for _, s := range d.peers {

@@ -376,6 +376,29 @@ func TestDrainCarriesWhatIsWrittenMeanwhile(t *testing.T) {
 	})
 }
 
+// What lanes have in hand comes by the buffer: as a rate that is none in one second and twice the cap in the next.
+func TestRateUnderACapIsTheCap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 200_000
+		a, _ := cached(t, 60, 100_000)
+		tr := newTrip(t, a, newNode(t, "b"))
+		tr.cfg.MaxBytesPerSecond = most
+		var rates []int64
+		time.AfterFunc(2*time.Second, func() {
+			for range 15 {
+				time.Sleep(time.Second)
+				rates = append(rates, tr.drain.Progress().BytesPerSecond)
+			}
+		})
+		tr.run(within(t, 20*time.Second))
+		for _, rate := range rates[1:] {
+			if rate < most*3/4 || rate > most*5/4 {
+				t.Fatalf("the rates are %v, want about %d", rates, most)
+			}
+		}
+	})
+}
+
 func TestDrainSendsNothingAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 100, 100_000)

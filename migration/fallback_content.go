@@ -42,6 +42,7 @@ func (u *upload) pass(ctx context.Context, n int) error {
 		return err
 	}
 	u.d.sent.Add(int64(n))
+	u.d.gone.Add(int64(n))
 	u.leaves(int64(n))
 	return nil
 }

@@ -193,6 +193,7 @@ func (l *lane) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		l.d.gone.Add(int64(ready - sent))
 		l.measure(ctx, ready-sent)
 		sent = ready
 	}
