@@ -69,19 +69,19 @@ func (t *traffic) quiet(l *lane, is bool) {
 		l.pledged = 0
 		t.begun = slices.DeleteFunc(t.begun, func(other *lane) bool { return other == l })
 	}
-	if t.count(l); t.working == 0 {
+	if t.count(l); is && t.working == 0 {
 		t.unmeasure()
 	}
 }
 
 func (t *traffic) count(l *lane) {
-	switch works := l.sends && !l.quiet; {
-	case works && !l.counts:
-		t.working++
-	case !works && l.counts:
-		t.working--
+	if works := l.sends && !l.quiet; works != l.counts {
+		if l.counts = works; works {
+			t.working++
+		} else {
+			t.working--
+		}
 	}
-	l.counts = l.sends && !l.quiet
 	if t.working == 0 {
 		t.since = time.Time{}
 	}
