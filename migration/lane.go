@@ -72,7 +72,8 @@ type lane struct {
 
 	asksAgain atomic.Bool // what there is room for: it ends, and is followed by another
 
-	beat    atomic.Int64 // rises with every piece sent and every word from the peer
+	words   atomic.Int64 // frames that the peer sent
+	beat    atomic.Int64 // rises with every piece sent and every word from the peer that says more than that it is there
 	heard   int64        // beat when it last rose or nothing was owed, as Drain.silent saw it
 	since   time.Time    // then
 	writing atomic.Bool
@@ -103,11 +104,15 @@ const (
 	// window behind (WriteBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. One that says
 	// that it is at work may take half of the time that is left (Drain.awaits).
 	peerTimeout = 10 * time.Second
+	// peerGone is how long a peer may say nothing at all that owes something: five of its words (wire.AliveEvery) are missing. Four packets
+	// in a row that are lost cost TCP three seconds, from its least timeout of 200 ms on, twice as long each time.
+	peerGone = 5 * wire.AliveEvery
 )
 
 var (
 	errPeerFull    = errors.New("full: no room for any block that is left")
 	errPeerStalled = fmt.Errorf("it took nothing and answered nothing for %v", peerTimeout)
+	errPeerGone    = fmt.Errorf("nothing was heard of it for %v: its machine or the way to it is gone", peerGone)
 )
 
 // connectAndSend returns ErrSettled when every block is settled.
@@ -145,8 +150,9 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	unwatch := diskio.Watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); wire.Cut(conn) })
-	defer unwatch()
+	cut := func(why error) func() { return func() { stop(why); wire.Cut(conn) } }
+	defer diskio.Watch(peerTimeout, &l.beat, l.owed, cut(errPeerStalled))()
+	defer diskio.Watch(peerGone, &l.words, l.owed, cut(errPeerGone))()
 	received := diskio.Beside(func() {
 		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
@@ -328,6 +334,10 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
+		l.words.Add(1)
+		if f.Type == wire.FrameAlive {
+			continue
+		}
 		if f.Type == wire.FrameHave {
 			h, err := wire.ParseHave(f.Payload)
 			if err != nil {
@@ -352,9 +362,10 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		} else if busy.IsZero() {
 			busy = time.Now()
 		}
-		if busy.IsZero() || l.d.awaits(ctx, busy) {
-			l.beat.Add(1)
+		if !busy.IsZero() && !l.d.awaits(ctx, busy) && l.d.elsewhere(l.peer) {
+			return fmt.Errorf("it was at work for %v and answered nothing: others need as long", time.Since(busy).Round(time.Second))
 		}
+		l.beat.Add(1)
 		var refused []answered
 		l.mu.Lock()
 		for _, v := range verdicts {
@@ -381,7 +392,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 }
 
 // awaits reports whether a peer that has been at work for so long is waited for: not once as little time is left as that took, for others
-// to do it. What it compares may be as large as its disk, and all that was sent behind it waits.
+// to do it, if there are others. What it compares may be as large as its disk, and all that was sent behind it waits.
 func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
 	until, now := d.until(ctx), time.Now()
 	return until.IsZero() || now.Sub(since) < until.Sub(now)

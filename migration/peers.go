@@ -192,6 +192,14 @@ func (p *peerState) try(now time.Time) {
 	}
 }
 
+// elsewhere reports whether somebody else than a peer takes blocks, as far as is known.
+func (d *Drain) elsewhere(than *peerState) bool {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fallback != nil || slices.ContainsFunc(d.fan.order, func(p *peerState) bool { return p != than && p.takes(now) })
+}
+
 // ended notes the end of a lane.
 func (d *Drain) ended(p *peerState) {
 	d.mu.Lock()

@@ -65,11 +65,23 @@ func (s *Sender) Begin(frames []byte) (rest []byte) {
 	return frames[at+1:]
 }
 
+// Next is the next frame that says more than that the receiver is there.
+func (s *Sender) Next() (wire.Frame, error) { return more(s.In) }
+
+func more(in *wire.Reader) (f wire.Frame, err error) {
+	for f.Type == 0 || f.Type == wire.FrameAlive {
+		if f, err = in.Next(); err != nil {
+			break
+		}
+	}
+	return f, err
+}
+
 // Verdict is the next one, whatever is heard before of work that goes on.
 func (s *Sender) Verdict() wire.Verdict {
 	s.T.Helper()
 	for {
-		f, err := s.In.Next()
+		f, err := s.Next()
 		vs, broken := wire.ParseVerdicts(f.Payload)
 		switch {
 		case err != nil || broken != nil || len(vs) > 1:
@@ -113,7 +125,7 @@ func Land(t testing.TB, to Receiver, frames ...[]byte) (said []wire.Verdict) {
 		}
 	}()
 	for len(said) < len(frames) {
-		f, err := replies.Next()
+		f, err := more(replies)
 		if err != nil {
 			t.Fatalf("after %d of %d verdicts: %v", len(said), len(frames), err)
 		}
@@ -147,7 +159,7 @@ func (s *Sender) Asks(transfer uint32, frames []byte) int64 {
 		s.T.Fatal(err)
 	}
 	s.Send(wire.AppendFrame(nil, wire.FrameAgain, transfer, f.Payload))
-	if f, err = s.In.Next(); err != nil || f.Type != wire.FrameHave {
+	if f, err = s.Next(); err != nil || f.Type != wire.FrameHave {
 		s.T.Fatalf("got a frame of type %d, %v", f.Type, err)
 	}
 	h, err := wire.ParseHave(f.Payload)

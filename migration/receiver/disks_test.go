@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -196,6 +197,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the other disk's blocks took %v", took)
 		}
+		go io.Copy(io.Discard, other.Conn) // it is told that this node is there
 		one.WantRefusal(n.More[0] + " does not answer")
 		if took := time.Since(began); took > diskio.Overdue+2*diskio.LookAfter {
 			t.Errorf("refused after %v, a sender waits %v", took, senderWaits)
@@ -205,6 +207,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 		one.WantReceipt() // though that disk has more room
 		one.Send(blockFrames(3, "cache/-/w", contentOf("w", 1000)))
 		one.WantReceipt()
+		go io.Copy(io.Discard, one.Conn)
 		close(thaw)
 		time.Sleep(time.Second)
 		if took := stop(); took > time.Second {
@@ -218,6 +221,28 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 		if dir, _ := n.Vault.Home(r.Segment); err != nil || dir != n.More[1] {
 			t.Errorf("x lies in %s (%v), want it where it was receipted", dir, err)
 		}
+	})
+}
+
+// Whatever a disk does, whoever sends hears that this node is there: what is silent is gone.
+func TestReceiverSaysThatItIsThereWhileASyncHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := onDisks(t, "b", nil, "d0")
+		thaw := make(chan struct{})
+		n.Vault.Flush = func(*os.File) error { <-thaw; return nil }
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		s.Send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+		began := time.Now()
+		for i := range time.Duration(5) {
+			f, err := s.In.Next()
+			if at := time.Since(began).Round(time.Millisecond); err != nil || f.Type != wire.FrameAlive || at != (i+1)*wire.AliveEvery {
+				t.Errorf("after %v a frame of type %d, %v", at, f.Type, err)
+			}
+		}
+		close(thaw)
+		s.WantReceipt()
+		stop()
 	})
 }
 
@@ -273,7 +298,7 @@ func TestHungWriteEndsItsStream(t *testing.T) {
 					patience = 2*diskio.Suspect + diskio.LookAfter
 				}
 				for { // a refusal may come before the end
-					f, err := s.In.Next()
+					f, err := s.Next()
 					if err != nil {
 						break
 					}

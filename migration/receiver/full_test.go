@@ -59,7 +59,7 @@ func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 		}
 		s.Send(frames)
 		for codes := map[uint32]wire.VerdictCode{}; len(codes) < 8; {
-			frame, err := s.In.Next()
+			frame, err := s.Next()
 			if err != nil {
 				t.Fatal(err)
 			}

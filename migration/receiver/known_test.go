@@ -77,7 +77,7 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 		}()
 		began := time.Now()
 		for range 12 {
-			said, err := s.In.Next()
+			said, err := s.Next()
 			if vs, _ := wire.ParseVerdicts(said.Payload); err != nil || len(vs) > 0 {
 				t.Fatalf("heard %v, %v, want nothing but that it goes on", vs, err)
 			}
@@ -121,7 +121,7 @@ func TestReadingBackGoesOn(t *testing.T) {
 		s.Conn.SetReadDeadline(time.Now().Add(time.Minute))
 		for i, what := range []string{"the node's own file", "what landed"} {
 			go s.Conn.Write(blockFrames(uint32(i), "cache/-/x", x))
-			if said, err := s.In.Next(); err != nil || !bytes.Equal(said.Payload, wire.AppendVerdicts(nil, nil)) {
+			if said, err := s.Next(); err != nil || !bytes.Equal(said.Payload, wire.AppendVerdicts(nil, nil)) {
 				t.Errorf("%s was read: heard %q, %v, want that it goes on", what, said.Payload, err)
 			}
 			s.WantReceipt()

@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -13,7 +14,7 @@ import (
 type outbox struct {
 	mu      sync.Mutex
 	queue   []wire.Verdict
-	alive   bool   // the other end is to hear something
+	atWork  bool   // the other end is to hear that
 	other   []byte // frames that are no verdicts
 	closed  bool
 	changed chan struct{}
@@ -28,11 +29,11 @@ func (o *outbox) put(v ...wire.Verdict) {
 	o.nudge()
 }
 
-// live has the other end hear something, be it that there is no verdict.
+// live has the other end hear that its blocks are worked on, though there is no verdict.
 func (o *outbox) live() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.alive = true
+	o.atWork = true
 	o.nudge()
 }
 
@@ -66,22 +67,34 @@ func (o *outbox) close() {
 	o.nudge()
 }
 
-// run writes verdicts until the outbox is closed, or until the other end takes no more.
+// run writes verdicts until the outbox is closed, or until the other end takes no more. It says every AliveEvery that this end is there,
+// and waits for no disk.
 func (o *outbox) run(w io.Writer) error {
 	var buf, payload []byte
 	var said []wire.Verdict // the space of what was sent, for what comes
-	for range o.changed {
+	tick := time.NewTicker(wire.AliveEvery)
+	defer tick.Stop()
+	for {
+		ticked := false
+		select {
+		case <-o.changed:
+		case <-tick.C:
+			ticked = true
+		}
 		o.mu.Lock()
-		queue, alive, closed := o.queue, o.alive, o.closed
+		queue, atWork, closed := o.queue, o.atWork, o.closed
 		buf = append(buf[:0], o.other...)
-		o.queue, o.alive, o.other = said, false, o.other[:0]
+		o.queue, o.atWork, o.other = said, false, o.other[:0]
 		o.mu.Unlock()
 		for some := range slices.Chunk(queue, wire.VerdictsPerFrame) {
 			payload = wire.AppendVerdicts(payload[:0], some)
 			buf = wire.AppendFrame(buf, wire.FrameReceipts, 0, payload)
 		}
-		if alive && len(queue) == 0 {
+		if atWork && len(queue) == 0 {
 			buf = wire.AppendFrame(buf, wire.FrameReceipts, 0, wire.AppendVerdicts(payload[:0], nil))
+		}
+		if ticked {
+			buf = wire.AppendFrame(buf, wire.FrameAlive, 0, nil)
 		}
 		clear(queue)
 		said = queue[:0]
@@ -94,5 +107,4 @@ func (o *outbox) run(w io.Writer) error {
 			return nil
 		}
 	}
-	return nil
 }

@@ -104,7 +104,7 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	}()
 	said := map[uint32]wire.VerdictCode{}
 	for len(said) < blocks {
-		f, err := s.In.Next()
+		f, err := s.Next()
 		if err != nil {
 			break
 		}

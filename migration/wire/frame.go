@@ -54,6 +54,8 @@ const (
 	// Where both said in hello and grant that they know of it:
 	FrameAgain FrameType = 9  // as open, of a block that another stream broke off in: how much of it is there?
 	FrameHave  FrameType = 10 // receiver: so much is, and the data go on behind it
+
+	FrameAlive FrameType = 11 // receiver: it is there, whatever its disks do (AliveEvery)
 )
 
 // MaxPayload bounds what is read before memory is taken for it.
@@ -68,6 +70,7 @@ var MaxPayload = [...]int{
 	FrameReceipts: 64 << 10,
 	FrameAgain:    12 << 10,
 	FrameHave:     32,
+	FrameAlive:    0,
 }
 
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)

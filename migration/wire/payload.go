@@ -257,6 +257,9 @@ const (
 	// SenderTimeout is how long a sender may fall silent inside a block. Its disk may be slow; it must not hold room and a
 	// stream at the receiver for ever. Between blocks it may wait as long as its machine lives: TCP's keep-alive tells (conn.go).
 	SenderTimeout = 2 * time.Minute
+	// AliveEvery is how often a receiver says that it is there. A disk that syncs may be silent for seconds, so that without such a word
+	// a machine that is gone could not be told from it.
+	AliveEvery = time.Second
 	// ResumeLeast is how much of a block is worth to be kept, and to be asked about: a third of a second at 1 Gbit/s.
 	ResumeLeast = 32 << 20
 )
