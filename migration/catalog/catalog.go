@@ -22,6 +22,7 @@ import (
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
 type Catalog struct {
 	db      *bbolt.DB
+	change  change
 	Writing sync.Mutex             // one writer at a time decides what is there, and then says so
 	rests   atomic.Pointer[weight] // in all, from weigh on
 	wasted  atomic.Int64
@@ -66,7 +67,7 @@ func open(dir string) (_ *Catalog, err error) {
 		_, missing := tx.CreateBucketIfNotExists(bucketSegments)
 		return errors.Join(err, missing)
 	})
-	c := &Catalog{db: db}
+	c := &Catalog{db: db, change: change{dir: dir}}
 	if err == nil {
 		err = c.weigh()
 	}
@@ -81,6 +82,9 @@ func open(dir string) (_ *Catalog, err error) {
 func (c *Catalog) view(look func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer NoPanic("the catalog", &err)
+	if err := c.change.admits(c.db); err != nil {
+		return err
+	}
 	return c.db.View(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, 1)
 		return look(tx)
@@ -90,6 +94,7 @@ func (c *Catalog) view(look func(*bbolt.Tx) error) (err error) {
 func (c *Catalog) write(change func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer NoPanic("the catalog", &err)
+	defer c.change.begin()()
 	return c.db.Update(change)
 }
 

@@ -255,7 +255,9 @@ func (e *unwellError) Error() string { return "disk " + e.dir + " takes no block
 // durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
 // not stand in the others' way. It says which of a store's directories it is at.
 func (c *committer) durable(batch []*landed, at *diskio.Work) {
+	at.Begin(&c.vault.Dir)
 	contradictions(c.vault.Catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded
+	at.End()
 	segments := map[*vault.Segment][]*landed{}
 	stores := map[*inventory.Store][]*landed{}
 	for _, l := range batch {
@@ -278,8 +280,9 @@ func (c *committer) durable(batch []*landed, at *diskio.Work) {
 		syncing.Go(func() { publish(s, blocks, c.vault.Catalog, c.disks, at) })
 	}
 	syncing.Wait()
-	at.End()
+	at.Begin(&c.vault.Dir)
 	c.record(batch)
+	at.End()
 }
 
 // record writes what was synced into the catalog, together with what others have synced meanwhile.

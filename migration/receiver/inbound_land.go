@@ -24,7 +24,7 @@ func (in *inbound) land(f wire.Frame, o wire.Opening) error {
 
 // landOnDisk begins a block in a segment if it is small, else in its place, else in a segment all the same.
 func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
-	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
+	if p, small := in.packs(o); small && in.landInVault(f, o) == nil {
 		in.packed.packing = p
 		return nil
 	}
@@ -33,7 +33,7 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.Catalog.InPlace(inventory.BlockID(o.ID)) {
+		if !errors.Is(err, errOccupied) && in.placed(o) {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.
@@ -73,7 +73,7 @@ func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), er
 
 // promiseMore sets aside what a block has more than what is here under its id, or says why nothing is.
 func (in *inbound) promiseMore(o wire.Opening, rests int64, why error) (release func(), err error) {
-	old, unknown := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID))
+	old, unknown := in.had(o)
 	was := old.Bytes() + catalog.BesideBytes(&old.Opening, len(old.Opening.Append(nil)))
 	switch more := o.Bytes() + in.beside - was; {
 	case unknown != nil:
@@ -124,7 +124,7 @@ func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 	if err := in.r.sound(s); err != nil {
 		return err
 	}
-	roots, release, err := in.r.homes(s, o, in.covered)
+	roots, release, err := in.r.homes(s, o, in.covered, in.had)
 	if err != nil {
 		return err
 	}
@@ -221,6 +221,25 @@ func (in *inbound) on(dir *string, do func() error) error {
 	in.work.Begin(dir)
 	defer in.work.End()
 	return do()
+}
+
+// asks has something looked up in the catalog, whose disk may be another one than the block's. A look hangs with that disk if it is being
+// written to: bbolt keeps looks out while it writes its meta page.
+func (in *inbound) asks(look func(*catalog.Catalog) error) error {
+	v := in.r.cfg.Vault
+	return in.on(&v.Dir, func() error { return look(v.Catalog) })
+}
+
+// had is what has landed under a block's id; fs.ErrNotExist if nothing has.
+func (in *inbound) had(o wire.Opening) (old catalog.Record, err error) {
+	err = in.asks(func(c *catalog.Catalog) (err error) { old, err = c.Get(inventory.BlockID(o.ID)); return err })
+	return old, err
+}
+
+// placed reports whether files of a block are in place, or about to be.
+func (in *inbound) placed(o wire.Opening) (is bool) {
+	_ = in.asks(func(c *catalog.Catalog) error { is = c.InPlace(inventory.BlockID(o.ID)); return nil })
+	return is
 }
 
 // gives does what takes in a frame. A segment gathers frames in memory until there is enough for a write: as long as one

@@ -77,17 +77,19 @@ type earlier struct {
 
 // known looks up the ids of a batch.
 func (in *inbound) known(batch []*landed) (found map[*landed]earlier, err error) {
-	err = in.r.cfg.Vault.Catalog.Look(len(batch), func(look *catalog.Lookup) {
-		for _, l := range batch {
-			r, err := look.Record(l.ID)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
+	err = in.asks(func(c *catalog.Catalog) error {
+		return c.Look(len(batch), func(look *catalog.Lookup) {
+			for _, l := range batch {
+				r, err := look.Record(l.ID)
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				if found == nil {
+					found = map[*landed]earlier{}
+				}
+				found[l] = earlier{r, err}
 			}
-			if found == nil {
-				found = map[*landed]earlier{}
-			}
-			found[l] = earlier{r, err}
-		}
+		})
 	})
 	return found, err
 }

@@ -27,8 +27,10 @@ func (nowhereLanding) abort() {}
 // that a receipt may be given for.
 func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	dirs := in.r.commit.under(o)
-	if old, err := in.r.cfg.Vault.Catalog.Get(inventory.BlockID(o.ID)); len(dirs) == 0 && err == nil && resembles(&old.Opening, o) {
-		dirs = in.r.under(old)
+	if len(dirs) == 0 {
+		if old, err := in.had(o); err == nil && resembles(&old.Opening, o) {
+			dirs = in.r.under(old)
+		}
 	}
 	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
 		return false

@@ -265,8 +265,8 @@ func (r *Receiver) take(bytes, first int64, among []string) (dir string, release
 
 // homes reserves room for each member of a block in its store: where the layout puts it, or if that does not matter on the
 // best of the store's disks. A block that comes again goes where it was, or two of its versions would lie side by side.
-// It is reserved for the first of each.
-func (r *Receiver) homes(s *inventory.Store, o wire.Opening, first int64) (roots []int, release func(written int64), err error) {
+// It is reserved for the first of each. had says what has landed under its id.
+func (r *Receiver) homes(s *inventory.Store, o wire.Opening, first int64, had func(wire.Opening) (catalog.Record, error)) (roots []int, release func(written int64), err error) {
 	id, need := inventory.BlockID(o.ID), map[int]int64{}
 	for _, m := range o.Members {
 		root, _ := s.Shape.Place(s, id, m.Name)
@@ -275,7 +275,7 @@ func (r *Receiver) homes(s *inventory.Store, o wire.Opening, first int64) (roots
 	}
 	if s.Shape.Anywhere() {
 		among := s.Paths
-		if old, err := r.cfg.Vault.Catalog.Get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
+		if old, err := had(o); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
 			among = s.Paths[old.Placed[0].Root:][:1]
 		}
 		dir, release, err := r.take(o.Bytes(), first, among)

@@ -76,13 +76,13 @@ type packing struct {
 
 // packs reports whether a block for a store that wants files lands in a segment first. One that comes again after its files
 // were made goes straight to where they are.
-func (r *Receiver) packs(o wire.Opening) (p packing, small bool) {
-	u := r.unpackerOf(inventory.BlockID(o.ID))
+func (in *inbound) packs(o wire.Opening) (p packing, small bool) {
+	u := in.r.unpackerOf(inventory.BlockID(o.ID))
 	if u == nil || u.store.Layout != o.Layout || o.Bytes() > PackedBytes {
 		return p, false
 	}
 	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
-	return p, !r.cfg.Vault.Catalog.InPlace(inventory.BlockID(o.ID))
+	return p, !in.placed(o)
 }
 
 // overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced

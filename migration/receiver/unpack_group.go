@@ -165,7 +165,7 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 		m.there, m.into = true, &landed{Record: into, store: s}
 		return m, nil
 	}
-	roots, room, err := u.r.homes(s, r.Opening, r.Bytes())
+	roots, room, err := u.r.homes(s, r.Opening, r.Bytes(), func(wire.Opening) (catalog.Record, error) { return r, nil })
 	if err != nil {
 		return nil, err
 	}

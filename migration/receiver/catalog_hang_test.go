@@ -1,0 +1,73 @@
+package receiver
+
+import (
+	"errors"
+	"io/fs"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/nodetest"
+)
+
+// isAt reports whether a stream works on a directory.
+func (r *Receiver) isAt(dir string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for in := range r.live {
+		if at, _, is := in.work.On(time.Now()); is && at == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// The disk of data_dir hangs as the catalog's meta page is written, and no look at the catalog begins any more. Who sends is told so as soon
+// as the disk is known to be unwell, and has nothing taken that could not be written down; who asks for a block is told, too.
+func TestCatalogThatHangsHoldsNobodyUp(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0")
+	ctx, stop := n.receiving(t)
+	s := n.stream(t, ctx)
+	s.Send(blockFrames(1, "cache/-/w", contentOf("w", 1000)))
+	s.WantReceipt()
+	thaw := nodetest.HangMeta(n.Vault.Catalog)
+	defer thaw()
+	f.Set(f.Bad, n.Vault.Dir, true)
+	s.Send(blockFrames(2, "cache/-/x", contentOf("x", 1000)))
+	began := time.Now()
+	for !n.receiver.isAt(n.Vault.Dir) {
+		runtime.Gosched()
+	}
+	go n.Vault.Catalog.Forget("cache/-/none") // a change that does not end, by when the stream has
+	select {
+	case err := <-s.Over:
+		if hung := (*diskio.SilentError)(nil); !errors.As(err, &hung) || hung.Dir != n.Vault.Dir {
+			t.Errorf("the stream ended with %v", err)
+		}
+	case <-time.After(diskio.Overdue):
+		t.Fatalf("the stream goes on %v after its catalog hangs", time.Since(began))
+	}
+	next := n.stream(t, ctx)
+	if next.Grant.RoomBytes != 0 {
+		t.Errorf("the next one is granted %d bytes", next.Grant.RoomBytes)
+	}
+	next.Send(blockFrames(1, "cache/-/y", contentOf("y", 1000)))
+	next.WantRefusal("")
+
+	for range 3 {
+		if _, err := n.Vault.Catalog.Get("cache/-/w"); !diskio.IsSilent(err) {
+			t.Errorf("a look at the catalog said %v", err)
+		}
+	}
+	if took := time.Since(began); took > diskio.Overdue {
+		t.Errorf("that took %v", took)
+	}
+	thaw()
+	n.Vault.Catalog.Forget("cache/-/none")
+	if _, err := n.Vault.Catalog.Get("cache/-/x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was given up on is there: %v", err)
+	}
+	next.Conn.Close()
+	stop()
+}
