@@ -29,10 +29,11 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			thrifty()
 			signals, deaf := heed()
 			defer deaf()
-			log, err := f.logger(cmd.ErrOrStderr())
+			log, end, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
+			defer end()
 			cfg, err := agent.Load(f.config)
 			if err != nil {
 				return badConfig(err)

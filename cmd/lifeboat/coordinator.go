@@ -26,10 +26,11 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 		Example: `  lifeboat coordinator --config /etc/lifeboat/coordinator.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: paced(func(cmd *cobra.Command, _ []string) error {
-			log, err := f.logger(cmd.ErrOrStderr())
+			log, end, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
+			defer end()
 			cfg, err := coordinator.Load(f.config)
 			if err != nil {
 				return badConfig(err)

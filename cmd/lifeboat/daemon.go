@@ -31,13 +31,13 @@ func (f *daemonFlags) register(cmd *cobra.Command, path string) {
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json")
 }
 
-// logger writes to stderr. Under systemd the journal has the time already. Whoever reads the log may go, and what the daemon does
+// logger writes to stderr, until the end. Under systemd the journal has the time already. Whoever reads the log may go, and what the daemon does
 // goes on: Go would end it with the next line, as it does any program that nobody hears (os/signal, SIGPIPE). It is heeded and not
 // ignored, for what hooks start would inherit that.
-func (f *daemonFlags) logger(w io.Writer) (*slog.Logger, error) {
+func (f *daemonFlags) logger(w io.Writer) (log *slog.Logger, end func(), err error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.log)); err != nil {
-		return nil, usagef("--log-level %s: want debug, info, warn or error", f.log)
+		return nil, nil, usagef("--log-level %s: want debug, info, warn or error", f.log)
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	o := &slog.HandlerOptions{Level: level}
@@ -49,13 +49,17 @@ func (f *daemonFlags) logger(w io.Writer) (*slog.Logger, error) {
 			return a
 		}
 	}
+	to := newUnhurried(w)
 	switch f.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, o)), nil
+		log = slog.New(slog.NewTextHandler(to, o))
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+		log = slog.New(slog.NewJSONHandler(to, o))
+	default:
+		return nil, nil, usagef("--log-format %s: want text or json", f.format)
 	}
-	return nil, usagef("--log-format %s: want text or json", f.format)
+	go to.run(log)
+	return log, to.close, nil
 }
 
 // heed takes the signals that a daemon acts on once it runs: until then they wait. Nobody repeats a SIGPWR, and a SIGHUP that

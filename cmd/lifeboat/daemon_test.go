@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -50,28 +51,40 @@ func TestUnstartedDaemonLingers(t *testing.T) {
 	}
 }
 
-// A daemon outlives whoever reads its log.
+// A daemon outlives whoever reads its log, and who has it and does not read.
 func TestDaemonOutlivesItsLog(t *testing.T) {
 	const asked = "LIFEBOAT_TEST_LOG"
 	if os.Getenv(asked) != "" { // the daemon
 		f := daemonFlags{log: "info", format: "text"}
-		log, err := f.logger(os.Stderr)
+		log, end, err := f.logger(os.Stderr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		log.Info("nobody hears this")
+		for range 2000 { // of 60 bytes and more: a pipe has room for 64 KiB
+			log.Info("nobody hears this")
+		}
+		end()
 		os.Exit(7)
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	defer w.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestDaemonOutlivesItsLog$")
-	cmd.Env, cmd.Stderr = append(os.Environ(), asked+"=1"), w
-	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
-		t.Errorf("it ended with %v", err)
+	for name, gone := range map[string]bool{"gone": true, "does not read": false} {
+		t.Run(name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if gone {
+				r.Close()
+			}
+			defer w.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDaemonOutlivesItsLog$")
+			cmd.Env, cmd.Stderr = append(os.Environ(), asked+"=1"), w
+			if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
+				t.Errorf("it ended with %v", err)
+			}
+		})
 	}
 }
 

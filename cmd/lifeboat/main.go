@@ -9,7 +9,7 @@
 // The files by subject:
 //
 //	where it begins:       main, root, exit, version, man
-//	the daemons:           agent, coordinator, sidecar, dev; daemon, memory, service
+//	the daemons:           agent, coordinator, sidecar, dev; daemon, log, memory, service
 //	whom a verb asks:      reach, tls, token, revoke
 //	what comes and goes:   screen, typed
 //	a node leaves:         decommission, deactivate, forget, refresh, simulate; leaving, wait, machines, maintenance, value, apps

@@ -252,10 +252,11 @@ renew it. So revoke it again at once, and look which join tokens there are.`,
 		Example: `  lifeboat raft restore fleet.snapshot --config /etc/lifeboat/coordinator.yaml`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := f.logger(cmd.ErrOrStderr())
+			log, end, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
+			defer end()
 			cfg, err := coordinator.Load(f.config)
 			if err != nil {
 				return badConfig(err)

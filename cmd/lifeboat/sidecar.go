@@ -27,10 +27,11 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 			thrifty()
 			signals, deaf := heed()
 			defer deaf()
-			log, err := f.logger(cmd.ErrOrStderr())
+			log, end, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
+			defer end()
 			cfg, err := sidecar.Load(f.config)
 			if err != nil {
 				return badConfig(err)

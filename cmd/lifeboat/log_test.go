@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stalled takes nothing until it is thawed.
+type stalled struct {
+	thaw chan struct{}
+	bytes.Buffer
+}
+
+func (s *stalled) Write(p []byte) (int, error) {
+	<-s.thaw
+	return s.Buffer.Write(p)
+}
+
+// behind is a log that is written behind who logs.
+func behind(w io.Writer) (log *slog.Logger, end func()) {
+	to := newUnhurried(w)
+	log = slog.New(slog.NewTextHandler(to, nil))
+	go to.run(log)
+	return log, to.close
+}
+
+// Who logs waits for nobody. What was said meanwhile is there once the log is read again, in order; what was too much is counted.
+func TestLogThatIsNotReadHoldsNobodyUp(t *testing.T) {
+	for _, said := range []int{1000, 50_000} {
+		t.Run(fmt.Sprint(said), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &stalled{thaw: make(chan struct{})}
+				log, end := behind(w)
+				began := time.Now()
+				for i := range said {
+					log.Info("said", "n", i)
+				}
+				if took := time.Since(began); took > 0 {
+					t.Errorf("it took %v to say it", took)
+				}
+				close(w.thaw)
+				synctest.Wait()
+				log.Info("said last")
+				end()
+				lines := strings.Split(strings.TrimSpace(w.String()), "\n")
+				lost, next := 0, 0
+				for _, line := range lines[:len(lines)-1] {
+					if m := regexp.MustCompile(`level=WARN .* lines=(\d+)`).FindStringSubmatch(line); m != nil {
+						n, _ := strconv.Atoi(m[1])
+						lost += n
+					} else if strings.HasSuffix(line, fmt.Sprintf(" n=%d", next)) {
+						next++
+					} else {
+						t.Fatalf("line %d is %q", next, line)
+					}
+				}
+				if next+lost != said || (lost == 0) != (said == 1000) || !strings.Contains(lines[len(lines)-1], "said last") {
+					t.Errorf("%d lines and %d that are missing, want %d in all; then %q", next, lost, said, lines[len(lines)-1])
+				}
+			})
+		})
+	}
+}
+
+// Nor does a daemon that ends.
+func TestDaemonEndsThoughNobodyTakesItsLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &stalled{thaw: make(chan struct{})}
+		log, end := behind(w)
+		log.Info("said last")
+		began := time.Now()
+		end()
+		if took := time.Since(began); took != lastLines {
+			t.Errorf("it took %v to end", took)
+		}
+		close(w.thaw)
+	})
+}
