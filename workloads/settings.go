@@ -63,7 +63,7 @@ func (s SignalSettings) Open(units Units) (Action, error) {
 }
 
 func (m MatchSettings) open() (match, error) {
-	match := match{Comm: m.Comm, User: m.User}
+	match := match{Comm: m.Comm, User: m.User, lines: new(arguments)}
 	if m.CmdLine == "" {
 		return match, nil
 	}

@@ -1,6 +1,7 @@
 package workloads
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func pidFileOf(t *testing.T, pid int) pidFile {
@@ -210,6 +213,41 @@ func TestKernelThreadsAreSpared(t *testing.T) {
 	errorWith(t, err, "is a thread of the kernel")
 	err = Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(fake)}.Tell(t.Context(), Word{})
 	errorWith(t, err, "there are no processes matching")
+}
+
+// The kernel lets nobody read the arguments of a process that is stuck amid a change of its memory. A pipe that nobody writes to is read as
+// they are. The others are told, and where none is found it is not said that there is none.
+func TestProcessWhoseArgumentsCannotBeReadHoldsNoWordBack(t *testing.T) {
+	worker := start(t, "", true, os.Args[0], catchRole)
+	proc, stuck := copied(t, worker.Process.Pid), os.Getppid()
+	if err := os.CopyFS(filepath.Join(string(proc), strconv.Itoa(stuck)), os.DirFS(string(copied(t, stuck))+"/"+strconv.Itoa(stuck))); err != nil {
+		t.Fatal(err)
+	}
+	lines := proc.path(stuck, "cmdline")
+	if err := cmp.Or(os.Remove(lines), unix.Mkfifo(lines, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	none := match{CmdLine: regexp.MustCompile("no such arguments"), lines: new(arguments)}
+	for range 3 {
+		_, err := none.find(t.Context(), proc)
+		if errorWith(t, err, fmt.Sprintf("(pid %d), which hangs", stuck)); isNobody(err) {
+			t.Errorf("it is said that there is nobody: %v", err)
+		}
+	}
+	none.lines.mu.Lock()
+	if n := len(none.lines.reading); n != 1 {
+		t.Errorf("%d reads hang, want one", n)
+	}
+	none.lines.mu.Unlock()
+	if err := (Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(proc)}).Tell(t.Context(), Word{}); err != nil {
+		t.Errorf("the others were not told: %v", err)
+	}
+	worker.says(t, "caught power failure")
+	w, err := os.OpenFile(lines, os.O_RDWR, 0) // what is stuck comes back
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
 }
 
 func TestUnitWithoutMainProcess(t *testing.T) {

@@ -96,6 +96,8 @@ type match struct {
 	Comm    string         // the name as in /proc/PID/comm, whole; the kernel keeps 15 bytes of it, and so does this
 	CmdLine *regexp.Regexp // found somewhere in the arguments, which have blanks between them
 	User    string         // a name or a number; empty: any
+
+	lines *arguments // of all looks; nil: of one
 }
 
 // longestComm is TASK_COMM_LEN less the zero at its end, see proc_pid_comm(5).
@@ -127,7 +129,8 @@ func (m match) find(ctx context.Context, proc procfs) ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []process
+	lines := cmp.Or(m.lines, new(arguments))
+	var found, unread []process
 	for _, pid := range pids {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -139,15 +142,24 @@ func (m match) find(ctx context.Context, proc procfs) ([]process, error) {
 		switch {
 		case m.Comm != "" && p.comm != m.Comm[:min(len(m.Comm), longestComm)]:
 		case uid >= 0 && int(p.uid) != uid:
-		case m.CmdLine != nil && !m.fits(proc.commandLine(pid)):
-		default:
+		case m.CmdLine == nil:
 			found = append(found, p)
+		default:
+			switch line, read := lines.of(proc, p); {
+			case !read:
+				unread = append(unread, p)
+			case m.fits(line):
+				found = append(found, p)
+			}
 		}
 	}
-	if len(found) == 0 {
-		return nil, nobody("there are no %s", m)
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case len(unread) > 0:
+		return nil, fmt.Errorf("there are no %s, but for what cannot be told: the kernel lets nobody read the arguments of %s, which hangs", m, unread[0])
 	}
-	return found, nil
+	return nil, nobody("there are no %s", m)
 }
 
 // fits tells whether a pattern is found in a command line. A supervisor's holds the name of what its hook tells.
