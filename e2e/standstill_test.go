@@ -1,0 +1,32 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+)
+
+// A peer whose machine stands still, or is gone without a word: the kernel at its end takes bytes for a while, and nobody answers. What was
+// sent there goes to another one, and nothing of it is missing.
+func TestPeerThatStandsStill(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.agent("host-a", "drain: {max_bytes_per_second: 2MiB}"), f.agent("host-b")
+	c := f.agent("host-c")
+	a.fill(300, 6<<20)
+	f.up()
+	began := time.Now()
+	a.verb("decommission", "--self", "--timeout", drainLead.String(), "--reason", "a peer stands still").exits(0)
+	a.underWay(20)
+	b.halt()
+	f.until(a.is("DECOMMISSIONED"))
+	took := time.Since(began)
+	t.Logf("left after %s", took)
+	if took > drainLead {
+		t.Errorf("the node was done after %s, its deadline was %s", took, drainLead)
+	}
+	m := a.manifest()
+	a.allMoved(m)
+	b.kill()
+	b.start()
+	f.until(b.is("ACTIVE"))
+	c.onSocket().serves(t, a.blocks)
+}
