@@ -75,7 +75,9 @@ type lane struct {
 	words   atomic.Int64 // frames that the peer sent
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer that says more than that it is there
 	heard   int64        // beat when it last rose or nothing was owed, as Drain.silent saw it
-	since   time.Time    // then
+	since   time.Time    // then, or when not all that is owed was at the peer
+	said    int64        // words when they last rose or nothing was owed
+	spoke   time.Time    // then
 	writing atomic.Bool
 
 	mu       sync.Mutex
@@ -107,6 +109,8 @@ const (
 	// peerGone is how long a peer may say nothing at all that owes something: five of its words (wire.AliveEvery) are missing. Four packets
 	// in a row that are lost cost TCP three seconds, from its least timeout of 200 ms on, twice as long each time.
 	peerGone = 5 * wire.AliveEvery
+	// silentAfter is how long a peer may say nothing before others do not wait for it (Drain.silent).
+	silentAfter = 3 * wire.AliveEvery
 )
 
 var (
@@ -238,12 +242,18 @@ func (l *lane) owed() bool {
 	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
 }
 
-// silent reports whether the peer has owed something for silentForAdvised, and taken and answered nothing. It is asked now and then.
+// silent reports whether the peer has owed something for silentForAdvised that is all there, and taken and answered nothing, or has said
+// nothing for silentAfter. On a narrow link it takes long until anything is there. It is asked now and then.
 func (l *lane) silent(now time.Time) bool {
-	if beat := l.beat.Load(); beat != l.heard || l.since.IsZero() || !l.owed() {
+	beat, words := l.beat.Load(), l.words.Load()
+	owes := l.owed() && !l.since.IsZero()
+	if beat != l.heard || !owes || l.queued() > 0 {
 		l.heard, l.since = beat, now
 	}
-	return now.Sub(l.since) >= silentForAdvised
+	if words != l.said || !owes {
+		l.said, l.spoke = words, now
+	}
+	return now.Sub(l.since) >= silentForAdvised || now.Sub(l.spoke) >= silentAfter
 }
 
 // finish says that no more comes, and takes the receipts for what is on its way; after a fault, those that are here.

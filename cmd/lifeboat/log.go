@@ -55,14 +55,14 @@ func (u *unhurried) nudge() {
 // run writes what it was given, until it is closed.
 func (u *unhurried) run(log *slog.Logger) {
 	defer close(u.ended)
-	var writing []byte
 	for range u.more {
 		u.mu.Lock()
-		writing, u.lines = u.lines, writing[:0]
-		lost, closed := u.lost, u.closed
-		u.lost = 0
+		lines, lost, closed := u.lines, u.lost, u.closed
+		u.lines, u.lost = nil, 0
 		u.mu.Unlock()
-		_, _ = u.to.Write(writing) // there is nobody else to tell
+		if len(lines) > 0 {
+			_, _ = u.to.Write(lines) // there is nobody else to tell
+		}
 		switch {
 		case lost > 0:
 			log.Warn("lines are missing here: nobody took the log", "lines", lost)
