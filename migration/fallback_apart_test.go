@@ -127,6 +127,27 @@ func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 	}
 }
 
+// Nor is what it may have room for that is being asked anew, whatever its other lanes were granted before.
+func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		asked time.Time
+		left  bool // to the fallback
+	}{
+		"not asked":          {time.Time{}, true},
+		"asked":              {now, false},
+		"asked long ago":     {now.Add(-dialTimeout), true},
+		"asked, and greeted": {now.Add(-2 * fullSettles), true},
+	} {
+		b := &peerState{Peer: Peer{RoomBytes: 1 << 30}, lanes: 1, open: 1, asked: c.asked}
+		d := &Drain{peers: map[string]*peerState{"b": b}, lanes: map[carrier]bool{}}
+		d.lanes[&lane{d: d, peer: b, greeted: now.Add(-fullSettles)}] = true
+		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
+			t.Errorf("a peer that is %s: got room for %d", name, got)
+		}
+	}
+}
+
 // A peer that had no room for what was found first, and takes what was found then, does not leave that to the fallback.
 func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
 	d := &Drain{peers: map[string]*peerState{}, cfg: DrainConfig{Log: slog.New(slog.DiscardHandler)}}

@@ -70,6 +70,9 @@ func (d *Drain) roomAtPeers(store string) int64 {
 		granted, left := l.granted.Left(store), l.roomLeft()
 		most = max(most, granted)
 		if since >= askAgain && left.Left(store) < granted && d.plan.Holds(store, left.Left(store)) {
+			d.mu.Lock()
+			l.peer.asked = now
+			d.mu.Unlock()
 			l.asksAgain.Store(true)
 		}
 	}
@@ -80,11 +83,13 @@ func (d *Drain) roomAtPeers(store string) int64 {
 func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	greeted := map[*peerState]bool{}
+	greeted := map[*peerState]time.Time{}
 	for c := range d.lanes {
 		if l, ok := c.(*lane); ok {
 			lanes = append(lanes, l)
-			greeted[l.peer] = true
+			if l.greeted.After(greeted[l.peer]) {
+				greeted[l.peer] = l.greeted
+			}
 		}
 	}
 	for _, p := range d.peers {
@@ -97,8 +102,10 @@ func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*la
 			if !p.declined(now) && silent < fallbackPatience {
 				return math.MaxInt64, nil
 			}
+		case p.asked.After(greeted[p]) && now.Sub(p.asked) < dialTimeout: // it answers in a moment, whatever others were granted before
+			return math.MaxInt64, nil
 		case p.lanes > 0:
-			if !greeted[p] && silent < peerTimeout {
+			if greeted[p].IsZero() && silent < peerTimeout {
 				return math.MaxInt64, nil
 			}
 		case !p.gone && p.RoomBytes == 0: // it is not known

@@ -28,6 +28,7 @@ type peerState struct {
 	lanes   int       // to it now
 	open    int       // of those: it has greeted
 	silent  bool      // on all of those it owes an answer, and has taken nothing for a while
+	asked   time.Time // when a lane was last told to ask it anew what it has room for
 	tried   time.Time // since when there were lanes to it, and it took nothing; zero: it took something
 	surplus bool      // its lanes are to end: others are faster, or are to be tried
 	shared  bool      // with others, when the last lane to it began
