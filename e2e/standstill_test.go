@@ -13,20 +13,26 @@ func TestPeerThatStandsStill(t *testing.T) {
 	c := f.agent("host-c")
 	a.fill(300, 6<<20)
 	f.up()
+	a.leavesThough("a peer stands still", b.halt)
+	b.kill()
+	b.start()
+	f.until(b.is("ACTIVE"))
+	c.onSocket().serves(t, a.blocks)
+}
+
+// leavesThough has a node leave, with all that it has and before its deadline, though something befalls another one meanwhile.
+func (n *node) leavesThough(reason string, befalls func()) {
+	t := n.f.t
+	t.Helper()
 	began := time.Now()
-	a.verb("decommission", "--self", "--timeout", drainLead.String(), "--reason", "a peer stands still").exits(0)
-	a.underWay(20)
-	b.halt()
-	f.until(a.is("DECOMMISSIONED"))
+	n.verb("decommission", "--self", "--timeout", drainLead.String(), "--reason", reason).exits(0)
+	n.underWay(20)
+	befalls()
+	n.f.until(n.is("DECOMMISSIONED"))
 	took := time.Since(began)
 	t.Logf("left after %s", took)
 	if took > drainLead {
 		t.Errorf("the node was done after %s, its deadline was %s", took, drainLead)
 	}
-	m := a.manifest()
-	a.allMoved(m)
-	b.kill()
-	b.start()
-	f.until(b.is("ACTIVE"))
-	c.onSocket().serves(t, a.blocks)
+	n.allMoved(n.manifest())
 }
