@@ -253,7 +253,7 @@ type unwellError struct{ dir string }
 func (e *unwellError) Error() string { return "disk " + e.dir + " takes no blocks any more" }
 
 // durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
-// not stand in the others' way. It says which of a store's directories it is at.
+// not stand in the others' way. It says at which directory it is: one of a store's, or the catalog's.
 func (c *committer) durable(batch []*landed, at *diskio.Work) {
 	at.Begin(&c.vault.Dir)
 	contradictions(c.vault.Catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded

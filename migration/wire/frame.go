@@ -43,19 +43,17 @@ const Protocol = "lifeboat-blocks/1"
 type FrameType uint8
 
 const (
-	FrameHello    FrameType = 1 // sender's first word
-	FrameGrant    FrameType = 2 // receiver: go on, there is this much room
-	FrameRefuse   FrameType = 3 // receiver: not now, and why; the stream ends
-	FrameOpen     FrameType = 4 // a block begins
-	FrameData     FrameType = 5 // a piece of it
-	FrameClose    FrameType = 6 // it is complete, and this is its sum
-	FrameAbort    FrameType = 7 // it changed under the sender's hands: forget it
-	FrameReceipts FrameType = 8 // receiver: these are durable, those are not and why; or none, and it is at work
-	// Where both said in hello and grant that they know of it:
-	FrameAgain FrameType = 9  // as open, of a block that another stream broke off in: how much of it is there?
-	FrameHave  FrameType = 10 // receiver: so much is, and the data go on behind it
-
-	FrameAlive FrameType = 11 // receiver: it is there, whatever its disks do (AliveEvery)
+	FrameHello    FrameType = 1  // sender's first word
+	FrameGrant    FrameType = 2  // receiver: go on, there is this much room
+	FrameRefuse   FrameType = 3  // receiver: not now, and why; the stream ends
+	FrameOpen     FrameType = 4  // a block begins
+	FrameData     FrameType = 5  // a piece of it
+	FrameClose    FrameType = 6  // it is complete, and this is its sum
+	FrameAbort    FrameType = 7  // it changed under the sender's hands: forget it
+	FrameReceipts FrameType = 8  // receiver: these are durable, those are not and why; or none, and it is at work
+	FrameAgain    FrameType = 9  // as open, of a block that another stream broke off in: how much of it is there?
+	FrameHave     FrameType = 10 // receiver: so much is, and the data go on behind it
+	FrameAlive    FrameType = 11 // receiver: it is there, whatever its disks do (AliveEvery)
 )
 
 // MaxPayload bounds what is read before memory is taken for it.
