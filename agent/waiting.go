@@ -89,7 +89,13 @@ func (a *Agent) waits() []string {
 	if !open || !a.leaving() || p.Work.Drained != nil {
 		return nil
 	}
-	return a.waitsFor(p.Incident)
+	all := a.waitsFor(p.Incident)
+	if d, ahead, ok := a.drains.progress(); ok && !ahead {
+		for _, dir := range apiProgress(d).Awaits {
+			all = append(all, fmt.Sprintf("disk %s (does not answer)", dir))
+		}
+	}
+	return all
 }
 
 // lastPassAt is when the last pass over the stores begins, whatever the node waits for: late enough to carry what is

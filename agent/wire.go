@@ -77,6 +77,9 @@ func (a *Agent) apiNotice() *api.Notice {
 // mostPeersSaid bounds the peers that a heartbeat names: a coordinator refuses one that names more than 1024.
 const mostPeersSaid = 256
 
+// mostDisksSaid bounds the directories that one says are waited for: more than a machine has disks.
+const mostDisksSaid = 64
+
 func apiProgress(p migration.Progress) *api.DrainProgress {
 	if p.Phase == migration.PhaseDrained {
 		p.BytesPerSecond = 0 // nothing moves any more
@@ -86,6 +89,9 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 	d := &api.DrainProgress{
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
 		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,
+	}
+	for _, dir := range p.Awaits[:min(len(p.Awaits), mostDisksSaid)] {
+		d.Awaits = append(d.Awaits, short(dir, longestTrouble))
 	}
 	// Those that have a part in it first: of the others there may be as many as the fleet has had meanwhile.
 	slices.SortStableFunc(p.Peers, func(a, b migration.PeerProgress) int { return cmp.Compare(b.Moved.Blocks, a.Moved.Blocks) })

@@ -1202,6 +1202,7 @@ type DrainProgress struct {
 	BytesMoved     int64                  `protobuf:"varint,7,opt,name=bytes_moved,json=bytesMoved,proto3" json:"bytes_moved,omitempty"`
 	BytesPerSecond int64                  `protobuf:"varint,8,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // over the last seconds
 	Peers          []*PeerProgress        `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
+	Awaits         []string               `protobuf:"bytes,10,rep,name=awaits,proto3" json:"awaits,omitempty"` // directories on disks that do not answer, when nothing else is left
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1295,6 +1296,13 @@ func (x *DrainProgress) GetBytesPerSecond() int64 {
 func (x *DrainProgress) GetPeers() []*PeerProgress {
 	if x != nil {
 		return x.Peers
+	}
+	return nil
+}
+
+func (x *DrainProgress) GetAwaits() []string {
+	if x != nil {
+		return x.Awaits
 	}
 	return nil
 }
@@ -9588,7 +9596,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x16\n" +
 	"\x06stance\x18\x04 \x01(\tR\x06stance\x127\n" +
 	"\tremaining\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xd0\x02\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xe8\x02\n" +
 	"\rDrainProgress\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12!\n" +
 	"\fblocks_total\x18\x02 \x01(\x03R\vblocksTotal\x12!\n" +
@@ -9601,7 +9609,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vbytes_moved\x18\a \x01(\x03R\n" +
 	"bytesMoved\x12(\n" +
 	"\x10bytes_per_second\x18\b \x01(\x03R\x0ebytesPerSecond\x12/\n" +
-	"\x05peers\x18\t \x03(\v2\x19.lifeboat.v1.PeerProgressR\x05peers\"j\n" +
+	"\x05peers\x18\t \x03(\v2\x19.lifeboat.v1.PeerProgressR\x05peers\x12\x16\n" +
+	"\x06awaits\x18\n" +
+	" \x03(\tR\x06awaits\"j\n" +
 	"\fPeerProgress\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x03R\x06blocks\x12\x14\n" +

@@ -43,6 +43,9 @@ func waits(n registry.Node, p pulse, elsewhere []appElsewhere, now time.Time) (s
 			waitsFor = append(waitsFor, workloadWords(w))
 		}
 	}
+	for _, dir := range p.status.GetDrain().GetAwaits() {
+		waitsFor = append(waitsFor, fmt.Sprintf("disk %s (does not answer)", dir))
+	}
 	if !p.heard || !p.suspected.IsZero() {
 		waitsFor = append(waitsFor, "a heartbeat") // what it said last may be long over
 	}

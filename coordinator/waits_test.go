@@ -89,6 +89,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 		{"apps", leaver, with(workload("w", "DONE", 0)), there, 0, "WAIT_APP app x (runs on b and 2 more); app y (not every node was heard yet)"},
 		{"one done, one not", leaver, with(workload("v", "DONE", 0), workload("w", "RUNNING", 1)), nil, 0, "WAIT_WORKLOAD workload w (1 process)"},
 		{"its time is up", leaver, with(workload("w", "RUNNING", 1)), nil, 60, "TIMEOUT workload w (1 process)"},
+		{"a disk", leaver, pulse{heard: true, status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", Awaits: []string{"/mnt/d1"}}}}, nil, 0, "MIGRATING disk /mnt/d1 (does not answer)"},
 		{"ready in time, or not", leaver, pulse{heard: true, status: &api.Status{Drain: &api.DrainProgress{Phase: "drained"}}}, nil, 60, "READY"},
 		{"ended by the clock", registry.Node{State: registry.Decommissioned, Decommission: &registry.Decommission{Outcome: registry.TimedOut}}, with(workload("w", "RUNNING", 1)), nil, 0, "TIMEOUT"},
 		{"done", registry.Node{State: registry.Decommissioned, Decommission: &registry.Decommission{Outcome: registry.Drained}}, pulse{}, nil, 0, "DECOMMISSIONED"},

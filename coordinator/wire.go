@@ -203,9 +203,14 @@ func checkStatus(s *api.Status) error {
 		}
 	}
 	if p := s.Drain; p != nil {
-		if err := cmp.Or(checkWord("drain phase", p.Phase, maxWord), checkCount("peers", len(p.Peers), maxPeers),
+		if err := cmp.Or(checkWord("drain phase", p.Phase, maxWord), checkCount("peers", len(p.Peers), maxPeers), checkCount("disks awaited", len(p.Awaits), maxDisks),
 			checkSizes("drain progress", p.BlocksTotal, p.BlocksMoved, p.BlocksLost, p.BlocksSkipped, p.BytesTotal, p.BytesMoved, p.BytesPerSecond)); err != nil {
 			return err
+		}
+		for _, dir := range p.Awaits {
+			if err := checkText("disk awaited", dir); err != nil {
+				return err
+			}
 		}
 		for _, peer := range p.Peers {
 			if err := cmp.Or(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),

@@ -149,6 +149,8 @@ func TestWireIsBounded(t *testing.T) {
 			"trouble of 5000 bytes": func(r *api.RegisterRequest) {
 				r.Status.Drain = &api.DrainProgress{Peers: []*api.PeerProgress{{Trouble: long}}}
 			},
+			"300 disks awaited":           func(r *api.RegisterRequest) { r.Status.Drain = &api.DrainProgress{Awaits: make([]string, 300)} },
+			"disk awaited of 5000 bytes":  func(r *api.RegisterRequest) { r.Status.Drain = &api.DrainProgress{Awaits: []string{long}} },
 			"version of 5000 bytes":       func(r *api.RegisterRequest) { r.Version = long },
 			"disk /d: -2 is negative":     func(r *api.RegisterRequest) { r.Status.Disks = []*api.Disk{{Path: "/d", TotalBytes: -2}} },
 			"300 stores in one message":   func(r *api.RegisterRequest) { r.Status.Stores = make([]*api.StoreInfo, 300) },

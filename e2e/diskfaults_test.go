@@ -17,9 +17,9 @@ import (
 
 // In these stories time says nothing but that something hangs: how long a thing took is for the log.
 const (
-	drainLead = 40 * time.Second // of which a drain takes less than a half
-	watchFor  = 8 * time.Second  // as many probes as would show that each leaves a thread behind
-	moreTasks = 6                // threads that Go's scheduler may add for whatever reason
+	drainLead = time.Minute     // of which a drain takes little more than half, when it waits for a disk
+	watchFor  = 8 * time.Second // as many probes as would show that each leaves a thread behind
+	moreTasks = 6               // threads that Go's scheduler may add for whatever reason
 	sickFiles = 6
 )
 

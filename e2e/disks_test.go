@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +154,38 @@ func TestFrozenDiskDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.until(a.disk(frozen, "HEALTHY"))
+}
+
+// A disk that answers again within half a minute is waited for, and the operator told so.
+func TestDrainWaitsForADiskThatHangs(t *testing.T) {
+	disk := mountImage(t, "ext4")
+	f := newFleet(t)
+	slow := disk.dir + "/cache"
+	a, b := f.agent("host-a"), f.agent("host-b", probeEvery)
+	a.reconfigure(probeEvery, fmt.Sprintf("stores: [{name: cache, kind: cache, layout: files, paths: [%s]}]", slow))
+	if err := os.Mkdir(slow, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a.blocks = sick{dir: slow}.fill(t)
+	f.up()
+	f.until(a.disk(slow, "HEALTHY"))
+	disk.freeze()
+	f.until(a.disk(slow, "IO_HANG"))
+	a.verb("decommission", "--self", "--timeout", drainLead.String(), "--reason", "a disk that hangs").exits(0)
+	awaits := "disk " + slow + " (does not answer)"
+	f.until(func() error {
+		if v := a.seen(); !slices.Contains(v.WaitsFor, awaits) {
+			return fmt.Errorf("the coordinator says that the node waits for %q", v.WaitsFor)
+		}
+		return nil
+	})
+	a.verb("status").exits(0).tells(awaits)
+	if err := disk.thaw(); err != nil {
+		t.Fatal(err)
+	}
+	f.until(a.is("DECOMMISSIONED"))
+	a.allMoved(a.manifest())
+	b.onSocket().serves(t, a.blocks)
 }
 
 // An operator has one disk emptied while its node stays: also one that the agent was restarted over.

@@ -37,7 +37,8 @@ type drainView struct {
 
 type nodeView struct {
 	Name, State   string
-	SubState      string `json:"sub_state"`
+	SubState      string   `json:"sub_state"`
+	WaitsFor      []string `json:"waits_for"`
 	Schedulable   bool
 	Excluded      bool
 	Disks         []diskView

@@ -122,7 +122,9 @@ func (d *Drain) carryAgain(ctx context.Context) {
 		d.cfg.Log.Error("a broken block is not carried again", "block", b.ID, "peer", b.Peer)
 	}
 	d.setPhase(PhaseSending)
-	_ = d.plan.Idle(ctx)
+	for d.plan.Idle(ctx) == nil && d.awaitsDisks(true) {
+		d.rest(ctx, leastPause)
+	}
 }
 
 // goOn begins the account of a drain for broken blocks with what the drain before came to.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/nodetest"
-	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
@@ -59,7 +59,7 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 		f.Set(f.Bad, a.More[1], true)
 		began := time.Now()
 		sum, entries := newTrip(t, a, b).run(within(t, time.Minute))
-		if took := time.Since(began); took > plan.Thaw+5*time.Second {
+		if took := time.Since(began); took > thaw+5*time.Second {
 			t.Errorf("took %v", took)
 		}
 		moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
@@ -88,9 +88,32 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f.News = make(chan struct{})
 		f.Set(f.Bad, a.More[1], true)
-		time.AfterFunc(plan.Thaw/2, func() { f.Set(f.Bad, a.More[1], false) })
+		time.AfterFunc(thaw/2, func() { f.Set(f.Bad, a.More[1], false) })
 		_, entries := newTrip(t, a, b).run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
+	})
+}
+
+// Of a disk that has not answered yet nobody knows what lies there: that is waited for, too.
+func TestDrainReadsADiskThatAnswersLater(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.News = make(chan struct{})
+		f.Set(f.Bad, a.Stores[0].Paths[1], true)
+		tr := newTrip(t, a, b)
+		began := time.Now()
+		time.AfterFunc(thaw/2, func() {
+			if got := tr.drain.Progress().Awaits; !slices.Equal(got, a.Stores[0].Paths[1:]) {
+				t.Errorf("awaits %q", got)
+			}
+			f.Set(f.Bad, a.Stores[0].Paths[1], false)
+		})
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, b)
+		if took := time.Since(began); took > thaw/2+time.Second {
+			t.Errorf("took %v", took)
+		}
 	})
 }
 

@@ -144,6 +144,7 @@ type Drain struct {
 
 	mu       sync.Mutex
 	phase    Phase
+	frozen   frozen
 	found    inventory.Count
 	earlier  int64 // bytes of these that earlier runs moved
 	peers    map[string]*peerState
@@ -172,6 +173,7 @@ type Progress struct {
 	Skipped        inventory.Count
 	BytesPerSecond int64
 	Peers          []PeerProgress
+	Awaits         []string // directories on disks that do not answer, once nothing else is left
 }
 
 // PeerProgress is a peer's part.
@@ -400,7 +402,7 @@ func (d *Drain) Progress() Progress {
 		}
 		d.rateAt, d.rateGone = time.Now(), gone
 	}
-	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate}
+	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate, Awaits: d.frozen.dirs}
 	for _, s := range d.peers {
 		p.Peers = append(p.Peers, PeerProgress{s.Node, s.moved, s.trouble})
 	}

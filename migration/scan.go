@@ -48,7 +48,8 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 		if pass > 0 && found > 0 {
 			d.ledger.OnceMore()
 		}
-		if ctx.Err() != nil || pass > 0 && (idle && found == 0 || d.cfg.Once) {
+		quiet := pass > 0 && idle && found == 0
+		if awaits := d.awaitsDisks(quiet); ctx.Err() != nil || pass > 0 && d.cfg.Once || quiet && !awaits {
 			return
 		}
 		d.setPhase(PhaseSending)
@@ -57,8 +58,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 			pass++
 		}
 		if idle && again {
-			diskio.Sleep(ctx, pause)
-			pause = min(2*pause, mostPause)
+			pause = d.rest(ctx, pause)
 		}
 		if ctx.Err() != nil {
 			d.lookLast(ctx, pass)

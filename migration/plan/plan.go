@@ -26,7 +26,6 @@ type Plan struct {
 	order       []queue           // the spools of all racks, in the order in which they are emptied
 	barred      map[string]string // directories that do not answer, and what to say of them
 	crowded     map[string]bool   // directories that enough lanes wait for, while another is handed out blocks
-	alone       time.Time         // since when nothing is left but what lies there
 	returned    []Entry           // came back from a lane, or fits no lane's room now
 	gaps        int               // in returned, where some were handed out of it a moment ago
 	outstanding int               // handed out, not yet done or returned
@@ -221,7 +220,7 @@ func (p *Plan) until(ctx context.Context, is func() bool) error {
 func (p *Plan) Settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sealed && p.empty() && p.forThaw(time.Now()) == 0
+	return p.sealed && p.empty()
 }
 
 // Rest empties the plan: what was never sent, in the order in which it would have been, and why its disk is not asked, if it

@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -51,10 +50,6 @@ func (s queue) least() int64 {
 	}
 	return 1 << (sizeFirst + (s.class-1)*sizeStep)
 }
-
-// Thaw is how long a plan waits for disks that do not answer once nothing else is left: one period of the probes that tell
-// of them, so that what was said last is said once more.
-const Thaw = 10 * time.Second
 
 // spool is where a block is put that lies in a directory.
 func (p *Plan) spool(b inventory.Block, dir string) *Spool {
@@ -115,7 +110,7 @@ func (p *Plan) Bar(dirs map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !maps.Equal(p.barred, dirs) {
-		p.barred, p.alone = dirs, time.Time{}
+		p.barred = dirs
 		p.wake()
 	}
 }
@@ -186,23 +181,22 @@ func (p *Plan) barsBlock(b inventory.Block) string {
 	return ""
 }
 
-// forThaw is how long to wait for what lies on disks that do not answer, now that nothing else is left.
-func (p *Plan) forThaw(now time.Time) time.Duration {
-	if len(p.barred) == 0 || !p.stranded() {
-		return 0
+// Frozen are the directories that do not answer in which blocks lie, once those are all that is left.
+func (p *Plan) Frozen() (dirs []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.barred) == 0 || !p.empty() {
+		return nil
 	}
-	if p.alone.IsZero() {
-		p.alone = now
-	}
-	return max(0, Thaw-now.Sub(p.alone))
-}
-
-// stranded reports whether anything is left at all.
-func (p *Plan) stranded() bool {
 	for _, s := range p.order {
 		if s.Left.Blocks > 0 {
-			return true
+			dirs = append(dirs, s.dir)
 		}
 	}
-	return len(p.returned) > 0
+	for _, e := range p.returned {
+		dirs = append(dirs, p.dirs(e.Block)...)
+	}
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	return slices.DeleteFunc(dirs, func(dir string) bool { return p.barred[dir] == "" })
 }

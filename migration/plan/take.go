@@ -137,9 +137,6 @@ func (p *Plan) one(now time.Time, passed *int, peer string, room Room, affordabl
 	case tooBig:
 		return Entry{}, false, wait, ErrNoRoom
 	case p.sealed && p.empty():
-		if wait := p.forThaw(now); wait > 0 {
-			return Entry{}, false, wait, nil
-		}
 		return Entry{}, false, 0, ErrSettled
 	}
 	return Entry{}, false, wait, nil
