@@ -145,7 +145,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
 	}
 	l.files.Missed = l.fetchAhead
-	frames := wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts])
+	frames := wire.NewReplies(conn)
 	if err := l.handshake(frames); err != nil {
 		return err
 	}

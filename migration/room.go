@@ -29,7 +29,7 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 	defer wire.Cut(conn)
 	undo := context.AfterFunc(ctx, func() { wire.Cut(conn) })
 	defer undo()
-	g, err := greet(conn, wire.NewReader(conn, wire.MaxPayload[wire.FrameReceipts]), p.Node, wire.Hello{Node: node, Alone: alone, Advised: true})
+	g, err := greet(conn, wire.NewReplies(conn), p.Node, wire.Hello{Node: node, Alone: alone, Advised: true})
 	if err != nil {
 		if no, is := errors.AsType[*refusedError](err); is && !no.stays {
 			return p, nil

@@ -113,6 +113,12 @@ func (d *Decoder) End(what string) error {
 	return nil
 }
 
+// EndOrMore is End for what two builds say to each other: a newer one may have put more behind the fields that are known here.
+func (d *Decoder) EndOrMore(what string) error {
+	d.p = nil
+	return d.End(what)
+}
+
 // AppendFlags appends a byte with a bit for each, the first the lowest.
 func AppendFlags(b []byte, flags ...bool) []byte {
 	var set byte
@@ -124,13 +130,10 @@ func AppendFlags(b []byte, flags ...bool) []byte {
 	return append(b, set)
 }
 
-// Flags are the bits that AppendFlags wrote, and no others.
+// Flags are the bits that AppendFlags wrote. What a newer build has added to them means nothing here.
 func (d *Decoder) Flags(into ...*bool) {
 	set := d.Byte()
 	for i, is := range into {
 		*is = set&(1<<i) != 0
-	}
-	if set>>len(into) != 0 {
-		d.Fail()
 	}
 }

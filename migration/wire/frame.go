@@ -27,6 +27,9 @@ import (
 //
 //	sender   -> receiver   hello  ((open | again) data* (close | abort))*
 //	receiver -> sender     grant | refuse,  then receipts, and have for each again
+//
+// The two may be of different builds, as while a fleet is upgraded. What a receiver says that its sender does not know is passed by, so it must
+// not matter to that; a sender says nothing new to a receiver whose grant does not tell that it knows it.
 const HeaderBytes = 16
 
 // ChunkBytes is the payload of every data frame but a member's last one, so the place of any byte in a segment can be
@@ -105,6 +108,7 @@ type Frame struct {
 type Reader struct {
 	r       io.Reader
 	largest int
+	newer   bool // frames of types that are not known are passed by
 	buf     []byte
 	at, end int // of what has come and was not handed out
 }
@@ -127,6 +131,13 @@ func NewReader(r io.Reader, largest int) *Reader {
 	return &Reader{r: r, largest: largest, buf: make([]byte, HeaderBytes+largest+min(largest, readAhead))}
 }
 
+// NewReplies makes one of what a receiver says, which may be of a newer build.
+func NewReplies(r io.Reader) *Reader {
+	fr := NewReader(r, MaxPayload[FrameReceipts])
+	fr.newer = true
+	return fr
+}
+
 // Reset goes on with another reader. What was read ahead is forgotten.
 func (fr *Reader) Reset(r io.Reader) { fr.r, fr.at, fr.end = r, 0, 0 }
 
@@ -135,19 +146,31 @@ func (fr *Reader) buffered() int { return fr.end - fr.at }
 
 // Next returns io.EOF only between frames; a stream cut inside one is io.ErrUnexpectedEOF.
 func (fr *Reader) Next() (Frame, error) {
+	for {
+		if f, err := fr.next(); err != nil || int(f.Type) < len(MaxPayload) {
+			return f, err
+		}
+	}
+}
+
+func (fr *Reader) next() (Frame, error) {
 	if err := fr.come(HeaderBytes, HeaderBytes); err != nil {
 		return Frame{}, err
 	}
 	h := fr.buf[fr.at : fr.at+HeaderBytes]
 	t := FrameType(h[0])
-	length := binary.BigEndian.Uint32(h[4:])
+	length, most := binary.BigEndian.Uint32(h[4:]), fr.largest
+	known := int(t) < len(MaxPayload)
+	if known {
+		most = min(most, MaxPayload[t])
+	}
 	switch {
-	case t == 0 || int(t) >= len(MaxPayload):
+	case t == 0 || !known && !fr.newer:
 		return Frame{}, fmt.Errorf("frame of unknown type %d", t)
 	case h[1] != 0 || h[2] != 0 || h[3] != 0:
 		return Frame{}, fmt.Errorf("frame of type %d: reserved bytes are set", t)
-	case length > uint32(min(MaxPayload[t], fr.largest)):
-		return Frame{}, fmt.Errorf("frame of type %d: %d bytes, at most %d", t, length, min(MaxPayload[t], fr.largest))
+	case length > uint32(most):
+		return Frame{}, fmt.Errorf("frame of type %d: %d bytes, at most %d", t, length, most)
 	}
 	size := HeaderBytes + int(length)
 	sum := uint32(0)

@@ -151,6 +151,51 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	}
 }
 
+// While a fleet is upgraded the two ends are of different builds. What a newer one adds is left alone, and a bit that flips in it is still
+// found.
+func TestNewerPeersSayMore(t *testing.T) {
+	hello, grant, refuse := Hello{Node: "a", Incident: "i", Advised: true}, Grant{RoomBytes: 7, Shared: true}, Refuse{Reason: "no", Stays: true}
+	more := func(b []byte) []byte {
+		b[len(b)-1] |= 1 << 7 // a flag
+		return append(b, "and fields"...)
+	}
+	if got, err := ParseHello(more(hello.Append(nil))); err != nil || got != hello {
+		t.Errorf("hello: got %+v, %v, want %+v", got, err, hello)
+	}
+	if got, err := ParseGrant(more(grant.Append(nil))); err != nil || !reflect.DeepEqual(got, grant) {
+		t.Errorf("grant: got %+v, %v, want %+v", got, err, grant)
+	}
+	if got, err := ParseRefuse(more(refuse.Append(nil))); err != nil || got != refuse {
+		t.Errorf("refuse: got %+v, %v, want %+v", got, err, refuse)
+	}
+	have := Have{Transfer: 3, Bytes: 9}
+	if got, err := ParseHave(append(have.Append(nil), 1)); err != nil || got != have {
+		t.Errorf("have: got %+v, %v, want %+v", got, err, have)
+	}
+	verdicts := []Verdict{{Transfer: 1, Code: 99, Reason: "so"}}
+	if got, err := ParseVerdicts(append(AppendVerdicts(nil, verdicts), 1)); err != nil || !slices.Equal(got, verdicts) {
+		t.Errorf("receipts: got %+v, %v, want %+v", got, err, verdicts)
+	}
+
+	unknown := AppendFrame(AppendFrame(nil, FrameType(len(MaxPayload)), 3, []byte("news")), 255, 0, make([]byte, MaxPayload[FrameReceipts]))
+	stream := AppendFrame(slices.Clone(unknown), FrameAlive, 0, nil)
+	if f, err := NewReplies(bytes.NewReader(stream)).Next(); err != nil || f.Type != FrameAlive {
+		t.Errorf("behind frames of types that are not known: got type %d, %v", f.Type, err)
+	}
+	if _, err := NewReader(bytes.NewReader(stream), ChunkBytes).Next(); err == nil {
+		t.Error("a frame of a type that is not known was read where both ends know all of them")
+	}
+	stream[HeaderBytes] ^= 1
+	if _, err := NewReplies(bytes.NewReader(stream)).Next(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a bit flipped in a frame of a type that is not known: %v", err)
+	}
+	long := make([]byte, HeaderBytes)
+	PutHeader(long, 255, 0, MaxPayload[FrameReceipts]+1, 0)
+	if _, err := NewReplies(bytes.NewReader(long)).Next(); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a frame of a type that is not known, of more than is ever said: %v", err)
+	}
+}
+
 // What a peer says of a block stands in manifests and messages, which are text: it is not cut amid a character.
 func TestReasonsAreCutBetweenCharacters(t *testing.T) {
 	for _, reason := range []string{strings.Repeat("é", maxReasonBytes), "x" + strings.Repeat("é", maxReasonBytes)} {

@@ -11,7 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// The payloads of frames are varints and length-prefixed strings, in the order of the fields.
+// The payloads of frames are varints and length-prefixed strings, in the order of the fields. A field that a hello, a grant or an answer gets
+// later comes behind those that it has: who does not know it leaves it alone. What an opening says is in segments as it came, and refused whole.
 
 // Hello is a sender's first word.
 type Hello struct {
@@ -31,7 +32,7 @@ func ParseHello(p []byte) (m Hello, err error) {
 	d := fields.Decode(p)
 	m.Node, m.Incident = d.Text(), d.Text()
 	d.Flags(&m.Alone, &m.Advised)
-	return m, d.End("hello")
+	return m, d.EndOrMore("hello")
 }
 
 // Grant is a receiver's answer to who may send.
@@ -60,7 +61,7 @@ func ParseGrant(p []byte) (m Grant, err error) {
 		m.Places = append(m.Places, d.Text())
 	}
 	d.Flags(&m.Shared, &m.Advised)
-	return m, d.End("grant")
+	return m, d.EndOrMore("grant")
 }
 
 // Refuse is a receiver's answer to who may not send now.
@@ -80,7 +81,7 @@ func ParseRefuse(p []byte) (m Refuse, err error) {
 	d := fields.Decode(p)
 	m.Reason, m.RetryMillis = d.Text(), d.Varint()
 	d.Flags(&m.Stays)
-	return m, d.End("refuse")
+	return m, d.EndOrMore("refuse")
 }
 
 // Opening is what a receiver must know before the first byte. Members' names are relative to the id's scope.
@@ -202,7 +203,7 @@ func ParseHave(p []byte) (m Have, err error) {
 	if t > 1<<32-1 || m.Bytes < 0 {
 		d.Fail()
 	}
-	return m, d.End("have")
+	return m, d.EndOrMore("have")
 }
 
 const maxReasonBytes = 500
@@ -236,7 +237,7 @@ func ParseVerdicts(p []byte) ([]Verdict, error) {
 		}
 		vs = append(vs, Verdict{Transfer: uint32(t), Code: VerdictCode(d.Byte()), Reason: d.Text()})
 	}
-	return vs, d.End("receipts")
+	return vs, d.EndOrMore("receipts")
 }
 
 // AppendSizes appends what an opening says of the files of a block.
