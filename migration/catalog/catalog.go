@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
@@ -43,16 +44,30 @@ const mapBytes = 256 << 20
 // or not at all: a catalog of another format is made anew, as one that is damaged is.
 const format = 1
 
-func open(dir string) (_ *Catalog, err error) {
+func open(dir string) (*Catalog, error) { return openFile(dir, catalogName) }
+
+// openFile opens the catalog that has this name once nobody else has it open.
+func openFile(dir, name string) (_ *Catalog, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of the page that a bad number in another leads to
 	defer NoPanic("the catalog", &err)
-	p := filepath.Join(dir, catalogName)
+	p := filepath.Join(dir, name)
 	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
 	// The list of free pages is synced with the rest: to find it anew bbolt walks all pages, and where one is damaged it
 	// panics on a goroutine of its own, which nobody could catch.
-	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes})
+	var locked *os.File
+	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes,
+		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
+			locked, err = os.OpenFile(name, flag, mode)
+			return locked, err
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
+	}
+	if is, err := hasName(locked, p); err != nil || !is { // who had it open until now has put another in its place
+		if err = errors.Join(err, db.Close()); err != nil {
+			return nil, fmt.Errorf("open catalog %s: %w", p, err)
+		}
+		return openFile(dir, name)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		blocks, err := tx.CreateBucketIfNotExists(bucketBlocks)
@@ -75,6 +90,13 @@ func open(dir string) (_ *Catalog, err error) {
 		return nil, errors.Join(fmt.Errorf("open catalog %s: %w", p, err), c.giveUp(err))
 	}
 	return c, nil
+}
+
+// hasName reports whether a file is the one at a path.
+func hasName(f *os.File, path string) (bool, error) {
+	is, err := f.Stat()
+	at, gone := os.Stat(path)
+	return os.SameFile(is, at), errors.Join(err, gone)
 }
 
 // view and write run a transaction. bbolt panics when a page is not what it should be; that is a fault of this disk's, and

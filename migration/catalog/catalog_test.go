@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +13,9 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -243,5 +247,63 @@ func TestCatalogOfAnotherFormatIsMadeAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// mostWait is for what happens at once.
+const mostWait = 20 * time.Second
+
+// awaited returns what waits for the first event of a kind at a path (inotify(7)) from now on.
+func awaited(t *testing.T, path string, kind uint32) (wait func()) {
+	t.Helper()
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(watch) })
+	if _, err := unix.InotifyAddWatch(watch, path, kind); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		is, err := diskio.Retry(func() (int, error) {
+			return unix.Poll([]unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}}, int(mostWait.Milliseconds()))
+		})
+		if err != nil || is == 0 {
+			t.Fatalf("%s: nothing happens (%v)", path, err)
+		}
+	}
+}
+
+// Who waits for a catalog that gets another file meanwhile is given the old one, which nobody finds any more, when its turn comes.
+func TestCatalogThatIsOpenedIsTheOneThatHasTheName(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	first, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := filepath.Join(dir, catalogName)
+	waits := awaited(t, p, unix.IN_OPEN)
+	var second *Catalog
+	opened := diskio.Beside(func() { second, err = open(dir) })
+	waits()
+	another, failed := open(other)
+	if failed = errors.Join(failed, another.Close(), os.Rename(filepath.Join(other, catalogName), p), first.Close()); failed != nil {
+		t.Fatal(failed)
+	}
+	if <-opened; err != nil {
+		t.Fatal(err)
+	}
+	_, err = second.Commit([]Change{{Record: &Record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil)
+	if err = errors.Join(err, second.Close()); err != nil {
+		t.Fatal(err)
+	}
+	third, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	if _, err := third.Get("cache/-/x"); err != nil {
+		t.Errorf("what was committed is not there: %v", err)
 	}
 }
