@@ -4,5 +4,5 @@
 //
 // It never reads or writes a block, and takes no decision about one: who commits, removes or unpacks says what the records become.
 //
-// The files, in an order to read them: record, away, catalog, change, lookup, weights, renumber, remake, resident.
+// The files, in an order to read them: record, away, catalog, change, lookup, weights, renumber, remake, compact, resident.
 package catalog

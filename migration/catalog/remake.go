@@ -14,6 +14,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
@@ -43,7 +44,8 @@ func Open(dir string, dirs []string, anySegments func() bool) (*Catalog, *Ruin, 
 		if err == nil {
 			err = c.verify()
 			if err == nil {
-				return c, nil, nil
+				c, err = c.compacted(diskio.OpenPatience, durable.SyncDir)
+				return c, nil, err
 			}
 			err = errors.Join(err, c.giveUp(err))
 		}
@@ -102,7 +104,7 @@ func setAside(p string) (aside string, err error) {
 
 // createCatalog makes a catalog that has directories to read. It gets its name when it says so.
 func createCatalog(dir string, dirs []string) (*Catalog, error) {
-	fresh := filepath.Join(dir, catalogName+".new")
+	fresh := filepath.Join(dir, draftName)
 	if err := os.RemoveAll(fresh); err != nil {
 		return nil, err
 	}
