@@ -50,7 +50,8 @@ const (
 	fileBytes = 512
 )
 
-// BesideBytes is what a block will take beside its bytes whose opening is so long, in a segment.
+// BesideBytes is what a block will take beside its bytes whose opening is so long, in a segment. A sender foresees less: what blocks
+// take whose ids come in their order (inventory.Block.Takes).
 func BesideBytes(o *wire.Opening, opening int) int64 {
 	const rest = 64 // of a record: who sent it, its sum, where it lies
 	return (wire.Chunks(o.Bytes())+2)*wire.HeaderBytes + int64(len(wire.Sum{})+opening) + recordTakes*int64(leafBytes+len(o.ID)+opening+rest)
