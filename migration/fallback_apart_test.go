@@ -188,3 +188,28 @@ func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
 		}
 	})
 }
+
+// A peer is asked anew only between two blocks. While it is sent a large one, what no peer was ever granted the room for does not wait for it.
+func TestFallbackTakesWhatIsTooLargeForAPeerThatIsToBeAskedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := newNode(t, "a", with(filesStore, "cache")), map[string][]byte{}
+		for i := range 6 {
+			name := fmt.Sprintf("large-%d", i)
+			want["cache/-/"+name] = contentOf(name, 22<<20)
+			write(t, filepath.Join(a.Dir, "cache", name), want["cache/-/"+name])
+		}
+		for name, size := range map[string]int{"first": 14 << 20, "second": 15 << 20} {
+			write(t, filepath.Join(a.Dir, "cache", name), contentOf(name, size))
+		}
+		b := newNode(t, "b")
+		b.Room = func(string) int64 { return 21 << 20 } // however much is there
+		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
+		s.rate = 16 << 20
+		tr := newTrip(t, a, b)
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
+		tr.cfg.Fallback.Streams, tr.cfg.Connections = 1, 1
+		_, entries := tr.run(within(t, 16*time.Second))
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+	})
+}

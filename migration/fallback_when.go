@@ -70,9 +70,6 @@ func (d *Drain) roomAtPeers(store string) int64 {
 		granted, left := l.granted.Left(store), l.roomLeft()
 		most = max(most, granted)
 		if since >= askAgain && left.Left(store) < granted && d.plan.Holds(store, left.Left(store)) {
-			d.mu.Lock()
-			l.peer.asked = now
-			d.mu.Unlock()
 			l.asksAgain.Store(true)
 		}
 	}

@@ -28,7 +28,7 @@ type peerState struct {
 	lanes   int       // to it now
 	open    int       // of those: it has greeted
 	silent  bool      // on all of those it owes an answer, and has taken nothing for a while
-	asked   time.Time // when a lane was last told to ask it anew what it has room for
+	asked   time.Time // when a lane last ended to ask it anew what it has room for
 	tried   time.Time // since when there were lanes to it, and it took nothing; zero: it took something
 	surplus bool      // its lanes are to end: others are faster, or are to be tried
 	shared  bool      // with others, when the last lane to it began
@@ -323,6 +323,13 @@ func (d *Drain) granted(p *peerState, g wire.Grant) bool {
 	}
 	p.open++
 	return true
+}
+
+// asks notes that a peer is asked anew what it has room for: before the lane ends that was to ask, or others would speak for the peer.
+func (d *Drain) asks(p *peerState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.asked = time.Now()
 }
 
 // parted notes the end of a stream that a peer had let begin.

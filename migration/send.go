@@ -22,6 +22,9 @@ func (l *lane) send(ctx context.Context) error {
 			if err := l.settle(ctx); err != nil {
 				return err
 			}
+			if ends == errAskAgain {
+				l.d.asks(l.peer)
+			}
 			return ends
 		}
 		if l.part = l.takePart(); l.part != nil {
