@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -82,7 +83,7 @@ func openFile(dir, name string) (_ *Catalog, err error) {
 		_, missing := tx.CreateBucketIfNotExists(bucketSegments)
 		return errors.Join(err, missing)
 	})
-	c := &Catalog{db: db, change: change{dir: dir}}
+	c := &Catalog{db: db, change: change{dir: filepath.Clean(dir)}}
 	if err == nil {
 		err = c.weigh()
 	}
@@ -129,6 +130,9 @@ func NoPanic(what string, err *error) {
 
 // Close closes its file.
 func (c *Catalog) Close() error { return c.db.Close() }
+
+// Watch says whom to ask whether its disk answers.
+func (c *Catalog) Watch(d diskio.Disks) { c.change.Watch(d) }
 
 // DB is its file, for who measures it or puts it to the test.
 func (c *Catalog) DB() *bbolt.DB { return c.db }

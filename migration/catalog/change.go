@@ -12,6 +12,8 @@ import (
 // change is what is being written to the catalog, if anything is. Who looks waits for none of it but for the write of the meta page, behind
 // whose lock bbolt has no look begin: on a file system that is frozen (fsfreeze, for a snapshot), or whose disk hangs, that may be never.
 type change struct {
+	diskio.Watched
+
 	dir  string
 	only sync.Mutex // as bbolt has it
 	work diskio.Work
@@ -31,8 +33,8 @@ func (c *change) begin() (end func()) {
 	return func() { c.work.End(); c.only.Unlock() }
 }
 
-// admits returns a SilentError where a look would not begin for as long as a disk may take that is unwell. A change that has only just
-// begun may keep out who is let in here.
+// admits returns a SilentError where a look would not begin for as long as a disk may take, of which less is waited for once it is unwell. A
+// change that has only just begun may keep out who is let in here.
 func (c *change) admits(db *bbolt.DB) error {
 	now := time.Now()
 	if _, took, is := c.work.On(now); !is || took < longChange {
@@ -47,19 +49,22 @@ func (c *change) admits(db *bbolt.DB) error {
 			c.knock = nil
 		})
 	}
-	knock, patience := c.knock, diskio.Suspect-now.Sub(c.knocks)
+	knock, since := c.knock, c.knocks
 	c.mu.Unlock()
-	select {
-	case <-knock:
-		return nil
-	default:
-	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	select {
-	case <-knock:
-		return nil
-	case <-late.C:
-		return diskio.Silence(c.dir)
+	for {
+		patience := diskio.Overdue
+		if c.Readable(c.dir) != nil {
+			patience = diskio.Suspect
+		}
+		late := time.NewTimer(min(time.Until(since.Add(patience)), longChange))
+		select {
+		case <-knock:
+			late.Stop()
+			return nil
+		case <-late.C:
+			if time.Since(since) >= patience {
+				return diskio.Silence(c.dir)
+			}
+		}
 	}
 }

@@ -71,3 +71,25 @@ func TestCatalogThatHangsHoldsNobodyUp(t *testing.T) {
 	next.Conn.Close()
 	stop()
 }
+
+// A disk that is well may take longer over a write. What comes meanwhile is taken once that is done, as it is where any other file is written,
+// and who asks for a block waits for it.
+func TestCatalogOnASlowDiskIsWaitedFor(t *testing.T) {
+	n, _ := onDisks(t, "b", nil, "d0")
+	ctx, stop := n.receiving(t)
+	defer stop()
+	s := n.stream(t, ctx)
+	s.Send(blockFrames(1, "cache/-/w", contentOf("w", 1000)))
+	s.WantReceipt()
+	thaw := nodetest.HangMeta(n.Vault.Catalog)
+	defer thaw()
+	go n.Vault.Catalog.Forget("cache/-/none")
+	<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
+	time.AfterFunc(3*diskio.Suspect/2, thaw)
+	s.Send(blockFrames(2, "cache/-/x", contentOf("x", 1000)))
+	if _, err := n.Vault.Catalog.Get("cache/-/w"); err != nil {
+		t.Errorf("a look at the catalog said %v", err)
+	}
+	s.WantReceipt()
+	s.Conn.Close()
+}

@@ -87,6 +87,12 @@ func Open(dir string, more ...string) (*Vault, error) {
 	return v, nil
 }
 
+// Watch says whom to ask whether the disks of its directories answer.
+func (v *Vault) Watch(d diskio.Disks) {
+	v.Watched.Watch(d)
+	v.Catalog.Watch(d)
+}
+
 // Close closes the vault. No receiver may be using it.
 func (v *Vault) Close() error {
 	v.mu.Lock()
