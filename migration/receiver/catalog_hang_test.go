@@ -4,10 +4,12 @@ import (
 	"errors"
 	"io/fs"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/nodetest"
 )
 
@@ -92,4 +94,43 @@ func TestCatalogOnASlowDiskIsWaitedFor(t *testing.T) {
 	}
 	s.WantReceipt()
 	s.Conn.Close()
+}
+
+// hangCatalog has the catalog hang amid a change, with its disk, until goOn.
+func (n *node) hangCatalog(f *nodetest.Disks) (goOn func()) {
+	thaw := nodetest.HangMeta(n.Vault.Catalog)
+	changed := diskio.Beside(func() { n.Vault.Catalog.Forget("cache/-/none") })
+	<-time.After(diskio.Suspect / 2)
+	f.Set(f.Bad, n.Vault.Dir, true)
+	return sync.OnceFunc(func() {
+		thaw()
+		<-changed
+		f.Set(f.Bad, n.Vault.Dir, false)
+	})
+}
+
+// Blocks that were to become files when the catalog hung become files once it is back.
+func TestBlocksWaitToBecomeFilesWhileTheCatalogHangs(t *testing.T) {
+	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
+	want := n.pack(t, 5, 1000)
+	u, goOn := n.receiver.unpackers.all[0], n.hangCatalog(f)
+	defer goOn()
+	u.pass(t.Context())
+	wantWaiting(t, n, 5, 0)
+	goOn()
+	u.mu.Lock()
+	u.retry = time.Now()
+	u.mu.Unlock()
+	u.pass(t.Context())
+	n.WantFiles(t, want)
+}
+
+// Nor is it taken for one that has nothing: a node that is back does not say that it has asked about all.
+func TestNobodyHasCaughtUpWhileTheCatalogHangs(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	defer n.hangCatalog(f)()
+	if n.receiver.CatchUp(t.Context(), CatchUp{}) {
+		t.Error("it says that all were asked")
+	}
 }

@@ -48,12 +48,13 @@ type catchingUp struct {
 	at     map[string]string // addresses of nodes that blocks were born on, "" for those that are not there
 	silent map[string]bool   // nodes that did not answer
 	made   madeDirs
-	unsaid bool // by some of those to ask
+	unsaid bool // by some of those to ask, or nobody could be asked about all
 }
 
 func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	of, n := map[string][]catalog.Record{}, 0
 	for rec, err := range c.r.cfg.Vault.Catalog.All() {
+		c.unsaid = c.unsaid || err != nil && rec.ID == "" // what follows was not read
 		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}

@@ -300,7 +300,7 @@ func (u *unpacker) pass(ctx context.Context) {
 			group, after, err = u.packed(after)
 			more = after != nil
 		} else {
-			group, fresh = u.pick(fresh)
+			group, fresh, err = u.pick(fresh)
 			more = len(fresh) > 0
 		}
 		if err == nil && len(group) > 0 {
@@ -367,19 +367,22 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 	u.said = u.said && u.occupied.Blocks > 0
 }
 
-// pick reads the records of what has landed, as many as make a group.
-func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vault.Held) {
+// pick reads the records of what has landed, as many as make a group. An error says that it is not known what has.
+func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vault.Held, err error) {
 	for bytes := int64(0); len(fresh) > 0 && len(group) < groupBlocks && bytes < groupBytes; {
 		h := fresh[0]
-		fresh = fresh[1:]
 		r, err := u.r.cfg.Vault.Catalog.Get(h.ID)
+		if diskio.IsSilent(err) {
+			return nil, fresh, err
+		}
+		fresh = fresh[1:]
 		if err == nil && wants(u.store, r) {
 			group, bytes = append(group, r), bytes+r.Bytes()
 			continue
 		}
 		u.done(inventory.Count{Blocks: 1, Bytes: h.Bytes}) // removed, or made a file of before
 	}
-	return group, fresh
+	return group, fresh, nil
 }
 
 // done notes blocks that wait no more.
