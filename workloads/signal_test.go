@@ -250,6 +250,36 @@ func TestProcessWhoseArgumentsCannotBeReadHoldsNoWordBack(t *testing.T) {
 	w.Close()
 }
 
+// A workload is looked at while it is told, by the same match: neither look takes arguments that the other one reads for such as nobody can.
+func TestProcessWhoseArgumentsTwoReadAtOnceIsFoundByBoth(t *testing.T) {
+	proc := copied(t, os.Getppid())
+	lines := proc.path(os.Getppid(), "cmdline")
+	if err := cmp.Or(os.Remove(lines), unix.Mkfifo(lines, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	workers := match{CmdLine: regexp.MustCompile("^worker$"), lines: new(arguments)}
+	found := make(chan error)
+	find := func() {
+		_, err := workers.find(t.Context(), proc)
+		found <- err
+	}
+	go find()
+	w, err := os.OpenFile(lines, os.O_WRONLY, 0) // once it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	go find()
+	time.AfterFunc(longRead/4, func() {
+		w.WriteString("worker")
+		w.Close()
+	})
+	for range 2 {
+		if err := <-found; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestUnitWithoutMainProcess(t *testing.T) {
 	errorWith(t, tellPWR(t, unitAt(0, func() {})), "spark.service has no main process")
 	failing := mainProcess{"spark.service", func(context.Context, string) (int, error) { return 0, errors.New("no bus") }}
