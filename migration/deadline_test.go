@@ -242,6 +242,32 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	}
 }
 
+// What a lane has begun is in nobody's way while its peer takes nothing. Once it takes something again, what is left of that counts as before,
+// and has its turn.
+func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
+	var link traffic
+	silent, other := &lane{}, &lane{}
+	want := func(when string, pledged, before int64) {
+		t.Helper()
+		if got := link.ahead(other); link.pledged != pledged || got != before {
+			t.Errorf("%s: %d bytes were begun, and %d go before, want %d and %d", when, link.pledged, got, pledged, before)
+		}
+	}
+	for _, l := range []*lane{silent, other} {
+		link.work(l, true)
+		link.pledge(l, 20<<20)
+	}
+	want("both take", 40<<20, 20<<20)
+	link.quiet(silent, true)
+	want("one is silent", 20<<20, 0)
+	link.carried(silent, time.Now(), 15<<20) // it was under way
+	want("one is silent still", 20<<20, 0)
+	link.quiet(silent, false)
+	want("both take again", 25<<20, 5<<20)
+	link.pledge(silent, 0)
+	want("one is done", 20<<20, 0)
+}
+
 // What lanes carry is noise around a mean, for fewer of them as well.
 func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	now, l := time.Now(), &lane{}

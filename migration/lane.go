@@ -63,7 +63,7 @@ type lane struct {
 	slack bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
 	queue int64 // bytes that the kernel had not got rid of, when last asked
 	// Guarded with what they are a part of.
-	pledged              int64 // its part of traffic.pledged
+	pledged              int64 // its part of traffic.pledged, unless its peer takes nothing
 	sends, quiet, counts bool  // it has something to send; its peer takes nothing; it is one of traffic.working
 
 	stuck  chan struct{} // closed when that does not come back

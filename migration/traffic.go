@@ -66,8 +66,11 @@ func (t *traffic) quiet(l *lane, is bool) {
 	}
 	if l.quiet = is; is {
 		t.pledged -= l.pledged
-		l.pledged = 0
 		t.begun = slices.DeleteFunc(t.begun, func(other *lane) bool { return other == l })
+	} else if l.pledged > 0 {
+		t.pledged += l.pledged
+		t.begun = append(t.begun, l)
+		t.advance(l)
 	}
 	if t.count(l); is && t.working == 0 {
 		t.unmeasure()
@@ -157,9 +160,12 @@ func (t *traffic) measure(took time.Duration) {
 func (t *traffic) pledge(l *lane, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	grows := n > l.pledged
-	t.pledged += n - l.pledged
-	l.pledged = n
+	more := n - l.pledged
+	if l.pledged = n; l.quiet {
+		return
+	}
+	t.pledged += more
+	grows := more > 0
 	if at := slices.Index(t.begun, l); at >= 0 && (grows || n == 0) {
 		t.begun = slices.Delete(t.begun, at, at+1)
 	}
@@ -171,9 +177,11 @@ func (t *traffic) pledge(l *lane, n int64) {
 
 func (t *traffic) redeem(l *lane, n int64) {
 	n = min(n, l.pledged)
-	t.pledged -= n
 	l.pledged -= n
-	t.advance(l)
+	if !l.quiet {
+		t.pledged -= n
+		t.advance(l)
+	}
 }
 
 // advance puts a lane before those that have clearly more left.
