@@ -75,7 +75,7 @@ type lane struct {
 	words   atomic.Int64 // frames that the peer sent
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer that says more than that it is there
 	heard   int64        // beat when it last rose or nothing was owed, as Drain.silent saw it
-	since   time.Time    // then, or when not all that is owed was at the peer
+	since   time.Time    // then, or when some of that was on its way
 	said    int64        // words when they last rose or nothing was owed
 	spoke   time.Time    // then
 	writing atomic.Bool
@@ -242,12 +242,12 @@ func (l *lane) owed() bool {
 	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
 }
 
-// silent reports whether the peer has owed something for silentForAdvised that is all there, and taken and answered nothing, or has said
-// nothing for silentAfter. On a narrow link it takes long until anything is there. It is asked now and then.
+// silent reports whether the peer has owed something for silentForAdvised of which nothing is on its way, and taken and answered nothing, or
+// has said nothing for silentAfter. What one has whose disk hangs is in this machine's queues, too, but not on its way. It is asked now and then.
 func (l *lane) silent(now time.Time) bool {
 	beat, words := l.beat.Load(), l.words.Load()
 	owes := l.owed() && !l.since.IsZero()
-	if beat != l.heard || !owes || l.queued() > 0 {
+	if beat != l.heard || !owes || l.onItsWay() {
 		l.heard, l.since = beat, now
 	}
 	if words != l.said || !owes {

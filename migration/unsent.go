@@ -56,3 +56,9 @@ func (l *lane) queued() int64 {
 	}
 	return 0
 }
+
+// onItsWay reports whether the peer's machine is yet to have something that this one sends it. It is not where that one has no room for more.
+func (l *lane) onItsWay() bool {
+	c, ok := l.conn.(interface{ OnItsWay() bool })
+	return ok && c.OnItsWay()
+}

@@ -189,6 +189,19 @@ func (c *Conn) Queued() (n int64) {
 	return n
 }
 
+// OnItsWay reports whether the other end's machine is yet to acknowledge something, or what is queued waits for the link, be it for a queue
+// that is full. What waits there for whoever reads is not on its way. Where nobody says so nothing is.
+func (c *Conn) OnItsWay() (is bool) {
+	if c.raw.kernel != nil {
+		_ = c.raw.kernel.Control(func(fd uintptr) {
+			if tcp, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				is = tcp.Unacked > 0 || tcp.Notsent_bytes > 0 && tcp.Snd_wnd > 0 // Linux 5.4 says the latter
+			}
+		})
+	}
+	return is
+}
+
 // KeepLittle bounds what the kernel keeps unsent. Where it cannot, the end of a drain is a little less silent.
 func (c *Conn) KeepLittle(bytes int) {
 	if c.raw.kernel == nil {
