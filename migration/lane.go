@@ -62,6 +62,8 @@ type lane struct {
 
 	slack bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
 	queue int64 // bytes that the kernel had not got rid of, when last asked
+
+	narrow bool // the kernel is to keep little, for it carries little
 	// Guarded with what they are a part of.
 	pledged              int64 // its part of traffic.pledged, unless its peer takes nothing
 	sends, quiet, counts bool  // it has something to send; its peer takes nothing; it is one of traffic.working
@@ -155,7 +157,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	cut := func(why error) func() { return func() { stop(why); wire.Cut(conn) } }
-	defer diskio.Watch(peerTimeout, &l.beat, l.owed, cut(errPeerStalled))()
+	defer diskio.Watch(peerTimeout, &l.beat, l.stands(), cut(errPeerStalled))()
 	defer diskio.Watch(peerGone, &l.words, l.owed, cut(errPeerGone))()
 	received := diskio.Beside(func() {
 		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
@@ -240,6 +242,18 @@ func (l *lane) owed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
+}
+
+// stands returns what reports whether the peer owes something, and its machine has taken nothing since that was last asked. On a narrow link
+// that many lanes share a single piece may be written for longer than peerTimeout.
+func (l *lane) stands() func() bool {
+	var before int64
+	return func() bool {
+		now := l.acknowledged()
+		took := now != before
+		before = now
+		return l.owed() && !took
+	}
 }
 
 // silent reports whether the peer has owed something for silentForAdvised of which nothing is on its way, and taken and answered nothing, or

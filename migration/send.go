@@ -221,6 +221,7 @@ func (l *lane) measure(ctx context.Context, n int) {
 	if l.pace.rate != before {
 		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
 		l.slack, l.until = slack, l.d.until(ctx)
+		l.bufferAsCarried()
 		l.d.mu.Lock()
 		l.peer.speed = l.pace.rate
 		l.d.mu.Unlock()

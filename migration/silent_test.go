@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -89,4 +91,39 @@ func TestPeerThatReadsNothingIsSilent(t *testing.T) {
 	l.beat.Add(1)
 	look(time.Second, true, false)
 	look(silentForAdvised, true, true) // its disk, then
+}
+
+// slowKernel is a connection over a link that carries so many bytes a second. It takes all of a piece or nothing, and tells of each packet that
+// the other end has.
+type slowKernel struct {
+	slowLink
+	rate  int
+	there atomic.Int64
+}
+
+func (c *slowKernel) Acknowledged() int64 { return c.there.Load() }
+
+func (c *slowKernel) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		some := min(len(p)-n, 1448)
+		time.Sleep(time.Duration(some) * time.Second / time.Duration(c.rate))
+		some, err = c.Conn.Write(p[n : n+some])
+		n += some
+		c.there.Add(int64(some))
+	}
+	return n, err
+}
+
+// A lane of many that share a link may need longer for one piece than a peer has to take something.
+func TestPeerThatTakesAPieceForLongTakesSomething(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 1, 100_000)
+		b := newNode(t, "b")
+		b.plain = true
+		tr := newTrip(t, a, b)
+		tr.cfg.Connections = 1
+		tr.links = func(_ Peer, conn net.Conn) net.Conn { return &slowKernel{slowLink: slowLink{conn}, rate: 2000} }
+		_, entries := tr.run(within(t, 2*time.Minute))
+		wantThere(t, want, entries, b)
+	})
 }

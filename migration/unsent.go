@@ -16,6 +16,9 @@ const (
 	mostUnsentFor = 100 * time.Millisecond
 	leastUnsent   = 16 << 10
 	mostUnsent    = 128 << 10
+	// narrowLane is the rate below which a connection keeps little all the time: of a narrow link that many share the kernel would keep ten
+	// seconds and more, in which a lane that writes sees nothing of what it carries, and neither holds back nor breaks off.
+	narrowLane = 256 << 10
 )
 
 // bufferLess has the connections keep little once sending is about to end.
@@ -41,6 +44,17 @@ func (l *lane) bufferLess(speed float64) {
 	}
 }
 
+// bufferAsCarried has the connection keep little while it carries little.
+func (l *lane) bufferAsCarried() {
+	was := l.narrow
+	l.narrow = l.pace.rate < narrowLane
+	if l.narrow {
+		l.bufferLess(l.pace.rate)
+	} else if c, ok := l.conn.(*wire.Conn); ok && was {
+		c.KeepLittle(0) // as the kernel would; the end of the drain is seen to
+	}
+}
+
 // unsentBytes is what a connection may keep that carries so many bytes per second; 0: not known.
 func unsentBytes(speed float64) int {
 	if speed == 0 {
@@ -61,4 +75,12 @@ func (l *lane) queued() int64 {
 func (l *lane) onItsWay() bool {
 	c, ok := l.conn.(interface{ OnItsWay() bool })
 	return ok && c.OnItsWay()
+}
+
+// acknowledged is how many bytes the peer's machine has said that it has; 0: nobody says so.
+func (l *lane) acknowledged() int64 {
+	if c, ok := l.conn.(interface{ Acknowledged() int64 }); ok {
+		return c.Acknowledged()
+	}
+	return 0
 }

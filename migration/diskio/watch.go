@@ -41,8 +41,8 @@ func Watch(limit time.Duration, beat *atomic.Int64, owes func() bool, bark func(
 				return
 			case <-tick.C:
 			}
-			now := beat.Load()
-			if now != last || !owes() {
+			now, owed := beat.Load(), owes()
+			if now != last || !owed {
 				last, silent = now, 0
 			} else {
 				silent++

@@ -202,7 +202,19 @@ func (c *Conn) OnItsWay() (is bool) {
 	return is
 }
 
-// KeepLittle bounds what the kernel keeps unsent. Where it cannot, the end of a drain is a little less silent.
+// Acknowledged is how many bytes the other end's machine has said that it has; 0 where nobody says so.
+func (c *Conn) Acknowledged() (bytes int64) {
+	if c.raw.kernel != nil {
+		_ = c.raw.kernel.Control(func(fd uintptr) {
+			if tcp, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				bytes = int64(tcp.Bytes_acked)
+			}
+		})
+	}
+	return bytes
+}
+
+// KeepLittle bounds what the kernel keeps unsent; 0: as it would by itself. Where it cannot, the end of a drain is a little less silent.
 func (c *Conn) KeepLittle(bytes int) {
 	if c.raw.kernel == nil {
 		return
