@@ -200,21 +200,21 @@ func (d *Drain) carryOut(r ruling) {
 }
 
 // origin is the node that a block was born on, "" for one of this node's own; a block that landed here keeps its origin however
-// often it moves on. It is looked up once and noted in the block.
+// often it moves on. It is looked up once and noted in the block, unless a catalog that hangs does not say.
 func (d *Drain) origin(b *inventory.Block) string {
 	if !b.Traced {
-		b.Origin, b.Traced = d.trace(b), true
+		b.Origin, b.Traced = d.trace(b)
 	}
 	return b.Origin
 }
 
-func (d *Drain) trace(b *inventory.Block) string {
+func (d *Drain) trace(b *inventory.Block) (origin string, known bool) {
 	if s := d.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || d.cfg.Vault.Count().Blocks == 0) {
-		return ""
+		return "", true
 	}
 	r, err := d.cfg.Vault.Catalog.Get(b.ID)
 	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
-		return ""
+		return "", !diskio.IsSilent(err)
 	}
-	return r.Origin
+	return r.Origin, true
 }

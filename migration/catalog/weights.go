@@ -268,10 +268,10 @@ func stands(tx *bbolt.Tx, r Record) bool {
 
 // Unchanged returns those of the records that are still as they were read, once whoever writes has written: a block that is
 // claimed for removal is then either renewed and stays, or refused when it comes again.
-func (c *Catalog) Unchanged(batch []Record) (still []Record) {
+func (c *Catalog) Unchanged(batch []Record) (still []Record, err error) {
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
-	_ = c.view(func(tx *bbolt.Tx) error { // else nothing is removed, and the next one to ask names the catalog
+	err = c.view(func(tx *bbolt.Tx) error {
 		for _, r := range batch {
 			if stands(tx, r) {
 				still = append(still, r)
@@ -279,7 +279,7 @@ func (c *Catalog) Unchanged(batch []Record) (still []Record) {
 		}
 		return nil
 	})
-	return still
+	return still, err
 }
 
 // Remove drops records that are still as they were read, and returns those.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/nodetest"
@@ -132,5 +133,27 @@ func TestNobodyHasCaughtUpWhileTheCatalogHangs(t *testing.T) {
 	defer n.hangCatalog(f)()
 	if n.receiver.CatchUp(t.Context(), CatchUp{}) {
 		t.Error("it says that all were asked")
+	}
+}
+
+// Nor for one whose blocks have changed or gone: they go on waiting to become files, and whoever is to remove one says why it does not.
+func TestBlocksHaveNotChangedForACatalogThatHangs(t *testing.T) {
+	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
+	var rec catalog.Record
+	for id := range n.pack(t, 1, 1000) {
+		r, err := n.Vault.Catalog.Get(inventory.BlockID(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec = r
+	}
+	defer n.hangCatalog(f)()
+	u := n.receiver.unpackers.all[0]
+	u.take(time.Now())
+	u.again(rec)
+	wantWaiting(t, n, 1, 0)
+	gone, err := n.receiver.removeBatch([]catalog.Record{rec}, func([]catalog.Record) {})
+	if gone.Blocks != 0 || !diskio.IsSilent(err) {
+		t.Errorf("%d blocks were removed (%v)", gone.Blocks, err)
 	}
 }

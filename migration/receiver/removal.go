@@ -103,7 +103,11 @@ func (r *Receiver) removeOf(store string, batch []catalog.Record, tell func([]ca
 		}
 		claimed = append(claimed, rec)
 	}
-	for _, rec := range c.Unchanged(claimed) {
+	still, err := c.Unchanged(claimed)
+	if err != nil {
+		return inventory.Count{}, err
+	}
+	for _, rec := range still {
 		err := r.answers(rec)
 		if err == nil {
 			err = r.unplace(rec, touched)

@@ -313,6 +313,9 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 func (u *unpacker) again(r catalog.Record) {
 	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 	now, err := u.r.cfg.Vault.Catalog.Get(inventory.BlockID(r.ID))
+	if diskio.IsSilent(err) { // who looks next finds what it has become
+		now, err = r, nil
+	}
 	if err == nil && wants(u.store, now) {
 		u.note(time.Now(), vault.HeldOf(now))
 	}
