@@ -235,6 +235,9 @@ func (d *decommission) leave(ctx context.Context) error {
 		return err
 	}
 	m := api.ManifestToJSON(self.last.GetManifest())
+	if ended[0].verdict == exitFailed {
+		return verdict(d.verb(), ended) // it was taken back: there is no account
+	}
 	if d.out == show.JSON {
 		err = show.WriteJSON(stdout, m)
 	} else if m != nil {

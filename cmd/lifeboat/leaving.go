@@ -106,7 +106,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	if n.GetState() == "DECOMMISSIONING" && n.GetRemaining() != nil {
 		parts = append(parts, "deadline "+show.Left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
 	}
-	if n.GetStatus().GetDrain() != nil {
+	if n.GetStatus().GetDrain() != nil && n.GetState() != "ACTIVE" { // what is not sent of a drain that was taken back is not lost
 		parts = append(parts, drainLine(drainOf(n), departed(n) && m != nil))
 	}
 	switch n.GetState() {
@@ -140,7 +140,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	case "LOST":
 		out.ended, out.verdict, out.why = true, exitIncomplete, "it is LOST: what became of its blocks is not known, and an order waits for its return"
 	case "ACTIVE":
-		out.ended, out.verdict, out.why = true, exitFailed, "it is ACTIVE again: the decommission was taken back"
+		out.ended, out.verdict, out.why = true, exitFailed, "it is ACTIVE again: "+takenBack
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
@@ -148,6 +148,9 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	out.line, out.gist = strings.Join(parts, "  "), nodeState(n)+out.gist+out.why
 	return out
 }
+
+// takenBack is why a wait ends without a drain that has.
+const takenBack = "the decommission was taken back"
 
 // waitWidth is how much of a line goes to what a node waits for.
 const waitWidth = 80
@@ -195,7 +198,7 @@ func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
 func leavingSidecar(s *api.AgentStatus, incident string) leaving {
 	out := leaving{node: s.GetNode()}
 	if s.GetStatus().GetNotice().GetIncident() != incident {
-		out.ended, out.verdict, out.why = true, exitFailed, "the decommission was taken back"
+		out.ended, out.verdict, out.why = true, exitFailed, takenBack
 		return out
 	}
 	var waits, failed []string
@@ -224,20 +227,18 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	out := leaving{node: s.GetNode()}
 	notice, d, m := s.GetStatus().GetNotice(), s.GetStatus().GetDrain(), s.GetManifest()
 	parts := []string{cmp.Or(d.GetPhase(), "about to drain")}
-	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier
-	// one may still show: that account is of another incident.
-	switch d.GetPhase() {
-	case "drained":
-		out.ended = m != nil && m.GetIncident() == incident
-		if out.ended && m.GetLost().GetBlocks() > 0 {
+	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier one
+	// may still show: that account is of another incident. An incident that the agent has told of is there until it is taken back.
+	switch {
+	case d.GetPhase() == "drained" && m.GetIncident() == incident:
+		out.ended = true
+		if m.GetLost().GetBlocks() > 0 {
 			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
-		} else if out.ended && len(m.GetUnfinished()) > 0 {
+		} else if len(m.GetUnfinished()) > 0 {
 			out.verdict, out.why = exitIncomplete, unfinishedOf(m)
 		}
-	case "cancelled":
-		if notice == nil || notice.GetIncident() != incident {
-			out.ended, out.verdict, out.why = true, exitFailed, "the decommission was taken back"
-		}
+	case notice.GetIncident() != incident:
+		return leaving{node: out.node, line: takenBack, gist: takenBack, ended: true, verdict: exitFailed, why: takenBack}
 	}
 	if !out.ended && notice.GetRemaining() != nil {
 		parts = append(parts, "deadline "+show.Left(notice.GetRemaining()))

@@ -223,7 +223,8 @@ func TestLeavingNode(t *testing.T) {
 		{name: "timed out before", line: "DECOMMISSIONED  timed out", timedOut: true, ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(0)}},
 		{name: "no account", line: "DECOMMISSIONED  ended without a manifest: what became of its blocks is not known", ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED"}},
 		{name: "silent", line: "LOST  it is LOST: what became of its blocks is not known, and an order waits for its return", ended: true, verdict: exitIncomplete, node: &api.Node{State: "LOST"}},
-		{name: "taken back", line: "ACTIVE  it is ACTIVE again: the decommission was taken back", ended: true, verdict: exitFailed, node: &api.Node{State: "ACTIVE"}},
+		{name: "taken back", line: "ACTIVE  it is ACTIVE again: the decommission was taken back", ended: true, verdict: exitFailed,
+			node: &api.Node{State: "ACTIVE", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 9, BytesPerSecond: 1 << 20}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := leavingNode(c.node, c.timedOut)
@@ -252,15 +253,17 @@ func TestLeavingAgent(t *testing.T) {
 		ended   bool
 		verdict int
 	}{
-		{"not begun", &api.AgentStatus{Node: "host-a"}, false, exitDone},
+		{"not begun", &api.AgentStatus{Node: "host-a", Status: &api.Status{Notice: &api.Notice{Incident: ours}}}, false, exitDone},
 		{"scanning", at("scanning", ours, "", 0), false, exitDone},
 		{"sending", at("sending", ours, "", 0), false, exitDone},
 		{"the end of an earlier drain", at("drained", ours, "inc-1", 3), false, exitDone},
 		{"drained", at("drained", ours, ours, 0), true, exitDone},
 		{"drained, account to come", at("drained", ours, "", 3), false, exitDone},
 		{"drained with losses", at("drained", ours, ours, 3), true, exitIncomplete},
-		{"an earlier one was taken back", at("cancelled", ours, "", 0), false, exitDone},
-		{"taken back", at("cancelled", "", "", 0), true, exitFailed},
+		{"taken back", &api.AgentStatus{Node: "host-a"}, true, exitFailed},
+		{"taken back, and its drain winds down", at("sending", "", "", 0), true, exitFailed},
+		{"taken back, and its drain has", at("drained", "", "", 3), true, exitFailed},
+		{"taken back, and another has begun", at("sending", "inc-3", "", 0), true, exitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := leavingAgent(c.status, ours)
