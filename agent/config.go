@@ -207,6 +207,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 		if len(w.word) > maxWord {
 			report(w.key, w.word, fmt.Sprintf("must be at most %d bytes, is %d", maxWord, len(w.word)), "choose a shorter name")
 		}
+		checkPrints(report, w.key, w.word)
 	}
 	if len(c.Coordinators) == 0 {
 		report("coordinators", nil, "must name a coordinator", `write its address: coordinators: ["10.0.0.1:7411"]`)
@@ -347,10 +348,10 @@ func (p *places) add(report config.Report, key, path string) {
 	*p = append(*p, struct{ key, path string }{key, path})
 }
 
-// checkPrints reports a directory that no coordinator takes for the name of a disk: every heartbeat would be refused.
-func checkPrints(report config.Report, key, path string) {
-	if strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		report(key, path, "must be of characters that print: heartbeats name it", "choose another name")
+// checkPrints reports a word, or a directory, which names a disk, that no coordinator takes: every heartbeat would be refused.
+func checkPrints(report config.Report, key, word string) {
+	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		report(key, word, "must be of characters that print: heartbeats name it", "choose another name")
 	}
 }
 

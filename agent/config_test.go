@@ -120,6 +120,7 @@ func TestConfigFitsIntoAHeartbeat(t *testing.T) {
 		{"directories that do not print", func(c *Config) {
 			c.DataDir, c.Stores = "/srv/life\u00a0boat", []Store{store("a", []string{"/mnt/ca\u3000che", "/mnt/caché"})}
 		}, []string{"data_dir", "stores[0].paths[0]"}},
+		{"words that do not print", func(c *Config) { c.Node.Zone, c.Node.Pool = "eu\n1", "r5\u202e" }, []string{"node.zone", "node.pool"}},
 		{"a long pool", func(c *Config) { c.Node.Pool = strings.Repeat("z", 129) }, []string{"node.pool"}},
 	} {
 		if got := faults(row.change); !slices.Equal(got, row.want) {
