@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,8 +64,11 @@ func (f Faults) sorted(files []string) error {
 	return &f
 }
 
-// maxShown keeps a pasted private key from filling the terminal.
-const maxShown = 80
+// maxShown keeps a pasted private key from filling the terminal. A path is what people copy: it is shown as long as one can be.
+const (
+	maxShown = 80
+	maxPath  = 4096 // PATH_MAX, of linux/limits.h
+)
 
 // show renders a value for a message that must stay on one line.
 func show(value any) string {
@@ -79,7 +83,7 @@ func show(value any) string {
 			}
 		}
 	}
-	if len(s) > maxShown {
+	if len(s) > maxShown && (!filepath.IsAbs(s) || len(s) > maxPath) {
 		s = strings.ToValidUTF8(s[:maxShown], "") + "..."
 	}
 	if quoted := strconv.Quote(s); s == "" || quoted != `"`+s+`"` {
