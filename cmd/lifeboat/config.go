@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"github.com/lifeboat/lifeboat/sidecar"
 )
 
@@ -42,8 +43,9 @@ func configCheckCommand() *cobra.Command {
 		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
 agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows in keys that not all of them have, else in the
 file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are
-checked, too: they must be there, unless it is an agent's file with join in it. What is odd and no fault is remarked on: a file
-without stores, directories of stores that are not there, a file in conf.d that is not read for its name.`,
+checked, too: they must be there, unless it is an agent's file with join in it. So are a coordinator's host files. What is odd and
+no fault is remarked on: a file without stores, directories of stores and of the fallback that are not there, a file in conf.d that
+is not read for its name.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/main.yaml
   lifeboat config check -o json agent.yaml | jq -r '.faults[] | "\(.file):\(.line) \(.key)"'`,
@@ -176,6 +178,9 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 				}
 				return id, err
 			})
+		if _, unread := hosts.Read(c.Hosts, nil); err == nil && unread != nil {
+			err = fmt.Errorf("host files: %w", unread)
+		}
 		return note, nil, err
 	}
 	c, err := agent.Load(file)
@@ -184,7 +189,7 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 	}
 	note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
 		c.Join != (agent.Join{}), "make it with lifeboat tls issue, get it with lifeboat join, or set join", c.Identity)
-	return note, storeRemarks(ctx, c.Stores), err
+	return note, append(storeRemarks(ctx, c.Stores), fallbackRemarks(ctx, c.Fallback.Dir)...), err
 }
 
 // certified checks the certificate that settings name, and says what it left unchecked. What is not there keeps a daemon from

@@ -139,6 +139,19 @@ func storeRemarks(ctx context.Context, stores []agent.Store) (remarks []string) 
 	return remarks
 }
 
+// fallbackRemarks say the same of the fallback's directory, which nobody makes.
+func fallbackRemarks(ctx context.Context, dir string) []string {
+	if dir == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
+	defer cancel()
+	if err := (<-lookInTime(ctx, dir, ""))[0]; errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return []string{fmt.Sprintf("fallback: %s is no directory, and the agent makes none: is its share mounted?", dir)}
+	}
+	return nil
+}
+
 func (x *examination) diagnoseStores(add adder) {
 	if x.carrier && len(x.stores) == 0 {
 		add("stores", stateWarn, "list under stores what is to be carried, unless this node is there for others alone", "none: this node carries nothing of its own")
