@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -154,6 +155,33 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 		nodes["d"] = c
 		if !back(d, true, nil) || string(d.Content(t, "cache/-/x")) != "newer" {
 			t.Errorf("%+v rest at d, want what is newest", d.Vault.Count())
+		}
+	})
+}
+
+// The log has it once that nobody says what has changed, however many questions the blocks are.
+func TestWhoDoesNotSayIsNamedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "c")
+		for i := range reading.MostAsked + 1 {
+			write(t, filepath.Join(a.Dir, "cache", strconv.Itoa(i)), []byte("x"))
+		}
+		a.drain(t, within(t, time.Minute), c)
+		var said strings.Builder
+		c.tune = func(cfg *receiver.Config) { cfg.Log = slog.New(slog.NewTextHandler(&said, nil)) }
+		c.receive(t)
+		asked := 0
+		if c.receiver.CatchUp(t.Context(), receiver.CatchUp{
+			Where: func(context.Context, string) (string, error) { return "", nil },
+			WhoElse: func(context.Context, []inventory.BlockID) ([]reading.Holder, bool, error) {
+				asked++
+				return nil, false, nil
+			},
+		}) || asked != 2 || strings.Count(said.String(), "not every node has said yet") != 1 {
+			t.Errorf("asked %d times, the log has\n%s", asked, said.String())
+		}
+		if c.catchUp(t, "", errors.New("no coordinator"), nil) || strings.Count(said.String(), "no coordinator") != 1 {
+			t.Errorf("the log has\n%s", said.String())
 		}
 	})
 }

@@ -34,7 +34,7 @@ func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
 	if r.storesAway() {
 		return false
 	}
-	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}}
+	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}, unsaid: map[string]bool{}}
 	never := func() bool { return false } // it rests for no notice: what has changed is not to be handed on
 	_, hangs := diskio.InStints(ctx, r.storesAway, never, func(ctx context.Context, rest func() bool) {
 		all = c.through(ctx, rest)
@@ -48,13 +48,14 @@ type catchingUp struct {
 	at     map[string]string // addresses of nodes that blocks were born on, "" for those that are not there
 	silent map[string]bool   // nodes that did not answer
 	made   madeDirs
-	unsaid bool // by some of those to ask, or nobody could be asked about all
+	unsaid map[string]bool // nodes that did not say what has changed, "" for the coordinator
+	unread bool            // not all that is here was met, to ask about
 }
 
 func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	of, n := map[string][]catalog.Record{}, 0
 	for rec, err := range c.r.cfg.Vault.Catalog.All() {
-		c.unsaid = c.unsaid || err != nil && rec.ID == "" // what follows was not read
+		c.unread = c.unread || err != nil && rec.ID == "" // what follows was not
 		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}
@@ -71,7 +72,7 @@ func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	if err := c.r.giveBack(ctx, c.made); err != nil {
 		c.r.cfg.Log.Warn("the room of copies that are out of date is not free yet", "err", err)
 	}
-	return !c.unsaid
+	return len(c.unsaid) == 0 && !c.unread
 }
 
 // askAll asks about blocks by where they were born.
@@ -116,8 +117,12 @@ func (c *catchingUp) where(ctx context.Context, home string) (address string, er
 	return address, err
 }
 
+// notSaid tells it once of each: there may be a thousand questions to one.
 func (c *catchingUp) notSaid(by string, err error) {
-	c.unsaid = true
+	if c.unsaid[by] {
+		return
+	}
+	c.unsaid[by] = true
 	log := c.r.cfg.Log
 	if by != "" {
 		log = log.With("node", by)
