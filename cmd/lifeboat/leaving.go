@@ -117,7 +117,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		}
 		out.gist = what
 		if peer := missedPeer(n.GetStatus().GetDrain()); peer != "" && what == heldUpBy["MIGRATING"] {
-			what, out.gist = show.Cut(peer, waitWidth), "a peer" // whichever
+			what, out.gist = peer, "a peer" // whichever
 		}
 		if what != "" {
 			parts = append(parts, "waits for "+what)
@@ -252,7 +252,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	case d.GetPhase() != "sending":
 		parts = append(parts, "waits for the list of its blocks")
 	default:
-		parts = append(parts, "waits for "+show.Cut(cmp.Or(peer, heldUpBy["MIGRATING"]), waitWidth))
+		parts = append(parts, "waits for "+cmp.Or(peer, heldUpBy["MIGRATING"]))
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
@@ -262,7 +262,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 }
 
 // missedPeer says what a drain waits for while no peer takes its blocks; empty: one does. Of those that do not it names the
-// one that took most before.
+// one that took most before, with all that it said: what is wrong stands at the end, and a terminal cuts the line itself.
 func missedPeer(d *api.DrainProgress) string {
 	well := func(p *api.PeerProgress) bool { return p.GetTrouble() == "" }
 	if d.GetPhase() != "sending" || len(d.GetPeers()) == 0 || slices.ContainsFunc(d.GetPeers(), well) {
