@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,7 +190,8 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 	}
 	note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
 		c.Join != (agent.Join{}), "make it with lifeboat tls issue, get it with lifeboat join, or set join", c.Identity)
-	return note, append(storeRemarks(ctx, c.Stores), fallbackRemarks(ctx, c.Fallback.Dir)...), err
+	remarks, fault := storeRemarks(ctx, file, c.Stores)
+	return note, append(remarks, fallbackRemarks(ctx, c.Fallback.Dir)...), cmp.Or(err, fault)
 }
 
 // certified checks the certificate that settings name, and says what it left unchecked. What is not there keeps a daemon from

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
@@ -22,6 +23,7 @@ import (
 type storeLook struct {
 	agent.Store
 	absent []string // of its directories
+	files  []string // which are none
 	err    error    // why one cannot be looked into
 	bare   bool     // nothing is in any of them
 	closed error    // why the agent cannot use one that is there for us
@@ -50,7 +52,9 @@ func lookAtStores(ctx context.Context, stores []agent.Store, agentRoot string) (
 				l.absent = append(l.absent, path)
 			case errors.Is(err, io.EOF):
 			case err != nil:
-				l.err, l.bare = err, false
+				if l.err, l.bare = err, false; errors.Is(err, unix.ENOTDIR) {
+					l.files = append(l.files, path)
+				}
 			default:
 				l.bare = false
 			}
@@ -123,20 +127,28 @@ func closedRemarks(paths []string) (remarks []string) {
 	return remarks
 }
 
-// storeRemarks say what is odd about stores and is no fault: a disk may be mounted later.
-func storeRemarks(ctx context.Context, stores []agent.Store) (remarks []string) {
+// storeRemarks say what is odd about stores and is no fault: a disk may be mounted later. A path that is no directory is one: no agent
+// starts with it.
+func storeRemarks(ctx context.Context, file string, stores []agent.Store) (remarks []string, fault error) {
 	if len(stores) == 0 {
 		remarks = append(remarks, "no stores: this node carries nothing")
 	}
 	for _, s := range stores {
 		remarks = append(remarks, closedRemarks(s.Paths)...)
 	}
-	for _, l := range lookAtStores(ctx, stores, "") {
+	looks := lookAtStores(ctx, stores, "")
+	for _, l := range looks {
 		for _, path := range l.absent {
 			remarks = append(remarks, fmt.Sprintf("store %s: %s is not there: the agent makes it; is its disk mounted?", l.Name, path))
 		}
 	}
-	return remarks
+	return remarks, config.Further(file, func(report config.Report) {
+		for i, l := range looks {
+			for _, path := range l.files {
+				report(fmt.Sprintf("stores[%d].paths[%d]", i, slices.Index(l.Paths, path)), path, "is no directory", "name another")
+			}
+		}
+	})
 }
 
 // fallbackRemarks say the same of the fallback's directory, which nobody makes.
