@@ -249,6 +249,8 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	peer := missedPeer(d)
 	switch {
 	case out.ended:
+	case d.GetPhase() == "drained" && m == nil:
+		parts = append(parts, "waits for its account")
 	case d.GetPhase() != "sending":
 		parts = append(parts, "waits for the list of its blocks")
 	default:

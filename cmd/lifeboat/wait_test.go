@@ -255,23 +255,24 @@ func TestLeavingAgent(t *testing.T) {
 		status  *api.AgentStatus
 		ended   bool
 		verdict int
+		tells   string // at the end of its line
 	}{
-		{"not begun", &api.AgentStatus{Node: "host-a", Status: &api.Status{Notice: &api.Notice{Incident: ours}}}, false, exitDone},
-		{"scanning", at("scanning", ours, "", 0), false, exitDone},
-		{"sending", at("sending", ours, "", 0), false, exitDone},
-		{"the end of an earlier drain", at("drained", ours, "inc-1", 3), false, exitDone},
-		{"drained", at("drained", ours, ours, 0), true, exitDone},
-		{"drained, account to come", at("drained", ours, "", 3), false, exitDone},
-		{"drained with losses", at("drained", ours, ours, 3), true, exitIncomplete},
-		{"taken back", &api.AgentStatus{Node: "host-a"}, true, exitFailed},
-		{"taken back, and its drain winds down", at("sending", "", "", 0), true, exitFailed},
-		{"taken back, and its drain has", at("drained", "", "", 3), true, exitFailed},
-		{"taken back, and another has begun", at("sending", "inc-3", "", 0), true, exitFailed},
+		{"not begun", &api.AgentStatus{Node: "host-a", Status: &api.Status{Notice: &api.Notice{Incident: ours}}}, false, exitDone, "the list of its blocks"},
+		{"scanning", at("scanning", ours, "", 0), false, exitDone, "the list of its blocks"},
+		{"sending", at("sending", ours, "", 0), false, exitDone, "waits for its blocks"},
+		{"the end of an earlier drain", at("drained", ours, "inc-1", 3), false, exitDone, "the list of its blocks"},
+		{"drained", at("drained", ours, ours, 0), true, exitDone, "0 B/0 B"},
+		{"drained, account to come", at("drained", ours, "", 3), false, exitDone, "waits for its account"},
+		{"drained with losses", at("drained", ours, ours, 3), true, exitIncomplete, "3 blocks (0 B) lost"},
+		{"taken back", &api.AgentStatus{Node: "host-a"}, true, exitFailed, "taken back"},
+		{"taken back, and its drain winds down", at("sending", "", "", 0), true, exitFailed, "taken back"},
+		{"taken back, and its drain has", at("drained", "", "", 3), true, exitFailed, "taken back"},
+		{"taken back, and another has begun", at("sending", "inc-3", "", 0), true, exitFailed, "taken back"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := leavingAgent(c.status, ours)
-			if got.ended != c.ended || got.verdict != c.verdict {
-				t.Errorf("got ended %t, verdict %d, want %t, %d", got.ended, got.verdict, c.ended, c.verdict)
+			if got.ended != c.ended || got.verdict != c.verdict || !strings.HasSuffix(got.line, c.tells) {
+				t.Errorf("got ended %t, verdict %d, %q, want %t, %d, %q", got.ended, got.verdict, got.line, c.ended, c.verdict, c.tells)
 			}
 		})
 	}
