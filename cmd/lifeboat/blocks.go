@@ -15,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 func blocksCommand() *cobra.Command {
@@ -194,7 +195,9 @@ type blockPrinter struct {
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
 	if of, _, _ := strings.Cut(b.GetId(), "/"); p.store != "" && of != p.store || p.store == "" && of == api.AccountStore {
-		p.others[show.Plain(of)] = true
+		if inventory.StoreName(of) { // what lies in a directory that could not be read is listed too, without an id
+			p.others[of] = true
+		}
 		return nil
 	}
 	if p.blocks == 0 && p.out != show.JSON {
