@@ -26,6 +26,23 @@ func TestWhoIsBackIsNotForgotten(t *testing.T) {
 	}
 }
 
+// Who is dropped, or replaced, was in the state that the list of nodes showed: GONE is not DECOMMISSIONED.
+func TestWhoIsDroppedWasInTheStateThatWasShown(t *testing.T) {
+	for _, end := range []Command{
+		{Do: DoForget, Named: true, Nodes: []string{"a"}},
+		{Do: DoRegister, Nodes: []string{"a"}, Facts: &Facts{Incarnation: "i2", PeerAddress: "a:7412"}},
+	} {
+		s := newStory(t)
+		s.register("a", "i1")
+		s.drain("a", time.Minute, true)
+		s.at(60).plain(DoTimeout, "a")
+		end.Version, end.At = CommandVersion, s.now
+		if told, err := s.Apply(end); err != nil || told[0].Data["state"] != string(Gone) {
+			t.Errorf("%s: got %v, %+v, want the state %s", end.Do, err, told, Gone)
+		}
+	}
+}
+
 // Those are remembered that went last.
 func TestFatesAreBounded(t *testing.T) {
 	var f fates

@@ -130,7 +130,7 @@ func (s *step) meet() error {
 			return fmt.Errorf("%w: it is %s", ErrNotAway, n.State)
 		}
 		if c.Named || n.Outlived(c.At, c.After) {
-			s.tell(EventForgotten, "id", n.ID, "state", string(n.State), "reason", c.Reason)
+			s.tell(EventForgotten, "id", n.ID, "state", string(n.Shown()), "reason", c.Reason)
 			*n = Node{}
 		}
 	default:
@@ -146,7 +146,7 @@ func (s *step) register() error {
 	}
 	replaces := n.State != "" && n.Incarnation != c.Facts.Incarnation
 	if replaces {
-		s.tell(EventReplaced, "id", n.ID, "state", string(n.State))
+		s.tell(EventReplaced, "id", n.ID, "state", string(n.Shown()))
 		*n = Node{}
 	}
 	if n.State == "" {
