@@ -13,7 +13,7 @@ import (
 )
 
 // account reads the newest account of a drain that a node left with its peers, message by message. Nil: there is none, or
-// none that can be read now.
+// none that can be read now. Of a node that leaves, or has left, an account of an earlier drain is none.
 func (r *reach) account(ctx context.Context, node string) (recv func() (*api.GoodbyeRequest, error)) {
 	var newest *api.ManifestSummary
 	for _, id := range r.accounts(ctx, node) {
@@ -44,9 +44,18 @@ func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
 		return nil
 	}
 	defer l.Close()
+	prefix := api.AccountPrefix(node)
+	if n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node}); err == nil {
+		switch incident := n.GetStatus().GetNotice().GetIncident(); {
+		case n.GetState() == "DECOMMISSIONING" && incident == "":
+			return nil // it has not heard yet that it is to leave
+		case n.GetState() == "DECOMMISSIONING", departed(n):
+			prefix += incident
+		}
+	}
 	for reply := range api.Received(operator.ListBlocks(ctx, &api.ListBlocksRequest{})) { // as far as they come
 		for _, b := range reply.GetBlocks() {
-			if strings.HasPrefix(b.GetId(), api.AccountPrefix(node)) && b.GetState() == "held" {
+			if strings.HasPrefix(b.GetId(), prefix) && b.GetState() == "held" {
 				ids = append(ids, b.GetId())
 			}
 		}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// While a node leaves, and after, the account of an earlier drain is no answer to where its blocks went: all of them were safe then.
+func TestAnEarlierDrainsAccountIsNoneOfThisOne(t *testing.T) {
+	const first, second = "lifeboat/-/manifest/host-a/inc-1", "lifeboat/-/manifest/host-a/inc-2"
+	f := newFleet(t, true)
+	f.put(t, "blocks.json", fmt.Sprintf(`{"blocks": [{"id": %q, "state": "held"}, {"id": %q, "state": "held"}]}`, first, second))
+	to := reach{coordinator: f.coordinator, devInsecure: true}
+	for _, c := range []struct {
+		state, incident string
+		want            []string
+	}{
+		{"ACTIVE", "", []string{first, second}},
+		{"LOST", "inc-3", []string{first, second}},
+		{"DECOMMISSIONING", "", nil},
+		{"DECOMMISSIONING", "inc-3", nil},
+		{"DECOMMISSIONED", "inc-3", nil},
+		{"DECOMMISSIONED", "inc-2", []string{second}},
+		{"DECOMMISSIONED", "", []string{first, second}}, // the coordinator does not remember
+	} {
+		f.put(t, "nodes.json", fmt.Sprintf(`{"nodes": [{"name": "host-a", "state": %q, "status": {"notice": {"incident": %q}}}]}`, c.state, c.incident))
+		if got := to.accounts(t.Context(), "host-a"); !slices.Equal(got, c.want) {
+			t.Errorf("%s under %q: got %q, want %q", c.state, c.incident, got, c.want)
+		}
+	}
+	f.put(t, "nodes.json", `{}`)
+	if got := to.accounts(t.Context(), "host-a"); len(got) != 2 {
+		t.Errorf("forgotten: got %q, want all", got)
+	}
+}
