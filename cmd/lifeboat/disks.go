@@ -226,8 +226,8 @@ func (e *evacuate) run(cmd *cobra.Command, path string) error {
 		for _, v := range all {
 			those.paths[v.GetPath()] = true
 		}
-		w := newWaiter(cmd.ErrOrStderr(), "the evacuation of "+path, "lifeboat disk evacuate "+path+" --cancel")
-		w.again = "lifeboat disk evacuate " + path + " --wait"
+		w := newWaiter(cmd.ErrOrStderr(), "the evacuation of "+path, "lifeboat disk evacuate "+path+" --cancel"+e.to.again())
+		w.again = "lifeboat disk evacuate " + path + " --wait" + e.to.again()
 		w.patience = selfPatience
 		if _, err := w.run(cmd.Context(), those.look); err != nil {
 			return err
@@ -269,6 +269,9 @@ func (e *evacuating) look(ctx context.Context) (seen []leaving, _ error) {
 		l := leaving{node: v.GetPath(), line: v.GetState(), gist: v.GetState(), ended: v.GetState() == "done"}
 		if p := v.GetProgress(); p != nil {
 			l.line += "  " + drainLine(p, false)
+			if peer := missedPeer(p); peer != "" && !l.ended {
+				l.line, l.gist = l.line+"  waits for "+peer, l.gist+"a peer"
+			}
 		}
 		seen = append(seen, l)
 	}

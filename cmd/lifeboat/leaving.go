@@ -267,7 +267,12 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 // one that took most before, with all that it said: what is wrong stands at the end, and a terminal cuts the line itself.
 func missedPeer(d *api.DrainProgress) string {
 	well := func(p *api.PeerProgress) bool { return p.GetTrouble() == "" }
-	if d.GetPhase() != "sending" || len(d.GetPeers()) == 0 || slices.ContainsFunc(d.GetPeers(), well) {
+	switch {
+	case d.GetPhase() != "sending", slices.ContainsFunc(d.GetPeers(), well):
+		return ""
+	case len(d.GetPeers()) == 0 && d.GetBlocksMoved()+d.GetBlocksLost() < d.GetBlocksTotal():
+		return "a peer: none is known that has room"
+	case len(d.GetPeers()) == 0:
 		return ""
 	}
 	most := slices.MaxFunc(d.GetPeers(), func(a, b *api.PeerProgress) int { return cmp.Compare(a.GetBlocks(), b.GetBlocks()) })

@@ -207,6 +207,10 @@ func TestLeavingNode(t *testing.T) {
 		{name: "no peer takes its blocks", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  waits for a peer, 2 are in trouble: host-c: full: no room for any block that is left",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BytesTotal: 4 << 20, BytesMoved: 1 << 20,
 				Peers: []*api.PeerProgress{{Node: "host-b", Trouble: "busy"}, {Node: "host-c", Blocks: 3, Trouble: "full: no room for any block that is left"}}}}}},
+		{name: "nothing is left to take", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  0 B/0 B  9 lost  waits for its blocks",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 9}}}},
+		{name: "no peer is known that has room", line: "DECOMMISSIONING/MIGRATING  0/12 blocks  0 B/0 B  waits for a peer: none is known that has room",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12}}}},
 		{name: "the fallback takes nothing", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  waits for a peer, 2 are in trouble: fallback:spill: write to /mnt/share/spill/lifeboat: no space left on device: make room there",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BytesTotal: 4 << 20, BytesMoved: 1 << 20,
 				Peers: []*api.PeerProgress{{Node: "host-b", Trouble: "busy"}, {Node: "fallback:spill", Blocks: 3, Trouble: "write to /mnt/share/spill/lifeboat: no space left on device: make room there"}}}}}},
@@ -309,6 +313,21 @@ func TestTheEndIsWhatTheCoordinatorKnows(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An evacuation that nobody takes blocks of says so, and who lets go is offered a look at the same agent.
+func TestAnEvacuationWaitsForAPeer(t *testing.T) {
+	f := newFleet(t, false)
+	f.put(t, "agent.json", `{"evacuations": [{"path": "/mnt/d1", "state": "running", "progress": {"phase": "sending", "blocksTotal": "12"}}]}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	stderr := &interrupter{interrupt: cancel}
+	code := run(ctx, []string{"disk", "evacuate", "/mnt/d1", "--wait", "--socket", f.socket}, io.Discard, stderr)
+	want := fmt.Sprintf("/mnt/d1  running  0/12 blocks  0 B/0 B  waits for a peer: none is known that has room\n"+
+		"lifeboat: detached: the evacuation of /mnt/d1 goes on; `lifeboat disk evacuate /mnt/d1 --wait --socket %[1]s` shows it again, "+
+		"`lifeboat disk evacuate /mnt/d1 --cancel --socket %[1]s` takes it back\n", f.socket)
+	if code != exitFailed || stderr.String() != want {
+		t.Errorf("got code %d, %s\nwant %s", code, stderr, want)
 	}
 }
 
