@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,7 @@ command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs 
 
 type initialiser struct {
 	advertise, name, dir, dataDir string
+	cert                          string // that settings name which were there; empty: there were none
 	agent, noStart                bool
 	life                          time.Duration
 	out, errs                     io.Writer
@@ -78,10 +80,13 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	file := filepath.Join(i.dir, "coordinator.yaml")
+	if err := i.goBy(file); err != nil {
+		return err
+	}
 	if err := i.certificates(); err != nil {
 		return err
 	}
-	file := filepath.Join(i.dir, "coordinator.yaml")
 	wrote, err := writeSettings(file, fmt.Sprintf(coordinatorSettings, config.Scalar(i.name), config.Scalar(i.own("ca.pem")),
 		config.Scalar(i.own(i.name+".pem")), config.Scalar(i.own(i.name+".key")), config.Scalar(i.dataDir), config.Scalar(i.tls("ca.key"))))
 	if err != nil {
@@ -115,6 +120,19 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 	return nil
 }
 
+// goBy takes from settings that are there, and stay as they are, where what they need lies.
+func (i *initialiser) goBy(file string) error {
+	if !exists(file) {
+		return nil
+	}
+	c, err := coordinator.Load(file)
+	if err != nil {
+		return err
+	}
+	i.name, i.dataDir, i.cert = c.Name, c.DataDir, c.TLS.Cert
+	return nil
+}
+
 // own is where the coordinator's certificate lies: with what it keeps, for there it may renew it. Its unit lets it write to nothing else,
 // and it is not root. One that lies with the authority, where init used to put it, stays there.
 func (i *initialiser) own(name string) string {
@@ -137,7 +155,7 @@ func (i *initialiser) certificates() error {
 		}
 		fmt.Fprintf(i.out, "made a certificate authority: keep a copy of %s elsewhere\n", i.tls(""))
 	}
-	made := !exists(i.own(i.name + ".pem"))
+	made := !exists(cmp.Or(i.cert, i.own(i.name+".pem")))
 	if made {
 		if err := i.certify(); err != nil {
 			return fmt.Errorf("make a certificate for coordinator %s: %w", i.name, err)
