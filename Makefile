@@ -19,7 +19,7 @@ run: build ## a cluster on loopback, a pretend notice, and blocks leaving the no
 
 test: ## all tests that need nothing installed
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
-	go test -timeout 30m $(RACE) ./... # for each package: the longest takes fifteen on a slow machine
+	go test -timeout 45m $(RACE) ./... # for each package: the longest takes half of that on a slow machine
 	go test -run '^$$' -bench . -benchtime 1x ./coordinator/... ./dev/... ./disks/... ./migration/... # that they run; how fast is for who reads them
 
 check: lint test ## what CI runs

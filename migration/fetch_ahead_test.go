@@ -129,8 +129,8 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t, "a", with(filesStore, "cache"))
 			s := n.Stores[0]
-			l := &lane{d: &Drain{stores: map[string]*inventory.Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
 			var files, gone []string
+			var whole []plan.Entry
 			for i := range 100 {
 				path := fmt.Sprintf("d/f-%02d", i)
 				files = append(files, filepath.Join(s.Paths[0], path))
@@ -139,30 +139,36 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.next = append(l.next, plan.Entry{Block: b})
+				whole = append(whole, plan.Entry{Block: b})
 			}
 			for i, f := range files {
 				if c.gone(i) {
 					gone = append(gone, f)
 				}
 			}
-			evict(t, 0, gone...)
-			whole := l.next
-			var asked []int
-			for i := range whole {
-				if f := files[i]; inMemory(t, f) == 0 {
-					each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as whoever reads it does
-					before := inMemory(t, gone...)
-					l.next = whole[i+1:]
-					l.fetchAhead()
-					asked = append(asked, int(inMemory(t, gone...)-before)/(4<<10))
+			look := func() (asked []int) {
+				evict(t, 0, gone...)
+				l := &lane{d: &Drain{stores: map[string]*inventory.Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
+				for i := range whole {
+					if f := files[i]; inMemory(t, f) == 0 {
+						each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as whoever reads it does
+						before := inMemory(t, gone...)
+						l.next = whole[i+1:]
+						l.fetchAhead()
+						asked = append(asked, int(inMemory(t, gone...)-before)/(4<<10))
+					}
 				}
+				return asked
 			}
-			if !slices.Equal(asked, c.asked) {
+			asked := look()
+			for try := 0; !slices.Equal(asked, c.asked); asked = look() { // a disk that is fast answers now and then before the kernel does
+				if try++; try < 10 {
+					continue
+				}
 				if evict(t, 0, gone...); !tells(t, gone) {
 					t.Skip("this disk has answered before the kernel says that memory lacks what it has")
 				}
-				t.Errorf("asked for %v ahead, want %v", asked, c.asked)
+				t.Fatalf("asked for %v ahead, want %v", asked, c.asked)
 			}
 		})
 	}
