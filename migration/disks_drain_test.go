@@ -58,13 +58,21 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 		f.Set(f.Bad, a.Stores[0].Paths[1], true)
 		f.Set(f.Bad, a.More[1], true)
 		began := time.Now()
-		sum, entries := newTrip(t, a, b).run(within(t, time.Minute))
+		tr := newTrip(t, a, b)
+		written := time.AfterFunc(thaw/2, func() { // that there is something else to do gives a dead disk no more time
+			write(t, filepath.Join(a.Stores[0].Paths[0], "f-late"), contentOf("f-late", 1000))
+		})
+		defer written.Stop()
+		sum, entries := tr.run(within(t, time.Minute))
 		if took := time.Since(began); took > thaw+5*time.Second {
 			t.Errorf("took %v", took)
 		}
+		if got := tr.drain.Progress().Awaits; len(got) > 0 {
+			t.Errorf("it is over, and awaits %q", got)
+		}
 		moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
-		if len(moved) != 11 || sum.Moved.Blocks != 11 {
-			t.Errorf("%d moved, want the 11 on disks that answer", len(moved))
+		if len(moved) != 12 || sum.Moved.Blocks != 12 {
+			t.Errorf("%d moved, want the 12 on disks that answer", len(moved))
 		}
 		for id := range on(want, "0") {
 			if _, ok := moved[id]; !ok {

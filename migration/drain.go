@@ -402,7 +402,10 @@ func (d *Drain) Progress() Progress {
 		}
 		d.rateAt, d.rateGone = time.Now(), gone
 	}
-	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate, Awaits: d.frozen.dirs}
+	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate}
+	if d.frozen.waits {
+		p.Awaits = d.frozen.dirs
+	}
 	for _, s := range d.peers {
 		p.Peers = append(p.Peers, PeerProgress{s.Node, s.moved, s.trouble})
 	}

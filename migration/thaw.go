@@ -14,28 +14,31 @@ const thaw = 30 * time.Second
 
 // frozen is what a drain waits for when nothing else is left.
 type frozen struct {
-	dirs  []string // that do not answer, and in which blocks lie, or may
+	dirs  []string // that did not answer when nothing else was last left, and in which blocks lie, or may
 	since time.Time
+	waits bool // for them
 }
 
-// awaitsDisks tells, when nothing else is left, whether to wait for disks that do not answer. The time for it begins anew when one of them
-// does, or there was something else to do. Whoever has another drain follow leaves the wait to that one.
+// awaitsDisks tells, when nothing else is left (idle), whether to wait for disks that do not answer. The time for it begins anew when one of
+// them does, and goes on while there is something else to do. Whoever has another drain follow leaves the wait to that one.
 func (d *Drain) awaitsDisks(idle bool) bool {
-	var now frozen
+	var dirs []string
 	if idle && !d.cfg.Once {
-		now = frozen{d.frozenDirs(), time.Now()}
+		dirs = d.frozenDirs()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answers := func(dir string) bool { return !slices.Contains(now.dirs, dir) }
-	switch before := d.frozen; {
-	case len(now.dirs) > 0 && len(before.dirs) == 0:
-		d.cfg.Log.Warn("all else is done: waiting for disks that do not answer", "dirs", now.dirs, "most", thaw)
-	case !slices.ContainsFunc(before.dirs, answers):
-		now.since = before.since
+	d.frozen.waits = false
+	if len(dirs) == 0 {
+		return false
 	}
-	d.frozen = now
-	return len(now.dirs) > 0 && time.Since(now.since) < thaw
+	answers := func(dir string) bool { return !slices.Contains(dirs, dir) }
+	if len(d.frozen.dirs) == 0 || slices.ContainsFunc(d.frozen.dirs, answers) {
+		d.frozen.since = time.Now()
+		d.cfg.Log.Warn("all else is done: waiting for disks that do not answer", "dirs", dirs, "most", thaw)
+	}
+	d.frozen.dirs, d.frozen.waits = dirs, time.Since(d.frozen.since) < thaw
+	return d.frozen.waits
 }
 
 // frozenDirs are the directories that do not answer, and in which blocks lie, or may.
