@@ -191,27 +191,25 @@ func (c *Conn) Queued() (n int64) {
 
 // OnItsWay reports whether the other end's machine is yet to acknowledge something, or what is queued waits for the link, be it for a queue
 // that is full. What waits there for whoever reads is not on its way. Where nobody says so nothing is.
-func (c *Conn) OnItsWay() (is bool) {
-	if c.raw.kernel != nil {
-		_ = c.raw.kernel.Control(func(fd uintptr) {
-			if tcp, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-				is = tcp.Unacked > 0 || tcp.Notsent_bytes > 0 && tcp.Snd_wnd > 0 // Linux 5.4 says the latter
-			}
-		})
-	}
-	return is
+func (c *Conn) OnItsWay() bool {
+	tcp := c.tcp()
+	return tcp.Unacked > 0 || tcp.Notsent_bytes > 0 && tcp.Snd_wnd > 0 // Linux 5.4 says the latter
 }
 
 // Acknowledged is how many bytes the other end's machine has said that it has; 0 where nobody says so.
-func (c *Conn) Acknowledged() (bytes int64) {
-	if c.raw.kernel != nil {
-		_ = c.raw.kernel.Control(func(fd uintptr) {
-			if tcp, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-				bytes = int64(tcp.Bytes_acked)
-			}
-		})
+func (c *Conn) Acknowledged() (bytes int64) { return int64(c.tcp().Bytes_acked) }
+
+// tcp is what the kernel says of the connection; nothing where it is not TCP.
+func (c *Conn) tcp() (info unix.TCPInfo) {
+	if c.raw.kernel == nil {
+		return info
 	}
-	return bytes
+	_ = c.raw.kernel.Control(func(fd uintptr) {
+		if is, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			info = *is
+		}
+	})
+	return info
 }
 
 // KeepLittle bounds what the kernel keeps unsent; 0: as it would by itself. Where it cannot, the end of a drain is a little less silent.
