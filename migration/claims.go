@@ -113,21 +113,26 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
 
-// CarryLapsed has a drain that runs plan anew what peers took, in this run or before, who are gone, if nobody has it any more. It
+// CarryLapsed has a drain that runs plan anew what those peers took, in this run or before, if nobody has it any more. It
 // reports false when that comes too late for it. A disk that hangs holds it up until ctx ends.
-func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (heard bool, err error) {
-	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, absent, lapsed) })
+func (d *Drain) CarryLapsed(ctx context.Context, took []string, lapsed Lapsed) (heard bool, err error) {
+	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, took, lapsed) })
 }
 
-func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
+func (d *Drain) carryLapsed(ctx context.Context, took []string, lapsed Lapsed) (bool, error) {
 	var batch []inventory.Block
 	var begins []int64 // of their lines
 	var again inventory.Count
+	var first inventory.BlockID
+	var because string
 	ask := func() error {
-		missing, _, err := lapsed(ctx, 0, batch)
+		missing, why, err := lapsed(ctx, 0, batch)
 		for _, at := range missing {
 			if d.plan.Sealed() || err != nil {
 				break
+			}
+			if first == "" {
+				first, because = batch[at].ID, why
 			}
 			again = again.Plus(d.planAnew(ctx, batch[at], begins[at]))
 		}
@@ -143,7 +148,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 			return false, err
 		}
 		e := line.Entry
-		if e.Outcome != manifest.Moved || !slices.Contains(absent, e.Peer) {
+		if e.Outcome != manifest.Moved || !slices.Contains(took, e.Peer) {
 			continue
 		}
 		b, gone := d.findAgain(inventory.BlockID(e.ID))
@@ -159,7 +164,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 	}
 	err := ask()
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("what peers took that are gone is carried again", "peers", absent, "blocks", again.Blocks, "bytes", again.Bytes)
+		d.cfg.Log.Warn("what peers took is carried again: nobody has it any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
 	}
 	return err == nil && !d.plan.Sealed(), err
 }
