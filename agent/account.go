@@ -48,16 +48,16 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 		err = a.carryAccount(ctx, p, limit)
 	}()
 	if a.untilHung(p.Incident.ID, over); !isClosed(over) {
-		a.log.Warn("no peer has the account of the drain: the coordinator alone will", "err", errLeft)
+		a.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", errLeft)
 		return
 	}
 	switch {
 	case err == nil:
 		if err := a.incidents.Amend(func(w *work) { w.Kept = w.stands(p.Work.Drained.Finished) }); err != nil {
-			a.log.Warn("a restart would leave the account of the drain with a peer once more", "err", err)
+			a.log.Warn("cannot write to the journal that a peer has the manifest: a restart would send it once more", "err", err)
 		}
 	case ctx.Err() == nil:
-		a.log.Warn("no peer has the account of the drain: the coordinator alone will", "err", err)
+		a.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", err)
 	}
 }
 

@@ -111,7 +111,7 @@ func (a *Agent) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bo
 	defer cancel()
 	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.accountDir(p.Incident.ID), 0), nor...)
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("it is not known whether the drain has carried all that is here now", "incident", p.Incident.ID, "err", err)
+		a.log.Warn("cannot tell whether there are blocks here that the drain has not carried", "incident", p.Incident.ID, "err", err)
 	}
 	return some
 }

@@ -143,7 +143,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		}
 	}
 	if err := a.incidents.Amend(again); err != nil {
-		a.log.Warn("a restart would not know that blocks were carried again", "err", err)
+		a.log.Warn("cannot write to the journal that blocks are carried again: a restart would not know", "err", err)
 	}
 	began := time.Now()
 	limit := func() time.Time { return a.againUntil(a.incident(), began) }
@@ -172,7 +172,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		return false // it waits for the disk
 	}
 	if err != nil {
-		a.log.Error("the account of the drain has gaps", "err", err)
+		a.log.Error("the manifest of the drain is not complete", "err", err)
 	}
 	if now, _ := a.incidents.Open(); ctx.Err() != nil || !now.Work.stands(ended) {
 		return false // stopped, withdrawn or undone; a restart is asked anew
@@ -184,7 +184,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		}
 	}
 	if err := a.incidents.Amend(account); err != nil {
-		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
+		a.log.Error("cannot write to the journal that another pass is over: a restart would tell the coordinator of the one before", "err", err)
 	}
 	a.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), preemption.Left(p.Incident.Deadline()))

@@ -167,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-ended:
 		return err
 	case <-time.After(stopPatience):
-		a.log.Error("the agent ends without those who do not answer: a disk hangs")
+		a.log.Error("the agent stops although calls on a hung disk have not returned")
 		return nil
 	}
 }

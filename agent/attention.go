@@ -106,7 +106,7 @@ func (t *attention) amend(name string, change func(*attended)) (attended, error)
 func (a *Agent) note(w *watched, change func(*attended)) attended {
 	d, err := a.attention.amend(w.Name, change)
 	if err != nil {
-		a.log.Error("what was done about a workload is not on disk: a restart would do it again", "workload", w.Name, "err", err)
+		a.log.Error("cannot write what was done about a workload: a restart would do it again", "workload", w.Name, "err", err)
 	}
 	return d
 }

@@ -36,7 +36,7 @@ func (a *Agent) keepBallast(ctx context.Context) error {
 			blocks := a.index.State().Holds.Blocks + a.vault.Count().Blocks
 			err := errors.Join(a.ballast.journal.Keep(journalBallast), a.ballast.account.Keep(min(max(leastBallast, blocks*lostLine), mostBallast)))
 			if err != nil && !troubled {
-				a.log.Warn("no room is kept for the account of a drain: should the disk be full then, not all that is lost may be named", "err", err)
+				a.log.Warn("cannot reserve room for the manifest of a drain: if the disk is full then, not all lost blocks may be named", "err", err)
 			}
 			troubled = err != nil
 		}

@@ -17,9 +17,9 @@ func (a *Agent) newDisk() *durable.Beside {
 		switch {
 		case what == alive:
 		case err != nil:
-			a.log.Error("what waited for the disk of data_dir is not written", "what", what, "err", err)
+			a.log.Error("a write that waited for the disk of data_dir failed", "what", what, "err", err)
 		default:
-			a.log.Info("what waited for the disk of data_dir is written", "what", what)
+			a.log.Info("a write that waited for the disk of data_dir is done", "what", what)
 		}
 	}}
 }

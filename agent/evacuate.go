@@ -58,7 +58,7 @@ func (a *Agent) saveDying() {
 			_, err = a.evacuations.drop(func(old evacuation) bool { return old.ID == v.ID })
 		}
 		if err != nil {
-			a.log.Error("what is to be evacuated is not on disk: a restart would forget it", "disk", d.Path, "err", err)
+			a.log.Error("cannot write which disks are to be evacuated: a restart would forget it", "disk", d.Path, "err", err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 		return // it goes on after the restart, if the node stays, or when the disk answers
 	}
 	if err != nil {
-		a.log.Error("the account of the evacuation has gaps", "disk", v.Path, "err", err)
+		a.log.Error("the manifest of the evacuation is not complete", "disk", v.Path, "err", err)
 	}
 	level := slog.LevelInfo
 	if sum.Lost.Blocks > 0 {
@@ -130,7 +130,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	a.log.Log(ctx, level, "evacuated", "disk", v.Path, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "left", sum.Lost.Blocks,
 		"skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond))
 	if err := a.evacuations.end(v.ID, sum, time.Now()); err != nil {
-		a.log.Warn("a restart would evacuate the disk again", "disk", v.Path, "err", err)
+		a.log.Warn("cannot write that the disk is evacuated: a restart would do it again", "disk", v.Path, "err", err)
 	}
 }
 

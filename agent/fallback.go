@@ -135,7 +135,7 @@ func (a *Agent) checkFallback(ctx context.Context) {
 		a.log.Info("the fallback is well again", "peer", a.fallback.Peer())
 	}
 	if now.doubt != "" && (was == nil || was.doubt == "") {
-		a.log.Warn("what is put into the fallback may go with this machine", "peer", a.fallback.Peer(), "why", now.doubt)
+		a.log.Warn("blocks in the fallback may go away with this machine", "peer", a.fallback.Peer(), "why", now.doubt)
 	}
 }
 

@@ -65,7 +65,7 @@ func TestFallbackOnTheMachinesOwnDiskIsSpokenOf(t *testing.T) {
 	for range 2 {
 		a.checkFallback(t.Context())
 	}
-	const words = "may go with this machine"
+	const words = "may go away with this machine"
 	if n := strings.Count(said.String(), words); n != 1 || a.apiFallback().GetDoubt() == "" || a.apiFallback().GetTrouble() != "" {
 		t.Errorf("said %d times that nothing is mounted there, want once: %s", n, said)
 	}

@@ -91,7 +91,7 @@ func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, wh
 		_ = systemd.Starting(startMore)
 		if err.Error() != said {
 			said = err.Error()
-			log.Warn("this machine is not in the fleet yet, and asks again", "err", err)
+			log.Warn("this machine cannot join the fleet yet: it asks again", "err", err)
 		}
 	}
 	log.Info("this machine asks for a certificate", "why", why, "name", c.identity().Name, "coordinators", c.Coordinators, "cloud", c.Join.Cloud, "token_file", c.Join.TokenFile)

@@ -67,6 +67,6 @@ func (a *Agent) waitsForNothing(n preemption.Notice) bool {
 // letGo lets a shutdown go on for which the node has nothing to do: a reboot keeps the disks.
 func (a *Agent) letGo(ctx context.Context, n preemption.Notice) {
 	if err := a.notices.Release(ctx, n); err != nil {
-		a.log.Warn("the shutdown waits for nothing", "err", err)
+		a.log.Warn("cannot let the shutdown go on: it waits although there is nothing to carry", "err", err)
 	}
 }

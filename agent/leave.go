@@ -44,10 +44,10 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 		return false // stopped or withdrawn; a restart or another notice goes on
 	}
 	if len(unfinished) > 0 {
-		a.log.Warn("time was up for what the drain was to wait for", "incident", p.Incident.ID, "unfinished", unfinished)
+		a.log.Warn("the drain ended while workloads or apps that it waits for still ran", "incident", p.Incident.ID, "unfinished", unfinished)
 	}
 	if err := a.incidents.Amend(func(w *work) { w.Drained, w.Unfinished = &sum, unfinished }); err != nil {
-		a.log.Error("the end of the drain is not on disk: a restart would look again", "err", err)
+		a.log.Error("cannot write to the journal that the drain is over: a restart would look through the stores again", "err", err)
 	}
 	a.beat.Nudge()
 	return true
@@ -86,9 +86,9 @@ func (a *Agent) tell(ctx context.Context) {
 		case <-changed:
 		case <-a.beat.Unaccounted():
 			told = time.Time{}
-			a.log.Warn("the coordinator has lost the account of the drain: it is told again")
+			a.log.Warn("the coordinator has lost the manifest of the drain: it is sent again")
 			if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
-				a.log.Warn("a restart would wait to be asked for it again", "err", err)
+				a.log.Warn("cannot write to the journal that the coordinator lacks the manifest: after a restart it would have to ask again", "err", err)
 			}
 		case <-ctx.Done():
 		}
@@ -102,7 +102,7 @@ func (a *Agent) takeBack(ctx context.Context, incident string) {
 		return
 	}
 	if err := a.incidents.Amend(func(w *work) { w.Undone = false }); err != nil {
-		a.log.Warn("the coordinator will be told again after a restart that the node has not gone yet", "err", err)
+		a.log.Warn("cannot write to the journal that the coordinator knows the node is still here: a restart would tell it again", "err", err)
 	}
 }
 
@@ -179,7 +179,7 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) manifest.S
 		return sum, err
 	})
 	if err != nil {
-		a.log.Error("the account of the drain has gaps", "err", err)
+		a.log.Error("the manifest of the drain is not complete", "err", err)
 	}
 	return sum
 }
@@ -283,7 +283,7 @@ func (a *Agent) goodbye(ctx context.Context) {
 		return
 	}
 	if err := a.incidents.Amend(func(w *work) { w.Told = w.stands(said) }); err != nil {
-		a.log.Warn("the coordinator will be told of the drain again after a restart", "err", err)
+		a.log.Warn("cannot write to the journal that the coordinator has the manifest: a restart would send it again", "err", err)
 	}
 }
 
@@ -319,7 +319,7 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 	limited, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	if err := a.notices.Release(limited, notices...); err != nil && ctx.Err() == nil { // else it stays, or a restart tells them
-		a.log.Warn("the machine could have gone sooner", "err", err)
+		a.log.Warn("not everybody could be told that the node is empty: the machine goes when its time is up", "err", err)
 	}
 }
 
@@ -345,7 +345,7 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 		return
 	}
 	if err := a.incidents.Close(why.Error()); err != nil {
-		a.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
+		a.log.Error("cannot write the end of the incident to the journal: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
 	a.drains.set(nil, false, false)
 	a.counts.ended(why)
@@ -398,7 +398,7 @@ func (a *Agent) legible(account iter.Seq2[manifest.Entry, error]) iter.Seq2[*api
 		said := new(api.ManifestEntry)
 		for e, err := range account {
 			if err != nil {
-				a.log.Error("the account of the drain cannot be read to its end: the coordinator gets its figures", "err", err)
+				a.log.Error("the manifest of the drain cannot be read to its end: the coordinator gets its totals", "err", err)
 				return
 			}
 			said.Id, said.Bytes, said.Outcome, said.Peer, said.Reason = e.ID, e.Bytes, string(e.Outcome), e.Peer, short(e.Reason, longestReason)

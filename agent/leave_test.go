@@ -231,7 +231,7 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 				time.AfterFunc(time.Second, func() { cancel(errWithdrawn) })
 			}
 			a.release(ctx, map[string]bool{})
-			if got := strings.Count(said.String(), "could have gone sooner"); got != want {
+			if got := strings.Count(said.String(), "not everybody could be told that the node is empty"); got != want {
 				t.Errorf("withdrawn %v: said so %d times, want %d:\n%s", withdrawn, got, want, said.String())
 			}
 		})

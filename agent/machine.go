@@ -73,7 +73,7 @@ func (m machine) write(dir string, log *slog.Logger) {
 		err = durable.WriteFile(machineFile(dir), append(data, '\n'))
 	}
 	if err != nil {
-		log.Warn("a clone of this disk would be taken for this machine", "err", err)
+		log.Warn("cannot write whose data_dir this is: a clone of this disk would be taken for this machine", "err", err)
 	}
 }
 
@@ -114,7 +114,7 @@ func (c Config) StartAnew(ctx context.Context, log *slog.Logger) (bool, error) {
 
 // forgetOther makes the data directory this machine's, with the other's certificate put aside.
 func (c Config) forgetOther(here machine, log *slog.Logger) error {
-	log.Warn("data_dir comes from another machine: this one is a node of its own, and keeps but the blocks", "data_dir", c.DataDir)
+	log.Warn("data_dir comes from another machine: this one becomes a node of its own, and keeps only the blocks", "data_dir", c.DataDir)
 	aside := filepath.Join(c.DataDir, ofAnother)
 	err := errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700))
 	for _, name := range []string{"incarnation", "tls"} {

@@ -64,7 +64,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}
 	// It is this process alone that has the vault open, and so data_dir is its own.
 	if err := durable.Sweep(cfg.DataDir, filepath.Join(cfg.DataDir, "evacuations"), filepath.Join(cfg.DataDir, "tls")); err != nil {
-		a.log.Warn("what a crash left behind stays", "err", err)
+		a.log.Warn("what a crash left behind cannot be removed", "err", err)
 	}
 	a.openRefuge(ctx)
 	if err := a.openFallback(ctx); err != nil {
@@ -108,7 +108,7 @@ func (a *Agent) openStores() (err error) {
 	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
-		a.log.Error("what was to be evacuated is forgotten", "err", err)
+		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
 	}
 	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
 		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
@@ -248,7 +248,7 @@ func (a *Agent) resume() {
 	}
 	if p.Work.Again { // its account was cut off in the middle: a drain that goes on makes it whole
 		if err := a.incidents.Amend(func(w *work) { w.Drained, w.Again = nil, false }); err != nil {
-			a.log.Warn("the account of the drain may name a block twice", "err", err)
+			a.log.Warn("cannot write to the journal that a pass is done again: the manifest may name a block twice", "err", err)
 		}
 		p, _ = a.incidents.Open()
 	}

@@ -55,7 +55,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 			return sum, err
 		})
 		if err != nil {
-			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
+			a.log.Warn("the manifest of what was copied ahead is not complete", "err", err)
 		}
 		a.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
 		select {

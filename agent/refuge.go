@@ -261,7 +261,7 @@ func (a *Agent) hasRefuge(incident string) bool {
 		err = errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o700))
 	}
 	if err != nil {
-		a.log.Error("the disk of data_dir hangs, and the account of a drain can be kept nowhere else: it waits", "incident", incident, "err", err)
+		a.log.Error("the disk of data_dir hangs, and there is no room for the manifest of a drain elsewhere: the drain waits", "incident", incident, "err", err)
 	}
 	return err == nil
 }
@@ -281,7 +281,7 @@ func (a *Agent) takeRefuge(incident string, whole bool) bool {
 	if err != nil {
 		err = errors.Join(err, os.WriteFile(filepath.Join(to, inPart), nil, 0o600))
 	}
-	a.log.Error("the disk of data_dir hangs: the account of the drain is kept in memory until it answers", "incident", incident, "dir", to, "err", err)
+	a.log.Error("the disk of data_dir hangs: the manifest of the drain is kept in memory until it answers", "incident", incident, "dir", to, "err", err)
 	a.refuge.add(incident)
 	return true
 }
@@ -302,7 +302,7 @@ func (a *Agent) tendRefuge(ctx context.Context) error {
 			err := a.bringHome(ctx)
 			if err != nil && err.Error() != said && ctx.Err() == nil && !errors.Is(err, durable.ErrHangs) {
 				said = err.Error()
-				a.log.Warn("the account of a drain stays in memory for now", "err", err)
+				a.log.Warn("the manifest of a drain stays in memory for now", "err", err)
 			}
 		}
 	}
@@ -341,7 +341,7 @@ func (a *Agent) bringHome(ctx context.Context) error {
 			return err
 		}
 		a.refuge.drop(incident)
-		a.log.Info("the account of the drain is in data_dir", "incident", incident)
+		a.log.Info("the manifest of the drain is in data_dir", "incident", incident)
 		time.AfterFunc(homeFor, func() {
 			if !a.refuge.has(incident) {
 				_ = os.RemoveAll(from) // or the next start does
@@ -374,6 +374,6 @@ func (a *Agent) openRefuge(ctx context.Context) {
 		}
 	}
 	if err := a.bringHome(ctx); err != nil {
-		a.log.Warn("the account of a drain stays in memory for now", "err", err)
+		a.log.Warn("the manifest of a drain stays in memory for now", "err", err)
 	}
 }

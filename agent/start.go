@@ -72,7 +72,7 @@ func (c Config) cryOut(ctx context.Context, heard *preemption.Watcher, log *slog
 			return
 		}
 		if c.Policy.Stance(n.Kind) != preemption.StanceIgnore {
-			log.Error("a notice, and the agent has not started: nothing is carried", "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, preemption.Left(n.Deadline), "reason", n.Reason)
+			log.Error("a notice came before the agent has started: nothing is carried", "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, preemption.Left(n.Deadline), "reason", n.Reason)
 		}
 	}
 }

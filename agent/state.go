@@ -106,7 +106,7 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	i := p.Incident
 	if err != nil {
 		// A full disk must not stop the drain that would empty it. The price: a restart now would not resume it.
-		a.log.Error("the incident is not on disk: a restart would forget it", "incident", i.ID, "err", err)
+		a.log.Error("cannot write the incident to the journal: a restart would forget it", "incident", i.ID, "err", err)
 	}
 	stance, _ := a.incidents.Stance()
 	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
@@ -159,7 +159,7 @@ func (a *Agent) review(ctx context.Context) {
 // begin has the node leave because it is time to.
 func (a *Agent) begin(i preemption.Incident) {
 	if err := a.incidents.Begin(); err != nil {
-		a.log.Error("that the node leaves is not on disk", "incident", i.ID, "err", err)
+		a.log.Error("cannot write to the journal that the drain has begun", "incident", i.ID, "err", err)
 	}
 	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), preemption.Left(i.Deadline()))
 	a.beat.Nudge()

@@ -236,7 +236,7 @@ func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, to
 	v.put(q, &cfg)
 	heard, err := d.CarryLapsed(ctx, took, cfg.Lapsed)
 	if err != nil {
-		v.agent.log.Warn("it cannot be told whether all is held that peers took", "peers", took, "err", err)
+		v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", took, "err", err)
 	}
 	if heard {
 		v.after(q)
@@ -346,7 +346,7 @@ func (v *lookout) forget(ctx context.Context, first bool, is fates, tell func(ct
 	again := v.untold
 	if v.untold = err != nil; v.untold {
 		if !again {
-			v.agent.log.Warn("peers may keep copies that are out of date for now", "err", err)
+			v.agent.log.Warn("not all peers could be told yet which copies are out of date", "err", err)
 		}
 		return
 	}

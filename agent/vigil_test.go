@@ -24,7 +24,7 @@ func TestLookoutGoesOnToldWhatToForget(t *testing.T) {
 	for range 4 {
 		v.forget(t.Context(), false, fates{gone: []string{"b"}}, tell)
 	}
-	if n := strings.Count(said.String(), "for now"); looks != short+1 || n != 1 {
+	if n := strings.Count(said.String(), "not all peers could be told yet"); looks != short+1 || n != 1 {
 		t.Errorf("%d looks and %d lines in the log, want %d and 1: %s", looks, n, short+1, said.String())
 	}
 	v.forget(t.Context(), false, fates{}, tell) // b is back

@@ -113,7 +113,7 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 		}
 		until, holds := a.tellUntil(word, began)
 		if over := !time.Now().Add(pause).Before(until); over || !w.Again() {
-			a.log.Error("telling a workload was given up", "workload", w.Name, "phase", word.Phase, "took", time.Since(began), "err", err)
+			a.log.Error("a workload was not told, and it is not tried again", "workload", w.Name, "phase", word.Phase, "took", time.Since(began), "err", err)
 			a.note(w, func(d *attended) { d.GivenUp, d.Trouble = true, err.Error() })
 			return
 		}

@@ -44,7 +44,7 @@ func (a *Agent) openWorkloads() (err error) {
 			last: workloads.Look{State: workloads.Unknown, Trouble: "not looked at yet"}})
 	}
 	if a.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot(), a.disk); err != nil {
-		a.log.Error("what workloads were told is forgotten: they may be told again", "err", err)
+		a.log.Error("cannot read what workloads were told: they may be told again", "err", err)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func TestLeaderWhoseMachineGoes(t *testing.T) {
 		first := c.Leader()
 		c.Notice(first, 120*time.Second)
 		if took := c.Until("another one leads", 10*time.Second, func() bool { return c.Leader() != first }); took > 5*time.Second {
-			t.Errorf("the lead was handed over %s after the notice", took)
+			t.Errorf("leadership was handed over %s after the notice", took)
 		}
 		second := c.Leader()
 		if got, want := leaving(c), []string{clustertest.CoordinatorName(first)}; !slices.Equal(got, want) {

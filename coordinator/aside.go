@@ -47,10 +47,10 @@ func (f *fleet) stepAside(ctx context.Context) error {
 				return nil
 			case err == nil:
 				stays = false
-				f.log.Warn("the lead was handed over", "to", to, "because", why)
+				f.log.Warn("leadership was handed over", "to", to, "because", why)
 			case !stays:
 				stays = true
-				f.log.Warn("this coordinator should not lead, and leads on", "because", why, "err", err)
+				f.log.Warn("this coordinator is not fit to lead, and no other takes over", "because", why, "err", err)
 			}
 			pause = asideAgain
 		}

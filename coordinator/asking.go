@@ -259,7 +259,7 @@ func (f *fleet) settleFor(left []registry.Asking) {
 			a = a.Detailed("leader", f.cfg.Name)
 		}
 		if _, err := f.do(registry.Command{Do: registry.DoRecord, Asked: &a}); err != nil {
-			f.log.Warn("how a former leader's work ended is not written down", "asked", a.Asked, "err", err)
+			f.log.Warn("cannot write to the log how a former leader's work ended", "asked", a.Asked, "err", err)
 			return
 		}
 	}

@@ -36,7 +36,7 @@ func (f *fleet) govern(ctx context.Context) error {
 			}
 			if f.clockOff() != 0 { // with its clock every deadline would be another
 				if to, err := f.makeWay(ctx); err == nil {
-					f.log.Warn("the lead was handed over before it was taken", "to", to, "because", f.unfit())
+					f.log.Warn("leadership was handed over at once", "to", to, "because", f.unfit())
 					continue
 				}
 			}
@@ -56,7 +56,7 @@ func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
 			return err
 		}
 		if !told {
-			f.log.Warn("the lead is not taken before the log can be written", "err", err)
+			f.log.Warn("this coordinator is elected, and does not lead before the log can be written", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -167,7 +167,7 @@ func (f *fleet) resign() {
 		return
 	}
 	if err := f.handOver(context.Background(), ""); err != nil {
-		f.log.Warn("nobody took the lead from a coordinator that stops: the others hold an election", "err", err)
+		f.log.Warn("this coordinator stops and cannot hand leadership over: the others hold an election", "err", err)
 	}
 }
 

@@ -134,7 +134,7 @@ func (f *fleet) startWithout(was *hosts.Lists) error {
 // heldBack says why the lists in force are not those of the settings.
 func (f *fleet) heldBack(why string) {
 	f.hosts.differ(why)
-	f.log.Warn("the host files are not what is in force", "err", why)
+	f.log.Warn("the host files are not in force", "err", why)
 }
 
 func (f *fleet) applyHosts(lists *hosts.Lists) error {
@@ -230,7 +230,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	lists, err := s.hosts.read(inForce.Lists)
 	if err != nil {
 		if written := s.refuseHosts(ctx, err); written != nil {
-			s.log.Warn("the host files are refused, and the log does not say so", "err", err)
+			s.log.Warn("the host files are refused, and that cannot be written to the log", "err", err)
 		}
 		return nil, status.Errorf(codes.FailedPrecondition, "refused: %v: the lists of %s stay in force", err, inForce.Since.Format(time.RFC3339))
 	}

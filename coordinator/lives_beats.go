@@ -101,7 +101,7 @@ func (f *fleet) lapse(now time.Time) {
 		slices.Sort(apps)
 		for batch := range slices.Chunk(apps, appsAtOnce) {
 			if _, err := f.do(registry.Command{Do: registry.DoLapseApps, Apps: batch, Reason: fmt.Sprintf("it was silent for %s", lease)}); err != nil {
-				f.log.Warn("apps that fell silent are not over yet", "apps", len(batch), "err", err)
+				f.log.Warn("cannot write to the log that silent apps are over: it is tried again", "apps", len(batch), "err", err)
 				return // the next look tries again
 			}
 			f.beats.forget(batch)

@@ -76,7 +76,7 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 		return nil, status.Errorf(codes.Aborted, "%v: %s leads still", err, s.cfg.Name)
 	}
 	leader := s.successor(ctx)
-	s.log.Info("the lead was handed over", "to", leader)
+	s.log.Info("leadership was handed over", "to", leader)
 	return &api.TransferLeadershipReply{Leader: leader}, nil
 }
 
@@ -153,7 +153,7 @@ func (s *operator) leaveTo(ctx context.Context, will []raft.Server) error {
 		err := s.ledger.handOver(to)
 		if err == nil {
 			s.ledger.await(ctx)
-			s.log.Info("the lead was handed over by a coordinator that is to be removed", "to", to)
+			s.log.Info("leadership was handed over by a coordinator that is to be removed", "to", to)
 			return overtaken{errFollows}
 		}
 		errs = append(errs, err)

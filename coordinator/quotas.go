@@ -36,7 +36,7 @@ const (
 type tooOften struct{ node string }
 
 func (t tooOften) Error() string {
-	return fmt.Sprintf("node %s has more written down than it may, %d things at once and then one each %s: look in its log why it starts or changes so often; if somebody else has its key, lifeboat revoke node %[1]s",
+	return fmt.Sprintf("node %s changes too often: it may %d times at once, and then once each %s: look in its log why it does; if somebody else has its key, lifeboat revoke node %[1]s",
 		t.node, writesAtOnce, writesEvery)
 }
 
@@ -88,7 +88,7 @@ func (s *membership) spend(node string) error {
 		return nil
 	}
 	if times := s.denials.count("too often "+node, time.Now()); times > 0 {
-		s.log.Warn("a node has more written down than it may: is it started again and again, or does somebody else have its key?", "node", node, "times", times)
+		s.log.Warn("a node changes too often: is it started again and again, or does somebody else have its key?", "node", node, "times", times)
 	}
 	return tooOften{node}
 }
@@ -113,9 +113,9 @@ func (f *fleet) doForApps(by certs.Name, c registry.Command) error {
 	}
 	if who := by.String(); !f.quotas.take(who, appWritesEvery, time.Now()) {
 		if times := f.denials.count("too often "+who, time.Now()); times > 0 {
-			f.log.Warn("a certificate has more written down of apps than it may: does somebody else have its key?", "name", who, "times", times)
+			f.log.Warn("a certificate begins and ends too many apps: does somebody else have its key?", "name", who, "times", times)
 		}
-		return status.Errorf(codes.ResourceExhausted, "the certificate of %s has more written down than it may, %d beginnings and ends of apps at once and then one each %s: again later; if somebody else has its key, lifeboat revoke %[1]s",
+		return status.Errorf(codes.ResourceExhausted, "the certificate of %s begins and ends too many apps: it may %d times at once, and then once each %s: again later; if somebody else has its key, lifeboat revoke %[1]s",
 			who, ((writesAtOnce-1)*writesEvery/appWritesEvery)+1, appWritesEvery)
 	}
 	_, err := f.do(c)

@@ -40,7 +40,7 @@ func (f *fleet) decideAll(c registry.Command, nodes []string) {
 		if _, err := f.do(c); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
 			return
 		} else if err != nil {
-			f.log.Error("the clock's decision was not written down and is tried again", "event", string(c.Do), "err", err)
+			f.log.Error("a decision that was due cannot be written to the log: it is tried again", "event", string(c.Do), "err", err)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (p *poster) write() {
 		p.marked, p.due = p.at, time.Time{}
 		return
 	case !errors.Is(err, errFollows) && !errors.Is(err, errDeposed):
-		p.log.Warn("how far a webhook is was not written down and is tried again", "webhook", p.name, "err", err)
+		p.log.Warn("cannot write to the log how far a webhook is: it is tried again", "webhook", p.name, "err", err)
 	}
 	p.due = time.Now().Add(markPace)
 }

@@ -80,13 +80,13 @@ func TestDataDirThatHangsDelaysNobody(t *testing.T) {
 			}
 			a.allMoved(a.manifest())
 			b.onSocket().serves(t, a.blocks)
-			if strings.Contains(a.logged(), "no peer has the account") {
+			if strings.Contains(a.logged(), "no peer took the manifest") {
 				t.Error("no peer has a copy of the account")
 			}
 			if err := disk.thaw(); err != nil {
 				t.Fatal(err)
 			}
-			f.until(a.logs("the account of the drain is in data_dir"))
+			f.until(a.logs("the manifest of the drain is in data_dir"))
 			if got := a.receipted(); len(got) != len(a.wholes()) {
 				t.Errorf("the account names %d blocks, want %d", len(got), len(a.wholes()))
 			}

@@ -53,7 +53,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 		missing, why, err := d.cfg.Lapsed(ctx, d.claims.age, batch)
 		if err != nil {
 			if ctx.Err() == nil {
-				d.cfg.Log.Warn("nobody says whether what was carried before is still held: it is taken to be", "err", err)
+				d.cfg.Log.Warn("nobody can say whether blocks that were carried before are still held: they are taken to be", "err", err)
 			}
 			break
 		}
@@ -67,7 +67,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 		d.homes.flush() // no look may follow that would
 	}
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("what was carried before is carried again: nobody has it any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
+		d.cfg.Log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
 	}
 }
 
@@ -164,7 +164,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, lapsed Lapsed) (
 	}
 	err := ask()
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("what peers took is carried again: nobody has it any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
+		d.cfg.Log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
 	}
 	return err == nil && !d.plan.Sealed(), err
 }

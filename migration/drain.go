@@ -209,7 +209,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	l, err := manifest.Open(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
-		cfg.Log.Error("the manifest will be kept in numbers, and what is lost by name as long as there is memory", "err", err)
+		cfg.Log.Error("cannot write the manifest: its totals are kept, and the names of lost blocks as long as there is memory", "err", err)
 	}
 	var most *diskio.Allowance
 	if cfg.MostBytes > 0 {
@@ -273,7 +273,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	select {
 	case <-diskio.Beside(working.Wait):
 	case <-late.Done():
-		d.cfg.Log.Error("the drain ends without those who do not answer: a disk or a connection hangs")
+		d.cfg.Log.Error("the drain ends although calls on a hung disk or connection have not returned")
 		d.surrender()
 	}
 	d.releaseAllParts()

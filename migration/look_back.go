@@ -45,7 +45,7 @@ func (l *lookBack) look(ctx context.Context) time.Duration {
 		l.busy.Store(false)
 	})
 	if hangs {
-		l.drain.cfg.Log.Warn("a look at what withdrawn drains moved hangs: peers may keep what is out of date until the disk answers", "dir", l.drain.cfg.Dir)
+		l.drain.cfg.Log.Warn("a disk hangs that has the manifests of withdrawn drains: peers may keep copies that are out of date until it answers", "dir", l.drain.cfg.Dir)
 	}
 	if worked == 0 {
 		return 0 // it may still wait

@@ -145,7 +145,7 @@ func (l *looks) missed(dir, why string) (never bool) {
 		return true
 	}
 	l.unread[dir] = why
-	l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", why)
+	l.log.Error("a directory cannot be read: its blocks stay behind unless it can in time", "dir", dir, "err", why)
 	return true
 }
 
@@ -161,7 +161,7 @@ func (l *looks) unlist(e *inventory.UnlistedError) {
 	}
 	l.unlisted[dir] = unlisted{e.Err.Error(), time.Now()}
 	if !known {
-		l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", e.Err)
+		l.log.Error("a directory cannot be read: its blocks stay behind unless it can in time", "dir", dir, "err", e.Err)
 	}
 }
 

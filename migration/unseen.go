@@ -156,7 +156,7 @@ func (d *Drain) loseUnseen() {
 	if len(doubtful) > 0 {
 		var err error
 		if moved, err = d.ledger.Newest(doubtful); err != nil {
-			d.cfg.Log.Warn("cannot read whether what cannot be read any more was moved: it counts as lost", "blocks", len(doubtful), "err", err)
+			d.cfg.Log.Warn("cannot read whether blocks that are unreadable now were moved before: they count as lost", "blocks", len(doubtful), "err", err)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(left)) {

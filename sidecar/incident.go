@@ -38,7 +38,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	}
 	if err != nil {
 		// A full disk must not keep anybody from being told. The price: a restart now would hear it anew, and tell again.
-		s.log.Error("the incident is not on disk: a restart would forget it", "incident", p.Incident.ID, "err", err)
+		s.log.Error("cannot write the incident to the journal: a restart would forget it", "incident", p.Incident.ID, "err", err)
 	}
 	stance, _ := s.stance(p)
 	s.log.Info("notice", "incident", p.Incident.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
@@ -57,7 +57,7 @@ func (s *Sidecar) letGo(n preemption.Notice, p page) {
 		return
 	}
 	if err := s.notices.Release(context.Background(), n); err != nil {
-		s.log.Warn("the shutdown waits for nothing", "err", err)
+		s.log.Warn("cannot let the shutdown go on: it waits although there is nothing to carry", "err", err)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *Sidecar) mind(ctx context.Context) error {
 				continue
 			}
 			if !refused {
-				s.log.Warn("the machine is not released yet: tried again until it is", "incident", finished.Incident.ID, "err", err)
+				s.log.Warn("cannot release the machine yet: tried again until it is done", "incident", finished.Incident.ID, "err", err)
 			}
 			refused, again = true, time.Now().Add(retryRelease)
 		}
@@ -61,7 +61,7 @@ func (s *Sidecar) review() (finished *page, again time.Time) {
 	if stance == preemption.StanceDrain && !p.Incident.Leaving() {
 		s.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), preemption.Left(p.Incident.Deadline()))
 		if err := s.incidents.Begin(); err != nil {
-			s.log.Error("that it is time to leave is not on disk", "incident", p.Incident.ID, "err", err)
+			s.log.Error("cannot write to the journal that it is time to leave", "incident", p.Incident.ID, "err", err)
 		}
 	}
 	switch gone := p.Incident.Outlived(); {
@@ -85,7 +85,7 @@ func (s *Sidecar) end(p page, gone bool) {
 		}
 	}
 	if err := s.incidents.Close(why); err != nil {
-		s.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
+		s.log.Error("cannot write the end of the incident to the journal: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
 	s.counts.Ends.WithLabelValues(word).Inc()
 	s.log.Info("the machine stays", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "why", why)
@@ -146,7 +146,7 @@ func (s *Sidecar) noteReleased(p page, names []string) {
 	}
 	err := s.incidents.Amend(func(w *work) { w.Released = append(slices.Clone(w.Released), names...) })
 	if err != nil {
-		s.log.Error("the release is not on disk: a restart would release again", "incident", p.Incident.ID, "err", err)
+		s.log.Error("cannot write to the journal that the machine is released: a restart would release it again", "incident", p.Incident.ID, "err", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *Sidecar) unrelease(n preemption.Notice) {
 		w.Released = slices.DeleteFunc(slices.Clone(w.Released), func(name string) bool { return name == n.Name() })
 	})
 	if err != nil {
-		s.log.Error("what was taken back is not on disk", "source", n.Source, "err", err)
+		s.log.Error("cannot write what was taken back", "source", n.Source, "err", err)
 	}
 }
 

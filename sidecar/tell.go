@@ -127,7 +127,7 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 		s.counts.told(a.name, w.Phase, "superseded")
 		return // what holds instead is due now
 	case err != nil:
-		s.log.Error("telling was given up", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took, "err", err)
+		s.log.Error("not told, and it is not tried again", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took, "err", err)
 	default:
 		s.log.Info("told", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took)
 	}

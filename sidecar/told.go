@@ -128,6 +128,6 @@ func (s *Sidecar) note(a *action, t told) {
 		w.Told[a.name] = t
 	})
 	if err != nil {
-		s.log.Error("what was told is not on disk: a restart would tell it again", "action", a.name, "phase", t.Phase, "err", err)
+		s.log.Error("cannot write what was told: a restart would tell it again", "action", a.name, "phase", t.Phase, "err", err)
 	}
 }

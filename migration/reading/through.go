@@ -47,7 +47,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id inve
 	from := &faultReader{Reader: resp.Body}
 	if n, err := io.Copy(w, from); err != nil {
 		if from.fault != nil && req.Context().Err() == nil { // else it is the reader who went
-			rd.Log.Warn("a holder broke off amid a block, and so does what a reader gets of it", "block", id, "peer", holder.Node, "bytes", n, "err", from.fault)
+			rd.Log.Warn("a holder broke off in the middle of a block: what the reader gets ends there", "block", id, "peer", holder.Node, "bytes", n, "err", from.fault)
 		}
 		// The status is out; the only way left to say that the bytes are incomplete is to cut the connection.
 		panic(http.ErrAbortHandler)

@@ -70,7 +70,7 @@ func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	}
 	c.askAll(ctx, of)
 	if err := c.r.giveBack(ctx, c.made); err != nil {
-		c.r.cfg.Log.Warn("the room of copies that are out of date is not free yet", "err", err)
+		c.r.cfg.Log.Warn("not all copies that are out of date could be removed yet", "err", err)
 	}
 	return len(c.unsaid) == 0 && !c.unread
 }

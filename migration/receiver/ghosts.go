@@ -31,11 +31,11 @@ func (r *Receiver) DropGhosts(ctx context.Context) time.Duration {
 			r.cfg.Log.Info("engines removed or replaced what had landed: it is not held any more", "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.cfg.Log.Warn("not all that engines removed could be forgotten: it is tried again", "err", err)
+			r.cfg.Log.Warn("not all blocks that engines removed could be struck from the catalog: it is tried again", "err", err)
 		}
 	})
 	if hangs {
-		r.cfg.Log.Warn("a look at what landed in place hangs: what engines removed counts until the disk answers")
+		r.cfg.Log.Warn("a disk hangs that has blocks which landed in place: files that engines removed count until it answers")
 	}
 	return worked
 }

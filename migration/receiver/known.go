@@ -117,7 +117,7 @@ func (in *inbound) meet(l *landed, old earlier) error {
 		l.already = old.Sum == l.Sum && old.Bytes() == l.Bytes() || errors.Is(old.Against(&l.Record), catalog.ErrSuperseded)
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
-		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", l.ID, "err", err)
+		in.r.cfg.Log.Warn("a block that landed before is not whole any more, and is replaced", "block", l.ID, "err", err)
 		return nil
 	}
 	// A ghost must not stand against a living block.

@@ -129,7 +129,7 @@ func New(cfg Config) *Receiver {
 		}
 		if s.Land == inventory.LandPlace {
 			if err := sweepStaging(s); err != nil { // of a disk that errs, or that may only be read: others are well
-				cfg.Log.Warn("what a crash left behind stays", "err", err)
+				cfg.Log.Warn("what a crash left behind cannot be removed", "err", err)
 			}
 			findAway(s, cfg.Vault.Catalog)
 		}
@@ -174,7 +174,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 	select {
 	case <-diskio.Beside(r.serving.Wait):
 	case <-late.Done():
-		r.cfg.Log.Error("the receiver ends without streams that do not: a disk hangs under them")
+		r.cfg.Log.Error("the receiver stops although streams on a hung disk have not ended")
 	}
 	for _, ended := range helpers {
 		select {

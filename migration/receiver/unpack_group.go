@@ -347,7 +347,7 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 		}
 		if !u.said {
 			u.said = true
-			u.r.cfg.Log.Warn("a file is in the way of a block, or a mount: it stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
+			u.r.cfg.Log.Warn("a file or a mount is in the way of a block: the block stays in its segment and is read from there; further ones are not named", "block", r.ID, "err", why)
 		}
 		return nil
 	}
