@@ -11,23 +11,25 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// Advice to go may stand for weeks. What was carried ahead under it is kept for as long as its node may go and has it, and then for the
-// whole time that anything is: what landed last would be gone an hour after that node, with the work that needs it.
+// A node may be advised to go for weeks. What it has copied ahead is kept here for as long as the node is there, may go, and has the
+// block; then for a whole Keep after the node went. If age alone counted, the blocks that landed last could be removed an hour after
+// the node is gone, while work still needs them.
 
-// Home is what is known of a node that blocks were born on.
+// Home is what is known of the node that blocks were born on.
 type Home struct {
 	Stays   bool
-	GoneFor time.Duration // 0: it is there
-	Lacks   []int         // which of the blocks that were asked about it has no more as they were, by their places
-	// KnownFor is for how long it has been known as the machine that it is. One before it, under its name, went then, or before. 0: nobody says.
+	GoneFor time.Duration // 0: the node is there
+	Lacks   []int         // indexes of the blocks asked about that the node no longer has in that version
+	// KnownFor is for how long the node has been known as this machine. A machine before it with the same name went then, or earlier. 0:
+	// unknown.
 	KnownFor time.Duration
 }
 
-// aged is one look for what has been here for long enough. One goroutine uses it.
+// aged is one look for blocks that have been here long enough. One goroutine uses it.
 type aged struct {
 	r      *Receiver
 	now    time.Time
-	silent int // questions that were not answered
+	silent int // nodes about which nothing could be learned
 }
 
 func (a *aged) old(rec catalog.Record) bool {
@@ -35,7 +37,8 @@ func (a *aged) old(rec catalog.Record) bool {
 	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(vault.HeldOf(rec).App()))
 }
 
-// ended are those of some old records whose time is over. What nobody speaks for stays, and each look asks.
+// ended returns the records, of some old ones, whose blocks are to go. If nothing can be learned of a block's home the
+// block stays, and the next look asks again.
 func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog.Record) {
 	of := map[string][]catalog.Record{}
 	for _, rec := range old {
@@ -61,7 +64,7 @@ func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog
 		}
 		for i, rec := range records {
 			if a.now.Sub(rec.Landed) > home.KnownFor && 0 < home.KnownFor && home.KnownFor <= a.r.cfg.Keep {
-				continue // it may be from the machine before
+				continue // the block may come from the machine before this one
 			}
 			if home.Stays || home.GoneFor > a.r.cfg.Keep || slices.Contains(home.Lacks, i) {
 				ended = append(ended, rec)

@@ -7,24 +7,24 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// allotment is room on disks that is set aside for blocks of a stream, until each of them has its verdict and the stream
-// takes no more of it.
+// allotment is room on a disk that is set aside for a stream's blocks. It is given back when each of the blocks has its
+// verdict and the stream takes no more of it.
 type allotment struct {
 	left    int64        // what the stream may still take
-	until   time.Time    // when it has to ask again whether blocks may be put there
-	holders atomic.Int64 // the stream, and every block
+	until   time.Time    // when the stream has to ask the disks again
+	holders atomic.Int64 // the stream, and each block that took its part
 	written atomic.Int64
 	release func(written int64)
 }
 
-// newAllotment is held by whoever made it.
+// newAllotment returns an allotment with one holder, its maker.
 func newAllotment(left int64, release func(int64)) *allotment {
 	a := &allotment{left: left, until: time.Now().Add(diskio.LookAfter), release: release}
 	a.holders.Store(1)
 	return a
 }
 
-// take gives a block its part, if there is so much.
+// take gives a block its part, and reports false if less than that is left or the allotment has expired.
 func (a *allotment) take(bytes int64) bool {
 	if a == nil || a.left < bytes || time.Now().After(a.until) {
 		return false
@@ -33,19 +33,20 @@ func (a *allotment) take(bytes int64) bool {
 	return true
 }
 
-// grant gives a block the part that was set aside for it, however long that is ago.
+// grant gives a block the part that was set aside for it, even after the allotment has expired.
 func (a *allotment) grant(bytes int64) {
 	a.left -= bytes
 	a.holders.Add(1)
 }
 
-// grow has more be given back with it. Who calls it is a holder.
+// grow adds room that is given back together with the allotment's. Its caller is a holder.
 func (a *allotment) grow(release func(int64)) {
 	first := a.release
 	a.release = func(written int64) { first(written); release(0) }
 }
 
-// drop is what every holder does once, and says how much it may have written.
+// drop is called once by each holder, with the bytes that the holder may have written. The last drop gives the room
+// back.
 func (a *allotment) drop(written int64) {
 	if a == nil {
 		return
@@ -57,15 +58,16 @@ func (a *allotment) drop(written int64) {
 }
 
 const (
-	// allotBytes is how much room a stream sets aside at once: a thousand blocks of 4 KiB. To ask the disks for each of them
-	// was a tenth of what they cost to receive (docs/design/measured.md).
+	// allotBytes is how much room a stream sets aside at once: enough for a thousand blocks of 4 KiB. Asking the disks for
+	// each of them took a tenth of the time to receive them (docs/design/measured.md).
 	allotBytes = 4 << 20
 	// allotShare bounds what a stream sets aside beyond what it needs now: one part in so many of the room that is left.
-	// Thirty-two streams that no longer use theirs still leave most of it to the others.
+	// So thirty-two streams that no longer use theirs still leave most of the room to others.
 	allotShare = 128
 )
 
-// allot sets room aside on the best of these directories: for a block, or the first of it, and if there is plenty for some that may follow.
+// allot sets room aside on the best of these directories: for a block or its first bytes, and if there is plenty of room, for blocks that
+// may follow.
 func (r *Receiver) allot(bytes, first int64, among []string) (dir string, a *allotment, err error) {
 	if step := min(allotBytes, r.most(r.open(among))/allotShare); step > bytes {
 		if dir, release, err := r.take(step, step, among); err == nil {

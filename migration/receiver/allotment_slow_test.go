@@ -28,7 +28,7 @@ func (n *slowToMake) Create(ctx context.Context, name string, flags, mode uint32
 	return n.LoopbackNode.Create(ctx, name, flags, mode, out)
 }
 
-// A stream keeps the room that it set aside for more blocks though its disk took long to make the segment.
+// A stream keeps the room that it set aside for further blocks, even if its disk took long to make the segment.
 func TestRoomIsKeptThoughASegmentTakesLongToMake(t *testing.T) {
 	n := newNode(t, "b")
 	slow := fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &slowToMake{fs.LoopbackNode{RootData: tree}} })

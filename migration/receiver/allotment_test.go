@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Room that is taken in steps goes back when the last block of the step has its verdict, and a step does not outlast what is
-// known of the disk by long.
+// Room that is taken in steps goes back when the last block of a step has its verdict. A step expires soon after what is
+// known of the disk does.
 func TestAllotmentEndsWithItsLastBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released, written := 0, int64(0)
@@ -17,7 +17,7 @@ func TestAllotmentEndsWithItsLastBlock(t *testing.T) {
 		if !a.take(60) || a.take(60) || !a.take(40) {
 			t.Error("of 100 bytes 60 and 40 may be taken, and not 60 twice")
 		}
-		a.drop(0) // the stream has another
+		a.drop(0) // the stream takes from another allotment
 		a.drop(60)
 		if released != 0 {
 			t.Error("room was given back under a block")

@@ -25,7 +25,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// acrossDisks is a map output whose data belong on one of three disks, and whose index on another.
+// acrossDisks is a map output whose data belong on one of three disks, and whose index belongs on another.
 func acrossDisks(data, index int, bytes int64) (o wire.Opening) {
 	for m := 0; ; m++ {
 		base := fmt.Sprintf("shuffle_0_%d_0", m)
@@ -53,7 +53,7 @@ func membersFrames(transfer uint32, o wire.Opening) []byte {
 	return wire.AppendFrame(b, wire.FrameClose, transfer, sum[:])
 }
 
-// A map output lies on several disks. The one that does not take its part is to be left alone, and no other.
+// A map output lies on several disks. If one disk does not take its part, only that one is reported.
 func TestFaultIsToldOfTheDiskThatHasIt(t *testing.T) {
 	for _, row := range []struct{ data, index, full int }{{0, 2, 0}, {0, 2, 2}, {2, 0, 0}, {2, 0, 2}} {
 		told := func(t *testing.T, bytes int64, code wire.VerdictCode) {
@@ -87,7 +87,7 @@ func TestFaultIsToldOfTheDiskThatHasIt(t *testing.T) {
 	}
 }
 
-// Nor is a disk taken to hang for another one.
+// Nor is one disk reported as hanging for another.
 func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 	n := newNode(t, "b", with(sparkStore, "s0", "s1", "s2"))
 	o, w := acrossDisks(2, 0, 8*wire.ChunkBytes), new(diskio.Work)
@@ -106,7 +106,7 @@ func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 	}
 }
 
-// What comes again is compared with what landed of it before, which may lie on another disk than it comes to.
+// A block that comes again is compared with its earlier copy, which may lie on another disk than the one it lands on.
 func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
@@ -115,7 +115,7 @@ func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := vault.SegmentFile(n.More[0], old.Segment)
-	if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil { // to open it hangs until somebody writes
+	if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil { // opening it hangs until somebody writes
 		t.Fatal(err)
 	}
 	f.Give(n.More[0], 0)
@@ -138,7 +138,7 @@ func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	}
 }
 
-// hangsAtLook is a file or a directory on a file system that hangs where a name is looked at that ends so.
+// hangsAtLook is a file or directory on a FUSE file system that hangs when a name with a certain ending is looked up.
 type hangsAtLook struct {
 	fs.LoopbackNode
 	name    string
@@ -161,7 +161,7 @@ func (n *hangsAtLook) Lookup(ctx context.Context, name string, out *fuse.EntryOu
 	return n.LoopbackNode.Lookup(ctx, name, out)
 }
 
-// Whether the node has a block of its own under an id is looked up in all directories of its store. One that hangs is not taken for another.
+// A node looks for its own block under an id in all directories of the store. If one hangs, no other is reported.
 func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 	o := acrossDisks(1, 2, 3)
 	shuffle := strings.TrimPrefix(o.ID, "spark/app-1-1/")
@@ -209,7 +209,7 @@ func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 	}
 }
 
-// hangsAtLink is a file or a directory on a file system that hangs where a file gets its name.
+// hangsAtLink is a file or directory on a FUSE file system that hangs when a file gets its name.
 type hangsAtLink struct {
 	fs.LoopbackNode
 	linking chan struct{}
@@ -226,7 +226,8 @@ func (n *hangsAtLink) Link(ctx context.Context, target fs.InodeEmbedder, name st
 	return n.LoopbackNode.Link(ctx, target, name, out)
 }
 
-// A map output lies on several disks. When one of them hangs as its files get their names, blocks go on landing on the others.
+// A map output lies on several disks. If one of them hangs while its files get their names, blocks go on landing on the
+// others.
 func TestCommitThatHangsIsOnItsOwnDisk(t *testing.T) {
 	root := &hangsAtLink{linking: make(chan struct{}), thaw: make(chan struct{})}
 	disk := fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })

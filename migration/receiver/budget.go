@@ -7,29 +7,30 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// aloneShare is the part of what a node takes, in streams and in bytes of its quota, that is kept for senders whose
-// coordinator does not answer: one in so many. Nobody spreads those over the fleet, and when a whole pool goes at once, the
-// senders that are spread would otherwise have filled every node before them.
+// aloneShare: one part in so many of the streams and of the quota is kept for senders whose coordinator does not answer.
+// Nobody spreads those senders over the fleet; when a whole pool goes at once, the senders that a coordinator spreads would
+// otherwise have filled every node before them.
 const aloneShare = 5
 
-// wordShare is the part of what is left, one in so many, that is set aside for one node's blocks by its word alone, and the part of a
-// larger block that has to come before all of it has its room. Else whoever has one node's key holds the room of all peers with a
-// chunk now and then. It goes by bytes and not by how fast they come: a slow link or a disk that hangs costs nothing.
+// wordShare: at most one part in so many of the room that is left is set aside for one node's blocks when they are only announced. A
+// larger block gets the rest of its room as its bytes come: all of it once that part of the block is here. Otherwise a thief of one
+// node's key could hold the room of all peers by sending a chunk now and then. The rule counts bytes and not their speed, so a slow
+// link or a disk that hangs loses nothing by it.
 const wordShare = 4
 
-// Budget is what this node takes from others in all, beside what its disks allow.
+// Budget bounds what this node takes from all others, beside what its disks allow.
 type Budget struct {
-	Streams int   // at once
-	bytes   int64 // at rest and on their way; 0: as many as the disks hold
+	Streams int   // served at once
+	bytes   int64 // at rest and on their way; 0: only the disks bound them
 
 	mu       sync.Mutex // guards what follows
 	open     map[string]int
 	serving  int
 	promised int64
-	word     map[string]int64 // by node: what is set aside for blocks that it announced
+	word     map[string]int64 // by node: bytes that were set aside when it announced blocks
 }
 
-// perSender is how many streams one sender may have: with half of them, two always find a way in.
+// perSender is how many streams one sender may have: half of them, so that a second sender always finds one.
 func (b *Budget) perSender() int { return max(1, b.Streams/2) }
 
 // Enter counts a stream in, or says why not.
@@ -54,7 +55,7 @@ func (b *Budget) Enter(node string, alone bool) error {
 	return nil
 }
 
-// Shared reports whether others are served beside that node.
+// Shared reports whether other nodes are served beside that one.
 func (b *Budget) Shared(node string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +71,7 @@ func (b *Budget) Leave(node string) {
 	}
 }
 
-// left is how much of the quota may still be promised, beside what rests here; room where there is none.
+// left returns how much of the quota may still be promised, given that so much rests here; room if there is no quota.
 func (b *Budget) left(rests, room int64, alone bool) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,8 +89,8 @@ func (b *Budget) leftLocked(rests, room int64, alone bool) int64 {
 	return max(0, min(room, most-rests-b.promised))
 }
 
-// ByWord says how much of a block, of what is left, is set aside when it is announced: all, or no more than a small one takes. It counts
-// against that node until over is called.
+// ByWord returns how many bytes of a block are set aside when it is announced, with so much room left: all of it, or if that exceeds the
+// node's share, allotBytes. What it sets aside counts against that node until over is called.
 func (b *Budget) ByWord(node string, bytes, left int64) (first int64, over func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +110,8 @@ func (b *Budget) ByWord(node string, bytes, left int64) (first int64, over func(
 	})
 }
 
-// promise sets the first of so many bytes of the quota aside, until release. Where there is none it costs nothing.
+// promise sets the first bytes of a block aside from the quota until release is called. Without a quota it does
+// nothing.
 func (b *Budget) promise(bytes, first, rests int64, alone bool) (release func(), err error) {
 	if b.bytes == 0 {
 		return func() {}, nil
@@ -132,5 +134,5 @@ func (b *Budget) promise(bytes, first, rests int64, alone bool) (release func(),
 	}), nil
 }
 
-// Room is what there is room for in all, and how large one block may be: it lies on one file system.
+// Room is how many bytes there is room for in all, and how large one block may be: a block lies on one file system.
 type Room struct{ Bytes, LargestBytes int64 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// When a whole pool goes at once, some of its nodes cannot reach the coordinator. They find a way in though the others
-// were first, and no node has all the ways for itself.
+// When a whole pool goes at once, some of its nodes cannot reach the coordinator. They still get streams though the
+// others came first, and no node gets all of them.
 func TestStreamsAreKeptForSendersThatAreAlone(t *testing.T) {
 	b := Budget{Streams: 10}
 	in := func(node string, alone bool, want string) {
@@ -50,8 +50,8 @@ func TestStreamsAreKeptForSendersThatAreAlone(t *testing.T) {
 	}
 }
 
-// The quota holds for what rests here and what was promised; a fifth of it is for those that are alone, and what a broken
-// stream had been promised is free again.
+// The quota covers what rests here and what has been promised. A fifth of it is for senders without a coordinator, and a
+// broken stream's promise is free again.
 func TestQuotaIsPromisedOnce(t *testing.T) {
 	b := Budget{bytes: 1000}
 	first, err := b.promise(500, 500, 200, false)
@@ -84,11 +84,11 @@ func TestQuotaIsPromisedOnce(t *testing.T) {
 	}
 }
 
-// A block whose receipt was lost comes again, and finds the quota used up by itself: it needs nothing of it.
+// A block whose receipt was lost comes again, and itself has used the quota up: it needs nothing of it.
 func TestQuotaLetsInWhatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newNode(t, "b")
-		b.tune = func(c *Config) { c.MaxBytes = 126_000 } // and a fifth of it is kept, and their records take some
+		b.tune = func(c *Config) { c.MaxBytes = 126_000 } // a fifth of it is kept for others, and the records take some
 		ctx, stop := b.receiving(t)
 		x := blockFrames(1, "cache/-/x", contentOf("x", 100_000))
 		for range 2 {
@@ -101,7 +101,7 @@ func TestQuotaLetsInWhatIsThere(t *testing.T) {
 		s.Send(blockFrames(1, "cache/-/y", contentOf("y", 1000)))
 		s.WantRefusal("quota")
 		s.Send(blockFrames(2, "cache/-/x", contentOf("larger", 101_000)))
-		s.WantRefusal("need 99") // but for the letters of its origin, which is on record
+		s.WantRefusal("need 99") // less the letters of its origin, which are on record
 		s.Conn.Close()
 		stop()
 		if got := b.Vault.Count(); got != (inventory.Count{Blocks: 1, Bytes: 100_000}) {
@@ -110,8 +110,8 @@ func TestQuotaLetsInWhatIsThere(t *testing.T) {
 	})
 }
 
-// Blocks of no bytes have names and records, which take of the disk: a quota bounds what is taken of it. When they are gone they have
-// nothing of it any more.
+// Blocks of no bytes have names and records, which take space on the disk, and a quota bounds that. When the blocks are gone they
+// take nothing of it.
 func TestQuotaCountsWhatBlocksHaveBesideTheirBytes(t *testing.T) {
 	const quota, blocks = 1 << 20, 4000
 	for _, letters := range []int{0, 1000, wire.MaxPayload[wire.FrameOpen] - 200} {
@@ -150,11 +150,12 @@ func TestQuotaCountsWhatBlocksHaveBesideTheirBytes(t *testing.T) {
 	}
 }
 
-// Blocks of no bytes whose openings are as long as may be are not gathered in memory as fast as they come, but as they become durable.
+// Blocks of no bytes with openings of the greatest length do not gather in memory as fast as they come, but only as fast as they
+// become durable.
 func TestOpeningsInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newNode(t, "b")
-		b.receive(t) // and nobody makes anything durable
+		b.receive(t) // nobody makes anything durable
 		ctx, stop := context.WithCancel(t.Context())
 		s := newSender(t, ctx, b.receiver, "thief")
 		origin := strings.Repeat("o", wire.MaxPayload[wire.FrameOpen]-100)

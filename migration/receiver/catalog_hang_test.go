@@ -27,8 +27,8 @@ func (r *Receiver) isAt(dir string) bool {
 	return false
 }
 
-// The disk of data_dir hangs as the catalog's meta page is written, and no look at the catalog begins any more. Who sends is told so as soon
-// as the disk is known to be unwell, and has nothing taken that could not be written down; who asks for a block is told, too.
+// The disk of data_dir hangs while the catalog's meta page is written, and no look at the catalog can begin. Senders and readers hear of it
+// as soon as the disk is known to be unwell, and no block is taken that could not be recorded.
 func TestCatalogThatHangsHoldsNobodyUp(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0")
 	ctx, stop := n.receiving(t)
@@ -43,7 +43,7 @@ func TestCatalogThatHangsHoldsNobodyUp(t *testing.T) {
 	for !n.receiver.isAt(n.Vault.Dir) {
 		runtime.Gosched()
 	}
-	go n.Vault.Catalog.Forget("cache/-/none") // a change that does not end, by when the stream has
+	go n.Vault.Catalog.Forget("cache/-/none") // a write that does not end
 	select {
 	case err := <-s.Over:
 		if hung := (*diskio.SilentError)(nil); !errors.As(err, &hung) || hung.Dir != n.Vault.Dir {
@@ -80,8 +80,8 @@ func TestCatalogThatHangsHoldsNobodyUp(t *testing.T) {
 	stop()
 }
 
-// A disk that is well may take longer over a write. What comes meanwhile is taken once that is done, as it is where any other file is written,
-// and who asks for a block waits for it.
+// A disk that is well may take longer over a write. Blocks that come meanwhile are taken once it is done, as with any file that is written,
+// and readers wait for it.
 func TestCatalogOnASlowDiskIsWaitedFor(t *testing.T) {
 	n, _ := onDisks(t, "b", nil, "d0")
 	ctx, stop := n.receiving(t)
@@ -92,7 +92,7 @@ func TestCatalogOnASlowDiskIsWaitedFor(t *testing.T) {
 	thaw := nodetest.HangMeta(n.Vault.Catalog)
 	defer thaw()
 	go n.Vault.Catalog.Forget("cache/-/none")
-	<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
+	<-time.After(diskio.Suspect / 2) // amid that write, which counts as long by now
 	time.AfterFunc(3*diskio.Suspect/2, thaw)
 	s.Send(blockFrames(2, "cache/-/x", contentOf("x", 1000)))
 	if _, err := n.Vault.Catalog.Get("cache/-/w"); err != nil {
@@ -102,7 +102,7 @@ func TestCatalogOnASlowDiskIsWaitedFor(t *testing.T) {
 	s.Conn.Close()
 }
 
-// hangCatalog has the catalog hang amid a change, with its disk, until goOn.
+// hangCatalog has the catalog hang amid a write, together with its disk, until goOn is called.
 func (n *node) hangCatalog(f *nodetest.Disks) (goOn func()) {
 	thaw := nodetest.HangMeta(n.Vault.Catalog)
 	changed := diskio.Beside(func() { n.Vault.Catalog.Forget("cache/-/none") })
@@ -115,7 +115,7 @@ func (n *node) hangCatalog(f *nodetest.Disks) (goOn func()) {
 	})
 }
 
-// Blocks that were to become files when the catalog hung become files once it is back.
+// Blocks that are to become files when the catalog hangs become files once it is back.
 func TestBlocksWaitToBecomeFilesWhileTheCatalogHangs(t *testing.T) {
 	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
 	want := n.pack(t, 5, 1000)
@@ -131,7 +131,8 @@ func TestBlocksWaitToBecomeFilesWhileTheCatalogHangs(t *testing.T) {
 	n.WantFiles(t, want)
 }
 
-// Nor is it taken for one that has nothing: a node that is back does not say that it has asked about all.
+// A catalog that hangs is not taken for an empty one: a node that is back does not say that it has asked about all its
+// blocks.
 func TestNobodyHasCaughtUpWhileTheCatalogHangs(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
@@ -141,7 +142,7 @@ func TestNobodyHasCaughtUpWhileTheCatalogHangs(t *testing.T) {
 	}
 }
 
-// Nor for one whose blocks have changed or gone: they go on waiting to become files, and whoever is to remove one says why it does not.
+// Nor are its blocks taken for changed or gone: they go on waiting to become files, and a removal returns why it does not remove them.
 func TestBlocksHaveNotChangedForACatalogThatHangs(t *testing.T) {
 	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
 	var rec catalog.Record

@@ -13,51 +13,53 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// A node that is away, or cut off, is not told what changes meanwhile where its blocks were born, and if it has them over others nobody
-// remembers to tell it later: who reads there would be given what they were. So it asks, once it is back: the nodes that they were born
-// on, and where those are gone, whoever else has the blocks.
+// A node that is away or cut off is not told when its blocks change on the nodes that they were born on. If it got a block from a third
+// node, nobody remembers to tell it later either, and its readers would get old bytes. So once it is back it asks the nodes that its
+// blocks were born on, and where a node is gone, the others that have the block.
 
-// CatchUp is whom a node asks that is back.
+// CatchUp tells whom a node asks that is back.
 type CatchUp struct {
-	// Where is the address at which a node's blocks are read; "": it is not there.
+	// Where returns the address at which a node's blocks are read; "": the node is not there.
 	Where func(ctx context.Context, node string) (address string, err error)
 	// Ask is a Fetcher's AtHome.
 	Ask func(ctx context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error)
-	// WhoElse has some of these blocks; sure: nobody has yet to say so. Nil: nobody is asked.
+	// WhoElse returns the holders of some of these blocks. sure: every node has reported what it has. Nil: nobody else
+	// is asked.
 	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error)
-	// Of are the nodes of whose blocks it asks. Nil: of all.
+	// Of names the nodes whose blocks are asked about. Nil: all.
 	Of map[string]bool
 }
 
-// CatchUp removes what is something else by now, as far as anybody says so. It reports false if not all could be asked.
+// CatchUp removes blocks that have changed meanwhile, as far as anybody says so. It reports false if not all could be
+// asked.
 func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
 	if r.storesAway() {
 		return false
 	}
 	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}, unsaid: map[string]bool{}}
-	never := func() bool { return false } // it rests for no notice: what has changed is not to be handed on
+	never := func() bool { return false } // it goes on under notice: blocks that have changed must not be handed on
 	_, hangs := diskio.InStints(ctx, r.storesAway, never, func(ctx context.Context, rest func() bool) {
 		all = c.through(ctx, rest)
 	})
-	return ctx.Err() == nil && !hangs && all // a look that hangs has not said
+	return ctx.Err() == nil && !hangs && all // a look that hangs has not assigned all
 }
 
 type catchingUp struct {
 	CatchUp
 	r      *Receiver
-	at     map[string]string // addresses of nodes that blocks were born on, "" for those that are not there
+	at     map[string]string // addresses of the nodes that blocks were born on; "": not there
 	silent map[string]bool   // nodes that did not answer
 	made   madeDirs
-	unsaid map[string]bool // nodes that did not say what has changed, "" for the coordinator
-	unread bool            // not all that is here was met, to ask about
+	unsaid map[string]bool // nodes that did not say what has changed; "": the coordinator
+	unread bool            // the catalog could not be read to its end
 }
 
 func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	of, n := map[string][]catalog.Record{}, 0
 	for rec, err := range c.r.cfg.Vault.Catalog.All() {
-		c.unread = c.unread || err != nil && rec.ID == "" // what follows was not
+		c.unread = c.unread || err != nil && rec.ID == "" // the records after this were not read
 		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
-			continue // a record that cannot be read is seen to by who reads back what landed
+			continue // a record that cannot be read is left to scrub
 		}
 		of[rec.Origin] = append(of[rec.Origin], rec)
 		if n++; n == reading.MostAsked {
@@ -75,7 +77,7 @@ func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	return len(c.unsaid) == 0 && !c.unread
 }
 
-// askAll asks about blocks by where they were born.
+// askAll asks about blocks, by the nodes that they were born on.
 func (c *catchingUp) askAll(ctx context.Context, of map[string][]catalog.Record) {
 	var orphans []catalog.Record
 	for _, home := range slices.Sorted(maps.Keys(of)) {
@@ -117,7 +119,7 @@ func (c *catchingUp) where(ctx context.Context, home string) (address string, er
 	return address, err
 }
 
-// notSaid tells it once of each: there may be a thousand questions to one.
+// notSaid logs once for each node that it did not answer: there may be a thousand questions to one.
 func (c *catchingUp) notSaid(by string, err error) {
 	if c.unsaid[by] {
 		return
@@ -130,7 +132,7 @@ func (c *catchingUp) notSaid(by string, err error) {
 	log.Info("it is not known whether blocks have changed: that is asked again", "err", err)
 }
 
-// ask removes what a node has as something else.
+// ask removes the blocks of which a node says that it has another version.
 func (c *catchingUp) ask(ctx context.Context, h reading.Holder, about []catalog.Record) {
 	if c.silent[h.Node] {
 		return

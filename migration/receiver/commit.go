@@ -19,48 +19,49 @@ import (
 // sync the directories, commit the catalog, and only then send the receipts. One commit is under way while the next
 // batch fills.
 //
-// Each disk has its own: a sync that does not return holds up only the blocks that lie there. Those are answered without
-// it (refuse), and should it return after all, they are not kept: what was refused must not turn up later beside what was
-// sent in its stead.
+// Each set of directories has its own commits, so a sync that does not return holds up only the blocks that lie there.
+// The committer answers for those blocks without waiting for the disk (refuse). If the sync returns after all, it does
+// not keep them: a refused block must not turn up later beside the copy that another peer took instead.
 type committer struct {
 	vault *vault.Vault
 	disks diskio.Disks
 	keep  time.Duration      // how long a block stays; 0: until somebody removes it
-	tell  func([]vault.Held) // after each commit, of what landed; it keeps nothing of the slice
+	tell  func([]vault.Held) // told after each commit which blocks landed; it must not keep the slice
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
 	synced  []*landed // waiting for the catalog
 	ended   bool
 
-	records []catalog.Change // the space of what was recorded last, and of what was told; belong to who may write to the catalog
+	records []catalog.Change // with held, space that each commit uses again; guarded by the catalog's Writing
 	held    []vault.Held
 
 	working sync.WaitGroup
 	quit    chan struct{} // closed by end
-	waste   chan struct{} // has one when enough of segments is of no use to be given back
+	waste   chan struct{} // gets one when much of the segments is of no use and can be given back
 }
 
-// shelf is what is committed together: the blocks that lie in the same directories.
+// shelf has the blocks that are committed together: they lie in the same directories.
 type shelf struct {
 	dirs  []string
 	queue []*landed
 	bytes int64         // of queue
-	full  chan struct{} // there is company enough
+	full  chan struct{} // gets one when the batch is large enough to be committed at once
 
 	running bool
 	busy    []*landed // being committed
 	since   time.Time
-	at      diskio.Work // on which of several directories, while files get their names
+	at      diskio.Work // which of several directories a commit is at, while files get their names
 }
 
 const (
-	// gather is how long a commit waits for company. A drain's last block is delayed by so much; in exchange a sync is
-	// shared by all that arrived meanwhile (20 and 100 ms measured the same; see docs/design/measured.md).
+	// gather is how long a commit waits for more blocks. It delays a drain's last block by so much; in exchange all
+	// blocks that arrive meanwhile share one sync (20 and 100 ms measured the same; see docs/design/measured.md).
 	gather = 20 * time.Millisecond
-	// gatherBytes is company enough.
+	// gatherBytes is the batch that is committed without waiting longer.
 	gatherBytes = 32 << 20
-	// wasteBytes is what blocks that come again and again, or are refused when they are there, may leave in segments: no quota counts it.
+	// wasteBytes is how much useless space segments may collect before it is given back. Blocks that come again and again, or are refused
+	// once their bytes are there, leave such space, and no quota counts it.
 	wasteBytes = 64 << 20
 )
 
@@ -74,7 +75,7 @@ func (c *committer) submit(batch []*landed) {
 		c.vault.Use(s, n)
 	}
 	c.mu.Lock()
-	if c.ended { // by a stream that nobody waited for
+	if c.ended { // a stream that was left behind
 		c.mu.Unlock()
 		failAll(batch, errStopping)
 		c.answer(batch)
@@ -97,12 +98,12 @@ func (c *committer) submit(batch []*landed) {
 		}
 		if !s.running {
 			s.running = true
-			c.working.Go(func() { c.work(s) }) // until its queue is empty, or for as long as its disk hangs
+			c.working.Go(func() { c.work(s) }) // it ends when its queue is empty; while its disk hangs it does not
 		}
 	}
 }
 
-// work commits what a shelf has, and ends when that is nothing.
+// work commits a shelf's batches, and ends when its queue is empty.
 func (c *committer) work(s *shelf) {
 	for {
 		select {
@@ -157,7 +158,7 @@ func (c *committer) answer(batch []*landed) {
 	}
 }
 
-// byStream parts blocks by whom their verdicts are owed to.
+// byStream groups blocks by the stream that owes their verdicts.
 func byStream(batch []*landed) map[*inbound][]*landed {
 	of := map[*inbound][]*landed{}
 	for _, l := range batch {
@@ -177,7 +178,7 @@ func segmentsOf(batch []*landed) map[*vault.Segment]int {
 	return of
 }
 
-// stuck returns the directories whose disks do not come back.
+// stuck returns the directories whose disks hang under a commit.
 func (c *committer) stuck(now time.Time) (dirs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +190,7 @@ func (c *committer) stuck(now time.Time) (dirs []string) {
 	return dirs
 }
 
-// refuse answers for blocks whose disks take nothing any more, or do not come back.
+// refuse answers for the blocks of disks that take no blocks any more, or that hang.
 func (c *committer) refuse(now time.Time) {
 	type refusal struct {
 		blocks []*landed
@@ -208,7 +209,7 @@ func (c *committer) refuse(now time.Time) {
 	}
 }
 
-// disown answers for blocks without their disk. They are not kept, should it come to that.
+// disown answers for blocks without waiting for their disk. Should the disk take them after all, they are not kept.
 func (c *committer) disown(blocks []*landed, why error) {
 	c.mu.Lock()
 	for _, l := range blocks {
@@ -220,7 +221,7 @@ func (c *committer) disown(blocks []*landed, why error) {
 	}
 }
 
-// trouble says why a shelf's blocks should go elsewhere, if they should.
+// trouble returns why a shelf's blocks should go to another peer; nil: they need not.
 func (c *committer) trouble(s *shelf, now time.Time) error {
 	for _, dir := range s.dirs {
 		if len(s.busy)+len(s.queue) > 0 && !c.disks.Keeps(dir) {
@@ -233,7 +234,7 @@ func (c *committer) trouble(s *shelf, now time.Time) error {
 	return nil
 }
 
-// holdUp is the directory that a commit waits for, or those that it may wait for.
+// holdUp returns the directory that a commit waits for, or if that is unknown all that it may wait for.
 func (s *shelf) holdUp() []string {
 	if dir, _, working := s.at.On(time.Now()); working {
 		return []string{dir}
@@ -252,11 +253,12 @@ type unwellError struct{ dir string }
 
 func (e *unwellError) Error() string { return "disk " + e.dir + " takes no blocks any more" }
 
-// durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
-// not stand in the others' way. It says at which directory it is: one of a store's, or the catalog's.
+// durable returns once the batch's new blocks would survive a power cut. A block that could not be made durable has its
+// fault noted, and does not hold up the others. durable tells at which directory it works: one of a store's, or the
+// catalog's.
 func (c *committer) durable(batch []*landed, at *diskio.Work) {
 	at.Begin(&c.vault.Dir)
-	contradictions(c.vault.Catalog, inPlace(batch)) // before they get names; the others are compared when they are recorded
+	contradictions(c.vault.Catalog, inPlace(batch)) // before files get names; blocks for the vault are compared in record
 	at.End()
 	segments := map[*vault.Segment][]*landed{}
 	stores := map[*inventory.Store][]*landed{}
@@ -285,28 +287,28 @@ func (c *committer) durable(batch []*landed, at *diskio.Work) {
 	at.End()
 }
 
-// record writes what was synced into the catalog, together with what others have synced meanwhile.
+// record writes the synced blocks into the catalog, together with those that other commits have synced meanwhile.
 func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
 	c.synced = append(c.synced, batch...)
 	c.mu.Unlock()
-	c.vault.Catalog.Writing.Lock() // also so that tell hears of one batch at a time
+	c.vault.Catalog.Writing.Lock() // also so that tell is called for one batch at a time
 	defer c.vault.Catalog.Writing.Unlock()
 	c.mu.Lock()
-	all := c.synced // empty: somebody took ours along
+	all := c.synced // empty: another commit has recorded ours
 	c.synced = nil
 	for _, l := range all {
 		l.fault = cmp.Or(l.fault, l.disowned)
 	}
 	c.mu.Unlock()
-	all = inOrder(all) // as the catalog has them
+	all = inOrder(all) // the order of ids, as in the catalog
 	now := time.Now()
-	contradictions(c.vault.Catalog, all) // other disks' commits have come between
+	contradictions(c.vault.Catalog, all) // compared again: other disks' commits may have come between
 	ends := map[uint32]catalog.End{}
 	segments := map[*vault.Segment]bool{}
 	records, held := slices.Grow(c.records[:0], len(all)), slices.Grow(c.held[:0], len(all))
 	defer func() { c.records, c.held = emptied(records), emptied(held) }()
-	var spare []catalog.Record // what lies in a segment and is not kept
+	var spare []catalog.Record // the space of blocks that lie in a segment and are not kept
 	for _, l := range all {
 		l.Landed = now
 		if l.fault == nil && !l.already {
@@ -320,7 +322,7 @@ func (c *committer) record(batch []*landed) {
 			l.withdraw()
 			if s := l.segment; s != nil && c.vault.Fault(s) == nil {
 				spare = append(spare, l.Record)
-				if _, noted := ends[s.No]; !noted { // what is noted of a number is noted of a segment, or it is given away again
+				if _, noted := ends[s.No]; !noted { // without an end in the catalog a later segment gets its number
 					ends[s.No] = c.vault.EndOf(s, 0)
 				}
 			}
@@ -374,7 +376,7 @@ func (c *committer) record(batch []*landed) {
 	}
 }
 
-// emptied keeps the space of what a commit told for the next one, unless it is much.
+// emptied clears a list for the next commit to use again, unless its space is large.
 func emptied[T any](list []T) []T {
 	if cap(list) > mostListed {
 		return nil
@@ -383,17 +385,17 @@ func emptied[T any](list []T) []T {
 	return list[:0]
 }
 
-// mostListed is more than most commits of small blocks tell of: a third of a megabyte.
+// mostListed is more entries than most commits of small blocks have: a third of a megabyte.
 const mostListed = 4 << 10
 
-// withdraw takes back the files of a block that is not kept.
+// withdraw removes the files of a block that is not kept.
 func (l *landed) withdraw() {
 	if l.store != nil {
 		takeBack(l.store, l, new(diskio.Work))
 	}
 }
 
-// repeats notes that a block in place is there already, from a commit on another disk that came between.
+// repeats notes that a block in place is here already, by a commit on another disk that came first.
 func (c *committer) repeats(l *landed) {
 	if l.store == nil {
 		return
@@ -404,11 +406,11 @@ func (c *committer) repeats(l *landed) {
 	}
 }
 
-// renewAfter is the age below which a record is not renewed when its block comes again: to be kept for an hour more is not
-// worth a write, unless that is a good part of how long blocks are kept.
+// renewAfter is the age below which a record is not renewed when its block comes again. To keep a block for an hour more
+// is not worth a write, unless an hour is a good part of Keep.
 const renewAfter = time.Hour
 
-// renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
+// renew makes sure that a block which was found here is here still, and has it kept as long as if it had landed now.
 func (c *committer) renew(l *landed, records []catalog.Change) []catalog.Change {
 	v := c.vault
 	now, err := v.Catalog.Get(inventory.BlockID(l.ID))

@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What it costs to record blocks whose bytes are synced: 200,000 of them, a directory of a thousand at a time in no order,
-// as many in a batch as arrive meanwhile.
+// BenchmarkRecord records 200,000 blocks whose bytes are synced: a directory of a thousand at a time, in no order, in
+// batches as large as arrive together.
 func BenchmarkRecord(b *testing.B) {
 	const blocks, together = 200_000, 2000
 	b.ReportAllocs()

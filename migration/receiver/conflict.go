@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// contradicts returns ErrConflict when what is on record under a block's id, if that could be read, is of another origin and has other
-// content. A newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
+// contradicts returns ErrConflict if the record under a block's id has another origin and other content. A newer version from the same
+// origin may land, and any block may land in the place of a record that cannot be read.
 func contradicts(old catalog.Record, err error, r *catalog.Record) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrCorrupt):
@@ -27,16 +27,17 @@ func contradicts(old catalog.Record, err error, r *catalog.Record) error {
 	return old.Against(r)
 }
 
-// heed notes what stands against a block. One that is superseded counts as here already: its id is here, and nobody is to
-// look for the old bytes.
+// heed notes what stands against a block. A superseded block counts as here already: its id is here, and nobody is to look
+// for the old bytes.
 func (l *landed) heed(against error) {
 	if l.already = errors.Is(against, catalog.ErrSuperseded); !l.already {
 		l.fault = against
 	}
 }
 
-// contradictions notes the fault of each block that another one, landed or in the same batch, stands against. The batch is
-// in the order of ids. What was compared with the catalog before is compared again only if it has changed since.
+// contradictions notes a fault on each block that conflicts with a landed block or with an earlier one of the batch. The
+// batch is in the order of ids. A block that was compared with the catalog before is compared again only if the catalog
+// has changed since.
 func contradictions(c *catalog.Catalog, batch []*landed) {
 	err := c.Look(0, func(look *catalog.Lookup) {
 		var last *landed
@@ -62,8 +63,7 @@ func contradictions(c *catalog.Catalog, batch []*landed) {
 	}
 }
 
-// change is the record that the catalog is to have, with what the look for contradictions has already found out about its
-// id.
+// change returns the record for the catalog, together with what contradictions has found out about its id.
 func (l *landed) change() catalog.Change {
 	if !l.fresh {
 		return catalog.Change{Record: &l.Record}
@@ -71,7 +71,7 @@ func (l *landed) change() catalog.Change {
 	return catalog.Change{Record: &l.Record, Fresh: l.compared}
 }
 
-// inPlace are the blocks that get names, in the order of ids.
+// inPlace returns the blocks whose files get names, in the order of ids.
 func inPlace(batch []*landed) (named []*landed) {
 	for _, l := range batch {
 		if l.store != nil {
@@ -81,8 +81,8 @@ func inPlace(batch []*landed) (named []*landed) {
 	return inOrder(named)
 }
 
-// inOrder returns blocks by their ids, those of one id as they came. The ids are gathered first: a sort looks at each of them
-// a dozen times.
+// inOrder sorts blocks by id, and leaves those of one id in the order in which they came. It gathers the ids first, for a
+// sort looks at each of them a dozen times.
 func inOrder(batch []*landed) []*landed {
 	type place struct {
 		id string
@@ -101,9 +101,9 @@ func inOrder(batch []*landed) []*landed {
 }
 
 // contradictsOwn returns ErrConflict when the node's own store has other bytes under the id of a block that is about to
-// land, and ErrSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that
-// is may be as large as its disk: it calls at, with the directory, before it looks into one of the store's and before each
-// chunk.
+// land, and ErrSuperseded when the store has a newer version of the node's own block. A block of other sizes need not be
+// read. A block that is read may be as large as its disk, so contradictsOwn calls at, with the directory, before it looks
+// into a directory and before each chunk.
 func contradictsOwn(s *inventory.Store, r catalog.Record, node string, at func(dir *string)) error {
 	own, err := s.Shape.Find(s, inventory.BlockID(r.ID), at)
 	if err != nil || own.ID != inventory.BlockID(r.ID) {
@@ -123,7 +123,7 @@ func contradictsOwn(s *inventory.Store, r catalog.Record, node string, at func(d
 	return fmt.Errorf("%w, of other content, in the node's own store", catalog.ErrConflict)
 }
 
-// sumOf reads a block of the store.
+// sumOf reads a block of the store and returns its checksum.
 func sumOf(s *inventory.Store, b inventory.Block, at func(dir *string)) (wire.Sum, error) {
 	sum := wire.NewSummer()
 	buf := make([]byte, wire.ChunkBytes)
@@ -148,7 +148,7 @@ func sumOf(s *inventory.Store, b inventory.Block, at func(dir *string)) (wire.Su
 	return sum.Total(), nil
 }
 
-// failAll notes a fault that several blocks share.
+// failAll notes one fault on several blocks.
 func failAll(blocks []*landed, err error) {
 	for _, l := range blocks {
 		l.fault = cmp.Or(l.fault, err)

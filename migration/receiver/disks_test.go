@@ -65,7 +65,8 @@ func TestVaultDirectoryThatIsGoneAtStartComesBack(t *testing.T) {
 	})
 }
 
-// What lies in a directory that is away may be there: it is not said to be gone, nor forgotten, whoever asks for that.
+// A block in a directory that is away may still be there: it is neither reported as gone nor forgotten, even when its
+// source asks for that.
 func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	f.Give(n.More[0], 0)
@@ -172,8 +173,8 @@ func TestManySendersAreNeverGrantedMoreThanThereIs(t *testing.T) {
 	}
 }
 
-// A sync that does not return holds up what lies on its disk and nothing else, and not for ever; what it held up is not kept
-// when it returns after all.
+// A sync that does not return holds up only the blocks on its disk, and not for ever. Those blocks are not kept if it
+// returns after all.
 func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0", "d1")
@@ -224,7 +225,7 @@ func TestHungSyncHoldsOnlyItsOwnDisk(t *testing.T) {
 	})
 }
 
-// Whatever a disk does, whoever sends hears that this node is there: what is silent is gone.
+// Whatever a disk does, the senders hear that this node is there: a silent node counts as gone.
 func TestReceiverSaysThatItIsThereWhileASyncHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := onDisks(t, "b", nil, "d0")
@@ -274,7 +275,7 @@ type hangs chan struct{}
 
 func (h hangs) WriteBoth(head, tail []byte) (int, error) { <-h; return len(head) + len(tail), nil }
 
-// A write that hangs takes its stream with it, so that the sender goes elsewhere, and leaves everything else alone.
+// A write that hangs ends its stream, so that the sender goes elsewhere, and leaves everything else alone.
 func TestHungWriteEndsItsStream(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		t.Run(fmt.Sprint("told=", told), func(t *testing.T) {
@@ -297,7 +298,7 @@ func TestHungWriteEndsItsStream(t *testing.T) {
 					f.Set(f.Bad, n.More[0], true)
 					patience = 2*diskio.Suspect + diskio.LookAfter
 				}
-				for { // a refusal may come before the end
+				for { // a refusal may come before the stream's end
 					f, err := s.Next()
 					if err != nil {
 						break
@@ -369,7 +370,7 @@ func TestPlaceIsTakenFromTheDisks(t *testing.T) {
 			t.Errorf("not on the roomiest disk: %v", err)
 		}
 	}
-	// A newer version goes where the older one is, whatever is roomier, or to the vault.
+	// A newer version goes to the disk of the older one, even if another is roomier, or to the vault.
 	f.Give(c0, 1<<32)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("newer", 1000))))
 	if _, err := os.Stat(filepath.Join(c0, "x")); err == nil {

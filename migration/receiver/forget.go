@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// forget removes a version of a block that landed here, at the word of the node that it was born on.
+// forget removes one version of a landed block when the node that the block was born on says so.
 func (r *Receiver) forget(node string, id inventory.BlockID, tag string) error {
 	rec, err := r.cfg.Vault.Catalog.Get(id)
 	if err == nil {

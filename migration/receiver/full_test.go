@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What was promised room on a disk that then becomes full is kept: neither what waits for its sync nor what is still coming
-// is sent elsewhere.
+// Blocks that were promised room on a disk that then becomes full are kept: neither those that wait for their sync nor
+// those that are still coming are sent elsewhere.
 func TestFullDiskKeepsWhatHasItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0")
@@ -41,7 +41,8 @@ func TestFullDiskKeepsWhatHasItsRoom(t *testing.T) {
 	})
 }
 
-// Of blocks that were written together those that are on the disk get their receipts when it has no room for the rest.
+// Several blocks are written together, and the disk has no room for all of them. Those that are on the disk get their
+// receipts.
 func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", nil, "d0")
@@ -90,8 +91,8 @@ func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 	})
 }
 
-// A block whose receipt was lost comes again, and finds the disks full, of itself perhaps: it needs no room, and nothing else
-// gets in with it.
+// A block whose receipt was lost comes again, and the disks are full, perhaps of the block itself. It needs no room, and no
+// other block gets in with it.
 func TestFullDiskKnowsWhatIsThere(t *testing.T) {
 	for name, store := range map[string][]inventory.StoreConfig{"in a segment": nil, "in place": {with(placeStore, "cache")}} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestFullDiskKnowsWhatIsThere(t *testing.T) {
 				for p := range f.Room {
 					f.Set(f.Bad, p, true)
 				}
-				s.Send(blockFrames(6, "cache/-/x", x)) // which that disk may no longer keep
+				s.Send(blockFrames(6, "cache/-/x", x)) // that disk may not be able to keep it any more
 				s.WantRefusal("full")
 				s.Conn.Close()
 				stop()
@@ -139,8 +140,8 @@ func TestFullDiskKnowsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A block comes again, on a new stream, while the disk that its first copy took the last room of has yet to sync that: it is
-// owed the receipt that the first is, and a refusal if the first has one.
+// A block comes again on a new stream while its first copy has taken the disk's last room and waits for the sync. It gets a
+// receipt if the first copy does, and a refusal if that is refused.
 func TestFullDiskKnowsWhatIsBeingCommitted(t *testing.T) {
 	for name, fault := range map[string]error{"kept": nil, "lost": syscall.EIO} {
 		t.Run(name, func(t *testing.T) {

@@ -12,14 +12,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What landed in place is an engine's to remove, with its app's other files, or to replace, and so is what came home to the vault.
-// Nobody else says so: the record that stays is a ghost, which counts against the quota, and sends readers here, for as long as
-// blocks are kept.
+// An engine may remove or replace the files of blocks that landed in place, for instance with its app's other files, and may
+// rewrite a block that came home to the vault. It tells nobody. The record that stays is a ghost: it counts against the quota and
+// sends readers here, for as long as blocks are kept.
 
 // takenOver is why a ghost is not held any more.
 const takenOver = "an engine removed or replaced its files there"
 
-// DropGhosts looks through what lies in place, and returns for how long it worked.
+// DropGhosts looks for ghosts among the landed blocks and removes them. It returns for how long it worked.
 func (r *Receiver) DropGhosts(ctx context.Context) time.Duration {
 	if r.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
 		return 0
@@ -57,9 +57,9 @@ func (r *Receiver) storesAway() bool {
 	return slices.ContainsFunc(r.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 
-// ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is
-// no staging directory nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing
-// from anybody.
+// ghost reports whether a file of a block in place is no longer the one that landed, or whether an engine has rewritten a block that
+// came home to the vault. In a directory without a staging directory nothing ever landed: a disk that is not mounted, or mounted
+// elsewhere, looks like that, and its records are no ghosts.
 func (r *Receiver) ghost(rec catalog.Record) bool {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {

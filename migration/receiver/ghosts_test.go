@@ -13,9 +13,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// running has the node's receiver run while something is done.
+// running has the node's receiver run while do does something.
 
-// An engine cleans up behind its app, and with its own files what had landed: nothing of that counts, nor is said to be here.
+// An engine cleans up after its app, and with its own files it removes landed ones: they neither count nor are reported as
+// held.
 func TestWhatEnginesRemoveIsHeldNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(placeStore, "cache"))
@@ -47,7 +48,7 @@ func TestWhatEnginesRemoveIsHeldNoMore(t *testing.T) {
 	})
 }
 
-// A disk that was not mounted looks as if an engine had removed all.
+// A disk that is not mounted looks as if an engine had removed all its files.
 func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
@@ -55,7 +56,7 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 	if err := os.Rename(mounted, mounted+"-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	empty, err := inventory.OpenStore(n.Stores[0].StoreConfig) // makes the directory, as the agent's start does
+	empty, err := inventory.OpenStore(n.Stores[0].StoreConfig) // it makes the directory, as the agent's start does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +70,8 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 	}
 }
 
-// Readers are sent to whom the coordinator knows: what one of them does not find is not held from then on, before anybody looks
-// for what engines have removed.
+// The coordinator sends readers to a holder. If a reader finds the block's file removed there, the block is not held from then
+// on, before DropGhosts looks.
 func TestGhostThatAReaderMeetsIsLaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(placeStore, "cache"))
@@ -97,7 +98,8 @@ func TestGhostThatAReaderMeetsIsLaid(t *testing.T) {
 	})
 }
 
-// A ghost is met when its block comes again. What landed under its id since it was looked at is none, and stays.
+// A ghost shows when its block comes again. If a newer version has landed under its id since the ghost was read, that
+// version stays.
 func TestGhostIsLaidOnlyWhileItIsOne(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))

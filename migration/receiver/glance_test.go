@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What the node's own store has under an id stands against other bytes that come by it; what it has not, and what is only
-// reached out of the store, does not.
+// A file in the node's own store stands against other bytes that come under its id. A name that the store does not have,
+// or that a link leads out of it, does not.
 func TestOwnStoreStandsAgainstOtherBytes(t *testing.T) {
 	n := newNode(t, "b", with(filesStore, "one", "two"))
 	write(t, filepath.Join(n.Dir, "one/deep/er/x"), []byte("own"))

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// A node grants and tells what its vault has room for beside what lands in its place.
+// A node grants, and reports, how much room its vault has beside the places in its stores.
 func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	n := newNode(t, "n", with(sparkStore, "d0"), with(filesStore, "cache"))
 	n.Room = vaultOf(300)
@@ -25,7 +25,8 @@ func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	}
 }
 
-// A node has the room of all its file systems, of each once, and of a full one none; a block, that of the roomiest.
+// A node's room is that of all its file systems, each counted once, and a full one as nothing; one block has the room
+// of the roomiest.
 func TestRoomIsThatOfAllFileSystems(t *testing.T) {
 	n := newNode(t, "n", with(sparkStore, "d0", "d1", "d2"))
 	dir := func(name string) string { return filepath.Join(n.Dir, name) }

@@ -21,48 +21,48 @@ type inbound struct {
 	r      *Receiver
 	node   string
 	alone  bool // its coordinator does not answer
-	last   bool // what it sends is for a node, too, that is advised to go
+	last   bool // it offers its blocks even to a node that is advised to go
 	frames *wire.Reader
 	out    *outbox
-	beat   atomic.Int64 // rises with every frame
+	beat   atomic.Int64 // rises with every frame, and amid long work on a disk
 
-	changed <-chan struct{}     // of the disks
-	work    diskio.Work         // on a disk, now
-	lost    chan struct{}       // closed when the work does not come back
+	changed <-chan struct{}     // closed when a disk's health changes
+	work    diskio.Work         // which disk it is at, if any
+	lost    chan struct{}       // closed when that disk hangs
 	why     *diskio.SilentError // of lost
 
-	mu       sync.Mutex // guards pending and flushing for who answers in this stream's stead
-	pending  []*landed  // complete, and not yet with the kernel
+	mu       sync.Mutex // guards pending and flushing for those that answer in this stream's stead
+	pending  []*landed  // complete, and not yet written to the kernel
 	flushing []*landed
 
 	seg    *vault.Segment
 	ahead  *allotment // on its disk
 	broken bool       // the segment failed to take bytes
-	again  bool       // what comes may be here already
+	again  bool       // blocks that come are likely to be here already
 	bytes  int64      // of pending
 	comeback
 	owed    sync.WaitGroup
 	waiting atomic.Int64  // blocks without a receipt, of those in owed
 	named   atomic.Int64  // bytes of their openings
-	fewer   chan struct{} // has one when those are less
-	kept    atomicCount   // receipted
+	fewer   chan struct{} // gets one when named or waiting falls
+	kept    atomicCount   // durable, with a receipt
 
 	// The block under way:
 	transfer uint32
 	naming   int64 // bytes of its opening
 	opening  wire.Opening
-	landing  landing      // nil: none, or its frames are passed over because it was refused
-	packed   vaultLanding // what that is of a block for a segment
+	landing  landing      // nil: none, or the block was refused and its frames are passed over
+	packed   vaultLanding // the landing of a block for a segment
 	room     *allotment
 	promised func() // gives back its part of the quota
 	dirs     []string
 	member   int
 	left     int64  // of the member
-	has      int64  // bytes that came
-	covered  int64  // bytes that room is set aside for
-	beside   int64  // what it takes beside its bytes
-	written  uint32 // the number that its frames have where they are written: of the stream that brought the first of them
-	cutOff   bool   // the stream ended in it, and nothing was wrong with what came
+	has      int64  // bytes received
+	covered  int64  // bytes that room has been set aside for
+	beside   int64  // room for what it takes beside its bytes
+	written  uint32 // the transfer number of its frames where they are written: that of the stream that brought the first of them
+	cutOff   bool   // the stream ended amid the block, and its frames until then were sound
 	sum      wire.Summer
 	open     atomic.Bool
 }
@@ -79,7 +79,7 @@ func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
 	return in
 }
 
-// flushing has what is complete handed over before it waits for more.
+// flushing hands complete blocks over before it waits for more bytes.
 type flushing struct {
 	io.Reader
 	in *inbound
@@ -131,7 +131,7 @@ func (in *inbound) run() error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			in.cutOff = true // what was wrong with the frame, if anything was, is not in those before
+			in.cutOff = true // a fault in this frame says nothing against the frames before it
 			return err
 		}
 		in.beat.Add(1)
@@ -143,7 +143,7 @@ func (in *inbound) run() error {
 		case wire.FrameClose:
 			err = in.end(f)
 		case wire.FrameAbort:
-			if f.Transfer == in.transfer { // else it was over before the sender changed its mind
+			if f.Transfer == in.transfer { // else the transfer was over before the sender changed its mind
 				in.abandon()
 			}
 		default:
@@ -152,8 +152,8 @@ func (in *inbound) run() error {
 		if err != nil {
 			return err
 		}
-		// What came in one piece is handed over in one piece, if it is not much: when more is waited for, amid a frame, too, for on a
-		// narrow link the rest of one may be long in coming.
+		// Blocks that came in one piece are handed over in one piece, if they are small. They are also handed over when the stream
+		// waits for bytes, even amid a frame: on a narrow link the rest of a frame may be long in coming.
 		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending {
 			in.flush()
 		}
@@ -172,15 +172,15 @@ func (in *inbound) run() error {
 const (
 	maxPendingBytes = 1 << 20
 	maxPending      = 1024
-	// maxUnread bounds the receipts kept for a sender that takes none, and the blocks that wait for their disk. A sender that
-	// keeps its window has fewer on the way.
+	// maxUnread bounds the receipts that wait for a sender that reads none, and the blocks that wait for their disk. A sender
+	// that keeps to its window has fewer on the way.
 	maxUnread = 2 * wire.MaxInflightBlocks
-	// maxOpenings is how many bytes of openings a stream may have in memory: of all that a sender has on the way (MaxInflightBlocks), a
-	// KiB each. Their records are made of them, and a block need not have any other byte.
+	// maxOpenings is how many bytes of openings a stream may have in memory: a KiB for each block that a sender may have on the way
+	// (MaxInflightBlocks). Records are made of the openings, and a block need not have any other byte.
 	maxOpenings = 8 << 20
 )
 
-// begin decides where a block will rest. A refusal is the sender's business, not a fault of the stream.
+// begin decides where a block will rest. A refusal goes to the sender as a verdict; it is no fault of the stream.
 func (in *inbound) begin(f wire.Frame) error {
 	if in.open.Load() {
 		return fmt.Errorf("transfer %d begins inside transfer %d", f.Transfer, in.transfer)
@@ -200,7 +200,7 @@ func (in *inbound) begin(f wire.Frame) error {
 	case again:
 		f = wire.Frame{Type: wire.FrameOpen, Transfer: f.Transfer, Raw: wire.AppendFrame(nil, wire.FrameOpen, f.Transfer, f.Payload), Payload: f.Payload}
 	case large && in.takeOver(string(f.Payload)):
-		in.drop() // its sender does without
+		in.drop() // the sender does without the part that is here
 	}
 	in.has, in.written = 0, f.Transfer
 	if large {
@@ -246,7 +246,7 @@ func (in *inbound) data(f wire.Frame) error {
 		in.refuse(err)
 		return nil
 	}
-	if in.left > 0 { // else its end asks
+	if in.left > 0 { // else end asks
 		if err := in.r.turnAway(in.last, in.opening.Bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
@@ -321,7 +321,7 @@ func (in *inbound) end(f wire.Frame) error {
 	return nil
 }
 
-// fail gives up the block under way because this node could not keep it.
+// fail gives up the block under way because this node cannot keep it.
 func (in *inbound) fail(err error) {
 	in.r.fault(*in.at(), err)
 	if _, ok := in.landing.(*vaultLanding); ok {
@@ -334,7 +334,7 @@ func (in *inbound) fail(err error) {
 
 func (in *inbound) refuse(err error) { in.out.put(verdictOn(in.transfer, err)) }
 
-// verdictOn puts a fault into the sender's terms.
+// verdictOn translates a fault into a verdict for the sender.
 func verdictOn(transfer uint32, err error) wire.Verdict {
 	v := wire.Verdict{Transfer: transfer}
 	if err == nil {
@@ -369,7 +369,7 @@ func (in *inbound) drop() {
 	in.promised()
 }
 
-// flush hands the finished blocks to the committer once their bytes are with the kernel.
+// flush writes the bytes of complete blocks to the kernel, and hands the blocks to the committer.
 func (in *inbound) flush() {
 	if len(in.pending) == 0 {
 		return
@@ -394,15 +394,15 @@ func (in *inbound) flush() {
 	}
 }
 
-// unanswered are the blocks that were accepted and that the committer does not have.
+// unanswered returns the accepted blocks that the committer does not have yet.
 func (in *inbound) unanswered() []*landed {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Concat(in.flushing, in.pending)
 }
 
-// lose answers for blocks that were complete but whose segment did not take them, and returns the others. A disk that is
-// full has taken what was written to it before.
+// lose answers for complete blocks whose segment did not take their bytes, and returns the others. A full disk keeps
+// what was written to it before.
 func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 	taken := int64(0)
 	if durable.Full(err) {
@@ -419,7 +419,7 @@ func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 	return rest
 }
 
-// reply gives the sender its verdicts, but for those that it was given before.
+// reply gives the sender the verdicts on these blocks, except those that it has already.
 func (in *inbound) reply(blocks []*landed) {
 	in.answer(blocks, func(l *landed) error { return l.fault })
 }

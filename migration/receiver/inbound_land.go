@@ -10,7 +10,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// land finds a block the disk that it lands on. One that has no room and may be here already only has to prove that it is.
+// land chooses the disk that a block lands on. A block that no disk has room for is taken in all the same if it may be
+// here already: then its bytes only have to match.
 func (in *inbound) land(f wire.Frame, o wire.Opening) error {
 	if err := in.r.turnAway(in.last, o.Bytes()); err != nil {
 		return err
@@ -22,7 +23,8 @@ func (in *inbound) land(f wire.Frame, o wire.Opening) error {
 	return err
 }
 
-// landOnDisk begins a block in a segment if it is small, else in its place, else in a segment all the same.
+// landOnDisk begins a small block in a segment, a larger one in its place in a store, and if it has no place there, in
+// a segment too.
 func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 	if p, small := in.packs(o); small && in.landInVault(f, o) == nil {
 		in.packed.packing = p
@@ -36,7 +38,7 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 		if !errors.Is(err, errOccupied) && in.placed(o) {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
-		// What is there is not ours to replace, or its disk takes no more: the vault may.
+		// The file there is not ours to replace, or its disk takes no more: the vault may take the block.
 		if _, full := errors.AsType[*FullError](err); !full && !diskio.IsAway(err) && !diskio.IsSilent(err) && !errors.Is(err, errOccupied) {
 			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
 		}
@@ -44,8 +46,8 @@ func (in *inbound) landOnDisk(f wire.Frame, o wire.Opening) error {
 	return in.landInVault(f, o)
 }
 
-// promise sets aside, of the quota, what a block adds to what rests here, its record with it. One that comes again because its sender lost the
-// receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
+// promise sets aside, from the quota, what a block and its record add to what rests here. A block that comes again because its sender lost
+// the receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
 func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	rests := in.r.cfg.Vault.Takes()
 	if in.covered = o.Bytes(); in.covered > allotBytes {
@@ -59,7 +61,7 @@ func (in *inbound) promise(o wire.Opening) (release func(), err error) {
 	return release, nil
 }
 
-// promiseLarge sets aside as much as the sender's word does for.
+// promiseLarge sets aside as much of a large block as may be held by the sender's announcement alone (wordShare).
 func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), err error) {
 	first, over := in.r.budget.ByWord(in.node, o.Bytes(), in.r.grant(in.alone).RoomBytes)
 	promised, err := in.r.budget.promise(o.Bytes()+in.beside, first+in.beside, rests, in.alone)
@@ -71,7 +73,7 @@ func (in *inbound) promiseLarge(o wire.Opening, rests int64) (release func(), er
 	return func() { promised(); over() }, nil
 }
 
-// promiseMore sets aside what a block has more than what is here under its id, or says why nothing is.
+// promiseMore sets aside by how much a block is larger than the one under its id. If there is none, it returns why.
 func (in *inbound) promiseMore(o wire.Opening, rests int64, why error) (release func(), err error) {
 	old, unknown := in.had(o)
 	was := old.Bytes() + catalog.BesideBytes(&old.Opening, len(old.Opening.Append(nil)))
@@ -85,7 +87,8 @@ func (in *inbound) promiseMore(o wire.Opening, rests int64, why error) (release 
 	}
 }
 
-// cover sets room aside for a chunk of a block that its sender's word did not do for, and for as much again as has come, in its share.
+// cover sets room aside for a chunk of a large block beyond what its announcement got, and for (wordShare-1) times as much as has
+// come, if there is room.
 func (in *inbound) cover(chunk int64) error {
 	if in.has <= in.covered {
 		return nil
@@ -143,8 +146,8 @@ func (in *inbound) landInStore(s *inventory.Store, o wire.Opening) error {
 	return nil
 }
 
-// landInVault appends to the segment that this stream has, as long as its disk takes the block, else to one on the disk
-// that is best now.
+// landInVault appends to the stream's segment, as long as that segment's disk takes the block, else to a segment on the
+// disk that is best now.
 func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 	v, takes := in.r.cfg.Vault, o.Bytes()+in.besides()
 	if in.seg != nil && (in.broken || in.seg.End >= vault.SegmentBytes || v.Fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
@@ -169,7 +172,7 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 		room.grant(takes)
 	}
 	in.dirs = in.seg.In
-	in.seg.Behind.Drops = o.Bytes() > PackedBytes // what is less may become a file, for which it is read again soon
+	in.seg.Behind.Drops = o.Bytes() > PackedBytes // a smaller block may become a file, for which it is read again soon
 	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
 		in.r.fault(in.seg.Dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended
@@ -180,11 +183,11 @@ func (in *inbound) landInVault(f wire.Frame, o wire.Opening) error {
 	return nil
 }
 
-// besidesBytes is what has room on the disk of a block whose record takes less: a commit writes new pages of the catalog before the old
-// ones are free.
+// besidesBytes is the least room that is set aside beside a block's bytes, even if its record takes less: a commit writes new pages of
+// the catalog before the old ones are free.
 const besidesBytes = 1 << 10
 
-// besides is the room for what the block under way takes beside its bytes.
+// besides returns the room that the block under way takes beside its bytes.
 func (in *inbound) besides() int64 { return max(in.beside, besidesBytes) }
 
 // further makes sure of room for one more block on the disk of the stream's segment.
@@ -216,21 +219,21 @@ func (in *inbound) part() {
 	in.seg, in.ahead, in.broken = nil, nil, false
 }
 
-// on does what may take as long as a disk likes, and lets others see that it is at it.
+// on runs work that may hang on a disk, and lets others see at which directory it is.
 func (in *inbound) on(dir *string, do func() error) error {
 	in.work.Begin(dir)
 	defer in.work.End()
 	return do()
 }
 
-// asks has something looked up in the catalog, whose disk may be another one than the block's. A look hangs with that disk if it is being
-// written to: bbolt keeps looks out while it writes its meta page.
+// asks looks something up in the catalog, whose disk may be another than the block's. While that disk is written to, a look may hang with
+// it: bbolt locks looks out while it writes its meta page.
 func (in *inbound) asks(look func(*catalog.Catalog) error) error {
 	v := in.r.cfg.Vault
 	return in.on(&v.Dir, func() error { return look(v.Catalog) })
 }
 
-// had is what has landed under a block's id; fs.ErrNotExist if nothing has.
+// had returns the record under a block's id; fs.ErrNotExist if there is none.
 func (in *inbound) had(o wire.Opening) (old catalog.Record, err error) {
 	err = in.asks(func(c *catalog.Catalog) (err error) { old, err = c.Get(inventory.BlockID(o.ID)); return err })
 	return old, err
@@ -242,8 +245,8 @@ func (in *inbound) placed(o wire.Opening) (is bool) {
 	return is
 }
 
-// gives does what takes in a frame. A segment gathers frames in memory until there is enough for a write: as long as one
-// only joins them no disk is touched, so that there is nothing for others to watch, and no clock is read.
+// gives has a landing take a frame. A segment gathers frames in memory until there is enough for a write. As long as a
+// frame only joins them no disk is touched, so nobody needs to watch and no clock is read.
 func (in *inbound) gives(f wire.Frame, do func() error) error {
 	switch in.landing.(type) {
 	case *placeLanding, nowhereLanding:
@@ -255,7 +258,7 @@ func (in *inbound) gives(f wire.Frame, do func() error) error {
 	return in.on(in.at(), do)
 }
 
-// at is the directory that the block under way is being written to.
+// at returns the directory that the block under way is being written to.
 func (in *inbound) at() *string {
 	if l, ok := in.landing.(*placeLanding); ok {
 		return l.at()
@@ -263,8 +266,8 @@ func (in *inbound) at() *string {
 	return &in.dirs[0]
 }
 
-// turned returns an error if a disk under the block has turned bad since it was last asked. If it is full, no other block
-// follows this one.
+// turned returns an error if a disk under the block has turned bad since the last call. If the disk is full, this block
+// goes on and no other follows it.
 func (in *inbound) turned() error {
 	select {
 	case <-in.changed:

@@ -25,9 +25,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// remove has the node's receiver remove what matches.
+// remove has the node's receiver remove the blocks that match.
 
-// spaceOf is what the files below a directory take of their disk.
+// spaceOf returns what the files below a directory take on their disk.
 func spaceOf(t testing.TB, dir string) (bytes int64) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "segments", "seg-*"))
@@ -44,7 +44,7 @@ func spaceOf(t testing.TB, dir string) (bytes int64) {
 	return bytes
 }
 
-// landApps has the node take blocks of two apps, one after the other, so that they lie side by side.
+// landApps has the node take blocks of two apps by turns, so that they lie side by side.
 func landApps(t testing.TB, n *node, each, size int) (want map[string][]byte) {
 	t.Helper()
 	want = map[string][]byte{}
@@ -104,10 +104,11 @@ func TestRemovalOfAnApp(t *testing.T) {
 		t.Errorf("nothing is of use in %v", got)
 	}
 	n.Reopen(t)
-	landApps(t, n, 2, 1000) // and all begins anew
+	landApps(t, n, 2, 1000) // the next block begins in a new segment
 }
 
-// Blocks that are smaller than what a file system gives back do so together with their neighbours, whichever went first.
+// A block that is smaller than a file system's block gives its space back together with its neighbours, in whichever
+// order they went.
 func TestSmallBlocksGiveTheirSpaceBack(t *testing.T) {
 	n := newNode(t, "b")
 	want := landApps(t, n, 200, 900)
@@ -137,13 +138,14 @@ func TestWhatIsReplacedGivesItsSpaceBack(t *testing.T) {
 	}
 }
 
-// A block that comes anew again and again would fill the disk within the hour, and no quota counts what it was before.
+// A block that comes anew again and again would fill the disk within the hour, for no quota counts its earlier
+// versions.
 func TestWhatIsReplacedOftenGivesItsSpaceBackSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
-		time.Sleep(time.Second) // what is done at the start is done
+		time.Sleep(time.Second) // the work at the start is done
 		for i := range 12 {
 			s.Send(blockFrames(uint32(i), "cache/-/x", contentOf(fmt.Sprint(i), 8<<20)))
 			s.WantReceipt()
@@ -157,8 +159,8 @@ func TestWhatIsReplacedOftenGivesItsSpaceBackSoon(t *testing.T) {
 	})
 }
 
-// A segment in which nothing was kept is gone at the next start. What was noted of it must not be taken for what is noted of
-// another that has got its number: its space would be given back with blocks in it.
+// A segment in which nothing was kept is removed at the next start. Its notes must not be taken for those of a later segment
+// that has got its number: that one's space would be given back with blocks in it.
 func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 	n := newNode(t, "b")
 	const size = 100_000
@@ -168,9 +170,9 @@ func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
 	if said := landAll(t, n, openingFrames(1, o, contentOf("another x", size))); said[0].Code != wire.VerdictConflict {
 		t.Fatalf("got %+v, want a conflict", said)
 	}
-	n.Reopen(t)  // the file goes
-	n.Reopen(t)  // and with it what tells that there was one
-	n.receive(t) // its tidying has not come to anything yet when a peer is there
+	n.Reopen(t)  // the file is removed
+	n.Reopen(t)  // and with it what shows that there was one
+	n.receive(t) // a peer sends before the tidying has come to anything
 	s := n.stream(t, t.Context())
 	y := contentOf("y", size)
 	s.Send(blockFrames(1, "cache/-/y", y))
@@ -228,7 +230,7 @@ func punchHole(path string, at, length int64) error {
 	return errors.Join(unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length), f.Close())
 }
 
-// A crash comes after each of the steps of a removal. Whatever was done, the next start and the next removal end it.
+// A crash comes after each step of a removal. Whatever had been done, the next start and the next removal finish it.
 func TestRemovalKilledAtEachStep(t *testing.T) {
 	for name, upTo := range map[string]func(n *node, r catalog.Record) error{
 		"after the record": func(n *node, r catalog.Record) error {
@@ -269,7 +271,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 			if err := upTo(n, r); err != nil {
 				t.Fatal(err)
 			}
-			n.Reopen(t) // as a start after kill -9 does: nothing of this is written when a vault closes
+			n.Reopen(t) // like a start after kill -9: closing the vault writes nothing of this
 			n.receive(t)
 			n.remove(t, ofApp("app-1"))
 			left := "app-2"
@@ -288,7 +290,7 @@ func TestRemovalKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// Files in a store go only while they are those that landed.
+// Files in a store are removed only while they are the ones that landed.
 func TestRemovalInPlace(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
@@ -337,7 +339,7 @@ func TestBlocksAreKeptForAsLongAsTheyAreTo(t *testing.T) {
 	})
 }
 
-// A block that comes again is kept as long as one that came now: its sender may have no other copy.
+// A block that comes again is kept as long as one that lands now: its sender may have no other copy.
 func TestBlockThatComesAgainIsKeptAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -360,7 +362,7 @@ func TestBlockThatComesAgainIsKeptAnew(t *testing.T) {
 	})
 }
 
-// So it is where blocks are kept for less than an hour.
+// The same holds where blocks are kept for less than an hour.
 func TestBlockThatComesAgainIsKeptAnewWhereThatIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -377,7 +379,8 @@ func TestBlockThatComesAgainIsKeptAnewWhereThatIsShort(t *testing.T) {
 	})
 }
 
-// What a node carried ahead has the whole time before it that it is kept once that node has gone; while it may go, what it has itself is kept.
+// Blocks that a node copied ahead are kept for a whole Keep after that node has gone. While it may go, the blocks that it has itself are
+// kept.
 func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -416,7 +419,7 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 	})
 }
 
-// A receipt is never given for what was removed while it came again.
+// A block that was removed while it came again gets no receipt.
 func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
@@ -435,7 +438,7 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	}
 }
 
-// A catalog from before there were weights, or with a record that cannot be read, is weighed at the next start.
+// A catalog that has no weights yet, or that has a record which cannot be read, is weighed at the next start.
 func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
 	n := newNode(t, "b")
 	landApps(t, n, 3, 100)
@@ -485,8 +488,8 @@ func TestSegmentThatIsWrittenToIsNotRetired(t *testing.T) {
 	}
 }
 
-// A block that comes again is kept as if it had landed now, and the sender has a receipt for that: who found it old before
-// must not take its files away.
+// A block that comes again is kept as if it had landed now, and its sender has a receipt for that. A removal that had
+// found it old must not take its files away.
 func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	frames := blockFrames(1, "cache/-/x", []byte("x"))
@@ -544,11 +547,11 @@ func TestRemovalTakesTheDirectoriesThatWereMade(t *testing.T) {
 	}
 }
 
-// A segment whose last block was one whose record could not be read is given back after the next start.
+// A segment whose last block had an unreadable record is given back after the next start.
 func TestSegmentOfWhatCouldNotBeReadIsGivenBack(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
-	n.Reopen(t) // what comes now has another segment
+	n.Reopen(t) // blocks that come now land in another segment
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
 	err := n.Vault.Catalog.DB().Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("blocks")).Put([]byte("cache/-/x"), []byte("broken"))

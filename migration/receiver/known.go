@@ -11,9 +11,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// recognise finds out what is known here of blocks that came whole, all in one look: one for each of them cost more than to
-// receive it. What is here already, with the same bytes, is only owed its receipt. Where one is, more are likely: a sender
-// that lost its receipts sends again, on a new stream. Then each is looked for as it comes, and takes no space.
+// recognise finds out which complete blocks are here already, with one look into the catalog for the whole batch: one look
+// for each block cost more than receiving it. A block that is here with the same bytes only needs a receipt. If one is,
+// more are likely: a sender that lost its receipts sends the blocks again on a new stream. From then on each block is
+// looked up as it comes, and takes no space.
 func (in *inbound) recognise(batch []*landed) {
 	batch = slices.DeleteFunc(slices.Clone(batch), func(l *landed) bool { return l.looked })
 	if len(batch) == 0 {
@@ -49,8 +50,8 @@ func (in *inbound) recognise(batch []*landed) {
 	in.trim(batch)
 }
 
-// trim takes what was here already off the end of the segment. Where other blocks have come behind it, its space is free
-// once they are recorded.
+// trim cuts blocks that were here already off the end of the segment. If other blocks follow them in it, their space
+// becomes free when the batch is recorded.
 func (in *inbound) trim(batch []*landed) {
 	if in.seg == nil || in.open.Load() {
 		return
@@ -69,7 +70,7 @@ func (in *inbound) trim(batch []*landed) {
 	}
 }
 
-// earlier is what the catalog has under an id, or why that cannot be read.
+// earlier is the record that the catalog has under an id, or why it cannot be read.
 type earlier struct {
 	catalog.Record
 	err error
@@ -94,11 +95,12 @@ func (in *inbound) known(batch []*landed) (found map[*landed]earlier, err error)
 	return found, err
 }
 
-// mostReadBack is the size up to which a block that comes again is compared with what landed of it before. A larger one has come
-// whole when that could be known: it is put in the other's place, which costs no reading that its sender would wait for.
+// mostReadBack is the largest block that is compared with its earlier copy when it comes again. A larger block replaces its
+// earlier copy: all of its bytes have come before they could be compared, and its sender would have to wait while the copy is
+// read.
 const mostReadBack = 64 << 20
 
-// meet reads back what landed before under a block's id. It returns fs.ErrNotExist if there is nothing of it any more.
+// meet reads back what landed before under a block's id. It returns fs.ErrNotExist if that is gone.
 func (in *inbound) meet(l *landed, old earlier) error {
 	err := old.err
 	replaces := old.Bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
@@ -120,15 +122,15 @@ func (in *inbound) meet(l *landed, old earlier) error {
 		in.r.cfg.Log.Warn("a block that landed before is not whole any more, and is replaced", "block", l.ID, "err", err)
 		return nil
 	}
-	// A ghost must not stand against a living block.
+	// The record of a copy that is gone must not stand against the block that comes.
 	if gone := in.r.lay(old.Record); gone != nil {
 		return gone
 	}
 	return err
 }
 
-// compare returns ErrConflict if the node's own store has other bytes under the id of a block, and ErrSuperseded if those are
-// a newer version. What is on a disk that does not answer stands against nothing.
+// compare returns ErrConflict if the node's own store has other bytes under a block's id, and ErrSuperseded if those are a
+// newer version. A copy on a disk that does not answer counts as none.
 func (in *inbound) compare(l *landed, own *inventory.Glance, at func(dir *string)) error {
 	s := in.r.stores[inventory.BlockID(l.ID).Store()]
 	if s == nil {
@@ -141,8 +143,8 @@ func (in *inbound) compare(l *landed, own *inventory.Glance, at func(dir *string
 	return contradictsOwn(s, l.Record, in.r.cfg.Node, at)
 }
 
-// goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it
-// for one that hangs, nor the sender this node.
+// goesOn returns a step to be called during long work on a disk. Each call shows that the disk still answers, so that nobody
+// takes it for one that hangs; once a second it also tells the sender, so that the sender does not give this node up.
 func (in *inbound) goesOn() (step func(dir *string)) {
 	said := time.Now()
 	return func(dir *string) {

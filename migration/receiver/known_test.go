@@ -19,8 +19,8 @@ import (
 // senderWaits is how long a sender lets its peer say nothing (peerTimeout in migration/lane.go).
 const senderWaits = 10 * time.Second
 
-// The node's own file of that name may be as large as its disk. One of another size is other content, which need not be read:
-// that would take longer than a disk may take over one read, and the disk would be taken to hang.
+// The node's own file of a block's name may be as large as its disk. A file of another size has other content, and need not
+// be read. To read it would take longer than a disk may take over one read, and the disk would count as hanging.
 func TestOwnFileOfAnotherSizeIsNotRead(t *testing.T) {
 	n := newNode(t, "b", with(filesStore, "cache"))
 	f := newFakeDisks(1<<30, n.Vault.Dir, n.Stores[0].Paths[0])
@@ -43,7 +43,7 @@ func TestOwnFileOfAnotherSizeIsNotRead(t *testing.T) {
 	}
 }
 
-// theStream is the receiver's side of the only one that there is.
+// theStream returns the receiver's side of the only stream.
 func (n *node) theStream() *inbound {
 	n.receiver.mu.Lock()
 	defer n.receiver.mu.Unlock()
@@ -53,8 +53,8 @@ func (n *node) theStream() *inbound {
 	return nil
 }
 
-// Work that takes long because there is much of it is no disk that hangs, and no node that does: the one who watches the disks
-// leaves it alone, and the sender hears from this node all the while.
+// Work that takes long because there is much of it is no hang of the disk or of the node: oversee leaves it alone, and the
+// sender hears from this node all the while.
 func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -99,7 +99,7 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 	})
 }
 
-// slowDisks let whoever opens a file wait.
+// slowDisks make each opening of a file wait.
 type slowDisks struct{ *nodetest.Disks }
 
 func (d slowDisks) Readable(p string) bool {
@@ -107,7 +107,8 @@ func (d slowDisks) Readable(p string) bool {
 	return d.Disks.Readable(p)
 }
 
-// Whatever is read to be compared with what comes says with each chunk that it goes on: the node's own file, and what landed.
+// Each read that compares earlier bytes with a block says with every chunk that it goes on: of the node's own file, and of a
+// landed copy.
 func TestReadingBackGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(filesStore, "cache"))
@@ -143,7 +144,8 @@ func TestReadingBackGoesOn(t *testing.T) {
 	})
 }
 
-// A large block that comes again has come whole when it is found to be here: it replaces what landed, which is not read.
+// A large block that comes again is complete by the time its earlier copy is found: it replaces that copy, which is not
+// read.
 func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
 	n := newNode(t, "b")
 	for _, size := range []int{2 * wire.ChunkBytes, mostReadBack + 1} {

@@ -21,13 +21,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// landing is one block on its way to rest. Its methods are called by one goroutine; after finish the committer owns it.
+// landing is one block on its way to disk. One goroutine calls its methods; after finish the committer owns it.
 type landing interface {
 	// data takes the next chunk, in the order of the members.
 	data(member int, f wire.Frame) error
-	// finish takes the closing frame. What it returns is complete but not yet durable.
+	// finish takes the closing frame. The block that it returns is complete but not yet durable.
 	finish(f wire.Frame, r catalog.Record) (*landed, error)
-	// abort forgets all of it.
+	// abort removes what was written of the block.
 	abort()
 }
 
@@ -35,50 +35,52 @@ type landing interface {
 type landed struct {
 	catalog.Record
 	segment *vault.Segment // to sync, for a block in the vault
-	begin   int64          // of what was appended to it for the block
+	begin   int64          // where in the segment the block's bytes begin, a hello before them included
 	files   []stagedFile   // to sync and to publish, for a block in place
 	store   *inventory.Store
-	dirs    []string // of its disks: it is committed with others that lie there
-	looked  bool     // whether it is here already
-	already bool     // the same content was: only the receipt is missing
-	outdone bool     // by a newer version in the node's own store, of which there is no record
-	noRoom  error    // why it lies nowhere and is refused unless it is here already; nil: it does
-	awaits  bool     // its first copy may be in the commit before, or was not here either
+	dirs    []string // that it lies in: blocks with the same directories are committed together
+	looked  bool     // the block was compared with what is here already
+	already bool     // the same content is here already: only the receipt is missing
+	outdone bool     // the node's own store has a newer version, which has no record
+	noRoom  error    // no disk had room for it: its fault unless the same block is here already
+	awaits  bool     // its first copy may be in the commit before this one, or may not be here at all
 	fault   error
 
-	packing packing // of a block that becomes files later
+	packing packing // of a small block that becomes files later
 
-	compared int  // which state of the catalog was asked about it; 0: none
-	fresh    bool // and had nothing under its id
+	compared int  // the state of the catalog that it was compared with; 0: none
+	fresh    bool // that state had nothing under its id
 
 	disowned error // why it was answered without its disk; guarded by committer.mu
 
-	in       *inbound // that it came by, which owes its verdict
+	in       *inbound // the stream that it came by, which owes its verdict
 	transfer uint32
 	named    int64      // bytes of its opening
 	beside   int64      // room that is set aside beside its bytes
-	room     *allotment // that it takes
+	room     *allotment // the allotment that its bytes are taken from
 	promised func()     // gives back its part of the quota
 	told     atomic.Bool
 }
 
-// vaultLanding appends the frames of a block to a segment as they are. A stream has one, for one block after the other.
+// vaultLanding appends the frames of a block to a segment as they are. A stream has one, and uses it for one block
+// after the other.
 type vaultLanding struct {
 	seg    *vault.Segment
-	begin  int64 // of what was appended for it
+	begin  int64 // of what was appended for the block
 	offset int64
 	open   int64
 
 	packing packing
 
-	spare []landed // for blocks to come: one piece of memory for some of them
+	spare []landed // for blocks to come: allocated landedTogether at a time
 }
 
-// landedTogether is how many blocks of a stream share a piece of memory. They are committed together, or nearly.
+// landedTogether is how many blocks of a stream share one allocation. They are committed together, or nearly.
 const landedTogether = 8
 
-// into begins a block's landing. It says in the segment where blocks come from if that is another node than the last
-// block's: frames do not, and it must be known should the catalog be lost.
+// into begins a block's landing. If the block before it in the segment came from another node, it first writes the
+// sender's name into the segment: frames do not name their sender, and if the catalog is lost it is made anew from the
+// segments.
 func (l *vaultLanding) into(seg *vault.Segment, from string, f wire.Frame) error {
 	*l = vaultLanding{seg: seg, begin: seg.End, open: int64(len(f.Raw)), spare: l.spare}
 	if seg.From != from {
@@ -113,17 +115,17 @@ func (l *vaultLanding) abort() { l.seg.Forget(l.begin) }
 type stagedFile struct {
 	root     int
 	from, to string
-	last     bool // named after the others
+	last     bool // gets its name after the others
 	named    bool
 
-	unflushed int64 // bytes that the disk had not begun on when the last was written
+	unflushed int64 // bytes that the disk had not begun to write when the last byte came
 }
 
 // placeLanding writes the members of a block to temporary files in the store that it belongs to.
 type placeLanding struct {
 	store   *inventory.Store
 	opening wire.Opening
-	work    *diskio.Work // of who writes: it is told which of the disks the landing is at
+	work    *diskio.Work // of the writing goroutine: it is told which disk the landing is at
 	files   []stagedFile
 	placed  []catalog.Placed
 	current *os.File
@@ -133,7 +135,7 @@ type placeLanding struct {
 }
 
 // landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
-// file is in the way, and with errApart where there is no way to its place.
+// file is in the way, and with errApart where a file cannot be moved from the staging directory to its place.
 func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog.Catalog, w *diskio.Work) (*placeLanding, error) {
 	l := &placeLanding{store: s, opening: o, work: w, member: -1}
 	id := inventory.BlockID(o.ID)
@@ -163,7 +165,7 @@ func landInPlace(s *inventory.Store, o wire.Opening, roots []int, c *catalog.Cat
 	return l, nil
 }
 
-// reach makes the file of a member the current one, and those of empty members on the way.
+// reach makes the file of a member the current one, and on the way makes the files of the empty members before it.
 func (l *placeLanding) reach(member int) error {
 	for l.member < member {
 		if err := l.closeCurrent(); err != nil {
@@ -187,8 +189,8 @@ func (l *placeLanding) reach(member int) error {
 	return nil
 }
 
-// closeCurrent notes the modification time that the file system keeps, which may be coarser than the one that came: by it
-// the file is known again.
+// closeCurrent notes the modification time that the file system keeps, which may be coarser than the sender's: by that
+// time the file is recognised later.
 func (l *placeLanding) closeCurrent() error {
 	if l.current == nil {
 		return nil
@@ -228,7 +230,7 @@ func (l *placeLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
 	return &landed{Record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
 }
 
-// at is the one of the store's directories that the current member is written to.
+// at is the store's directory that the current member is written to.
 func (l *placeLanding) at() *string { return &l.store.Paths[l.files[max(0, l.member)].root] }
 
 // dirs are the store's directories that the block lies in.
@@ -250,7 +252,7 @@ func (l *placeLanding) abort() {
 	}
 }
 
-// makeDir makes directories below one of the store's, owned as that one is.
+// makeDir makes directories below one of the store's directories, with the same owner.
 func makeDir(s *inventory.Store, root int, dir string) error {
 	if _, err := s.Roots[root].Stat(dir); err == nil {
 		return nil
@@ -295,8 +297,8 @@ func ownerOf(s *inventory.Store, root int) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// sweepStaging removes what landings that a crash interrupted have left behind. The directory stays: it tells that blocks landed
-// here.
+// sweepStaging removes the files that a crash left in the staging directories. The directory itself stays: it shows that blocks
+// have landed here.
 func sweepStaging(s *inventory.Store) error {
 	var errs []error
 	for _, r := range s.Roots {

@@ -21,8 +21,8 @@ var contentOf, write, indexOf, cpuTime = enginetest.Content, enginetest.Write, e
 type node struct {
 	*nodetest.Node
 	receiver *Receiver
-	packs    bool          // what is to become files stays in segments, unless its time comes
-	tune     func(*Config) // what its receiver has beside the usual
+	packs    bool          // blocks that are to become files stay in segments until unpack is called
+	tune     func(*Config) // changes its receiver's Config
 }
 
 func newNode(t testing.TB, name string, stores ...inventory.StoreConfig) *node {
@@ -60,7 +60,7 @@ func (n *node) stream(t testing.TB, ctx context.Context) *nodetest.Sender {
 	return newSender(t, ctx, n.receiver, "a")
 }
 
-// onDisks is a node whose vault has these directories besides its own, which takes nothing.
+// onDisks is a node whose vault has these directories beside its own, which has no room.
 func onDisks(t testing.TB, name string, stores []inventory.StoreConfig, vaultDirs ...string) (*node, *nodetest.Disks) {
 	t.Helper()
 	n := newNode(t, name, stores...)
@@ -87,10 +87,10 @@ var (
 	vaultOf, carriedIn         = nodetest.RoomOfVault, nodetest.CarriedIn
 )
 
-// unpack makes files of what waits, whatever the time.
+// unpack makes files of the blocks that wait, whatever the time.
 func (n *node) unpack() { n.receiver.UnpackNow(context.Background()) }
 
-// packed is a node with a store that wants files, where small blocks rest in a segment, and what they are.
+// packed is a node with a store that wants files, whose small blocks rest in a segment, and their contents.
 func packed(t testing.TB, count, size int) (*node, map[string][]byte) {
 	t.Helper()
 	n := newNode(t, "b", with(placeStore, "cache"))
@@ -122,7 +122,7 @@ func (n *node) asks(id inventory.BlockID, by, tag string) int {
 	return nodetest.AskToForget(n.receiver, id, by, tag)
 }
 
-// running runs a node's receiver for as long as something is done.
+// running runs a node's receiver while do does something.
 func (n *node) running(t *testing.T, do func()) {
 	t.Helper()
 	_, stop := n.receiving(t)
@@ -130,7 +130,7 @@ func (n *node) running(t *testing.T, do func()) {
 	do()
 }
 
-// underNotice is whether the receivers that the node has from now on are under notice.
+// underNotice puts the receivers that the node has from now on under notice while it is true.
 func (n *node) underNotice() *atomic.Bool {
 	var is atomic.Bool
 	n.tune = func(cfg *Config) {
@@ -144,7 +144,7 @@ func (n *node) underNotice() *atomic.Bool {
 	return &is
 }
 
-// wantWaiting checks how many blocks wait to become files, and in the way of how many there is something.
+// wantWaiting checks how many blocks wait to become files, and how many of them have a file in the way.
 func wantWaiting(t testing.TB, n *node, blocks, occupied int64) {
 	t.Helper()
 	if got := n.receiver.Unpacking(); got.Waiting.Blocks != blocks || got.Occupied.Blocks != occupied {

@@ -8,11 +8,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// nowhereLanding is the landing of a block that no disk has room for and that seems to be here already, since its sender lost the
-// receipt: its bytes are only summed up.
+// nowhereLanding is the landing of a block that no disk has room for and that seems to be here already. Its sender has lost the
+// receipt and sends it again, so its bytes are only summed up, and not written.
 type nowhereLanding struct {
 	why  error
-	dirs []string // that it lies in, as it is here
+	dirs []string // that the copy here lies in
 }
 
 func (nowhereLanding) data(int, wire.Frame) error { return nil }
@@ -23,8 +23,8 @@ func (l nowhereLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) 
 
 func (nowhereLanding) abort() {}
 
-// landNowhere takes a block in without room for it if one of its id, sizes and time is here, or is being committed, on disks
-// that a receipt may be given for.
+// landNowhere takes a block in without room for it, if a block of its id, sizes and time is here or is being committed, on
+// disks that a receipt may be given for. It reports false if there is none.
 func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	dirs := in.r.commit.under(o)
 	if len(dirs) == 0 {
@@ -39,7 +39,7 @@ func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	return true
 }
 
-// under are the directories that a block which is here lies in; none where that is not known now.
+// under returns the directories that a landed block lies in; none if that is not known now.
 func (r *Receiver) under(rec catalog.Record) (dirs []string) {
 	if rec.Segment != 0 {
 		dir, err := r.cfg.Vault.Home(rec.Segment)
@@ -59,8 +59,8 @@ func (r *Receiver) under(rec catalog.Record) (dirs []string) {
 	return slices.Compact(dirs)
 }
 
-// under are the directories of a block that is being committed; none if it is not. What comes again is committed behind it
-// (awaits).
+// under returns the directories of a block that is being committed; none if it is not. The copy that comes again is
+// committed behind the first (awaits).
 func (c *committer) under(o wire.Opening) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func resembles(o *wire.Opening, other wire.Opening) bool {
 	return o.ID == other.ID && o.ModTime == other.ModTime && slices.Equal(o.Members, other.Members)
 }
 
-// acknowledge gives blocks that lie nowhere their receipts if their first copies have been committed before them.
+// acknowledge gives blocks that lie nowhere their receipts if their first copies are in the catalog by now.
 func (c *committer) acknowledge(batch []*landed) {
 	for _, l := range batch {
 		if !l.awaits {

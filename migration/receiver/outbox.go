@@ -10,12 +10,12 @@ import (
 )
 
 // outbox sends a receiver's verdicts in the order in which they fall. put never blocks, so a sender that does not read
-// holds up nobody's commit.
+// holds up no commit.
 type outbox struct {
 	mu      sync.Mutex
 	queue   []wire.Verdict
-	atWork  bool   // the other end is to hear that
-	other   []byte // frames that are no verdicts
+	atWork  bool   // an empty verdicts frame is to go out
+	other   []byte // frames that carry no verdicts
 	closed  bool
 	changed chan struct{}
 }
@@ -29,7 +29,7 @@ func (o *outbox) put(v ...wire.Verdict) {
 	o.nudge()
 }
 
-// live has the other end hear that its blocks are worked on, though there is no verdict.
+// live tells the sender that its blocks are being worked on, though no verdict has fallen.
 func (o *outbox) live() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -37,7 +37,7 @@ func (o *outbox) live() {
 	o.nudge()
 }
 
-// has says how much of a block is here.
+// has tells the sender how many bytes of a block are here.
 func (o *outbox) has(transfer uint32, bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,7 +45,7 @@ func (o *outbox) has(transfer uint32, bytes int64) {
 	o.nudge()
 }
 
-// len is how many wait to be sent, verdicts or others; the shortest of those are a header.
+// len returns how many verdicts and other frames wait, counting the latter as if each were only a header.
 func (o *outbox) len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,11 +67,11 @@ func (o *outbox) close() {
 	o.nudge()
 }
 
-// run writes verdicts until the outbox is closed, or until the other end takes no more. It says every AliveEvery that this end is there,
-// and waits for no disk.
+// run writes verdicts until the outbox is closed, or until the other end takes no more. Each AliveEvery it also says that this end is
+// there. It waits for no disk.
 func (o *outbox) run(w io.Writer) error {
 	var buf, payload []byte
-	var said []wire.Verdict // the space of what was sent, for what comes
+	var said []wire.Verdict // the space of the last queue, for the next
 	tick := time.NewTicker(wire.AliveEvery)
 	defer tick.Stop()
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/catalog"
 )
 
-// Names that sort beside each other's slash hide no other, and more than one look finds them all.
+// An app whose name sorts beside another's slash hides no other app, and more than one look finds them all.
 func TestAppsOfWhatLanded(t *testing.T) {
 	want := []string{"app", "app-2", "app.2", "app0", "app00", "b"}
 	for i := range catalog.Batch {
@@ -28,8 +28,8 @@ func TestAppsOfWhatLanded(t *testing.T) {
 	}
 }
 
-// Where an app ends each second a holder asks every ten, and the end that came while it was asking is not missed. Without news it
-// asks each minute.
+// Where an app ends each second a holder asks every ten seconds, and an end that comes while it asks is not missed. Without news
+// it asks each minute.
 func TestHolderAsksWhenAnAppEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// oversee keeps what hangs on one disk from holding up anything else. It looks when the health of a disk changes, and
-// else as often as matters to who waits.
+// oversee keeps a disk that hangs from holding up anything on other disks. It looks when the health of a disk changes,
+// and otherwise each LookAfter, which is often enough for the senders that wait.
 func (r *Receiver) oversee(ctx context.Context) {
 	tick := time.NewTicker(diskio.LookAfter)
 	defer tick.Stop()
@@ -34,7 +34,7 @@ func (r *Receiver) oversee(ctx context.Context) {
 	}
 }
 
-// look answers for blocks that a disk holds up, and gives up the streams that wait for it.
+// look answers for the blocks that a disk holds up, and gives up the streams that wait for the disk.
 func (r *Receiver) look(now time.Time) {
 	stuck := r.commit.stuck(now)
 	for _, u := range r.unpackers.all {
@@ -69,7 +69,7 @@ func (r *Receiver) look(now time.Time) {
 	}
 }
 
-// compare looks whether the stores' directories are still those that blocks land in.
+// compare checks whether the stores' directories are still those that blocks land in.
 func (r *Receiver) compare() {
 	for _, s := range r.cfg.Stores {
 		if s.Land == inventory.LandPlace && s.Comparing.CompareAndSwap(false, true) {
@@ -81,7 +81,7 @@ func (r *Receiver) compare() {
 	}
 }
 
-// revive has the vault use its directories again that are back, and says so.
+// revive has the vault use directories again that are back, and logs which are away and which came back.
 func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	away := r.cfg.Vault.Away()
 	for dir, why := range away {
@@ -107,7 +107,7 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	}
 }
 
-// tell reports that the blocks in a directory are held again.
+// tell reports the blocks in a directory of the vault as held again.
 func (r *Receiver) tell(dir string) {
 	if r.cfg.Landed == nil {
 		return
@@ -139,8 +139,8 @@ func (r *Receiver) gone(in *inbound) {
 	delete(r.live, in)
 }
 
-// open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there. Wherever a
-// block lies, its record has to be written, too.
+// open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there. It returns
+// none while the catalog's disk is not well, for each block needs a record there.
 func (r *Receiver) open(dirs []string) []string {
 	r.mu.Lock()
 	stuck := r.stuck
@@ -153,8 +153,8 @@ func (r *Receiver) open(dirs []string) []string {
 	})
 }
 
-// answers returns a SilentError if what landed earlier lies where a read may never come back, and an awayError if its disk is
-// not mounted.
+// answers returns a SilentError if a landed block lies where a read may never come back, and an awayError if its disk is not
+// mounted.
 func (r *Receiver) answers(old catalog.Record) error {
 	if old.Segment != 0 {
 		dir, err := r.cfg.Vault.Home(old.Segment)
@@ -186,8 +186,8 @@ func (r *Receiver) hangs(dir string) error {
 	return nil
 }
 
-// sound returns an error unless every disk of the store is there and answers: a block is put in its place only where it is sure
-// that nothing else has its name.
+// sound returns an error unless every disk of the store is there and answers. A block lands in its place only where the
+// receiver is sure that no other directory has a file of that name.
 func (r *Receiver) sound(s *inventory.Store) error {
 	for _, p := range s.Paths {
 		if err := cmp.Or(r.hangs(p), s.Away(p), s.Displaced(p)); err != nil {
@@ -197,14 +197,14 @@ func (r *Receiver) sound(s *inventory.Store) error {
 	return nil
 }
 
-// fault tells of what a disk refused.
+// fault reports an error that is a disk's own.
 func (r *Receiver) fault(dir string, err error) {
 	if diskio.IsFault(err) {
 		r.disks.Fault(dir, err)
 	}
 }
 
-// sayRemade tells of a catalog that was made anew, and of each block that is no longer whole.
+// sayRemade logs that the catalog was made anew, and reports each block that is no longer whole.
 func (r *Receiver) sayRemade() {
 	for _, m := range r.cfg.Vault.TakeRemade() {
 		if m.Ruin != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// errOccupied says that a file of that name is there and is not what landed earlier: it is never overwritten.
+// errOccupied says that a file of that name is there which did not land earlier: it is never overwritten.
 var errOccupied = errors.New("a file of that name is there already")
 
-// errApart says that a file cannot be given its name once it is whole, for it is written where it cannot be moved from.
+// errApart says that a staged file cannot be moved to its place, because that is on another file system.
 var errApart = errors.New("its directory is not on the file system of the store's")
 
-// isApart reports whether another file system is mounted on the way to a place, or the same one anew: what is staged in the store's
-// directory has no way there. A kernel that cannot tell (Linux before 5.6) does not.
+// isApart reports whether another file system is mounted on the way to a place, or the same one again: a file staged in the store's
+// directory cannot be moved there. On a kernel that cannot tell (Linux before 5.6) it reports false.
 func isApart(s *inventory.Store, at place) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV}
 	for dir := path.Dir(at.path); dir != "."; dir = path.Dir(dir) {
@@ -37,11 +37,12 @@ func isApart(s *inventory.Store, at place) bool {
 	return false
 }
 
-// publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
-// block that cannot be published has its fault noted and leaves nothing behind. Of the store's directories it says which it is at.
+// publish gives staged files their names, durably: first the bytes are synced, then names are given, an index's name after all
+// else. A block that cannot be published has its fault noted and leaves nothing behind. publish tells at which of the store's
+// directories it is.
 func publish(s *inventory.Store, blocks []*landed, c *catalog.Catalog, disks diskio.Disks, at *diskio.Work) {
 	var staged []place
-	bytes := map[int]int64{} // that no disk has begun on yet
+	bytes := map[int]int64{} // that the disk had not begun to write, by directory
 	for _, l := range blocks {
 		for _, f := range l.files {
 			staged = append(staged, place{f.root, f.from})
@@ -85,7 +86,7 @@ func publish(s *inventory.Store, blocks []*landed, c *catalog.Catalog, disks dis
 func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog) error {
 	root := s.Roots[f.root]
 	err := root.Link(f.from, f.to)
-	if errors.Is(err, fs.ErrNotExist) { // the directory is, as a rule, there
+	if errors.Is(err, fs.ErrNotExist) { // mostly the directory is there
 		if err := makeDir(s, f.root, path.Dir(f.to)); err != nil {
 			return err
 		}
@@ -106,8 +107,8 @@ func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog) 
 	return root.Rename(f.from, f.to)
 }
 
-// renameFile gives a file its name on a file system without hard links. Between the two calls an engine may put a file of its own there,
-// which is overwritten.
+// renameFile gives a file its name on a file system without hard links. A file that an engine puts there between the two calls is
+// overwritten.
 func renameFile(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog) error {
 	if err := vacant(s, inventory.BlockID(l.ID), c, place{f.root, f.to}); err != nil {
 		return err
@@ -119,12 +120,13 @@ func renameFile(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog
 	return nil
 }
 
-// linkless reports whether a file system has no hard links: FAT and what is mounted from afar say so in different ways (link(2)).
+// linkless reports whether a file system has no hard links: FAT and network file systems say so in different ways (link(2)).
 func linkless(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }
 
-// vacant reports whether a file may be put there: nothing is, or only what landed there for the same block.
+// vacant returns an error unless a file may be put there: nothing is there, or only what landed there for the same
+// block.
 func vacant(s *inventory.Store, id inventory.BlockID, c *catalog.Catalog, at place) error {
 	info, err := s.Roots[at.root].Lstat(at.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +145,7 @@ func vacant(s *inventory.Store, id inventory.BlockID, c *catalog.Catalog, at pla
 	return fmt.Errorf("%s: %w", path.Join(s.Paths[at.root], at.path), errOccupied)
 }
 
-// unpublish takes back what was staged or named for blocks that have a fault.
+// unpublish removes what was staged or named for blocks that have a fault.
 func unpublish(s *inventory.Store, blocks []*landed, at *diskio.Work) {
 	for _, l := range blocks {
 		if l.fault != nil {
@@ -170,7 +172,7 @@ type place struct {
 	path string
 }
 
-// parents are the directories that a name depends on: a new directory's own name is in the one above.
+// parents returns the directories that a name depends on: a new directory's own name is in the one above it.
 func parents(p place) (dirs []place) {
 	for dir := path.Dir(p.path); ; dir = path.Dir(dir) {
 		dirs = append(dirs, place{p.root, dir})
@@ -180,13 +182,13 @@ func parents(p place) (dirs []place) {
 	}
 }
 
-// syncAtOnce is how many files or directories are synced one by one; more than that, and syncing the whole file system is
+// syncAtOnce is up to how many files or directories are synced one by one; beyond it, syncing the whole file system is
 // cheaper (272 us a file against 32-62 us).
 const syncAtOnce = 16
 
-// syncAll syncs files or directories: each by itself when they are few, else the file systems they are on. What is gone
-// needs no sync: an engine that removes one application's directory must not fail the others' blocks. Each directory of
-// the store is told of that was synced in.
+// syncAll syncs files or directories: one by one when they are few, else their file systems. A file that is gone needs
+// no sync: an engine that removes one application's directory must not fail the others' blocks. told hears of each of
+// the store's directories that was synced in.
 func syncAll(s *inventory.Store, places []place, at *diskio.Work, told func(root int, took time.Duration, err error)) error {
 	for i := range s.Roots {
 		distinct := map[string]bool{}
@@ -225,9 +227,9 @@ func syncIn(s *inventory.Store, root int, distinct map[string]bool) error {
 	return nil
 }
 
-// refused returns what the disk did not take of a file before, for syncfs may not have told of it: the kernel does that once for a
-// file system, to whoever syncs it first, which may be another store or another program. What a file knows of it is told to
-// the first who asks that file, though it was opened later; of files that are staged, nobody else does.
+// refused returns the error of an earlier write to a file, which syncfs may not have told: the kernel reports it once for a file
+// system, to the first syncfs, which may be another store's or another program's. For a file it reports the error to the first who
+// asks that file, even if that one opened it later; nobody else asks staged files.
 func refused(f *os.File) error {
 	return diskio.UnlessMissing(unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// linklessNode is a file or a directory on a file system without hard links.
+// linklessNode is a file or directory on a file system without hard links.
 type linklessNode struct{ fs.LoopbackNode }
 
 func (*linklessNode) Link(context.Context, fs.InodeEmbedder, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
@@ -27,7 +27,8 @@ func (n *linklessNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbe
 	return &linklessNode{fs.LoopbackNode{RootData: n.RootData}}
 }
 
-// A store may be on a file system without hard links. What lands there gets its name all the same, and overwrites nothing.
+// A store may be on a file system without hard links. A block that lands there gets its name all the same, and overwrites
+// nothing.
 func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
 	n, cfg := newNode(t, "b"), placeStore
 	cfg.Paths = []string{fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &linklessNode{fs.LoopbackNode{RootData: tree}} })}
@@ -43,13 +44,13 @@ func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
 		t.Errorf("got %d bytes in its place, %v", len(got), err)
 	}
 	content = contentOf("y", 2*PackedBytes)
-	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content))) // a newer version of what landed
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content))) // a newer version of a landed block
 	if got := n.Content(t, "cache/-/dir/x"); !bytes.Equal(got, content) {
 		t.Error("the newer version does not read as what came")
 	}
 }
 
-// Below a store's directory another file system may be mounted. Nothing can be moved there from where it is staged: it is the vault's.
+// Another file system may be mounted below a store's directory. A staged file cannot be moved there, so the block lands in the vault.
 func TestBlockWhosePlaceIsOnAnotherFileSystemLandsInTheVault(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	sub := filepath.Join(n.Dir, "cache/sub")

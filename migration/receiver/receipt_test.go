@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Of two connections, one over which a block and half of the next have come: the first has its receipt before there is more. On a link that
-// many share the rest may be a minute away.
+// One block and half of the next have come over a connection: the first gets its receipt before there is more. On a link that many share
+// the rest may be a minute away.
 func TestReceiptDoesNotWaitForTheNextFrame(t *testing.T) {
 	a, b := certs.Dev(certs.Name{Role: certs.RoleNode, Name: "a"}), certs.Dev(certs.Name{Role: certs.RoleNode, Name: "b"})
 	pipe := func(*testing.T) (ours, theirs net.Conn) { return net.Pipe() }

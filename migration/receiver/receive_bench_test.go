@@ -16,8 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// One receiver, over loopback TCP and mutual TLS, from a sender that costs as little as one can: frames that were made
-// before. The own store of the receiver has the same name, as between nodes of one fleet.
+// BenchmarkReceive has one receiver, over loopback TCP and mutual TLS, and a sender that costs as little as it can: its
+// frames were made before. The receiver's own store has the blocks' name, as between nodes of one fleet.
 func BenchmarkReceive(b *testing.B) {
 	const streams, each, size = 4, 10_000, 4 << 10
 	content := contentOf("content", size)
@@ -103,7 +103,7 @@ func BenchmarkReceive(b *testing.B) {
 // gathered is how many blocks are written at once.
 const gathered = 64
 
-// pour sends frames that were made before, at most a window ahead of the receipts.
+// pour sends prepared frames, at most a window ahead of the receipts.
 func pour(c *wire.Conn, frames [][]byte, blocks int) error {
 	const window = 4096
 	var receipted atomic.Int64

@@ -1,11 +1,11 @@
-// Package receiver takes blocks that other nodes send, and keeps them: it admits streams and reserves room, lands blocks in the vault or in
-// their place in a store, commits them in groups, and sends a receipt only after what it speaks of is durable. What landed has an owner: it
-// becomes files where an engine wants them, is read back, and goes when its app is over, its time is up, its origin says so or an engine
-// has removed it.
+// Package receiver takes the blocks that other nodes send, and keeps them. It admits streams and reserves room, lands blocks in the vault
+// or in their place in a store, commits them in groups, and sends a block's receipt only once the block is durable. A landed block becomes
+// files where its engine wants files, and is read back. It goes when its app is over, when its time is up, when the node that it was born
+// on says so, or when an engine has removed its files.
 //
-// A half block is never served; a block that is no longer whole is named. A disk that hangs holds up nothing but what lies on it. The
-// package does not choose who may connect, and talks to nobody but the senders: what it is to know of the fleet it is told through Config.
-// A Receiver's Run runs once, and its vault outlives it.
+// A reader never gets part of a block; a block that is no longer whole is reported by its id. A disk that hangs holds up only the blocks
+// that lie on it. The package does not choose who may connect, and talks to nobody but the senders: what it needs to know of the fleet it
+// gets through Config. A Receiver's Run runs once, and its vault outlives it.
 //
 // The files by subject, in an order to read them:
 //
@@ -46,44 +46,49 @@ type Config struct {
 	Stores []*inventory.Store
 	Vault  *vault.Vault
 
-	// Room says how many bytes may still be written below a path; with Disks, what they have reserved is off already.
+	// Room returns how many bytes may still be written below a path; if Disks is set, less what Disks has reserved.
 	Room func(path string) (int64, error)
-	// Disks under the stores that blocks land in, and under the vault. Nil: all are well, and Room alone decides.
+	// Disks are the disks under the vault and under the stores that blocks land in. Nil: all are well, and Room alone
+	// decides.
 	Disks diskio.Disks
-	// Admit says whether blocks are taken now; advised, whether they are for a node, too, that is advised to go.
+	// Admit says whether blocks are taken now. advised: the sender offers its blocks even to a node that is advised to
+	// go.
 	Admit func(advised bool) Admission
-	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
-	// again once Landed has returned.
+	// Landed is told of blocks once they are durable here, Gone of blocks that are removed. Nil: nobody is told. The
+	// receiver uses Landed's slice again once Landed has returned.
 	Landed func([]vault.Held)
 	Gone   func(ids []inventory.BlockID, why string)
-	// Ended is told when a stream has ended that blocks landed by: its sender may go now. Nil: nobody is.
+	// Ended is told when a stream ends that brought blocks: its sender may go now. Nil: nobody is told.
 	Ended func()
-	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot
-	// be read, only the id is known. Nil: nobody is.
+	// Broken is told of a block that was removed because its bytes here are no longer the bytes that landed. Of a block
+	// whose record cannot be read it gets the id alone. Nil: nobody is told.
 	Broken func(vault.Held)
-	// Over says which apps are over: what landed of them goes. Nil: none is.
+	// Over says which apps are over: their landed blocks are removed. Nil: no app is.
 	Over Over
-	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
+	// OverChanged returns a channel that is closed when Over may have another answer. Nil, or a channel that never
+	// closes: Over is asked each minute.
 	OverChanged func() <-chan struct{}
-	// ScrubBytesPerSecond is how fast what landed is read back off the disks; 0: it is not.
+	// ScrubBytesPerSecond is how fast landed blocks are read back off the disks; 0: they are not read back.
 	ScrubBytesPerSecond int64
-	// MaxStreams bounds the streams served at once, and MaxBytes what rests here from others in all; 0: the disks do.
+	// MaxStreams bounds the streams served at once, and MaxBytes all that rests here from other nodes; 0: only the
+	// disks bound it.
 	MaxStreams int
 	MaxBytes   int64
-	// Keep is how long a block stays after it landed, and after the node that it was born on went; 0: until somebody removes it. Those of
-	// an app that is InUse stay.
+	// Keep is how long a block stays after it landed, and then after the node that it was born on went; 0: until somebody removes it. A
+	// block of an app that is InUse stays longer.
 	Keep  time.Duration
-	InUse func(app string) bool // nil: none is
-	// Home is asked about what has been here for that long and was born on another node. Nil: that goes.
+	InUse func(app string) bool // nil: no app is
+	// Home is asked about blocks that were born on another node and have been here for longer than Keep. Nil: they are
+	// removed unasked.
 	Home func(ctx context.Context, node string, about []reading.Version) (Home, error)
 	Log  *slog.Logger
 }
 
-// Admission is whether a node takes blocks now, and what whoever sends them is to know of it.
+// Admission says whether a node takes blocks now, and what it tells the senders.
 type Admission struct {
-	Refused string        // why nothing is taken; "": it is
-	Retry   time.Duration // when to ask again
-	Advised bool          // the node may leave itself: it takes what nobody else does
+	Refused string        // why nothing is taken; "": blocks are taken
+	Retry   time.Duration // when the sender may ask again
+	Advised bool          // the node may leave itself: it takes what no other node takes
 }
 
 // Receiver takes blocks from leaving peers, makes them durable, and only then sends their receipts. Its Run runs once;
@@ -96,14 +101,14 @@ type Receiver struct {
 	budget Budget
 	unpackers
 
-	lookingForGhosts atomic.Bool  // a look that hangs has not come back
-	scrubbed, broken atomic.Int64 // bytes that were read back, blocks that were found not to be whole
-	laidUp           atomic.Int64 // blocks that wait for their senders to come back
+	lookingForGhosts atomic.Bool  // a look is under way, or hangs on a disk
+	scrubbed, broken atomic.Int64 // bytes that were read back, blocks that were found broken
+	laidUp           atomic.Int64 // unfinished blocks that wait for their senders to come back
 
 	mu      sync.Mutex
-	live    map[*inbound]bool     // streams, and whether one was given up because a disk hangs under it
-	backs   map[*diskio.Work]bool // what is being read back
-	stuck   []string              // directories that something does not come back from
+	live    map[*inbound]bool     // streams; true: given up because a disk hangs under it
+	backs   map[*diskio.Work]bool // reads of landed blocks under way
+	stuck   []string              // directories whose disks hang under something
 	stopped bool
 	owing   int           // blocks that were accepted whole and have no receipt yet
 	settled chan struct{} // closed and replaced when owing comes down to 0
@@ -111,7 +116,7 @@ type Receiver struct {
 	serving sync.WaitGroup
 }
 
-// New prepares a receiver and clears away what an interrupted one left in the stores.
+// New prepares a receiver, and removes what an interrupted one left behind in the stores.
 func New(cfg Config) *Receiver {
 	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*inventory.Store{}, live: map[*inbound]bool{}, backs: map[*diskio.Work]bool{}, settled: make(chan struct{})}
 	r.budget.Streams, r.budget.bytes = cfg.MaxStreams, cfg.MaxBytes
@@ -128,7 +133,7 @@ func New(cfg Config) *Receiver {
 			mistrust(s, err)
 		}
 		if s.Land == inventory.LandPlace {
-			if err := sweepStaging(s); err != nil { // of a disk that errs, or that may only be read: others are well
+			if err := sweepStaging(s); err != nil { // this disk errs or is read-only: the others are well
 				cfg.Log.Warn("what a crash left behind cannot be removed", "err", err)
 			}
 			findAway(s, cfg.Vault.Catalog)
@@ -144,8 +149,8 @@ func New(cfg Config) *Receiver {
 	return r
 }
 
-// lastStand is how long Run waits, once ctx has ended, for streams to end and for their blocks to be durable. What hangs
-// on a disk longer than that is left behind: nothing can end it.
+// lastStand is how long Run waits, once ctx has ended, for streams to end and for their blocks to be durable. A stream
+// that hangs on a disk for longer is left behind: nothing can end it.
 const lastStand = diskio.Overdue + 2*diskio.LookAfter + lastWords
 
 // Run makes landed blocks durable until ctx ends and every stream being served has ended.
@@ -179,18 +184,18 @@ func (r *Receiver) Run(ctx context.Context) error {
 	for _, ended := range helpers {
 		select {
 		case <-ended:
-		case <-late.Done(): // it hangs on a disk
+		case <-late.Done(): // the helper hangs on a disk
 		}
 	}
 	r.Settle(late)
-	moment, cancel := context.WithTimeout(looking, diskio.Suspect) // what is left was answered for
+	moment, cancel := context.WithTimeout(looking, diskio.Suspect) // blocks that are still queued have been answered
 	defer cancel()
 	r.commit.end(moment)
 	return nil
 }
 
-// Room is what the receiver would grant a sender now, and how large one block may be: anywhere, and of that in the vault, for blocks that
-// get no place in a store. Neither is more than is left of the quota.
+// Room returns what the receiver would grant a sender now, and how large one block may be: all counts every place, vault only the vault,
+// for blocks that have no place in a store. Neither is more than what is left of the quota.
 func (r *Receiver) Room() (all, vault Room) {
 	_, all, vault = r.rooms(false)
 	return all, vault
@@ -217,11 +222,12 @@ func (r *Receiver) rooms(alone bool) (g wire.Grant, all, vault Room) {
 	return g, all, vault
 }
 
-// roomIn is the room in these directories. Those of one file system share it, and those of which it is not known may.
+// roomIn returns the room in these directories. Directories on one file system share its room; directories whose file
+// system is unknown count as one, for they may share it.
 func (r *Receiver) roomIn(places []string) (is Room) {
 	most := map[string]int64{}
 	for _, p := range places {
-		if left, err := r.cfg.Room(p); err == nil { // unknown is not plenty
+		if left, err := r.cfg.Room(p); err == nil { // an unknown room counts as none
 			on := r.disks.FileSystem(p)
 			most[on] = max(most[on], left)
 		}
@@ -235,7 +241,7 @@ func (r *Receiver) roomIn(places []string) (is Room) {
 // most is the room of the roomiest of these directories.
 func (r *Receiver) most(places []string) int64 { return r.roomIn(places).LargestBytes }
 
-// knows reports whether the room of all these directories is known: that of a disk that nobody has looked at yet is not.
+// knows reports whether the room of all these directories is known. It is not until somebody has looked at their disks.
 func (r *Receiver) knows(places []string) bool {
 	return !slices.ContainsFunc(places, func(p string) bool {
 		_, err := r.cfg.Room(p)
@@ -243,7 +249,7 @@ func (r *Receiver) knows(places []string) bool {
 	})
 }
 
-// take reserves room on the best of these directories: of so many bytes that there must be room for, the first.
+// take reserves the first bytes of a block on the best of these directories that have room for the whole block.
 func (r *Receiver) take(bytes, first int64, among []string) (dir string, release func(int64), err error) {
 	open := r.open(among)
 	roomy := open
@@ -263,9 +269,9 @@ func (r *Receiver) take(bytes, first int64, among []string) (dir string, release
 	return "", nil, err
 }
 
-// homes reserves room for each member of a block in its store: where the layout puts it, or if that does not matter on the
-// best of the store's disks. A block that comes again goes where it was, or two of its versions would lie side by side.
-// It is reserved for the first of each. had says what has landed under its id.
+// homes reserves room for the first bytes of each member of a block in its store: on the disk where the layout puts the
+// member, or if the layout does not care, on the best of the store's disks. A block that comes again goes where its
+// earlier version lies, or the two would lie side by side. had returns the record that is under the block's id.
 func (r *Receiver) homes(s *inventory.Store, o wire.Opening, first int64, had func(wire.Opening) (catalog.Record, error)) (roots []int, release func(written int64), err error) {
 	id, need := inventory.BlockID(o.ID), map[int]int64{}
 	for _, m := range o.Members {
@@ -303,14 +309,15 @@ type FullError struct{ NeedBytes, HasBytes int64 }
 
 func (e *FullError) Error() string {
 	need, has := config.Bytes(e.NeedBytes).Rough(), config.Bytes(e.HasBytes).Rough()
-	if need == has { // but for some bytes
+	if need == has { // they differ by some bytes only
 		need, has = fmt.Sprintf("%d bytes", e.NeedBytes), fmt.Sprint(e.HasBytes)
 	}
 	return "full: need " + need + ", has " + has
 }
 
-// accept counts a whole block in until answered, unless nothing is taken any more. It counts first: whoever makes Admit
-// refuse and then calls Settle has seen every block that was accepted.
+// accept counts a complete block as owed a verdict until answered is called, or returns an error if blocks are not
+// taken any more. It counts before it asks Admit: a caller that makes Admit refuse and then calls Settle has waited for
+// every block that was accepted.
 func (r *Receiver) accept(advised bool, bytes int64) error {
 	r.mu.Lock()
 	r.owing++
@@ -322,7 +329,8 @@ func (r *Receiver) accept(advised bool, bytes int64) error {
 	return err
 }
 
-// turnAway is what a sender is told while Admit refuses: that there is no room, so that it asks another at once.
+// turnAway returns what a sender is told while Admit refuses: that this node is full, for then the sender tries another
+// peer at once.
 func (r *Receiver) turnAway(advised bool, bytes int64) error {
 	if is := r.cfg.Admit(advised); is.Refused != "" {
 		return fmt.Errorf("%s: %w", is.Refused, &FullError{NeedBytes: bytes})
@@ -339,8 +347,8 @@ func (r *Receiver) answered(blocks int) {
 	}
 }
 
-// Settle waits, while ctx lasts, until every block that was accepted rests here. Once Admit refuses, what is here then is
-// all that there will be.
+// Settle waits, while ctx lasts, until every accepted block has its verdict. If Admit refuses by then, no further block
+// will land.
 func (r *Receiver) Settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -374,7 +382,7 @@ func (r *Receiver) enter(h wire.Hello) (advised bool, no *wire.Refuse) {
 	return is.Advised, nil
 }
 
-// RetryBusy is when a sender that found all streams taken may ask again: about as long as some blocks take.
+// RetryBusy is how long a sender waits that found all streams taken: about as long as a few blocks take to send.
 const RetryBusy = time.Second
 
 func (r *Receiver) leave(node string) {
@@ -390,7 +398,7 @@ const (
 )
 
 // Serve takes what one sender sends over a connection whose other end is known to be that node, until the sender closes
-// it or ctx ends. What was complete by then still gets its receipt. It closes conn.
+// it or ctx ends. Blocks that were complete by then still get their receipts. Serve closes conn.
 func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error {
 	defer wire.Cut(conn)
 	greeting := time.AfterFunc(greetingTimeout, func() { wire.Cut(conn) })
@@ -435,7 +443,7 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	}()
 	select {
 	case err = <-ran:
-	case <-in.lost: // nothing ends it before its disk does
+	case <-in.lost: // the stream does not end before its disk answers
 		wire.Cut(conn)
 		err = in.why
 	}
@@ -451,24 +459,25 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	if err != nil {
 		return fmt.Errorf("receive from %s: %w", node, err)
 	}
-	conn.Close() // in good order: the sender sees that nothing was cut off
+	conn.Close() // in good order, so that the sender sees that nothing was cut off
 	return nil
 }
 
-// intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other. It calls
-// step, with the directory that it reads from, before it opens a member and before each chunk.
+// intact reads a landed block back, and returns what is wrong with it. A receipt for a block that comes again relies on this as
+// any receipt relies on a commit. intact calls step, with the directory that it reads from, before it opens a member and before
+// each chunk.
 func (r *Receiver) intact(old catalog.Record, step func(dir *string)) error {
 	return r.each(old, func(_ int, dir *string) { step(dir) }, func(dir *string, m wire.MemberSize, c io.Reader) error {
 		return readThrough(m, c, func() { step(dir) })
 	})
 }
 
-// present says what is wrong with what landed earlier as far as that is known without reading it.
+// present returns what is wrong with a landed block, as far as that shows without reading it.
 func (r *Receiver) present(old catalog.Record, step func(dir *string)) error {
 	return r.each(old, func(_ int, dir *string) { step(dir) }, func(*string, wire.MemberSize, io.Reader) error { return nil })
 }
 
-// each opens the members of what landed earlier, and says before which is next and in which directory.
+// each opens the members of a landed block, and before each calls next with its number and its directory.
 func (r *Receiver) each(old catalog.Record, next func(member int, dir *string), do func(*string, wire.MemberSize, io.Reader) error) error {
 	if err := r.answers(old); err != nil {
 		return err
@@ -496,7 +505,7 @@ func readThrough(m wire.MemberSize, c io.Reader, step func()) (err error) {
 	return err
 }
 
-// lies is the directory that a member of a block lies in; the vault's first where that is not known.
+// lies returns the directory that a member of a block lies in; the vault's first where the directory is not known.
 func (r *Receiver) lies(rec catalog.Record, member int) *string {
 	if rec.Segment != 0 {
 		dir, _ := r.cfg.Vault.Home(rec.Segment)

@@ -82,7 +82,7 @@ func TestReceiverRefusesStreams(t *testing.T) {
 	}
 }
 
-// Who is granted a stream is told whether others have one too.
+// A sender that is granted a stream hears whether other nodes have one, too.
 func TestReceiverSaysThatItServesOthers(t *testing.T) {
 	b := newNode(t, "b")
 	b.receive(t)
@@ -106,7 +106,7 @@ func TestReceiverSaysThatItServesOthers(t *testing.T) {
 	}
 }
 
-// A receiver that is told to stop makes durable what was complete, and says so.
+// A receiver that is told to stop still makes complete blocks durable, and sends their receipts.
 func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newNode(t, "b")
@@ -136,7 +136,7 @@ func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
 	})
 }
 
-// What a sender may not say ends its stream, and nothing of it stays.
+// A frame that a sender may not send ends its stream, and nothing of its block stays.
 func TestReceiverRefusesWrongSequences(t *testing.T) {
 	x := contentOf("x", 100)
 	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: "x", Bytes: 100}}}

@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// A disk hangs under who gives back the space of what was removed: what is to go from the others goes.
+// A disk hangs while the space of removed blocks is given back there: blocks on other disks are removed all the same.
 func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	f.Give(n.More[0], 0)
@@ -55,11 +55,11 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	// Once the disk is back, its space comes back as any does.
 	thaw()
 	f.Set(f.Bad, n.More[1], false)
-	for n.Vault.Reclaim(t.Context()) == nil { // until who hung there is back; what stands in for a segment there is none
+	for n.Vault.Reclaim(t.Context()) == nil { // until the hanging reclaim is back; the stand-in for the segment is none
 	}
 }
 
-// hangsAtUnlink is a file or a directory on a file system that hangs where a file is removed, once it is told to.
+// hangsAtUnlink is a file or directory on a FUSE file system that hangs when a file is removed, once it is told to.
 type hangsAtUnlink struct {
 	fs.LoopbackNode
 	disk *unlinkingDisk
@@ -82,7 +82,7 @@ func (n *hangsAtUnlink) Unlink(ctx context.Context, name string) syscall.Errno {
 	return n.LoopbackNode.Unlink(ctx, name)
 }
 
-// A disk hangs under who removes what landed there. What landed for other stores becomes files meanwhile.
+// A disk hangs while landed blocks are removed there. Meanwhile blocks of other stores become files.
 func TestRemovingThatHangsHoldsUpNoOtherStore(t *testing.T) {
 	other, cfg := placeStore, placeStore
 	other.Name, other.Paths = "other", []string{"other"}

@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A block that lies on a disk which is well has its record on that of the catalog. When that one keeps nothing, blocks are refused
-// before they come, and not once they have come whole.
+// A block that lands on a well disk has its record on the catalog's disk. If that one keeps nothing, blocks are refused at their
+// opening, and not once they are complete.
 func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
@@ -34,7 +34,7 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 			s.WantRefusal("records in " + n.Vault.Dir)
 			s.Send(wire.AppendFrame(nil, wire.FrameAbort, uint32(2+i), nil))
 		}
-		s.Send(x) // which is on record
+		s.Send(x) // it is on record
 		s.WantReceipt()
 		f.Set(f.Bad, n.Vault.Dir, false)
 		s.Send(blockFrames(4, "cache/-/y", contentOf("y", 1000)))
@@ -45,7 +45,7 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 	})
 }
 
-// Who watches the disks hears of what the catalog's refused.
+// A fault of the catalog's disk is reported.
 func TestFaultOfTheCatalogIsTold(t *testing.T) {
 	small := smalldisk.New(t, 8<<20)
 	n, f := onDisks(t, "b", nil, "d0")
@@ -65,7 +65,8 @@ func TestFaultOfTheCatalogIsTold(t *testing.T) {
 	}
 }
 
-// While one disk of a store does not answer, nothing lands in its place: the room of the store's other disks is nobody's.
+// While one disk of a store does not answer, nothing lands in the store's places: the room of its other disks does not
+// count.
 func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
 	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "c0", "c1")}, "d0")
 	f.Give(n.More[0], 100_000)

@@ -14,20 +14,20 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
-// A block is first gone for whoever asks, then for the coordinator, and last its space comes back.
+// A landed block ends with its app, at an operator's word, or when it has been here long enough. First readers no longer
+// find it, then the coordinator hears that it is gone, and last its space comes back.
 
 // errRemoved says that a block was removed, or became files, while it came again.
 var errRemoved = errors.New("what was here is being moved or removed: send it again")
 
-// Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
-// and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
-// asks for it later is told why it is not there.
+// Remove removes the landed blocks that asked picks, and returns their count. Blocks on disks that do not answer stay, and so
+// do blocks that land anew at this moment; the error tells of the former. A reader of a block in a segment reads on to its
+// end; a later reader is told why the block is gone.
 func (r *Receiver) Remove(ctx context.Context, why string, asked func(vault.Held) bool) (removed inventory.Count, err error) {
 	return r.removeAll(ctx, why, func(rec catalog.Record) bool { return asked(vault.HeldOf(rec)) }, nil)
 }
 
-// removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).
+// removeAll removes the blocks that asked picks; with a sift, of each batch of them only those that sift returns.
 func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog.Record) bool, sift func(context.Context, []catalog.Record) []catalog.Record) (removed inventory.Count, err error) {
 	var batch []catalog.Record
 	var errs []error
@@ -47,7 +47,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog
 			errs = append(errs, ctx.Err())
 			break
 		}
-		if err != nil || !asked(rec) { // what cannot be read belongs to nobody knows whom: it is named where it is asked for
+		if err != nil || !asked(rec) { // a record that cannot be read is reported by its readers
 			continue
 		}
 		if batch = append(batch, rec); len(batch) == catalog.Batch {
@@ -58,7 +58,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog
 	return removed, errors.Join(append(errs, r.giveBack(ctx, made))...)
 }
 
-// giveBack frees what removed blocks took: directories that were made for them, and their space in segments.
+// giveBack frees what removed blocks took: the directories that were made for them, and their space in segments.
 func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 	for d := range made {
 		if r.hangs(d.store.Paths[d.root]) == nil {
@@ -68,9 +68,9 @@ func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 	return r.cfg.Vault.Reclaim(ctx)
 }
 
-// removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
-// with 404 and go the next time. The other way round files would be left that nobody knows of. What went is told of while
-// nothing else is committed.
+// removeBatch removes files first, then records. A crash between the two leaves records of files that are gone: readers
+// get a 404, and the next removal takes the records. The other way round a crash would leave files that nobody knows of.
+// tell hears of the removed blocks while nothing else is committed.
 func (r *Receiver) removeBatch(batch []catalog.Record, tell func([]catalog.Record)) (removed inventory.Count, err error) {
 	var errs []error
 	store := func(rec catalog.Record) string { return inventory.BlockID(rec.ID).Store() }
@@ -97,7 +97,7 @@ func (r *Receiver) removeOf(store string, batch []catalog.Record, tell func([]ca
 		rec = r.cfg.Vault.Now(rec)
 		if len(rec.Placed) > 0 {
 			if !r.cfg.Vault.ClaimRemoval(inventory.BlockID(rec.ID)) {
-				continue // it lands anew
+				continue // it is landing anew
 			}
 			defer r.cfg.Vault.Unclaim(inventory.BlockID(rec.ID))
 		}
@@ -159,8 +159,8 @@ func (m madeDirs) note(stores map[string]*inventory.Store, gone []catalog.Record
 	}
 }
 
-// clear removes a directory, with what is below it and above it, if all of that is empty directories. A block that lands
-// there at this moment makes anew what it needs (name), or is refused and comes again.
+// clear removes a directory, with the directories below it and then those above it, if all of them are empty. A block
+// that lands there at this moment makes the directories it needs again (giveName), or is refused and sent again.
 func (d madeDir) clear() {
 	root := d.store.Roots[d.root]
 	below, err := entriesIn(root, d.path)
@@ -185,7 +185,7 @@ func (d madeDir) clear() {
 	}
 }
 
-// removed tells of what was asked to go, and why.
+// removed returns a function that tells Gone of removed blocks, with the reason.
 func (r *Receiver) removed(why string) func(gone []catalog.Record) {
 	return func(gone []catalog.Record) {
 		if r.cfg.Gone == nil {
@@ -199,8 +199,8 @@ func (r *Receiver) removed(why string) func(gone []catalog.Record) {
 	}
 }
 
-// unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine
-// sees half a block. What an engine has put in their place is its own.
+// unplace removes the files of a block in a store, if they are still the ones that landed: the index first, so that no
+// engine sees half a block. A file that an engine has put in their place is the engine's own, and stays.
 func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]place) error {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if s == nil || len(rec.Placed) > len(rec.Members) {
@@ -227,11 +227,11 @@ func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]pl
 	return nil
 }
 
-// tidyEvery is how often somebody looks for what is here too long. Nobody waits for that to the minute, and it reads the
-// whole catalog.
+// tidyEvery is how often the receiver looks for blocks that have been here too long. To the minute it does not matter,
+// and each look reads the whole catalog.
 const tidyEvery = time.Hour
 
-// tidy ends what is here for longer than it is kept, and gives back space, until ctx ends.
+// tidy removes blocks that have been here longer than Keep, and gives back space, until ctx ends.
 func (r *Receiver) tidy(ctx context.Context) {
 	wait := tidyEvery
 	if r.cfg.Keep > 0 {
@@ -252,7 +252,7 @@ func (r *Receiver) tidy(ctx context.Context) {
 	}
 }
 
-// reclaim gives back what commits have left in segments.
+// reclaim gives back the space in segments that commits have left free.
 func (r *Receiver) reclaim(ctx context.Context) {
 	if err := r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
 		r.cfg.Log.Warn("the space of blocks that came anew could not be given back: it is tried again", "err", err)

@@ -7,21 +7,21 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// What a receipt was given for is read back once, off the disk and not out of the page cache: a bit that turned between
-// the memory and the platter is found while the node that the block came from may still be there to send it again. All
-// that rests here is read back from time to time, more slowly.
+// Each block that got a receipt is read back once, off the disk and not out of the page cache. So a bit that turned
+// between memory and platter is found while the sender may still be there to send the block again. Everything that
+// rests here is read back from time to time, more slowly.
 const (
-	// scrubAfter is how long what landed rests before it is read back: a disk's own cache has written it by then.
+	// scrubAfter is how long a block rests before it is read back: by then a disk's own cache has written it.
 	scrubAfter = 5 * time.Second
 	// scrubEvery is how often everything that rests here is read back.
 	scrubEvery = 24 * time.Hour
-	// scrubGives is how many times slower the reading is while blocks are coming in, and when nobody waits for it.
+	// scrubGives is how many times slower the reading is while blocks come in, and for the daily reading of everything.
 	scrubGives = 8
-	// scrubStep is how much is read between two pauses.
+	// scrubStep is how many bytes are read between two pauses.
 	scrubStep = 1 << 20
 )
 
-// scrub reads back what landed until ctx ends. With no rate it looks at nothing but what readers found to be broken.
+// scrub reads landed blocks back until ctx ends. Without a rate it looks only at blocks that readers found broken.
 func (r *Receiver) scrub(ctx context.Context) {
 	u := &r.cfg.Vault.Unread
 	some := u.News()
@@ -36,7 +36,7 @@ func (r *Receiver) scrub(ctx context.Context) {
 			now := time.Now()
 			if now.Sub(rested) >= scrubEvery {
 				rested = now
-				if ends, err := r.cfg.Vault.Catalog.SegmentEnds(); err == nil { // else it is named where it is asked for
+				if ends, err := r.cfg.Vault.Catalog.SegmentEnds(); err == nil { // else the next caller reports the error
 					u.NoteAll(ends)
 				}
 			}
@@ -66,11 +66,11 @@ func (r *Receiver) scrub(ctx context.Context) {
 	}
 }
 
-// paces waits as long as reading so many bytes may take.
+// paces waits for as long as reading so many bytes may take at the current rate.
 func (r *Receiver) paces(ctx context.Context, bytes int64, urgent bool) {
 	rate := r.cfg.ScrubBytesPerSecond
 	if rate <= 0 {
-		return // one block that a reader met: it is looked at as fast as it was read
+		return // a block that a reader met: it is checked as fast as the reader read it
 	}
 	if !urgent || r.takesIn() {
 		rate = max(1, rate/scrubGives)
@@ -78,7 +78,7 @@ func (r *Receiver) paces(ctx context.Context, bytes int64, urgent bool) {
 	diskio.Sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
 }
 
-// takesIn says whether the disks are wanted for something else: blocks come in, or this node leaves itself.
+// takesIn reports whether the disks are needed for something else: blocks come in, or this node leaves.
 func (r *Receiver) takesIn() bool {
 	if r.leaving() {
 		return true

@@ -7,8 +7,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// readBack does a part of the reading back, and leaves it behind if it does not come back from a disk: what lies on the others, and what
-// readers found broken there, is not to wait for that one. Until it is back nobody else begins there (stuck). It reports false if it left it.
+// readBack runs one part of the reading back, and leaves it behind if it hangs on a disk, so that the blocks on other disks and the blocks
+// that readers found broken do not wait for that disk. Until the part comes back nobody else begins to read there (stuck). readBack reports
+// false if it left the part behind.
 func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, w *diskio.Work)) (ended bool) {
 	w := &diskio.Work{}
 	r.mu.Lock()
@@ -39,7 +40,7 @@ func (r *Receiver) readBack(ctx context.Context, part func(ctx context.Context, 
 	}
 }
 
-// hangsIn reports whether work does not come back from a disk.
+// hangsIn reports whether work hangs on a disk, and in which directory.
 func (r *Receiver) hangsIn(w *diskio.Work, now time.Time) (dir string, hangs bool) {
 	dir, took, ok := w.On(now)
 	return dir, ok && (took >= diskio.Overdue || took >= diskio.Suspect && !r.disks.Readable(dir))

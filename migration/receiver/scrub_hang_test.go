@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// A disk hangs under who reads back what landed: what is broken on another is found all the same.
+// A disk hangs while landed blocks are read back from it: a broken block on another disk is found all the same.
 func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	y := contentOf("y", 1000)
@@ -51,7 +51,7 @@ func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 	}
 }
 
-// hangsOpen puts a pipe in the place of a file: to open one that nobody has the other end of hangs as a dead disk does, until thaw.
+// hangsOpen puts a pipe in the place of a file. Opening a pipe without a writer hangs as a dead disk does, until thaw.
 func hangsOpen(t *testing.T, file string) (thaw func()) {
 	t.Helper()
 	if err := os.Remove(file); err != nil {

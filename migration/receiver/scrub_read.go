@@ -18,11 +18,11 @@ import (
 )
 
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
-// Only where one does not match is it asked which block lies there.
+// Only where a frame does not match does it ask the catalog which block lies there.
 func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) {
 	dir, err := r.cfg.Vault.Home(no)
 	if err != nil || r.hangs(dir) != nil {
-		return // what is there is not held now; readers are told so
+		return // its blocks are not held now; readers are told so
 	}
 	done := r.cfg.Vault.Read(no)
 	defer done()
@@ -49,7 +49,7 @@ type segmentWalk struct {
 	ids []inventory.BlockID // met since the last pause
 }
 
-// run returns the first fault, of what begins at w.at.
+// run returns the first fault; w.at is where the faulty frame begins.
 func (w *segmentWalk) run(ctx context.Context) error {
 	w.work.Begin(&w.dir)
 	defer w.work.End()
@@ -69,7 +69,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 			if end <= w.at {
 				return err
 			}
-			w.at = end // what was removed is not there any more
+			w.at = end // a hole: what was there has been removed
 			frames.Reset(io.NewSectionReader(f, w.at, max(0, w.to-w.at)))
 			continue
 		}
@@ -87,7 +87,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 	return nil
 }
 
-// pause lets others have the disk, and has the records of the blocks that were met looked at.
+// pause gives others the disk for a while, and checks the records of the blocks that were read since the last pause.
 func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 	w.work.End()
 	w.r.scrubbed.Add(bytes)
@@ -98,7 +98,7 @@ func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 	w.r.paces(ctx, bytes, w.urgent)
 }
 
-// sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
+// sift checks each block that lies in a segment behind an offset, because something there is not as it landed.
 func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) {
 	for rec, err := range r.cfg.Vault.Catalog.All() {
 		switch {
@@ -113,7 +113,7 @@ func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from 
 	}
 }
 
-// scrubPlaced reads back what lies in place, and the catalog on the way.
+// scrubPlaced reads back the blocks that lie in place, and checks all records on the way.
 func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) {
 	var read int64
 	for rec, err := range r.cfg.Vault.Catalog.All() {
@@ -134,11 +134,11 @@ func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.U
 	}
 }
 
-// recordCost is what looking at a record counts for, beside the bytes of its block.
+// recordCost is how many bytes a look at one record counts for, beside the bytes of its block.
 const recordCost = 256
 
-// lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
-// heard otherwise.
+// lookAt checks a block that a reader found broken or gone. If the block is fine, the coordinator is told that it is
+// held, for the reader has said otherwise.
 func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
 	rec, err := r.cfg.Vault.Catalog.Get(id)
 	switch {
@@ -147,7 +147,7 @@ func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.B
 	case err != nil:
 	case r.answers(rec) == nil && r.ghost(rec):
 		made := madeDirs{}
-		_, _ = r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else the look for ghosts tells why not
+		_, _ = r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else DropGhosts logs why
 		for d := range made {
 			d.clear()
 		}
@@ -157,7 +157,7 @@ func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.B
 	r.paces(ctx, rec.Bytes(), true)
 }
 
-// check reads a block back off its disk, and once more if it is not whole: what is then not whole either is condemned.
+// check reads a block back off its disk, and a second time if it was not whole. A block that fails twice is condemned.
 func (r *Receiver) check(rec catalog.Record, work *diskio.Work) error {
 	err := r.offDisk(rec, work)
 	if rotten(err) {
@@ -167,10 +167,10 @@ func (r *Receiver) check(rec catalog.Record, work *diskio.Work) error {
 		r.condemn(rec, err)
 		return err
 	}
-	return nil // it is whole, it is an engine's now, or its disk does not answer, which is another matter
+	return nil // it is whole, or an engine's now, or its disk does not answer, which is not the block's fault
 }
 
-// offDisk is intact for what a disk holds, whatever the page cache has of it.
+// offDisk is intact for what the disk holds: it first drops the block's pages from the page cache.
 func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
 	if err := r.answers(rec); err != nil {
 		return err
@@ -199,8 +199,9 @@ func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
 	return r.each(rec, next, func(_ *string, m wire.MemberSize, c io.Reader) error { return readThrough(m, c, work.GoesOn) })
 }
 
-// rotten tells bytes that are not what came, or that a disk does not give back, from what may come right by itself. File
-// systems with checksums of their own say EIO, EBADMSG or EUCLEAN for what theirs do not match.
+// rotten reports whether a read failed because the bytes are not what landed, or because the disk does not give them
+// back; other errors may pass. File systems with checksums of their own return EIO, EBADMSG or EUCLEAN where those do
+// not match.
 func rotten(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -208,7 +209,7 @@ func rotten(err error) bool {
 	return errors.Is(err, wire.ErrCorrupt) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG) || errors.Is(err, syscall.EUCLEAN)
 }
 
-// condemn removes a block whose bytes here are not what came, and says which it was.
+// condemn removes a block whose bytes here are not what landed, and reports it.
 func (r *Receiver) condemn(rec catalog.Record, why error) {
 	gone, err := r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) {
 		for _, g := range gone {
@@ -222,8 +223,8 @@ func (r *Receiver) condemn(rec catalog.Record, why error) {
 	}
 }
 
-// forgetUnsound removes the record of a block if it cannot be read: where the block lies, and what it should be, nobody
-// knows any more.
+// forgetUnsound removes the record of a block if the record cannot be read: nobody knows any more where the block lies
+// and what its bytes should be.
 func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	c := r.cfg.Vault.Catalog
 	c.Writing.Lock()
@@ -239,7 +240,7 @@ func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	r.broke(vault.Held{ID: id}, why)
 }
 
-// broke tells of a block that rested here and does not any more.
+// broke reports a block that rested here, was broken, and is gone.
 func (r *Receiver) broke(h vault.Held, why error) {
 	r.broken.Add(1)
 	r.cfg.Log.Error("a block from another node is broken here: it is removed", "block", h.ID, "node", h.From, "bytes", h.Bytes, "err", why)
@@ -248,8 +249,8 @@ func (r *Receiver) broke(h vault.Held, why error) {
 	}
 }
 
-// Scrubbed is how many bytes were read back since the start, and how many blocks were found to be broken.
+// Scrubbed returns how many bytes were read back since the start, and how many blocks were found broken.
 func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), r.broken.Load() }
 
-// Suspect has a block looked at that a reader found to be broken. It reports false when too many wait for that.
+// Suspect has a block checked that a reader found broken. It reports false when too many wait to be checked.
 func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.Unread.Suspect(id) }

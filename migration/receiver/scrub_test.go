@@ -46,11 +46,11 @@ func (n *node) scrubbing(t testing.TB, bytesPerSecond int64) (broken func() []va
 	}, func() { end(); running.Wait() }
 }
 
-// What has landed is read back once: in a segment and in place, wherever the bit turned. What is broken is gone for readers,
-// its file too, and all else is well.
+// A landed block is read back once, in a segment or in place, wherever a bit turned. A broken block is gone for readers,
+// with its file, and all others are well.
 func TestScrubFindsWhatRots(t *testing.T) {
 	place := with(inventory.StoreConfig{Name: "place", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandPlace}, "place")
-	big := 5 * wire.ChunkBytes // larger than what waits in segments
+	big := 5 * wire.ChunkBytes // larger than blocks that wait in segments
 	for name, c := range map[string]struct{ id, dir string }{
 		"in a segment": {"cache/-/x-3", "vault/segments"},
 		"in place":     {"place/-/y-3", "place"},
@@ -92,7 +92,7 @@ func TestScrubFindsWhatRots(t *testing.T) {
 	}
 }
 
-// A day later all that rests here is read back again, though nothing landed meanwhile; in between nothing is.
+// A day later everything that rests here is read back again, though nothing landed meanwhile; before that nothing is.
 func TestScrubComesBackTheNextDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(filesStore, "cache"))
@@ -122,7 +122,7 @@ func (n *node) removeOne(t testing.TB, id string) {
 	}
 }
 
-// Reading back is as slow as it was asked to be, and slower while blocks come in.
+// Reading back is as slow as configured, and slower while blocks come in.
 func TestScrubGivesWay(t *testing.T) {
 	const rate = 1 << 20
 	took := func(busy bool) (d time.Duration) {
@@ -160,7 +160,7 @@ func TestScrubGivesWay(t *testing.T) {
 	}
 }
 
-// With no rate nothing is read back but what a reader met: it is gone then, as if it had been found.
+// Without a rate only a block that a reader met is read back: if it is broken it is removed, as scrub would have.
 func TestReaderFindsWhatScrubWouldHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(filesStore, "cache"))
@@ -172,7 +172,7 @@ func TestReaderFindsWhatScrubWouldHave(t *testing.T) {
 		if got := broken(); len(got) > 0 {
 			t.Fatalf("found %v, though nothing is to be read back", got)
 		}
-		n.receiver.Suspect("cache/app-2/x0") // and that one is well
+		n.receiver.Suspect("cache/app-2/x0") // this one is well
 		n.receiver.Suspect("cache/app-1/x1")
 		synctest.Wait()
 		if got := broken(); len(got) != 1 || got[0].ID != "cache/app-1/x1" {
@@ -184,7 +184,7 @@ func TestReaderFindsWhatScrubWouldHave(t *testing.T) {
 	})
 }
 
-// answer is the status of a read without a server, so that it can be done in a bubble.
+// answer returns the status of a read without a server, so that it works in a bubble.
 func (n *node) answer(t testing.TB, id string) int {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// onDisk is what the files below a directory take of their file system.
+// onDisk returns what the files below a directory take of their file system.
 func onDisk(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -30,7 +30,7 @@ func onDisk(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// What a block takes in a vault is foreseen: a tiny one takes as much again beside its bytes, the more the longer its name is.
+// What a block takes in a vault is foreseen: a tiny block takes as much again beside its bytes, and more the longer its name is.
 func TestWhatABlockTakes(t *testing.T) {
 	const blocks, size = 8000, 500
 	for _, name := range []string{"b", strings.Repeat("long/", 40) + "b"} {

@@ -9,33 +9,34 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What has come of a large block when its stream breaks is kept for a while: a link that is cut for a second near the end of it would
-// else cost all that was sent, and near a deadline the block. Its sender, which remembers the checksums of what it sent, asks on its next
-// stream how much of it is here, and goes on from there (FrameAgain, FrameHave). What comes whole is still compared as a whole.
+// When a stream breaks amid a large block, the receiver keeps what it has of the block for a while. Otherwise a link that is cut for a
+// second near the block's end would cost all that was sent, and near a deadline the block. The sender remembers the checksums of what it
+// sent. On its next stream it asks how much is here and goes on from there (FrameAgain, FrameHave). The complete block is still compared
+// as a whole.
 
 const (
 	// keptFor is longer than a sender takes to notice that it is cut off (peerTimeout) and to come back.
 	keptFor = 15 * time.Second
-	// mostKept bounds what is kept of all senders; each has its room on a disk, and nothing else.
+	// mostKept bounds the unfinished blocks of all senders; each holds its room on a disk, and nothing else.
 	mostKept = 16
-	// claimPatience is how long a stream that a sender has left has to let go of its block. Its disk may hang.
+	// claimPatience is how long a new stream waits until the old one lets go of its block. The old one's disk may hang.
 	claimPatience = 2 * time.Second
 )
 
-// comeback is what a stream and others have to do with each other about a block that it does not bring to its end.
+// comeback is how a new stream of the same sender takes over the block that an older stream cannot finish.
 type comeback struct {
-	cut    func()                  // ends the stream
-	leave  func()                  // another may have its place
+	cut    func()                  // cuts the older stream's connection
+	leave  func()                  // frees its place for another stream
 	block  underWay                // that a new stream may ask for
-	claims chan chan<- *unfinished // what a new stream wants it by
-	parted chan struct{}           // closed when it is not to be had
+	claims chan chan<- *unfinished // where a new stream asks for the block
+	parted chan struct{}           // closed once the block cannot be had any more
 }
 
-// unfinished is a block under way, with all that is known of it.
+// unfinished is a block under way, with the state of its stream.
 type unfinished struct {
 	landing  landing
 	packed   vaultLanding
-	seg      *vault.Segment // that it lies in; nil: it has files
+	seg      *vault.Segment // the segment that it lies in; nil: it has files
 	ahead    *allotment
 	room     *allotment
 	promised func()
@@ -48,10 +49,10 @@ type unfinished struct {
 	written  uint32
 }
 
-// underWay is the opening of the block that a stream brings.
+// underWay is the opening of the block that a stream is receiving.
 type underWay struct {
 	mu   sync.Mutex
-	open string // "": none that is worth to be asked for
+	open string // "": none that is worth keeping
 }
 
 func (u *underWay) set(open string) {
@@ -66,7 +67,7 @@ func (u *underWay) is(open string) bool {
 	return u.open == open
 }
 
-// layUp keeps the block that a stream was cut off in until its sender claims it on another, or for as long as that may take.
+// layUp keeps the block that a stream was cut off in until its sender claims it by a new stream, or until keptFor is over.
 func (in *inbound) layUp(ctx context.Context) {
 	defer close(in.parted)
 	if _, nothing := in.landing.(nowhereLanding); !in.cutOff || !in.open.Load() || in.landing == nil || nothing || in.broken || in.has < wire.ResumeLeast {
@@ -80,7 +81,7 @@ func (in *inbound) layUp(ctx context.Context) {
 	in.flush()
 	in.owed.Wait()
 	in.out.close()
-	defer time.AfterFunc(time.Second, in.cut).Stop() // it may take its last receipts yet
+	defer time.AfterFunc(time.Second, in.cut).Stop() // the sender may still read its last receipts
 	in.leave()
 	wait := time.NewTimer(keptFor)
 	defer wait.Stop()
@@ -104,7 +105,8 @@ func (in *inbound) handOver() *unfinished {
 	return u
 }
 
-// claim has the stream that a node has left, or was cut off from, hand over the block that it brought; nil: none did.
+// claim cuts an older stream of the same node that is receiving this block, and has it hand the block over; nil: no
+// stream has it.
 func (r *Receiver) claim(by *inbound, open string) *unfinished {
 	r.mu.Lock()
 	var of *inbound
@@ -124,14 +126,15 @@ func (r *Receiver) claim(by *inbound, open string) *unfinished {
 	select {
 	case of.claims <- has:
 		return <-has
-	case <-of.parted: // there was too little of it to be kept
+	case <-of.parted: // it had too little of the block to keep
 		return nil
 	case <-late.C:
 		return nil
 	}
 }
 
-// resume goes on with a block that an earlier stream brought some of, and says how much. It reports false where there is nothing of it.
+// resume goes on with a block that an earlier stream brought part of, and tells the sender how much is here. It reports false if
+// nothing is.
 func (in *inbound) resume(f wire.Frame) bool {
 	is := in.takeOver(string(f.Payload))
 	if is {
@@ -145,7 +148,7 @@ func (in *inbound) resume(f wire.Frame) bool {
 	return is
 }
 
-// takeOver has the block under way be what an earlier stream left of it, if one did.
+// takeOver makes the block under way the one that an earlier stream left unfinished. It reports false if none did.
 func (in *inbound) takeOver(open string) bool {
 	in.has = 0
 	u := in.r.claim(in, open)
@@ -167,7 +170,8 @@ func (in *inbound) takeOver(open string) bool {
 	return true
 }
 
-// asWritten is a frame as it has to stand behind those of its block that came by another stream, under the number that they have.
+// asWritten returns a frame under the transfer number that the block's earlier frames have in the segment: they may have come by
+// another stream.
 func (in *inbound) asWritten(f wire.Frame) wire.Frame {
 	if in.written != f.Transfer {
 		wire.PutHeader(f.Raw[:wire.HeaderBytes], f.Type, in.written, len(f.Payload), f.Sum)

@@ -15,7 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What broke off is kept for its sender, while that may come back, and for nobody and nothing else; then its room is free again.
+// What came of a block whose stream broke is kept for its sender, for as long as that may come back, and for nobody else. Then
+// its room is free again.
 func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 	content := contentOf("x", wire.ResumeLeast+4*wire.ChunkBytes)
 	frames := blockFrames(1, "cache/-/x", content)
@@ -98,7 +99,7 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f := onDisks(t, "b", nil, "d0")
-			f.Give(n.More[0], wire.ResumeLeast*3/2) // not for two of it
+			f.Give(n.More[0], wire.ResumeLeast*3/2) // too little for two such blocks
 			synctest.Test(t, func(t *testing.T) {
 				f.News = make(chan struct{})
 				ctx, stop := n.receiving(t)
@@ -120,7 +121,7 @@ func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.Open(t)
-			whole(t, step{n: n}) // by what the segments say
+			whole(t, step{n: n}) // as the segments alone tell
 		})
 	}
 }
@@ -133,7 +134,7 @@ func firstPayload(t *testing.T, frames []byte) []byte {
 	return f.Payload
 }
 
-// What is too little to be kept is not waited for, though the stream that brings it was not over yet.
+// A stream with too little of a block to keep is not waited for, though it was not over yet.
 func TestNobodyWaitsForTooLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -155,7 +156,8 @@ func TestNobodyWaitsForTooLittle(t *testing.T) {
 	})
 }
 
-// Who asks how much of a block is here, and takes no answer, has no more kept for it than who takes no receipts.
+// A sender that asks how much of a block is here, and reads no answers, has no more kept for it than one that reads no
+// receipts.
 func TestAnswersThatNobodyTakesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newNode(t, "b")

@@ -11,12 +11,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A store's disk may not be mounted when the agent starts. Then an empty directory of the system's disk is where blocks have
-// landed in place: they are not gone, and a block that landed there now would lie beneath the mount, together with a staging
-// directory that has the others look like what engines removed (ghosts.go).
+// A store's disk may not be mounted when the agent starts. Then its directory is an empty one of the system's disk, but the
+// blocks that landed on the store's disk are not gone. A block that landed now would lie beneath the mount, and its staging
+// directory would make the others look like blocks that engines removed (ghosts.go).
 
-// findAway finds the store's directories that seem to be without their disk: they are on the system's, blocks have landed
-// there, and no staging directory tells of that. The agent opens directories as it starts: it stays so until a restart.
+// findAway finds the store's directories that seem to be without their disk: they lie on the system's disk, blocks have
+// landed there, and there is no staging directory. The agent opens directories when it starts, so such a directory stays
+// away until a restart.
 func findAway(s *inventory.Store, c *catalog.Catalog) {
 	for i, r := range s.Roots {
 		if s.AwayWhy[i] != nil {
@@ -32,7 +33,7 @@ func findAway(s *inventory.Store, c *catalog.Catalog) {
 	}
 }
 
-// mistrust has a store do without what landed in its directories: nobody knows in which.
+// mistrust marks all of a store's directories as away: nobody knows which of them its landed blocks lie in.
 func mistrust(s *inventory.Store, why error) {
 	for i := range s.AwayWhy {
 		if s.AwayWhy[i] == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A directory that nothing has landed in is as it should be, and so is one that is mounted, and empty.
+// A directory in which nothing has landed is as it should be, and so is an empty one that is mounted.
 func TestEmptyDirectoriesThatTakeBlocks(t *testing.T) {
 	for name, mounted := range map[string]bool{"new": false, "formatted anew": true} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,8 @@ func TestEmptyDirectoriesThatTakeBlocks(t *testing.T) {
 	}
 }
 
-// What landed in place on a disk that is not mounted when the agent starts is not gone, and does not go since others land.
+// Blocks landed in place on a disk that is not mounted when the agent starts. They are not gone, and the landing of others
+// does not make them so.
 func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 	for name, size := range map[string]int{"small": 1000, "large": PackedBytes + 1} {
 		t.Run(name, func(t *testing.T) {

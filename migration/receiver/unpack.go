@@ -15,43 +15,43 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Small blocks that belong in a store's directories land in segments first, like those for the vault: their receipts come
+// Small blocks that belong in a store's directories land in segments first, like blocks for the vault. Their receipts come
 // as soon, and a sender that is short of time does not wait while files are made. The unpacker makes the files later. Until
-// one has its name, and its record says so, the block is read from its segment.
+// a file has its name, and the record says so, the block is read from its segment.
 
-// PackedBytes is up to where a block counts as small. To make a file, name it and sync it takes a receiver as long as some
-// 100 KiB of a block's bytes do (docs/design/landing.md). At 1 MiB that is a tenth, and to write the bytes twice costs more than
-// it saves.
+// PackedBytes is the largest block that counts as small. To make, name and sync a file takes a receiver as long as some 100 KiB
+// of a block's bytes do (docs/design/landing.md). At 1 MiB that is a tenth of the time, and writing the bytes twice costs more
+// than it saves.
 const PackedBytes = 1 << 20
 
 const (
-	// lull is how long nothing may have landed for the node to count as quiet: longer than a sender's shortest pause
-	// between two looks at its stores (leastPause in migration/scan.go), and less than anybody waits for a file.
+	// lull is how long no block may land for the node to count as quiet: longer than a sender's shortest pause between
+	// two looks at its stores (leastPause in migration/scan.go), and less than a reader waits for a file.
 	lull = 500 * time.Millisecond
 	// unpackPatience is how long a block waits for quiet. Spark gives a fetch up after three tries five seconds apart
-	// (spark.shuffle.io.maxRetries and retryWait), so its files are there at the second or the third.
+	// (spark.shuffle.io.maxRetries and retryWait), so its files are there at the second or the third try.
 	unpackPatience = 5 * time.Second
 	// unpackShare is the part of its time, one in so many, that unpacking takes while blocks are landing.
 	unpackShare = 5
 
-	// mostTwice is for how many bytes of files the space in segments is given back at once: the disk may have no room for all
-	// that landed twice.
+	// mostTwice is how many bytes of files are made before their space in segments is given back: the disk may have no room
+	// for every landed block twice.
 	mostTwice = 64 << 20
 
-	// unpackAgain is when a disk that took no files is tried again, if nothing is heard of it before; recheckEvery, when
-	// somebody looks whether a file is still in the way.
+	// unpackAgain is how long until a disk that took no files is tried again, if its health does not change before;
+	// recheckEvery, until the unpacker looks whether a file is still in the way.
 	unpackAgain  = time.Minute
 	recheckEvery = time.Hour
 )
 
-// Unpacking is what rests in segments and is to become files.
+// Unpacking counts the blocks that rest in segments and are to become files.
 type Unpacking struct {
 	Waiting inventory.Count
-	// Occupied are those of them that wait because a file that never landed here has the name.
+	// Occupied are those of Waiting whose name is taken by a file that never landed here.
 	Occupied inventory.Count
 }
 
-// Unpacking tells what waits to become files.
+// Unpacking returns what waits to become files.
 func (r *Receiver) Unpacking() (all Unpacking) {
 	for _, u := range r.unpackers.all {
 		u.mu.Lock()
@@ -62,31 +62,31 @@ func (r *Receiver) Unpacking() (all Unpacking) {
 	return all
 }
 
-// unpackers are those of a receiver.
+// unpackers are the unpackers of a receiver.
 type unpackers struct {
 	all    []*unpacker
-	lately diskio.Moment // that something last landed
+	lately diskio.Moment // when a block last landed
 }
 
-// packing is what a block that lands in a segment relies on: that no file of its id is in place.
+// packing is what a small block's landing in a segment relies on: that no file of its id is in place.
 type packing struct {
-	by    *unpacker // nil: it stays there
-	moves int64     // of by, when it was so
+	by    *unpacker // nil: the block stays in its segment
+	moves int64     // of by, when no file was in place
 }
 
-// packs reports whether a block for a store that wants files lands in a segment first. One that comes again after its files
-// were made goes straight to where they are.
+// packs reports whether a block lands in a segment first, though its store wants files. A block that comes again after its
+// files were made goes straight to where they are.
 func (in *inbound) packs(o wire.Opening) (p packing, small bool) {
 	u := in.r.unpackerOf(inventory.BlockID(o.ID))
 	if u == nil || u.store.Layout != o.Layout || o.Bytes() > PackedBytes {
 		return p, false
 	}
-	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
+	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does both in the other order
 	return p, !in.placed(o)
 }
 
-// overtaken returns an error if files of the block's id were put in place while it landed in a segment. They are replaced
-// when it comes again; two versions must not lie side by side.
+// overtaken returns an error if files of the block's id were put in place while it landed in a segment: two versions must
+// not lie side by side. The block replaces the files when it comes again.
 func (l *landed) overtaken(c *catalog.Catalog) error {
 	if p := l.packing; p.by == nil || p.by.moves.Load() == p.moves || !c.InPlace(inventory.BlockID(l.ID)) {
 		return nil
@@ -94,31 +94,32 @@ func (l *landed) overtaken(c *catalog.Catalog) error {
 	return errRemoved
 }
 
-// unpacker makes files of the blocks of one store, so that a disk that hangs holds up no other store's.
+// unpacker makes files of the blocks of one store. Each store has its own, so that a disk that hangs holds up no other
+// store.
 type unpacker struct {
 	r     *Receiver
 	store *inventory.Store
 	wake  chan struct{}
-	gate  chan struct{} // whoever has put something in changes the files of blocks that waited, and nobody else does
+	gate  chan struct{} // holds an item while a goroutine changes the files of blocks that wait
 	work  diskio.Work
-	moves atomic.Int64 // how often records have said that files are about to be named
+	moves atomic.Int64 // how often records have announced files
 
 	mu       sync.Mutex
 	fresh    []vault.Held    // landed since the last look
-	missed   bool            // more have than are in fresh: look through the catalog
-	since    time.Time       // when the first of them landed
-	noted    inventory.Count // of them
-	taken    inventory.Count // what is being looked at, and not yet done
-	left     inventory.Count // what could not be done
+	missed   bool            // more landed than fresh has: look through the catalog
+	since    time.Time       // when the first of noted landed
+	noted    inventory.Count // landed, and not yet looked at
+	taken    inventory.Count // being looked at
+	left     inventory.Count // blocks that no files could be made of
 	occupied inventory.Count // of left
-	retry    time.Time       // when to look again at what is left; zero: there is nothing
-	troubled bool            // by a disk, so that its change for the better is worth a look
-	said     bool            // that something is in the way
-	told     bool            // that a disk takes no files
-	release  func()          // of the drain that waits for what is under way
+	retry    time.Time       // when to look again at left; zero: nothing is left
+	troubled bool            // a disk took no files, so its recovery is worth a look
+	said     bool            // logged that a file is in the way
+	told     bool            // logged that a disk takes no files
+	release  func()          // ends the wait of a drain for the group under way
 }
 
-// mostFresh bounds the memory for what has landed: beyond it the store's part of the catalog is looked through.
+// mostFresh bounds the memory for landed blocks: beyond it the unpacker looks through the store's part of the catalog.
 const mostFresh = 4 << 10
 
 func newUnpackers(r *Receiver) (all []*unpacker) {
@@ -130,7 +131,7 @@ func newUnpackers(r *Receiver) (all []*unpacker) {
 	return all
 }
 
-// landed notes what waits from now on, and passes on that it landed.
+// landed notes landed blocks that wait to become files, and passes all of them on to Landed.
 func (r *Receiver) landed(held []vault.Held) {
 	now := time.Now()
 	r.unpackers.lately.Note(now)
@@ -144,7 +145,7 @@ func (r *Receiver) landed(held []vault.Held) {
 	}
 }
 
-// unpackerOf returns nil where a store wants no files.
+// unpackerOf returns nil if a block's store wants no files.
 func (r *Receiver) unpackerOf(id inventory.BlockID) *unpacker {
 	for _, u := range r.unpackers.all {
 		if u.store.Name == id.Store() {
@@ -172,7 +173,7 @@ func (u *unpacker) note(now time.Time, h vault.Held) {
 	}
 }
 
-// unpack makes files of what waits, as it lands, until ctx ends.
+// unpack makes files of the blocks that wait, as they land, until ctx ends.
 func (r *Receiver) unpack(ctx context.Context) {
 	var working sync.WaitGroup
 	for _, u := range r.unpackers.all {
@@ -188,7 +189,7 @@ func (r *Receiver) unpack(ctx context.Context) {
 	working.Wait()
 }
 
-// count looks what waits from before this start.
+// count counts the blocks that wait since before this start.
 func (u *unpacker) count(ctx context.Context) error {
 	var before inventory.Count
 	var err error
@@ -205,7 +206,7 @@ func (u *unpacker) count(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if before.Blocks > 0 || err != nil {
-		u.since, u.missed = time.Now(), true // what landed meanwhile may be counted twice, until it is looked at
+		u.since, u.missed = time.Now(), true // blocks that landed meanwhile may count twice, until they are looked at
 		u.noted = u.noted.Plus(before)
 	}
 	return err
@@ -238,7 +239,7 @@ func (u *unpacker) await(ctx context.Context) bool {
 	return false
 }
 
-// wait says how long it should be until the next look, if there is something to look for.
+// wait returns how long it is until the next look, if there is anything to look for.
 func (u *unpacker) wait(now time.Time) (wait time.Duration, something bool) {
 	u.mu.Lock()
 	noted, since, retry := u.noted.Blocks > 0 || u.missed, u.since, u.retry
@@ -257,12 +258,12 @@ func (u *unpacker) wait(now time.Time) (wait time.Duration, something bool) {
 	return min(u.r.untilQuiet(now), since.Add(unpackPatience).Sub(now)), true
 }
 
-// leaving reports whether what is here may have to go on to others: a drain finds it where it is.
+// leaving reports whether this node takes no blocks: it may have to send on what it has, from where it lies.
 func (r *Receiver) leaving() bool {
 	return r.cfg.Admit(false).Refused != ""
 }
 
-// untilQuiet is how long it takes at least until nothing lands here; 0: nothing does.
+// untilQuiet returns how long it takes at least until no block is landing; 0: none is.
 func (r *Receiver) untilQuiet(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -274,7 +275,7 @@ func (r *Receiver) untilQuiet(now time.Time) time.Duration {
 	return max(0, lull-r.unpackers.lately.Ago(now))
 }
 
-// take hands out what is to be looked at: the blocks that have landed, or (all) whatever the catalog has.
+// take hands out what is to be looked at: the blocks that have landed, or with all everything in the catalog.
 func (u *unpacker) take(now time.Time) (fresh []vault.Held, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -292,7 +293,7 @@ func (u *unpacker) take(now time.Time) (fresh []vault.Held, all bool) {
 func (u *unpacker) pass(ctx context.Context) {
 	fresh, all := u.take(time.Now())
 	began := time.Now()
-	var made, returned inventory.Count // returned: of which the space has been given back
+	var made, returned inventory.Count // returned: made before the last giveBack
 	var err error
 	for after, more := []byte(nil), true; more && err == nil; err = cmp.Or(err, ctx.Err()) {
 		var group []catalog.Record
@@ -322,24 +323,24 @@ func (u *unpacker) pass(ctx context.Context) {
 	u.r.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
 }
 
-// giveBack frees what segments have of blocks that became files.
+// giveBack frees the segments' space of blocks that became files.
 func (u *unpacker) giveBack(ctx context.Context) {
 	if err := u.r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
 		u.r.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)
 	}
 }
 
-// rest leaves the node to whoever sends to it, after so much time was taken.
+// rest pauses after a group if blocks are landing, so that unpacking takes one part in unpackShare of the time.
 func (u *unpacker) rest(ctx context.Context, took time.Duration) {
 	if u.r.untilQuiet(time.Now()) > 0 {
 		diskio.Sleep(ctx, (unpackShare-1)*took)
 	}
 }
 
-// errLeaving says that nothing is unpacked now, for the node is to be emptied.
+// errLeaving says that nothing is unpacked now, for the node leaves.
 var errLeaving = errors.New("the node is leaving")
 
-// end accounts for a pass. What it has not come to waits on.
+// end accounts for a pass. Blocks that the pass did not reach wait on.
 func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -350,7 +351,7 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 		u.noted, u.missed = u.noted.Plus(rest), true
 	case err != nil:
 		u.left = u.left.Plus(rest)
-		if made.Blocks > 0 { // their segments may have lain in the way
+		if made.Blocks > 0 { // the segments of those blocks may have taken the room
 			u.retry = time.Now()
 			break
 		}
@@ -367,7 +368,7 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 	u.said = u.said && u.occupied.Blocks > 0
 }
 
-// pick reads the records of what has landed, as many as make a group. An error says that it is not known what has.
+// pick reads the records of landed blocks, as many as make a group. An error says that the catalog could not be asked.
 func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vault.Held, err error) {
 	for bytes := int64(0); len(fresh) > 0 && len(group) < groupBlocks && bytes < groupBytes; {
 		h := fresh[0]
@@ -380,19 +381,19 @@ func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vaul
 			group, bytes = append(group, r), bytes+r.Bytes()
 			continue
 		}
-		u.done(inventory.Count{Blocks: 1, Bytes: h.Bytes}) // removed, or made a file of before
+		u.done(inventory.Count{Blocks: 1, Bytes: h.Bytes}) // removed, or made a file earlier
 	}
 	return group, fresh, nil
 }
 
-// done notes blocks that wait no more.
+// done counts blocks that wait no more.
 func (u *unpacker) done(n inventory.Count) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.taken = u.taken.Less(n)
 }
 
-// UnpackNow makes files of all that waits for that, whether or not blocks are landing.
+// UnpackNow makes files of all blocks that wait, whether or not blocks are landing.
 func (r *Receiver) UnpackNow(ctx context.Context) {
 	for _, u := range r.unpackers.all {
 		u.mu.Lock()

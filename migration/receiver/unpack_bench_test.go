@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BenchmarkUnpacking makes files of small blocks, and tells what each costs this process.
+// BenchmarkUnpacking makes files of small blocks, and reports what each costs this process.
 func BenchmarkUnpacking(b *testing.B) {
 	const blocks, size = 10_000, 4 << 10
 	var spent time.Duration

@@ -16,33 +16,35 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// The files of some blocks are made together, so that they share their syncs and their transactions:
+// The unpacker makes the files of several blocks together, so that they share syncs and transactions. A block goes
+// through four states:
 //
 //	staged, each under a name of the staging directory; a crash leaves what the next start sweeps away
 //	announced: their records, still of segments, say what the files in place will be; from here on they are known as ours
 //	published, as blocks that land in place are: bytes synced, named, directories synced, an index after the rest
 //	settled: their records say that they lie in place, and what they took of segments is free
 //
-// A crash between the last three leaves announced records. The files that are found in their place, byte for byte, are
-// settled; others are made again, over them.
+// After a crash between "announced" and "settled" the records are announced still. Files that are in their place, byte
+// for byte, are settled; others are made again, over what is there.
 const (
 	groupBlocks = 512
 	groupBytes  = 32 << 20
 )
 
-// move is a block on its way out of its segment.
+// move is a block whose files are being made from its segment.
 type move struct {
 	was     catalog.Record
 	into    *landed
-	there   bool             // a crash came behind its publishing
-	earlier []catalog.Placed // announced by a try before: some may be there
+	there   bool             // its files are in place: a crash came after they were published
+	earlier []catalog.Placed // the places that an earlier try announced: files may be there
 	room    func()
 }
 
-// errBusy says that the files of a block are being named or removed already.
+// errBusy says that another goroutine is naming or removing the files of a block.
 var errBusy = errors.New("its files are being named or removed")
 
-// group makes files of some blocks. An error is about none of them: nothing can be unpacked now.
+// group makes the files of some blocks. It returns an error if nothing can be unpacked now; a single block's trouble is
+// none.
 func (u *unpacker) group(ctx context.Context, records []catalog.Record) (made inventory.Count, err error) {
 	leave, err := u.enter(ctx)
 	if err != nil {
@@ -73,15 +75,15 @@ func (u *unpacker) group(ctx context.Context, records []catalog.Record) (made in
 		if fault == nil {
 			moves = append(moves, m)
 		} else if err = u.leave(r, fault); err != nil {
-			break // those before still have room
+			break // the moves before this one have their room, and go on
 		}
 	}
 	made, fault := u.put(moves)
 	return made, cmp.Or(err, fault)
 }
 
-// enter makes the caller the only one who changes the files of blocks that wait. A drain that begins finds it counted, as
-// it does blocks on their way in, and waits for it.
+// enter waits until the caller alone changes the files of blocks that wait. The work counts like a block on its way in,
+// so a drain that begins waits for it (Settle).
 func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case u.gate <- struct{}{}:
@@ -99,7 +101,7 @@ func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 	return func() { answered(); <-u.gate }, nil
 }
 
-// look lets nobody wait for an unpacker that does not come back from a disk.
+// look stops a drain's wait for an unpacker that hangs on a disk.
 func (u *unpacker) look(now time.Time) {
 	dir, took, ok := u.work.On(now)
 	if !ok || took < diskio.Suspect || took < diskio.Overdue && u.r.disks.Keeps(dir) {
@@ -113,8 +115,8 @@ func (u *unpacker) look(now time.Time) {
 	}
 }
 
-// pauseUnpacking waits until no files are being made of a store's blocks, but not for a disk that hangs. The other stores' go on: the
-// caller may be held up by this one's disk.
+// pauseUnpacking waits until no files are being made of a store's blocks, for diskio.Suspect at most: a disk may hang. Other stores'
+// unpackers go on, so that this store's disk holds up no one else.
 func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 	var held []*unpacker
 	late := time.NewTimer(diskio.Suspect)
@@ -143,13 +145,13 @@ func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 	}
 }
 
-// stage writes the files of a block beside their places.
+// stage writes the files of a block into the staging directory.
 func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err error) {
 	v, s := u.r.cfg.Vault, u.store
 	if err := u.r.sound(s); err != nil {
 		return nil, err
 	}
-	if !v.ClaimRemoval(inventory.BlockID(r.ID)) { // for both it must be that nobody else touches the files
+	if !v.ClaimRemoval(inventory.BlockID(r.ID)) { // to make files and to remove them both need that nobody else touches them
 		return nil, errBusy
 	}
 	m := &move{was: r, earlier: r.Placed, room: func() {}}
@@ -202,13 +204,13 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 	return m, nil
 }
 
-// packedError is trouble with what is in a segment, and not with a place for it.
+// packedError is trouble with a block's bytes in its segment, not with the place for its files.
 type packedError struct{ err error }
 
 func (e *packedError) Error() string { return e.err.Error() }
 func (e *packedError) Unwrap() error { return e.err }
 
-// there reports whether all files of a block are in place already, with the bytes that they should have.
+// there reports whether all files of a block are in place already, with the bytes of its record.
 func (u *unpacker) there(r catalog.Record) bool {
 	if len(r.Placed) != len(r.Members) {
 		return false
@@ -217,7 +219,7 @@ func (u *unpacker) there(r catalog.Record) bool {
 	return u.r.intact(r, u.work.Begin) == nil
 }
 
-// put gives staged files their names, and their records their places.
+// put gives staged files their names, and then has their records say so.
 func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 	if len(moves) == 0 {
 		return made, nil
@@ -228,7 +230,7 @@ func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 		return made, err
 	}
 	var blocks []*landed
-	var dirs []place // of what is there: a crash may have come before they were synced
+	var dirs []place // of files that are there already: a crash may have come before their directories were synced
 	for _, m := range moves {
 		blocks = append(blocks, m.into)
 		for _, p := range m.into.Placed {
@@ -247,7 +249,7 @@ func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 	return u.settle(moves)
 }
 
-// announce writes down what the files will be, and returns the blocks that still are what they were.
+// announce writes into the records where the files will be, and returns the blocks whose records had not changed.
 func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 	c := u.r.cfg.Vault.Catalog
 	var was, into []catalog.Record
@@ -259,7 +261,7 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
 	turned, err := c.Turn(was, into)
-	u.moves.Add(1) // only now: whoever sees it sees the records too (packs), and whoever does not asks again (overtaken)
+	u.moves.Add(1) // after the write: who sees the new count sees the records too (packs); who does not asks again (overtaken)
 	for i, m := range moves {
 		if turned[i] {
 			m.was = into[i]
@@ -274,7 +276,8 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 	return still, err
 }
 
-// settle has the records of what was published say so. What could not be published rests where it was.
+// settle has the records of published blocks say that they lie in place. A block that could not be published stays in
+// its segment.
 func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 	c := u.r.cfg.Vault.Catalog
 	var was, into []catalog.Record
@@ -290,7 +293,7 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 	defer c.Writing.Unlock()
 	turned, err := c.Turn(was, into)
 	if err != nil {
-		return made, err // they are announced still, and found in their place
+		return made, err // the records are announced still, and the next pass finds the files
 	}
 	var files []catalog.Change
 	defer func() { u.r.cfg.Vault.Unread.Note(files) }()
@@ -309,11 +312,11 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 	return made, err
 }
 
-// again looks at a block once more that has changed meanwhile.
+// again looks at a block that has changed meanwhile, and notes it if it waits still.
 func (u *unpacker) again(r catalog.Record) {
 	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
 	now, err := u.r.cfg.Vault.Catalog.Get(inventory.BlockID(r.ID))
-	if diskio.IsSilent(err) { // who looks next finds what it has become
+	if diskio.IsSilent(err) { // the next pass reads what the record has become
 		now, err = r, nil
 	}
 	if err == nil && wants(u.store, now) {
@@ -321,11 +324,11 @@ func (u *unpacker) again(r catalog.Record) {
 	}
 }
 
-// leave notes why a block stays in its segment. It returns an error if there is no use in trying the next one.
+// leave notes why a block stays in its segment. It returns an error if the next block would fare no better.
 func (u *unpacker) leave(r catalog.Record, why error) error {
 	_, packed := errors.AsType[*packedError](why)
 	_, full := errors.AsType[*FullError](why)
-	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.Bytes() // the layout wants it on a disk that takes nothing: others of the store do
+	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.Bytes() // only the disk that the layout wants is full
 	if !packed && !others && (full || diskio.IsSilent(why) || diskio.IsFault(why)) {
 		return why
 	}
@@ -351,7 +354,7 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 		}
 		return nil
 	}
-	if diskio.IsAway(why) || errors.Is(why, errBusy) { // told of by who looks after the vault
+	if diskio.IsAway(why) || errors.Is(why, errBusy) { // the receiver has already logged a disk that is away
 		u.retry = time.Now().Add(unpackAgain)
 		return nil
 	}
@@ -359,9 +362,10 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 	return nil
 }
 
-// packed returns a group of the store's blocks that are to be unpacked, behind the id after, and the last id that was looked at.
+// packed returns a group of the store's blocks that are to be unpacked, beginning behind the id after, and the last id that it
+// looked at.
 func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, err error) {
-	wanted := func(r catalog.Record) bool { return wants(u.store, r) } // what cannot be read is named when it is asked for
+	wanted := func(r catalog.Record) bool { return wants(u.store, r) } // a record that cannot be read is reported by its readers
 	return u.r.cfg.Vault.Catalog.Some(u.store.Name, after, wanted, groupBlocks, groupBytes)
 }
 
@@ -370,8 +374,8 @@ func wants(s *inventory.Store, r catalog.Record) bool {
 	return r.Segment != 0 && isPlaceOf(s, r.Opening)
 }
 
-// deepest is in how many directories a file may lie for which those are made. Each takes a block of the disk and an inode, which no quota
-// counts, and is synced: a name of 4 KiB could have 2,000. What lies deeper rests in a segment, and is read from there.
+// deepest is the most directories that are made for one file. Each directory takes a block of the disk and an inode, which no quota
+// counts, and is synced; a name of 4 KiB could have 2,000. A block with a deeper file stays in its segment, and is read from there.
 const deepest = 32
 
 // isPlaceOf reports whether a block belongs in the directories of a store.

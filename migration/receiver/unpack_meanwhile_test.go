@@ -35,7 +35,8 @@ func (h *hungDisks) Flushed(p string, bytes int64, took time.Duration) {
 	h.Disks.Flushed(p, bytes, took)
 }
 
-// After a start nobody knows yet what the disks take: that is no trouble to tell of. Once they were looked at it goes on.
+// After a start nobody knows yet how much room the disks have: that is no trouble to log. Once the disks were looked at
+// the unpacker goes on.
 func TestUnpackerWaitsForTheFirstLookAtTheDisks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "v")
@@ -129,14 +130,14 @@ func TestStoreOnADiskThatHangs(t *testing.T) {
 	})
 }
 
-// What lands may be more than the disk has room for twice: the space of what became files is given back on the way, and not
-// when the last of it has.
+// The disk may not have room for every landed block twice: the space of blocks that became files is given back on the way,
+// and not only at the end.
 func TestSpaceIsGivenBackWhileMoreIsUnpacked(t *testing.T) {
 	const blocks = 160
 	n, want := packed(t, blocks, 1<<20)
 	var least int64 = blocks << 20
 	n.tune = func(cfg *Config) {
-		cfg.Admit = func(bool) Admission { // asked before each block
+		cfg.Admit = func(bool) Admission { // called before each block
 			least = min(least, spaceOf(t, n.Vault.Dir))
 			return Admission{}
 		}
@@ -149,7 +150,7 @@ func TestSpaceIsGivenBackWhileMoreIsUnpacked(t *testing.T) {
 	}
 }
 
-// Whoever carries all that is here looks when the files that are being made have their names, and no more are made.
+// A drain looks at the store once the files under way have their names, and no more are made.
 func TestDrainWaitsForTheFilesOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := packed(t, 5, 500)
@@ -173,7 +174,7 @@ func TestDrainWaitsForTheFilesOfAGroup(t *testing.T) {
 	})
 }
 
-// Whoever reads while blocks become files gets the right bytes, under one ETag.
+// A reader gets the right bytes, under one ETag, while blocks become files.
 func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	n, want := packed(t, 400, 600)
 	h := n.Reader()
@@ -211,7 +212,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	if got := etagOf(t, h, id); got != etag {
 		t.Errorf("the ETag was %s and is %s", etag, got)
 	}
-	late, err := n.Vault.OpenLanded(n.Stores[0], before, 0, 0) // who looked it up before
+	late, err := n.Vault.OpenLanded(n.Stores[0], before, 0, 0) // for a reader that looked the block up before
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	}
 }
 
-// A directory that cannot be synced holds up a group, and is tried again each minute: what was staged for it must not fill the disk.
+// If a directory cannot be synced, its group is tried again each minute: the files staged for it must not fill the disk.
 func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	n, _ := packed(t, 2, 1000)
 	n.receive(t)
@@ -251,7 +252,7 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	}
 }
 
-// A removal waits for the files that are being made, and takes them along.
+// A removal waits for the files that are being made, and removes them, too.
 func TestRemovalWaitsForTheFilesOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := packed(t, 20, 700)

@@ -31,8 +31,8 @@ func etagOf(t testing.TB, h http.Handler, id string) string {
 	return w.Header().Get("ETag")
 }
 
-// A small block has its receipt as soon as its segment is synced, and becomes a file once nothing has come for a moment. A
-// large one is a file at once.
+// A small block gets its receipt as soon as its segment is synced, and becomes a file once no block has come for a moment.
+// A large block is a file at once.
 func TestSmallBlocksBecomeFilesWhenTheNodeIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(placeStore, "cache"))
@@ -68,7 +68,8 @@ func TestSmallBlocksBecomeFilesWhenTheNodeIsQuiet(t *testing.T) {
 	})
 }
 
-// The directories of a name take of the disk what no quota counts. What lies too deep stays in a segment, and is served from there.
+// The directories in a block's name take space that no quota counts. A block that lies too deep stays in a segment, and is served
+// from there.
 func TestNameOfManyDirectoriesStaysInItsSegment(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	n.packs = true
@@ -96,7 +97,7 @@ func TestNameOfManyDirectoriesStaysInItsSegment(t *testing.T) {
 	wantWaiting(t, n, 0, 0)
 }
 
-// Where blocks come without a pause, those that came first become files nevertheless.
+// If blocks come without a pause, the first ones become files nevertheless.
 func TestStreamsThatGoOnKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b", with(placeStore, "cache"))
@@ -119,8 +120,8 @@ func TestStreamsThatGoOnKeepNobodyWaiting(t *testing.T) {
 	})
 }
 
-// A crash comes after each of the steps. No file has a name that it should not have, every block is read as it came, and
-// the next start ends the work.
+// A crash comes after each step. No file has a name that it should not have, every block is read as it came, and the
+// next start finishes the work.
 func TestUnpackingKilledAtEachStep(t *testing.T) {
 	publish := func(n *node, moves []*move) {
 		publish(n.Stores[0], intoOf(moves), n.Vault.Catalog, n.receiver.disks, new(diskio.Work))
@@ -202,7 +203,7 @@ func announced(t testing.TB, u *unpacker, moves []*move) []*move {
 	return still
 }
 
-// letGo is what ends a group.
+// letGo does what ends a group.
 func letGo(n *node, moves []*move) {
 	for _, m := range moves {
 		m.room()
@@ -217,13 +218,13 @@ func intoOf(moves []*move) (blocks []*landed) {
 	return blocks
 }
 
-// What never landed here is never overwritten, even if it looks the same. The block is read from its segment, and becomes
-// a file when the name is free.
+// A file that did not land is never overwritten, even if it looks the same. The block is read from its segment, and
+// becomes a file when the name is free.
 func TestFileInTheWayOfABlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, want := packed(t, 20, 500)
 		const id = "cache/-/d3/f-0003"
-		write(t, n.File(id), want[id]) // as a copy of the fleet's own tools would be
+		write(t, n.File(id), want[id]) // as a copying tool of the fleet's owner would
 		const other = "cache/-/d4/f-0004"
 		write(t, n.File(other), []byte("mine"))
 		was, err := os.Stat(n.File(id))
@@ -265,7 +266,7 @@ func TestFileInTheWayOfABlock(t *testing.T) {
 	})
 }
 
-// A file comes into the way at the last moment: what was announced is taken back.
+// A file comes into the way at the last moment: the announced record is taken back.
 func TestFileThatComesIntoTheWay(t *testing.T) {
 	n, want := packed(t, 3, 500)
 	n.receive(t)
@@ -326,7 +327,7 @@ func TestNewerVersionWhileUnpacking(t *testing.T) {
 			if err != nil {
 				t.Errorf("made %d files, %v", made.Blocks, err)
 			}
-			if c.said != "" { // so the sender sends it again
+			if c.said != "" { // the sender sends it again
 				s.Send(blockFrames(2, id, want[id]))
 				s.WantReceipt()
 			}
@@ -342,8 +343,8 @@ func TestNewerVersionWhileUnpacking(t *testing.T) {
 	}
 }
 
-// A newer version begins to land while it is being written down what the files of the older one will be. What its sender
-// has a receipt for is there in the end, and nothing lies beside it.
+// A newer version begins to land while the files of the older one are being announced. In the end the version that has a
+// receipt is there, and no other lies beside it.
 func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	n, want := packed(t, 3, 700)
 	const id = "cache/-/d1/f-0001"
@@ -352,11 +353,11 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	moves := staged(t, n, u)
 	want[id] = contentOf("newer", 900)
 	s := n.stream(t, t.Context())
-	writing, err := n.Vault.Catalog.DB().Begin(true) // the announcement waits for it
+	writing, err := n.Vault.Catalog.DB().Begin(true) // the announcement waits for this transaction
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer writing.Rollback() // or no vault could be closed after a failure
+	defer writing.Rollback() // else the vault could not be closed after a failure
 	var announcing sync.WaitGroup
 	announcing.Go(func() { moves, err = u.announce(moves) })
 	for n.Vault.Catalog.Writing.TryLock() {
@@ -404,7 +405,7 @@ func TestBlockThatIsRemovedWhileItIsUnpacked(t *testing.T) {
 				t.Error(err)
 			}
 			letGo(n, moves)
-			n.remove(t, func(h vault.Held) bool { return h.ID == id }) // as the next look at what is kept does
+			n.remove(t, func(h vault.Held) bool { return h.ID == id }) // as the next tidying does
 			n.unpack()
 			delete(want, id)
 			n.WantFiles(t, want)

@@ -27,7 +27,8 @@ func TestVaultKeepsWhatItReceiptedAndNothingElse(t *testing.T) {
 	x := contentOf("x", 1000)
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", x)))
 	whole := n.SegmentBytes(t)
-	// A crash in the middle: more of a segment than the catalog knows of, and a segment that it knows nothing of.
+	// A crash in the middle: a segment is longer than the catalog knows, and there is one that the catalog does not
+	// know.
 	f, err := os.OpenFile(n.SegmentPath(1), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,7 @@ func TestVaultKeepsWhatItReceiptedAndNothingElse(t *testing.T) {
 	}
 }
 
-// A segment that somebody removed is not replaced by another of its number: its blocks would become other blocks' bytes.
+// A segment that somebody removed is not replaced by another of its number: its blocks would get other blocks' bytes.
 func TestVaultNeverGivesASegmentsNumberAway(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
@@ -70,7 +71,7 @@ func TestVaultNeverGivesASegmentsNumberAway(t *testing.T) {
 	if status, body, _ := n.Get(t, "cache/-/x", ""); status != 500 {
 		t.Errorf("a block whose segment is gone: status %d, %d bytes", status, len(body))
 	}
-	// And should it happen by other hands, the block's own name in the segment tells.
+	// If somebody does that by hand, the block's own id in the segment shows it.
 	if err := os.Link(n.SegmentPath(2), n.SegmentPath(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestCorruptBytesAreNeverServed(t *testing.T) {
 				if status, body, _ := n.Get(t, "cache/-/x", "bytes=-10"); at != 5 && (status != 206 || !bytes.Equal(body, x[len(x)-10:])) {
 					t.Errorf("another chunk: status %d, %d bytes", status, len(body))
 				}
-				// The sender who comes again gets no receipt for the broken copy, but a new one.
+				// A sender that sends the block again gets no receipt for the broken copy, but one for the new copy.
 				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", inventory.LayoutFiles)))
 				if got := n.Content(t, "cache/-/x"); !bytes.Equal(got, x) {
 					t.Error("not served whole after it came again")
@@ -151,7 +152,8 @@ func TestCatalogListsInBatches(t *testing.T) {
 	}
 }
 
-// Directories of one store are one name space, and the first that has a name wins: a landing elsewhere would be hidden.
+// The directories of a store are one name space, and the first that has a name wins: a block that landed in another
+// would be hidden.
 func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "c0", "c1"))
 	for name, p := range map[string]string{"x": "c1/x", "y": "c0/y"} { // x would land in c0, y in c1
@@ -193,7 +195,7 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// One block's trouble is not the whole commit's.
+// One block's fault does not fail the whole commit.
 func TestCommitKeepsTheOthers(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	var batch []*landed
@@ -218,7 +220,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	}
 }
 
-// A segment whose stream had ended when its sync failed takes no more.
+// A segment whose sync failed after its stream had ended takes no more blocks.
 func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
@@ -270,7 +272,8 @@ func TestNothingLandsInTheStagingDirectory(t *testing.T) {
 	}
 }
 
-// What was replaced by its engine, or removed, is no longer ours to vouch for, nor a reason to answer "I have it already".
+// If an engine replaced or removed a landed file, this node no longer vouches for it, and does not answer "I have it
+// already".
 func TestPlacedFileThatItsEngineReplaced(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 100)), blockFrames(2, "cache/-/y", contentOf("y", 100))))
@@ -294,7 +297,7 @@ func TestPlacedFileThatItsEngineReplaced(t *testing.T) {
 	}
 }
 
-// What an engine removed long ago is no reason to refuse another node's block of that name.
+// A file that an engine removed long ago is no reason to refuse another node's block of that name.
 func TestRemovedBlockStandsAgainstNothing(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "elsewhere", Members: []wire.MemberSize{{Name: "x", Bytes: 100}}}

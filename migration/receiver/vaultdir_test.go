@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Where a disk of the vault should be mounted there may be an empty directory of segments, as a start before the disk's first mount
-// makes it. What lies on the disk is not gone, whether that is found at a start or later.
+// The mount point of a vault's disk may have an empty directory of segments, as a start before the first mount makes it. The blocks
+// on the disk are not gone, whether that shows at a start or later.
 func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 	for name, meanwhile := range map[string]func(n *node){
 		"when the agent starts": func(n *node) { n.Reopen(t) },
@@ -50,7 +50,8 @@ func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 	}
 }
 
-// Who knows that a disk's segments are gone for good says so by a file of that name, and has the rest of the directory used.
+// An operator who knows that a disk's segments are gone for good makes a file of a segment's name, and the directory is used
+// again.
 func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0", "d1")
 	f.Give(n.More[0], 0)
@@ -77,8 +78,8 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 	}
 }
 
-// A directory of the vault that has two names, by a link or because its disk is mounted twice, is used by one of them. What is
-// known by the one is no stray by the other.
+// A directory of the vault that has two names, by a link or because its disk is mounted twice, is used under one of them. A
+// segment that is known under the one is no stray under the other.
 func TestVaultDirectoryOfTwoNames(t *testing.T) {
 	for first, second := range map[string]string{"vault": "d0", "d1": "d2"} {
 		n := newNode(t, "b")

@@ -21,8 +21,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// thinDisk is a file system whose device promises more than it has: it takes no new blocks between drained and mended, and
-// whoever wrote to it hears of that when the kernel writes to the device, if at all.
+// thinDisk is a file system whose device promises more than it has: it takes no new blocks between drained and mended. A
+// writer learns of that only when the kernel writes to the device, if at all.
 func thinDisk(t *testing.T) (dir string, drained, mended func()) {
 	t.Helper()
 	back := smalldisk.New(t, 64<<20)
@@ -63,8 +63,8 @@ func onlyOnDisk(t *testing.T, path string) {
 	diskio.DropCached(f, 0, 1<<40)
 }
 
-// The disk refuses some of what a segment has been given, and is well again a moment later. Writing behind hears that first. The
-// sync that comes after it must hear it too: the blocks that wait for it lie in the same segment.
+// The disk refuses some of a segment's bytes, and is well again a moment later. Writing behind gets that error first. The sync
+// after it must get it, too: the blocks that wait for it lie in the same segment.
 func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	const blocks = 20
 	dir, drained, mended := thinDisk(t)
@@ -89,7 +89,7 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	id := func(i int) string { return fmt.Sprint("cache/-/x", i) }
 	frames := func(i int) []byte { return blockFrames(uint32(i), id(i), contentOf(id(i), 1<<20)) }
 	drained()
-	begun := diskio.WriteBehindBytes>>20 + 2 // one more: the last bytes that were sent may not be looked at yet
+	begun := diskio.WriteBehindBytes>>20 + 2 // one more, for the last bytes may not have been looked at yet
 	for i := range begun {
 		s.Send(frames(i))
 	}
@@ -98,7 +98,7 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	go func() {
 		for i := begun; i < blocks; i++ {
 			if _, err := s.Conn.Write(frames(i)); err != nil {
-				return // the stream is given up, as it may be
+				return // the stream may be given up
 			}
 		}
 	}()
@@ -112,7 +112,7 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(said) == 0 { // of the block amid which writing behind heard it
+		if len(said) == 0 { // the block amid which writing behind got the error
 			close(refused)
 		}
 		for _, v := range verdicts {
@@ -136,8 +136,8 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 	}
 }
 
-// Many files are synced by syncing their file system, which tells once of what it refused. When another program, or another store
-// on the same disk, has heard that, the files themselves are asked: none gets a name whose bytes are not on the disk.
+// Many files are synced by syncing their file system, which reports a failed write once. If another program, or another store on
+// the same disk, got that report, the files themselves are asked: no file gets a name whose bytes are not on the disk.
 func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 	dir, drained, mended := thinDisk(t)
 	n := newNode(t, "b")
