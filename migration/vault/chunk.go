@@ -18,8 +18,8 @@ type chunkReader struct {
 	f     *os.File
 	bytes int64
 	from  chunkSource
-	ahead int64  // how much a disk is asked for, when what is read is not in memory
-	done  func() // told when it is closed; may be nil
+	ahead int64  // how many bytes a disk is asked for when the next are not in memory
+	done  func() // called by Close; may be nil
 
 	pos  int64
 	have int64 // number of the chunk in buf; -1: none
@@ -29,13 +29,14 @@ type chunkReader struct {
 
 // chunkSource finds and checks one chunk of a file.
 type chunkSource interface {
-	// place is where in the file the chunk of that number begins.
+	// place returns where in the file the chunk of that number begins.
 	place(number int64) int64
-	// Read reads the chunk of that number and size with one read into buf, verifies it, and returns its bytes.
+	// read reads the chunk of that number and size with one read into buf, verifies it, and returns its bytes.
 	read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error)
 }
 
-// newChunkReader reads a file of so many bytes, chunk by chunk. Where they are not in memory a disk is asked for so much ahead.
+// newChunkReader reads a file of so many bytes, chunk by chunk. When a chunk is not in memory, the disk is asked for ahead
+// bytes at once.
 func newChunkReader(f *os.File, bytes int64, from chunkSource, ahead int64) *chunkReader {
 	return &chunkReader{f: f, bytes: bytes, from: from, ahead: ahead, have: -1}
 }
@@ -69,7 +70,7 @@ func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {
 	return Seek(&r.pos, r.bytes, offset, whence)
 }
 
-// Seek is io.Seeker's for a content of so many bytes.
+// Seek implements io.Seeker for a content of so many bytes.
 func Seek(pos *int64, bytes, offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -91,7 +92,7 @@ func (r *chunkReader) Close() error {
 	return r.f.Close()
 }
 
-// framedChunks are data frames in a segment, one after the other from an offset.
+// framedChunks are the data frames of a member in a segment, one after the other from an offset.
 type framedChunks struct{ at int64 }
 
 func (c framedChunks) place(number int64) int64 {
@@ -129,7 +130,7 @@ func (c PlacedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]b
 	return p, nil
 }
 
-// Has reports whether those are the bytes of a chunk.
+// Has reports whether p are the bytes of the chunk of that number.
 func (c PlacedChunks) Has(number int64, p []byte) bool {
 	return len(p) == 0 || int64(len(c.Sums)) >= (number+1)*4 && crc32.Checksum(p, wire.Castagnoli) == binary.BigEndian.Uint32(c.Sums[number*4:])
 }

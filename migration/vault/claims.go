@@ -2,8 +2,8 @@ package vault
 
 import "github.com/lifeboat/lifeboat/migration/inventory"
 
-// ClaimNaming and ClaimRemoval take a turn with the files of a block in place, which Unclaim ends: several may name them at a
-// time, or one removes them.
+// ClaimNaming and ClaimRemoval begin a turn with the files of a block in place, which Unclaim ends: several goroutines may
+// name the files at a time, or one may remove them. ClaimNaming reports false while they are being removed.
 func (v *Vault) ClaimNaming(id inventory.BlockID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -14,7 +14,7 @@ func (v *Vault) ClaimNaming(id inventory.BlockID) bool {
 	return true
 }
 
-// ClaimRemoval is the turn of one who removes them.
+// ClaimRemoval reports false while another goroutine has a turn.
 func (v *Vault) ClaimRemoval(id inventory.BlockID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -19,20 +19,20 @@ import (
 // vaultDir is one of a vault's directories.
 type vaultDir struct {
 	path    string
-	away    error      // why nothing in it is used; nil: it is
-	looking bool       // somebody opens it, which may take as long as its disk hangs
+	away    error      // why the directory is not used; nil: it is used
+	looking bool       // a goroutine opens it, and may hang there with its disk
 	free    []*Segment // open for appending, no writer now
 
-	segments fs.FileInfo // of its directory of them, once somebody has begun to open it; nil: nobody has
+	segments fs.FileInfo // of its subdirectory of segments, once it has been looked at; nil: not yet
 }
 
-// home is the directory of a segment; seen there, or named by the catalog alone.
+// home is the directory of a segment. seen: its file was met there; else only the catalog names the directory.
 type home struct {
 	dir  string
 	seen bool
 }
 
-// Away says of each directory that is not used why that is.
+// Away returns, for each directory that is not used, why it is not.
 func (v *Vault) Away() map[string]error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -45,8 +45,8 @@ func (v *Vault) Away() map[string]error {
 	return away
 }
 
-// Revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
-// ctx lasts.
+// Revive opens the directories that are not used, and returns those that are used from now on. It waits for their disks
+// while ctx lasts.
 func (v *Vault) Revive(ctx context.Context) (back []string) {
 	type answer struct {
 		dir *vaultDir
@@ -61,7 +61,7 @@ func (v *Vault) Revive(ctx context.Context) (back []string) {
 		}
 	}
 	v.mu.Unlock()
-	answers := make(chan answer, len(ask)) // whoever comes late finds room, and goes
+	answers := make(chan answer, len(ask)) // buffered, so that an opener that comes late does not block
 	for _, d := range ask {
 		go func() { answers <- answer{d, v.open(d)} }()
 	}
@@ -107,7 +107,7 @@ func (v *Vault) placeOf(dir string) *vaultDir {
 	return nil
 }
 
-// Home returns the directory of a segment, and why it cannot be used if it cannot.
+// Home returns the directory of a segment, with an error if the directory cannot be used now.
 func (v *Vault) Home(no uint32) (dir string, err error) {
 	v.mu.Lock()
 	dir = cmp.Or(v.homes[no].dir, v.Dir)
@@ -120,7 +120,7 @@ func (v *Vault) Home(no uint32) (dir string, err error) {
 	case d == nil:
 		err = diskio.Away(fmt.Errorf("segment %d lies in %s, which is none of the vault's directories now", no, dir))
 	case err != nil && !diskio.IsSilent(err):
-		err = diskio.Away(fmt.Errorf("%s cannot be used: %v", dir, err)) // that it is not there does not say so of a block
+		err = diskio.Away(fmt.Errorf("%s cannot be used: %v", dir, err)) // %v: a directory's fs.ErrNotExist is not a block's
 	}
 	return dir, err
 }
@@ -137,8 +137,8 @@ func (v *Vault) open(d *vaultDir) error {
 	return err
 }
 
-// distinct returns an error if a directory's segments are those of another one that is used, by a link or because one disk is
-// mounted twice: what is known of the one would be a stray in the other.
+// distinct returns an error if a directory's segments are those of another directory in use, by a link or because one disk is
+// mounted twice: each would remove the other's segments as strays.
 func (v *Vault) distinct(d *vaultDir) error {
 	segments, err := os.Stat(filepath.Join(d.path, "segments"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +158,7 @@ func (v *Vault) distinct(d *vaultDir) error {
 	return nil
 }
 
-// recover learns which segments lie in a directory, and brings them to where the catalog knows of them.
+// recover learns which segments lie in a directory, and cuts each off at the end that the catalog knows.
 func (v *Vault) recover(d *vaultDir) error {
 	dir := d.path
 	if err := v.distinct(d); err != nil {
@@ -176,7 +176,7 @@ func (v *Vault) recover(d *vaultDir) error {
 		return err
 	}
 	entries, err := v.list(dir, ends)
-	if err = cmp.Or(err, v.distinct(d)); err != nil { // it may not have been there before
+	if err = cmp.Or(err, v.distinct(d)); err != nil { // a second time, for list may just have made its subdirectory
 		return err
 	}
 	for _, e := range entries {
@@ -195,8 +195,8 @@ func (v *Vault) recover(d *vaultDir) error {
 		if err != nil {
 			return err
 		}
-		// A shorter one: the catalog is synced after the segment, so this is a disk that lost what it had promised. The
-		// blocks are found to be corrupt when they are read; the rest of the segment still serves.
+		// A file shorter than that means that the disk lost bytes which it had promised to keep, for the catalog is
+		// synced after the segment. Readers find its blocks corrupt; the rest of the segment still serves.
 		if info.Size() > end.At || reservedBehind(info) {
 			if err := os.Truncate(SegmentFile(dir, no), min(info.Size(), end.At)); err != nil {
 				return err
@@ -209,11 +209,11 @@ func (v *Vault) recover(d *vaultDir) error {
 // reservedBehind reports whether a file has disk space far behind its end.
 func reservedBehind(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Blocks*512 > info.Size()+reserveBytes/8 // a file system counts its own notes of where a file lies, too
+	return ok && st.Blocks*512 > info.Size()+reserveBytes/8 // a file system counts the blocks that say where a file lies, too
 }
 
-// list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone, nor used when it has
-// none of them: its disk is not there, and what would be written under its name would land on another.
+// list reads the names in a directory of segments. If the catalog knows segments there, a missing directory is not made anew,
+// and one with none of them is not used: its disk is not mounted, and new segments would land on another.
 func (v *Vault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, error) {
 	segments := filepath.Join(dir, "segments")
 	entries, err := os.ReadDir(segments)
@@ -231,14 +231,14 @@ func (v *Vault) list(dir string, ends map[uint32]catalog.End) ([]os.DirEntry, er
 	return nil, os.MkdirAll(segments, 0o700)
 }
 
-// deserted returns an awayError if blocks lie in segments of a directory and it has no segment at all that is known. The first
-// directory has the catalog: it is there.
+// deserted returns an awayError if the catalog has blocks in segments of a directory and none of the files there is a segment
+// that it knows. The first directory has the catalog, so its disk is there.
 func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]catalog.End) error {
 	if dir == v.Dir {
 		return nil
 	}
 	for _, e := range entries {
-		if no, ok := segmentNumber(e.Name()); ok && ends[no].At > 0 { // maybe of another directory, whose disk is mounted here now
+		if no, ok := segmentNumber(e.Name()); ok && ends[no].At > 0 { // it may be another directory's, whose disk is mounted here now
 			return nil
 		}
 	}
@@ -254,7 +254,8 @@ func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]cata
 	return nil
 }
 
-// lacks says of a segment whose file is not there what that means for the blocks in it.
+// lacks returns the error for the blocks of a segment whose file is missing: its directory is away, or the blocks are
+// gone.
 func (v *Vault) lacks(no uint32, dir string) error {
 	if entries, err := os.ReadDir(filepath.Join(dir, "segments")); err == nil || errors.Is(err, fs.ErrNotExist) {
 		ends, err := v.Catalog.SegmentEnds()
@@ -265,11 +266,11 @@ func (v *Vault) lacks(no uint32, dir string) error {
 	return fmt.Errorf("segment %d is gone: %w", no, wire.ErrCorrupt)
 }
 
-// removeStray removes a segment's file that is of no use in a directory, unless it is the very file that is of use in another.
+// removeStray removes a segment's file that is of no use in a directory, unless another directory uses that very file.
 func (v *Vault) removeStray(no uint32, dir string) error {
 	if at, err := v.Home(no); at != dir {
 		if err = cmp.Or(err, v.Readable(at)); err != nil {
-			return nil // it cannot be told now
+			return nil // it cannot be told now whether they are one file
 		}
 		stray, err := os.Stat(SegmentFile(dir, no))
 		used, unused := os.Stat(SegmentFile(at, no))
@@ -280,8 +281,8 @@ func (v *Vault) removeStray(no uint32, dir string) error {
 	return durable.Remove(SegmentFile(dir, no))
 }
 
-// claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under
-// a number that has since been given to a segment elsewhere, while this directory was away.
+// claim notes that a segment's file was met in a directory. It reports false if the file is of no use there: it was never
+// committed, or while the directory was away its number was given to a segment elsewhere.
 func (v *Vault) claim(no uint32, dir string, end catalog.End) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -292,6 +293,6 @@ func (v *Vault) claim(no uint32, dir string, end catalog.End) bool {
 	if at := cmp.Or(end.Dir, v.Dir); at != dir && v.homes[no].seen {
 		return false
 	}
-	v.homes[no] = home{dir, true} // should the disk have been mounted elsewhere, that is where its segments are
+	v.homes[no] = home{dir, true} // the disk may be mounted elsewhere than the catalog says: its segments are where they are met
 	return true
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// LandedIn is the directory that a member of a block that landed here lies in.
+// LandedIn returns the directory that a member of a landed block lies in.
 func (v *Vault) LandedIn(s *inventory.Store, r catalog.Record, i int) string {
 	if r.Segment != 0 {
 		dir, _ := v.Home(r.Segment)
@@ -18,9 +18,9 @@ func (v *Vault) LandedIn(s *inventory.Store, r catalog.Record, i int) string {
 	return s.Paths[r.Placed[i].Root]
 }
 
-// OpenLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
-// the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
-// behind it next says how far ahead of its reading a disk is to be asked.
+// OpenLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist may also mean that the file in
+// the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. ahead is how many
+// bytes the disk is asked for ahead of the reading, for a reader that reads on behind the block.
 func (v *Vault) OpenLanded(s *inventory.Store, r catalog.Record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:

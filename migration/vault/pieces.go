@@ -6,19 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pieces gathers appends to a file and writes them so that each write but a flush's ends where a piece of the file does. What
-// is cut anywhere else leaves a page of the page cache half written, which the next write has to touch again. What is large is
-// written from where it is, still warm from being decrypted, in one system call with what was gathered before it; only its
-// last part is copied.
+// pieces gathers appends to a file, and has each write except a flush's end at a piece's border. A write that ends elsewhere
+// leaves a page of the page cache half written, and the next write has to touch that page again. A large append is written
+// from where it is, still warm from being decrypted, in one system call with what was gathered before it; only its last part
+// is copied.
 type pieces struct {
 	w   Writer
 	at  int64  // where in the file the next write goes
-	buf []byte // less than a piece, not written
-	err error  // of a write: bytes are missing, and nothing more is appended behind them
+	buf []byte // less than a piece, not written yet
+	err error  // of a write: bytes are missing, so nothing more is appended behind them
 }
 
-// pieceBytes divides the size of a chunk. The larger a write, the larger the folios that the kernel takes for it, and the
-// fewer of them: 64 / 256 / 1024 KiB cost 0.27 / 0.21 / 0.15 CPU s/GiB (measured; docs/design/measured.md).
+// pieceBytes divides the size of a chunk. The larger a write, the larger and fewer are the folios that the kernel takes
+// for it: 64 / 256 / 1024 KiB cost 0.27 / 0.21 / 0.15 CPU s/GiB (measured; docs/design/measured.md).
 const pieceBytes = 256 << 10
 
 // Writer writes to a disk.
@@ -31,7 +31,7 @@ func newPieces(w Writer, at int64) *pieces {
 	return &pieces{w: w, at: at}
 }
 
-// inFile writes to where a file is.
+// inFile writes to a file at its current offset.
 type inFile struct{ *os.File }
 
 func (f inFile) WriteBoth(head, tail []byte) (n int, err error) {
@@ -41,7 +41,7 @@ func (f inFile) WriteBoth(head, tail []byte) (n int, err error) {
 		}
 		n = max(n, 0)
 	}
-	// All of it, or what a short write left.
+	// Write all of it, or what a short writev left.
 	for _, p := range [...][]byte{head[min(n, len(head)):], tail[max(n-len(head), 0):]} {
 		if len(p) > 0 {
 			m, err := f.Write(p)
@@ -88,18 +88,18 @@ func (g *pieces) put(p []byte) {
 	}
 }
 
-// rest gives the memory back until the next append.
+// rest frees the buffer until the next append.
 func (g *pieces) rest() {
 	if len(g.buf) == 0 {
 		g.buf = nil
 	}
 }
 
-// room is up to the end of the piece: what is less than that is not written yet.
+// room returns how many bytes fit before the end of the piece: an append of fewer stays in memory.
 func (g *pieces) room() int { return pieceBytes - int(g.at%pieceBytes) - len(g.buf) }
 
-// buffered is how much was appended and not written.
+// buffered returns how many bytes were appended and not written.
 func (g *pieces) buffered() int { return len(g.buf) }
 
-// reset goes on at another place of the file, or of another one.
+// reset goes on at another place in the file, or in another file.
 func (g *pieces) reset(w Writer, at int64) { g.w, g.at, g.buf, g.err = w, at, g.buf[:0], nil }

@@ -15,24 +15,24 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Reader reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with
-// one call. What is verified of it is what Vault.reader verifies.
+// Reader reads small blocks of the vault one after the other, as a drain sends them. It opens each segment once, and reads a
+// block with one call. It verifies what Vault.member verifies.
 type Reader struct {
-	open []openSegment // the last ones that blocks were in
-	head []byte        // what was read last before a chunk's bytes
+	open []openSegment // those read last
+	head []byte        // what lies before a chunk's bytes, as read last
 }
 
 type openSegment struct {
 	no   uint32
 	f    *os.File
-	done func() // that it is read
+	done func() // ends Vault.Read
 }
 
-// mostOpen is how many segments are kept open. As many as its connections took what a node sent, and so its blocks alternate between
-// them.
+// mostOpen is how many segments are kept open. The blocks that one node sent landed by several connections, each in its own segment,
+// so a drain that reads them in order alternates between those.
 const mostOpen = 4
 
-// Leave keeps no segment open.
+// Leave closes the segments that are open.
 func (n *Reader) Leave() {
 	for _, s := range n.open {
 		s.leave()
@@ -45,8 +45,8 @@ func (s openSegment) leave() {
 	s.done()
 }
 
-// Read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
-// not in a segment any more or that cannot be opened: whoever looks for it alone says why.
+// Read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, if the block is no
+// longer in a segment or the segment cannot be opened: OpenLanded then says why.
 func (n *Reader) Read(v *Vault, b inventory.Block, i int, p []byte) (is bool, err error) {
 	r, f := n.find(v, b.ID)
 	if f == nil {
@@ -56,10 +56,10 @@ func (n *Reader) Read(v *Vault, b inventory.Block, i int, p []byte) (is bool, er
 		return true, inventory.ErrChanged // another version has landed since
 	}
 	at, open, header := framesOf(&r, i), int64(0), int64(wire.HeaderBytes)
-	if i == 0 { // how a block begins is verified with its first member
+	if i == 0 { // the opening frame is verified with the first member
 		at, open = r.Offset, r.OpenLen
 	}
-	if len(p) == 0 { // nothing has no frame
+	if len(p) == 0 { // an empty member has no frame
 		header = 0
 	}
 	n.head = slices.Grow(n.head[:0], int(open+header))[:open+header]
@@ -75,8 +75,8 @@ func (n *Reader) Read(v *Vault, b inventory.Block, i int, p []byte) (is bool, er
 	return true, nil
 }
 
-// find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
-// on that the block is there: what is free of it may be given to others otherwise.
+// find looks up a block, and opens the segment that it is in; nil: it is in none that can be opened. It calls Vault.Read before it
+// relies on the record, or the block's space could be given to others meanwhile.
 func (n *Reader) find(v *Vault, id inventory.BlockID) (catalog.Record, *os.File) {
 	for range 2 {
 		r, err := v.Catalog.Get(id)
@@ -102,10 +102,11 @@ func (n *Reader) find(v *Vault, id inventory.BlockID) (catalog.Record, *os.File)
 		}
 		n.open = append(n.open, openSegment{r.Segment, f, done})
 	}
-	return catalog.Record{}, nil // it moves about
+	return catalog.Record{}, nil // it is being moved about
 }
 
-// fill reads what is at a place into the head, and what follows into p. What memory lacks the disk is asked for, with what follows.
+// fill reads the bytes at a place into the head, and those behind it into p. If they are not in memory it asks the disk for them
+// and for what follows.
 func (n *Reader) fill(f *os.File, at int64, p []byte) error {
 	fd := int(f.Fd())
 	got, _ := diskio.Retry(func() (int, error) { return unix.Preadv2(fd, [][]byte{n.head, p}, at, unix.RWF_NOWAIT) })

@@ -9,14 +9,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Who carries blocks on keeps the segments of the last few open, and says so: what is free of them is not given to others meanwhile.
+// A drain keeps the last few segments open, and counts as their reader: their free space is not given to others meanwhile.
 func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
 	v := opened(t)
 	var near Reader
 	for i := range mostOpen + 2 {
 		id := fmt.Sprintf("cache/-/x%d", i)
 		put(t, v, id, 100)
-		full, kept := v.Acquire(v.Dir) // the next comes to another
+		full, kept := v.Acquire(v.Dir) // the next one is another
 		b, err := v.Find(inventory.BlockID(id))
 		if err := errors.Join(kept, err); err != nil {
 			t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Space comes back in two ways, neither of which writes a block anew. What is free in a segment is punched out of its
-// file, and a segment in which nothing is of use any more loses its file. The catalog knows of both before and after, so
-// that a crash between leaves only work that is done again.
+// Space comes back in two ways, neither of which writes a block anew: free stretches are punched out of a segment's
+// file, and a segment in which nothing is of use loses its file. The catalog is written before and after, so a crash
+// between leaves only work that is done again.
 
-// Read counts a reader of a segment in, until done. What it reads is not punched out under it.
+// Read counts a reader of a segment in until done is called. Nothing is punched out of the segment meanwhile.
 func (v *Vault) Read(no uint32) (done func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -34,8 +34,8 @@ func (v *Vault) Read(no uint32) (done func()) {
 	})
 }
 
-// Reclaim gives back the space of what is free, but for what is being read or lies on a disk that does not answer: that
-// comes next time.
+// Reclaim gives back the space of free stretches. Segments that are being read, or lie on a disk that does not answer,
+// wait for the next call.
 func (v *Vault) Reclaim(ctx context.Context) error {
 	segments, err := v.Catalog.Waste()
 	var errs []error
@@ -50,8 +50,8 @@ func (v *Vault) Reclaim(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// reclaimAside leaves a disk behind that it does not come back from: what was removed from others gets its space back, and whoever removes
-// goes on. Until it is back nobody begins there.
+// reclaimAside reclaims one segment, and leaves that behind if it hangs on a disk, so that other disks' space comes back and the caller
+// goes on. Until it comes back no other reclaim begins in that directory.
 func (v *Vault) reclaimAside(no uint32) error {
 	dir, err := v.Home(no)
 	if err != nil || v.Readable(dir) != nil || v.hangs(dir) {
@@ -115,7 +115,7 @@ func (v *Vault) isRead(no uint32) bool {
 	return v.reading[no] > 0
 }
 
-// retire makes sure that nothing is appended to a segment any more. It reports false while somebody does.
+// retire makes sure that nothing is appended to a segment any more. It reports false while a writer has it.
 func (v *Vault) retire(no uint32) bool {
 	v.mu.Lock()
 	s := v.writing[no]
@@ -127,13 +127,13 @@ func (v *Vault) retire(no uint32) bool {
 	d.free = slices.DeleteFunc(d.free, func(other *Segment) bool { return other == s })
 	s.closed = true
 	delete(v.writing, no)
-	v.mu.Unlock() // what follows may take as long as the disk likes
+	v.mu.Unlock() // closing may take as long as the disk hangs
 	_ = s.shut()
 	return true
 }
 
-// unlink removes the file of a segment that nobody appends to, if still nothing in it is of use: a commit may have come
-// before it was retired. Who reads it reads to the end of it.
+// unlink removes the file of a retired segment, if still nothing in it is of use: a commit may have come before it was
+// retired. Readers that have the file open read on to its end.
 func (v *Vault) unlink(no uint32, dir string) error {
 	if _, empty, err := v.Catalog.Free(no); err != nil || !empty {
 		return err
@@ -150,12 +150,12 @@ func (v *Vault) unlink(no uint32, dir string) error {
 	return nil
 }
 
-// punch gives stretches of a file back to its file system. On one that cannot do that, the space comes back with the
-// whole file.
+// punch gives stretches of a file back to its file system. On a file system that cannot punch holes, the space comes
+// back with the whole file.
 func punch(path string, stretches []catalog.Stretch) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // its blocks are named when they are read
+		return nil // readers report its blocks
 	}
 	if err != nil {
 		return err

@@ -12,20 +12,20 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Remade is what became of what had landed when the catalog was made anew.
+// Remade reports what was found when the catalog was made anew: the old one's ruin, or what a directory had.
 type Remade struct {
 	Ruin *catalog.Ruin // nil: this is about a directory
 
 	Dir    string
 	Found  inventory.Count
 	Broken []Held // no longer whole
-	Others int    // more of them
+	Others int    // how many more are broken
 }
 
 // mostNamed bounds the list of broken blocks.
 const mostNamed = 1000
 
-// anySegments reports whether there may be segments in any of these directories: one whose disk does not answer may have some.
+// anySegments reports whether there may be segments in any of these directories. A disk that does not answer may have some.
 func anySegments(dirs []string) bool {
 	some, late := make(chan bool, len(dirs)), time.After(diskio.OpenPatience)
 	for _, dir := range dirs {
@@ -47,8 +47,8 @@ func anySegments(dirs []string) bool {
 	return false
 }
 
-// numbersAside are numbers of segments that are left free while directories are yet to be read: theirs must not come to mean
-// other bytes.
+// numbersAside is how many segment numbers are left unused while directories are yet to be read: numbers that those may have
+// must not come to mean other bytes.
 const numbersAside = 1 << 20
 
 // salvage reads a directory's segments into a catalog that was made anew.
@@ -128,7 +128,7 @@ func (v *Vault) salvageSegment(dir string, no uint32, report *Remade) error {
 	return err
 }
 
-// TakeRemade returns what has become of the catalog since it was last asked.
+// TakeRemade returns what was found since the last call, when the catalog was made anew.
 func (v *Vault) TakeRemade() (all []Remade) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

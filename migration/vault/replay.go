@@ -16,10 +16,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Replay reads blocks out of segments, frame by frame as they came.
+// Replay reads blocks out of segments frame by frame, as they came over the wire.
 type Replay struct {
 	vault  *Vault
-	no     uint32 // of the segment that is open; 0: none is
+	no     uint32 // of the open segment; 0: none is open
 	f      *os.File
 	done   func()
 	frames *wire.Reader
@@ -54,8 +54,8 @@ func (p *Replay) open(no uint32, dir string) error {
 	return nil
 }
 
-// Block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
-// that its record says.
+// Block hands out the data frames of a block, each with the number of its member. It returns an error unless the frames
+// are exactly those of the block's record.
 func (p *Replay) Block(r catalog.Record, data func(member int, f wire.Frame) error) error {
 	dir, err := p.vault.Home(r.Segment)
 	if err = cmp.Or(err, p.vault.Readable(dir)); err != nil {
@@ -104,7 +104,7 @@ func (v *Vault) unpacked(r catalog.Record) (now catalog.Record, is bool) {
 	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
 }
 
-// Now returns the record of a block as it is, r if what landed is no longer the same.
+// Now returns the current record of a block, or r if what landed is no longer the same.
 func (v *Vault) Now(r catalog.Record) catalog.Record {
 	now, err := v.Catalog.Get(inventory.BlockID(r.ID))
 	if err != nil || now.Sum != r.Sum || !now.Landed.Equal(r.Landed) {

@@ -15,27 +15,27 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Segments describe themselves: what landed is found again in them when the catalog is lost. Every frame is verified on the
-// way, and a block counts if all of it is there. What was removed is not: its bytes were punched out, or its opening frame
-// was voided.
+// Segments describe themselves: when the catalog is lost, the landed blocks are found again in them. Every frame is
+// verified on the way, and a block counts if all of it is there. A removed block is not found: its bytes were punched out,
+// or its opening frame was voided.
 
-// salvaged is what is found in one segment.
+// salvaged is what has been found in one segment.
 type salvaged struct {
 	whole  func(catalog.Record) error
-	broken func(Held) // its opening can be read, and not the rest
+	broken func(Held) // its opening can be read, and the rest not
 
-	gaps []catalog.Stretch // what belongs to no block that is whole
-	end  int64             // of the last block that is
-	from string            // the node that the blocks which follow were carried from
+	gaps []catalog.Stretch // stretches that belong to no whole block
+	end  int64             // of the last whole block
+	from string            // the node that the next blocks were carried from
 
 	f    *os.File
 	no   uint32
 	when time.Time
 	size int64
 	in   *wire.Reader
-	try  *wire.Reader // of what may be a frame
+	try  *wire.Reader // tries whether a frame begins somewhere
 	at   int64        // of the next frame
-	gap  int64        // where what is of no use began; -1: nowhere
+	gap  int64        // where a stretch of no use began; -1: there is none
 }
 
 // salvage reads a segment from one end to the other.
@@ -65,7 +65,7 @@ func (s *salvaged) seek(at int64) {
 	s.in.Reset(io.NewSectionReader(s.f, at, max(0, s.size-at)))
 }
 
-// frame reads a frame. It returns ErrCorrupt for anything that is none, and the disk's own errors as they are.
+// frame reads the next frame. It returns ErrCorrupt if there is none, and the disk's own errors as they are.
 func (s *salvaged) frame() (wire.Frame, error) {
 	f, err := s.in.Next()
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *salvaged) frame() (wire.Frame, error) {
 	return f, nil
 }
 
-// next takes what comes next in the segment.
+// next takes the next frame or block of the segment.
 func (s *salvaged) next() error {
 	at := s.at
 	f, err := s.frame()
@@ -111,7 +111,7 @@ func (s *salvaged) next() error {
 	switch {
 	case errors.Is(err, wire.ErrCorrupt):
 		s.lose(at)
-		if at+r.Length <= s.size { // else it was never whole
+		if at+r.Length <= s.size { // else the segment ends amid the block, which was never whole
 			s.broken(HeldOf(r))
 		}
 		s.seek(min(at+r.Length, s.size))
@@ -124,7 +124,7 @@ func (s *salvaged) next() error {
 	return s.whole(r)
 }
 
-// framesLength is that of the whole block in a segment.
+// framesLength returns the length of a whole block in a segment.
 func framesLength(o wire.Opening, open int64) int64 {
 	n := open + wire.HeaderBytes + int64(len(wire.Sum{}))
 	for _, m := range o.Members {
@@ -133,7 +133,7 @@ func framesLength(o wire.Opening, open int64) int64 {
 	return n
 }
 
-// body reads a block's frames behind the first.
+// body reads a block's frames behind its opening.
 func (s *salvaged) body(transfer uint32, o wire.Opening) (sum wire.Sum, err error) {
 	sums := wire.NewSummer()
 	for _, m := range o.Members {
@@ -157,7 +157,7 @@ func (s *salvaged) body(transfer uint32, o wire.Opening) (sum wire.Sum, err erro
 	return sum, err
 }
 
-// lose and keep note where something of no use begins and ends.
+// lose notes where a stretch of no use begins; keep notes that it ends.
 func (s *salvaged) lose(at int64) {
 	if s.gap < 0 {
 		s.gap = at
@@ -171,7 +171,8 @@ func (s *salvaged) keep(at int64) {
 	s.gap = -1
 }
 
-// skip goes on behind a frame that is none: past a hole, past what its header says, or to the next opening.
+// skip goes on behind bytes that are no valid frame: behind the frame that their header speaks of, if one follows
+// there, or else at the next opening or hello.
 func (s *salvaged) skip(at int64) error {
 	var h [wire.HeaderBytes]byte
 	if _, err := s.f.ReadAt(h[:], at); err != nil {
@@ -197,7 +198,7 @@ func (s *salvaged) begins(at int64) bool {
 	return err == nil
 }
 
-// search returns where the next opening or hello is, past what was punched out.
+// search returns where the next opening or hello is. It skips holes.
 func (s *salvaged) search(from int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for from < s.size {
@@ -228,5 +229,5 @@ func passEOF(err error) error {
 	return err
 }
 
-// voidMark takes the place of an opening frame's type when its block is not kept. Nothing in a segment is read by it.
+// voidMark replaces an opening frame's type when its block is not kept. No reader of a segment takes such a frame.
 const voidMark = byte(wire.FrameReceipts)

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Segments are bytes on a disk: whatever they are, reading them ends, and finds no block whose bytes are not its own.
+// Segments are bytes on a disk: whatever they are, salvage ends, and finds no block whose bytes are not its own.
 func FuzzSalvage(f *testing.F) {
 	x, _ := frames("cache/-/x", 300)
 	h := wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: "a"}.Append(nil))

@@ -22,28 +22,28 @@ import (
 // back in useful pieces.
 const SegmentBytes = 256 << 20
 
-// Segment is open for appending.
+// Segment is a segment that is open for appending.
 type Segment struct {
 	No   uint32
 	Dir  string
-	In   []string // Dir, for all the blocks that lie here
+	In   []string // Dir alone, as a slice for all blocks that lie here
 	End  int64    // of what was appended, flushed or not
-	From string   // where what is appended next comes from, as was said last; "": nobody said
+	From string   // the node that the last hello in it names; "": none does
 
 	f   *os.File
-	tap *os.File // the same file, for writing behind; nil: there is none, and the sync does it all
+	tap *os.File // the same file, for writing behind; nil: it could not be opened, and the sync does it all
 	w   *pieces
 
-	reserved int64 // the file system has blocks for it up to here, should it have been asked
+	reserved int64 // up to where the file system has been asked to reserve blocks
 
 	Behind diskio.WriteBehind
-	synced atomic.Int64 // how far a sync has told of it
+	synced atomic.Int64 // how far a sync's speed has been reported
 
 	// Guarded by Vault.mu:
 	users  int   // its writer, and each block whose commit is under way
 	kept   int64 // how far the catalog knows of it
 	closed bool  // takes no further block
-	fault  error // of a commit. The kernel tells that a sync failed once, and forgets the bytes: nothing more is promised here
+	fault  error // of a commit. The kernel reports a failed sync once, and forgets the bytes: nothing more is promised here
 }
 
 // Acquire hands out a segment of that directory to append to.
@@ -60,7 +60,7 @@ func (v *Vault) Acquire(dir string) (*Segment, error) {
 	v.last++
 	no := v.last
 	v.homes[no] = home{dir, true}
-	v.mu.Unlock() // what follows may take as long as the disk likes
+	v.mu.Unlock() // making a file may take as long as the disk hangs
 	f, err := os.OpenFile(SegmentFile(dir, no), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("new segment: %w", err)
@@ -78,12 +78,13 @@ func (v *Vault) Acquire(dir string) (*Segment, error) {
 	return s, nil
 }
 
-// Release takes a segment back from its writer, which has flushed it. A full one, or one that failed, takes no more.
+// Release takes a segment back from its writer, which has flushed it. A full segment, or one that failed, gets no more
+// blocks.
 func (v *Vault) Release(s *Segment, failed bool) {
 	if !failed {
 		s.unreserve()
 	}
-	s.w.rest() // as many lie free as once were received at the same time
+	s.w.rest() // free segments keep no buffer: there are as many as ever were written at one time
 	v.mu.Lock()
 	if failed || s.fault != nil || s.End >= SegmentBytes {
 		s.closed = true
@@ -98,7 +99,7 @@ func (v *Vault) Release(s *Segment, failed bool) {
 	}
 }
 
-// Use and Done bracket the commits of some blocks that will sync the segment.
+// Use counts blocks whose commits will sync the segment, until Done.
 func (v *Vault) Use(s *Segment, blocks int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -115,7 +116,7 @@ func (v *Vault) Done(s *Segment, blocks int) {
 	}
 }
 
-// leave reports whether nobody uses the segment any more, nor will.
+// leave counts users out. It reports true once the segment has no user and will get none.
 func (v *Vault) leave(s *Segment, users int) bool {
 	s.users -= users
 	if s.users > 0 || !s.closed {
@@ -125,7 +126,7 @@ func (v *Vault) leave(s *Segment, users int) bool {
 	return true
 }
 
-// close gives back the space of what was never receipted; should that fail, the next start does it.
+// close cuts off what was never receipted; should that fail, the next start does it.
 func (s *Segment) close() {
 	switch {
 	case s.kept == 0:
@@ -139,19 +140,19 @@ func (s *Segment) close() {
 // shut closes the segment's files.
 func (s *Segment) shut() error {
 	if s.tap != nil {
-		s.tap.Close() // nothing is written by it
+		s.tap.Close() // it is only a read descriptor
 	}
 	return s.f.Close()
 }
 
-// Keep notes how far a segment was committed.
+// Keep notes up to where a segment has been committed.
 func (v *Vault) Keep(s *Segment, end int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.kept = max(s.kept, end)
 }
 
-// EndOf is what the catalog is to know of a segment that is committed up to there.
+// EndOf returns what the catalog is to know of a segment that has been committed up to at.
 func (v *Vault) EndOf(s *Segment, at int64) catalog.End {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -162,7 +163,7 @@ func (v *Vault) EndOf(s *Segment, at int64) catalog.End {
 	return end
 }
 
-// Spoil has a segment take no more blocks. Its writer gives it back later, or has done so: then who commits it is the last.
+// Spoil has a segment take no more blocks. If its writer has given it back already, the last commit of it closes it.
 func (v *Vault) Spoil(s *Segment, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -173,7 +174,7 @@ func (v *Vault) Spoil(s *Segment, err error) {
 	}
 }
 
-// cut forgets what was appended from offset on: a block that was not finished.
+// cut removes what was appended from offset on: a block that was not finished.
 func (s *Segment) cut(offset int64) error {
 	if err := s.w.Flush(); err != nil {
 		return err
@@ -185,23 +186,23 @@ func (s *Segment) cut(offset int64) error {
 		return err
 	}
 	s.w.reset(inFile{s.f}, offset)
-	s.End, s.reserved, s.From = offset, 0, "" // that may be cut off, too
+	s.End, s.reserved, s.From = offset, 0, "" // the hello may be cut off, too
 	s.Behind.Cut(offset)
 	return nil
 }
 
-// Forget gives the space back of what was appended from offset on. When the segment takes no more bytes, its file is cut at
-// least; the next append tells.
+// Forget gives the space back of what was appended from offset on. If the segment's writer has failed, the file is cut at
+// least, and the next append returns the error.
 func (s *Segment) Forget(offset int64) {
 	if err := s.cut(offset); err != nil {
 		_ = s.f.Truncate(offset)
 	}
 }
 
-// Holds reports whether an append of so many bytes stays in memory.
+// Holds reports whether an append of so many bytes would stay in memory.
 func (s *Segment) Holds(bytes int) bool { return bytes < s.w.room() && !s.runsOut() }
 
-// Append has bytes written behind what was appended before, at the latest with the next Flush.
+// Append adds bytes behind what was appended before. They reach the kernel with the next Flush at the latest.
 func (s *Segment) Append(raw []byte) error {
 	n, err := s.w.Write(raw)
 	s.End += int64(n)
@@ -212,23 +213,24 @@ func (s *Segment) Append(raw []byte) error {
 	return s.Behind.Wrote(s.tap, s.written())
 }
 
-// Flush writes what was appended and gathered.
+// Flush writes the appended bytes that are still in memory.
 func (s *Segment) Flush() error { return s.w.Flush() }
 
-// Taken is how far its disk has taken what was appended: less than End after an error.
+// Taken returns how many of the appended bytes the disk has taken: less than End after an error.
 func (s *Segment) Taken() int64 { return s.w.at }
 
-// WriteBy has its bytes written by something else than its file, which is a disk that is full or hangs: for tests.
+// WriteBy has its bytes written by w instead of its file: tests use it for a disk that is full or hangs.
 func (s *Segment) WriteBy(w Writer) { s.w.reset(w, 0) }
 
 func (s *Segment) written() int64 { return s.End - int64(s.w.buffered()) }
 
-// reserveBytes is for how much the blocks of the file system are asked for at once: as much as is written behind at once.
+// reserveBytes is for how much space the file system is asked at once: as much as is written behind at once.
 const reserveBytes = diskio.WriteBehindBytes
 
-// reserve asks for the blocks that what is written next will lie in, once as much has been written. What ext4 does to every page
-// that has no block yet is 0.06 CPU s/GiB, and a tenth of that where it has one (measured; docs/design/measured.md). Where it cannot be
-// had nothing is lost: the write that needs it tells. Where little is left it would be room that another stream was granted.
+// reserve asks the file system for the blocks of the next reserveBytes, once that much has been written. ext4's work for every page
+// without a block costs 0.06 CPU s/GiB, and a tenth of that with one (measured; docs/design/measured.md). If the reservation fails
+// nothing is lost: the write that needs the space returns the error. Where little room is left nothing is reserved, for the room may
+// have been granted to another stream.
 func (s *Segment) reserve() {
 	if s.runsOut() {
 		s.reserved = s.written() + reserveBytes
@@ -238,13 +240,13 @@ func (s *Segment) reserve() {
 	}
 }
 
-// spacious reports whether a hundred streams may reserve ahead on the file system of a segment.
+// spacious reports whether the file system of a segment has room for a hundred streams' reservations.
 func spacious(f *os.File) bool {
 	var fs unix.Statfs_t
 	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Bavail >= 100*reserveBytes/uint64(fs.Bsize)
 }
 
-// runsOut reports whether what is written next needs a reservation.
+// runsOut reports whether the next write needs a reservation.
 func (s *Segment) runsOut() bool {
 	at := s.written()
 	return at >= reserveBytes && at >= s.reserved
@@ -258,13 +260,13 @@ func (s *Segment) unreserve() {
 	s.reserved = 0
 }
 
-// Void marks a block that is not kept, so that it does not come back should the catalog be lost.
+// Void marks a block that is not kept, so that it does not come back when the catalog is made anew.
 func (s *Segment) Void(offset int64) {
-	_, _ = s.f.WriteAt([]byte{voidMark}, offset) // what cannot be marked is whole: no reader gets wrong bytes of it
+	_, _ = s.f.WriteAt([]byte{voidMark}, offset) // a block that cannot be marked is whole: no reader gets wrong bytes of it
 }
 
-// Sync makes everything that was flushed durable. What the disk had begun on before is not told as its speed: how long
-// that took, nobody waited to see.
+// Sync makes everything that was flushed durable, and reports how fast the disk was. Bytes that the disk had begun to
+// write before do not count: nobody knows how long they took.
 func (v *Vault) Sync(s *Segment, disks diskio.Disks) error {
 	written := s.Behind.BegunAt.Load()
 	began := time.Now()
@@ -284,7 +286,7 @@ func (v *Vault) Sync(s *Segment, disks diskio.Disks) error {
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
-// Fault is what went wrong with a commit of the segment; nil: nothing did.
+// Fault returns what went wrong with a commit of the segment; nil: nothing did.
 func (v *Vault) Fault(s *Segment) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A segment that cannot be opened a second time is written all the same, and its sync does it all.
+// A segment that cannot be opened a second time is written all the same, and the sync does all the work.
 func TestSegmentIsWrittenWithoutWritingBehind(t *testing.T) {
 	v := opened(t)
 	s, err := v.Acquire(v.Dir)
@@ -38,7 +38,7 @@ func TestSegmentIsWrittenWithoutWritingBehind(t *testing.T) {
 	v.Release(s, true)
 }
 
-// Whichever way a segment ends, nothing of it stays open.
+// However a segment ends, no file of it stays open.
 func TestSegmentThatEndsIsClosed(t *testing.T) {
 	for name, end := range map[string]func(v *Vault, s *Segment){
 		"it failed":               func(v *Vault, s *Segment) { v.Release(s, true) },
@@ -97,7 +97,7 @@ func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 	}
 }
 
-// What a growing segment has reserved of its disk it has no longer when nobody appends to it, nor after a crash.
+// Space that a growing segment has reserved is given back when nobody appends to it any more, and after a crash.
 func TestSegmentGivesBackWhatItReserved(t *testing.T) {
 	v := opened(t)
 	const size = reserveBytes + 2*wire.ChunkBytes
@@ -157,7 +157,7 @@ func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 		t.Fatal("synced a pipe")
 	}
 	w.Close()
-	s.f = f // the disk is well again, and what it lost is lost
+	s.f = f // the disk is well again, but the lost bytes stay lost
 	if err := v.Sync(s, diskio.NewWell(nil)); err == nil {
 		t.Error("a second sync makes good what the first one could not")
 	}
@@ -167,7 +167,7 @@ func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	}
 }
 
-// hangsAtClose is a file or a directory on a file system that hangs where a file is closed.
+// hangsAtClose is a file or directory on a FUSE file system that hangs when a file is closed.
 type hangsAtClose struct {
 	fs.LoopbackNode
 	closing chan struct{}
@@ -187,7 +187,7 @@ func (n *hangsAtClose) Flush(context.Context, fs.FileHandle) syscall.Errno {
 	return 0
 }
 
-// To close a segment may hang, too. Nobody waits for it who needs the vault.
+// Closing a segment may hang, too. It holds up nobody who needs the vault.
 func TestSegmentWhoseCloseHangsDoesNotHoldTheVault(t *testing.T) {
 	root := &hangsAtClose{closing: make(chan struct{}, 1), thaw: make(chan struct{})}
 	disk := fusedisk.New(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })

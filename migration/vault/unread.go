@@ -9,34 +9,34 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// maxSuspects bounds the blocks that readers found broken and that wait to be looked at.
+// maxSuspects bounds the blocks that wait because readers found them broken.
 const maxSuspects = 1024
 
-// Unread is what has landed and was not read back: of each segment one stretch, so it is as small as the segments are few.
-// Its zero value is ready.
+// Unread is what has landed and is yet to be read back. It keeps one stretch for each segment, so its size goes by the
+// number of segments. Its zero value is ready.
 type Unread struct {
 	mu       sync.Mutex
 	segments map[uint32]UnreadStretch
 	placed   UnreadPlaced
 	suspects map[inventory.BlockID]bool
-	some     chan struct{} // has one when something was noted
+	some     chan struct{} // gets one when something was noted
 }
 
-// UnreadStretch is what is to be read back of a segment.
+// UnreadStretch is the part of a segment that is to be read back.
 type UnreadStretch struct {
 	From, To int64
-	since    time.Time // it was noted
+	since    time.Time // when it was noted
 	Urgent   bool
 }
 
-// UnreadPlaced is all that lies in place and landed since an instant. The catalog names it.
+// UnreadPlaced stands for all blocks that lie in place and landed since an instant. The catalog names them.
 type UnreadPlaced struct {
 	Landed time.Time
-	Since  time.Time // it was noted; zero: there is none
+	Since  time.Time // when it was noted; zero: there is none
 	Urgent bool
 }
 
-// Note takes in records that were just committed.
+// Note adds records that were just committed.
 func (u *Unread) Note(records []catalog.Change) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,14 +72,14 @@ func (u *Unread) notePlaced(landed, now time.Time, urgent bool) {
 	p.Urgent = p.Urgent || urgent
 }
 
-// Again notes what lies in place once more: not all of it lies on the disk that hangs.
+// Again adds the blocks in place once more: a reading of them hung on one disk, and some lie on others.
 func (u *Unread) Again(p UnreadPlaced) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.notePlaced(p.Landed, time.Now(), p.Urgent)
 }
 
-// NoteAll takes in all that rests here. Nobody waits for it.
+// NoteAll adds all that rests here. It is not urgent.
 func (u *Unread) NoteAll(ends map[uint32]catalog.End) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -91,7 +91,7 @@ func (u *Unread) NoteAll(ends map[uint32]catalog.End) {
 	u.notePlaced(time.Time{}, now, false)
 }
 
-// Suspect has a block looked at before all else, unless too many wait for that.
+// Suspect has a block checked before all else. It reports false if too many wait for that.
 func (u *Unread) Suspect(id inventory.BlockID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -117,7 +117,7 @@ func (u *Unread) ready() {
 	}
 }
 
-// News is told when something was noted.
+// News returns a channel that gets one when something was noted.
 func (u *Unread) News() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -125,7 +125,7 @@ func (u *Unread) News() <-chan struct{} {
 	return u.some
 }
 
-// TakeSuspect takes one of them out.
+// TakeSuspect takes out one block that a reader found broken.
 func (u *Unread) TakeSuspect() (id inventory.BlockID, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -136,7 +136,8 @@ func (u *Unread) TakeSuspect() (id inventory.BlockID, ok bool) {
 	return "", false
 }
 
-// TakeSegment takes out the first segment that has rested; else it says in how long one will have, 0: there is none.
+// TakeSegment takes out the first segment that has rested for so long. If there is none, it returns how long the next
+// one still has to rest; 0: no segment waits.
 func (u *Unread) TakeSegment(now time.Time, rest time.Duration) (no uint32, s UnreadStretch, wait time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -151,7 +152,7 @@ func (u *Unread) TakeSegment(now time.Time, rest time.Duration) (no uint32, s Un
 	if len(due) == 0 {
 		return 0, UnreadStretch{}, wait
 	}
-	slices.SortFunc(due, func(a, b uint32) int { // what is urgent first, then in their order
+	slices.SortFunc(due, func(a, b uint32) int { // urgent ones first, then by number
 		switch x, y := u.segments[a].Urgent, u.segments[b].Urgent; {
 		case x && !y:
 			return -1
@@ -166,7 +167,8 @@ func (u *Unread) TakeSegment(now time.Time, rest time.Duration) (no uint32, s Un
 	return no, s, 0
 }
 
-// TakePlaced takes out what lies in place, if that has rested; else it says in how long it will have, 0: there is none.
+// TakePlaced takes out the blocks in place if they have rested for so long. If not, it returns how long they still have
+// to; 0: none wait.
 func (u *Unread) TakePlaced(now time.Time, rest time.Duration) (p UnreadPlaced, wait time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -21,35 +21,35 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Vault is where landed blocks rest when their store does not want them in place: append-only segments of frames exactly
-// as they came over the wire, and the catalog of everything that landed here, in the vault or in place. The catalog lies in
-// the first of the vault's directories, segments in any.
+// Vault is where landed blocks rest that have no place in a store: append-only segments of frames exactly as they came over
+// the wire, and the catalog of everything that landed here, in the vault or in place. The catalog lies in the first of the
+// vault's directories, segments in any.
 //
-// A segment has one writer at a time. What lies behind the end that the catalog knows of was never receipted and is cut
-// off when its directory is opened.
+// A segment has one writer at a time. Bytes behind the end that the catalog knows were never receipted, and are cut off
+// when the segment's directory is opened.
 type Vault struct {
 	diskio.Watched
 
-	Dir     string               // the first of its directories
-	Catalog *catalog.Catalog     // it closes it
+	Dir     string               // the first of the directories
+	Catalog *catalog.Catalog     // Close closes it
 	Flush   func(*os.File) error // makes a segment's bytes durable
-	Unread  Unread               // what landed and is to be read back
+	Unread  Unread               // landed blocks that are yet to be read back
 
 	mu    sync.Mutex
 	dirs  []*vaultDir
 	homes map[uint32]home // of every segment
 	last  uint32          // highest segment number in use
 
-	remade []Remade // what nobody has told of yet
+	remade []Remade // what TakeRemade has not returned yet
 
-	hung    map[string]<-chan struct{} // directories that a reclaim does not come back from, until it does
-	writing map[uint32]*Segment        // open for appending
-	reading map[uint32]int             // readers of a segment
-	moving  map[inventory.BlockID]int  // blocks in place: how many name their files now; -1: they are being removed
+	hung    map[string]<-chan struct{} // by directory: closed when a reclaim that hangs there comes back
+	writing map[uint32]*Segment        // segments that are open for appending
+	reading map[uint32]int             // by segment: how many read it
+	moving  map[inventory.BlockID]int  // by block in place: how many are naming its files; -1: they are being removed
 }
 
-// Open opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
-// lie in more directories than that. One of these that is gone or does not answer is passed by: its blocks are not held
+// Open opens the vault in dir, creating it when needed, and cuts off bytes that no receipt was ever sent for. more are
+// further directories for segments. A directory that is gone or does not answer is passed by: its blocks are not held
 // until it is back (Away, Revive).
 func Open(dir string, more ...string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
@@ -72,7 +72,7 @@ func Open(dir string, more ...string) (*Vault, error) {
 	}
 	ends, err := c.SegmentEnds()
 	for no, end := range ends {
-		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
+		v.last = max(v.last, no) // even if its file is gone: the number must not come to mean other bytes
 		v.homes[no] = home{dir: cmp.Or(end.Dir, v.Dir)}
 	}
 	if yet, err := c.YetToSalvage(); err == nil && yet {
@@ -87,7 +87,7 @@ func Open(dir string, more ...string) (*Vault, error) {
 	return v, nil
 }
 
-// Watch says whom to ask whether the disks of its directories answer.
+// Watch sets what tells whether the disks of the vault's directories answer.
 func (v *Vault) Watch(d diskio.Disks) {
 	v.Watched.Watch(d)
 	v.Catalog.Watch(d)
@@ -112,7 +112,7 @@ func SegmentFile(dir string, no uint32) string {
 	return filepath.Join(dir, "segments", fmt.Sprintf("seg-%08d", no))
 }
 
-// Held yields every block that landed here from another node, but for those in directories that are away.
+// Held yields every block that landed here from another node, except those in directories that are away.
 func (v *Vault) Held() iter.Seq2[Held, error] {
 	return v.held(func(r catalog.Record) bool {
 		if r.Segment == 0 {
@@ -168,13 +168,13 @@ func HeldOf(r catalog.Record) Held {
 // App is the app that a block belongs to, "" where its id names none.
 func (h Held) App() string { return h.ID.App() }
 
-// Count is what rests here from other nodes, in segments and in place.
+// Count returns how much rests here from other nodes, in segments and in place.
 func (v *Vault) Count() inventory.Count { return v.Catalog.Count() }
 
-// Takes is what that takes of the disks.
+// Takes returns how many bytes of the disks that takes.
 func (v *Vault) Takes() int64 { return v.Catalog.Takes() }
 
-// Block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
+// Block describes a block in a segment. Its members' path is the directory of the vault that the segment lies in.
 func (v *Vault) Block(r catalog.Record) inventory.Block {
 	dir, _ := v.Home(r.Segment)
 	b := inventory.Block{ID: inventory.BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, Value: time.Duration(r.Value) * time.Millisecond, Origin: r.Origin, Traced: true}
@@ -184,7 +184,8 @@ func (v *Vault) Block(r catalog.Record) inventory.Block {
 	return b
 }
 
-// Unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
+// Unreadable returns a stand-in for a block whose record cannot be read: some node sent it, and it lies somewhere in the
+// vault.
 func (v *Vault) Unreadable(r catalog.Record) inventory.Block {
 	return inventory.Block{ID: inventory.BlockID(r.ID), Members: []inventory.Member{{Root: inventory.InVault, Path: v.Dir}}, Origin: "?", Traced: true}
 }
@@ -198,8 +199,8 @@ func (v *Vault) Find(id inventory.BlockID) (inventory.Block, error) {
 	return v.Block(r), err
 }
 
-// member reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
-// chunk before it hands out a byte of it.
+// member opens one member of a block in the vault for reading. It makes sure that the block begins where its record
+// says, and verifies each chunk before it hands out a byte of it.
 func (v *Vault) member(r catalog.Record, member int, ahead int64) (_ *chunkReader, err error) {
 	dir, err := v.Home(r.Segment)
 	if err = cmp.Or(err, v.Readable(dir)); err != nil {
@@ -216,7 +217,7 @@ func (v *Vault) member(r catalog.Record, member int, ahead int64) (_ *chunkReade
 		if err == nil {
 			f.Close()
 		}
-		err = cmp.Or(gone, fs.ErrNotExist) // removed or moved before we said that we read
+		err = cmp.Or(gone, fs.ErrNotExist) // removed or moved before Read kept its bytes there
 		return nil, err
 	}
 	if err != nil {
@@ -246,7 +247,7 @@ func framesOf(r *catalog.Record, member int) int64 {
 	return at
 }
 
-// errElsewhere says that a segment has no such block where it is said to be.
+// errElsewhere says that a segment does not have a block where its record says.
 func errElsewhere(r *catalog.Record) error {
 	return fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, wire.ErrCorrupt)
 }

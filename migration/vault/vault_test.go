@@ -27,7 +27,7 @@ func opened(t testing.TB) *Vault {
 	return v
 }
 
-// reopened is what the next start finds.
+// reopened is the vault that the next start finds.
 func reopened(t testing.TB, v *Vault) *Vault {
 	t.Helper()
 	if err := v.Close(); err != nil {
@@ -43,7 +43,7 @@ func reopened(t testing.TB, v *Vault) *Vault {
 
 func content(id string, size int) []byte { return bytes.Repeat([]byte(id), size/len(id)+1)[:size] }
 
-// frames are a block as it comes over the wire, and its record but for where it lies.
+// frames returns a block as it comes over the wire, and its record except for where it lies.
 func frames(id string, size int) ([]byte, catalog.Record) {
 	o := wire.Opening{ID: id, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(size)}}}
 	b, sum := wire.AppendFrame(nil, wire.FrameOpen, 1, o.Append(nil)), wire.NewSummer()
@@ -58,7 +58,7 @@ func frames(id string, size int) ([]byte, catalog.Record) {
 	return b, catalog.Record{Opening: o, From: "a", Landed: time.Now(), Sum: total, OpenLen: int64(opening), Length: int64(len(b))}
 }
 
-// put has a block land in the vault's first directory.
+// put lands a block in the vault's first directory.
 func put(t testing.TB, v *Vault, id string, size int) {
 	t.Helper()
 	b, r := frames(id, size)
@@ -77,7 +77,7 @@ func put(t testing.TB, v *Vault, id string, size int) {
 	v.Release(s, false)
 }
 
-// wantWhole reads back what was put.
+// wantWhole reads back what put has landed.
 func wantWhole(t testing.TB, v *Vault, id string, size int) {
 	t.Helper()
 	r, err := v.Catalog.Get(inventory.BlockID(id))
@@ -94,7 +94,7 @@ func wantWhole(t testing.TB, v *Vault, id string, size int) {
 	}
 }
 
-// While the files of a block are being named nobody removes them, and the other way round.
+// While the files of a block are being named nobody may remove them, and the other way round.
 func TestNamingAndRemovalTakeTurns(t *testing.T) {
 	v := opened(t)
 	first, second := v.ClaimNaming("x"), v.ClaimNaming("x")
@@ -115,7 +115,7 @@ func TestNamingAndRemovalTakeTurns(t *testing.T) {
 	}
 }
 
-// A segment is no stray in a directory that is another one's by a link.
+// A segment is no stray in a directory that is another one by a link.
 func TestSegmentOfADirectoryOfTwoNamesIsNoStray(t *testing.T) {
 	v := opened(t)
 	put(t, v, "cache/-/x", 1000)
