@@ -7,7 +7,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// AwayFrom says why a block that lies in place is not there, if its store's disk is not, or the directory is not its store's any more.
+// AwayFrom returns why a block that lies in place is away: its store's disk is, or the directory was taken out of the store's paths.
 func (r *Record) AwayFrom(stores []*inventory.Store) error {
 	s := inventory.StoreOf(stores, inventory.BlockID(r.ID))
 	if s == nil {

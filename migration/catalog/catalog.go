@@ -20,16 +20,16 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list
-// survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
+// Catalog is the list of landed blocks by id: a bbolt file, so that looking a block up costs no memory and the list
+// survives kill -9. Each value carries its own CRC-32C, for bbolt does not check its pages.
 type Catalog struct {
 	db      *bbolt.DB
 	change  change
-	Writing sync.Mutex             // one writer at a time decides what is there, and then says so
-	rests   atomic.Pointer[weight] // in all, from weigh on
+	Writing sync.Mutex             // held by a writer while it decides what is there, and until it has told of it
+	rests   atomic.Pointer[weight] // the sum of everything, set by weigh
 	wasted  atomic.Int64
 	pages   resident
-	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db
+	values  []byte // of the records of a commit, one behind the other; guarded by Writing
 }
 
 var (
@@ -37,24 +37,24 @@ var (
 	bucketSegments = []byte("segments")
 )
 
-// mapBytes is what of the address space is set aside for the catalog: some 600,000 blocks. Beyond that bbolt maps it anew
-// as it grows, and copies whatever it holds at that moment.
+// mapBytes is how much address space is set aside for the catalog: enough for some 600,000 blocks. Beyond that bbolt maps
+// the file anew as it grows, and copies whatever it holds at that moment.
 const mapBytes = 256 << 20
 
-// format is of the records, as the sequence of their bucket. It rises with each change after which another lifeboat would read them wrongly,
-// or not at all: a catalog of another format is made anew, as one that is damaged is.
+// format is the format of the records, kept as the sequence number of their bucket. It rises with each change that another version of
+// lifeboat would misread. A catalog of another format is made anew, like a damaged one.
 const format = 1
 
 func open(dir string) (*Catalog, error) { return openFile(dir, catalogName) }
 
 // openFile opens the catalog that has this name once nobody else has it open.
 func openFile(dir, name string) (_ *Catalog, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of the page that a bad number in another leads to
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // a bad page number in a damaged page leads outside the file
 	defer NoPanic("the catalog", &err)
 	p := filepath.Join(dir, name)
-	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
-	// The list of free pages is synced with the rest: to find it anew bbolt walks all pages, and where one is damaged it
-	// panics on a goroutine of its own, which nobody could catch.
+	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming. The list
+	// of free pages is synced with the rest: without it bbolt walks all pages at a start, and at a damaged one panics on
+	// a goroutine of its own, which nobody could catch.
 	var locked *os.File
 	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes,
 		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
@@ -64,7 +64,7 @@ func openFile(dir, name string) (_ *Catalog, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
 	}
-	if is, err := hasName(locked, p); err != nil || !is { // who had it open until now has put another in its place
+	if is, err := hasName(locked, p); err != nil || !is { // the agent that had it open until now has put another file in its place
 		if err = errors.Join(err, db.Close()); err != nil {
 			return nil, fmt.Errorf("open catalog %s: %w", p, err)
 		}
@@ -100,8 +100,8 @@ func hasName(f *os.File, path string) (bool, error) {
 	return os.SameFile(is, at), errors.Join(err, gone)
 }
 
-// view and write run a transaction. bbolt panics when a page is not what it should be; that is a fault of this disk's, and
-// no reason to take the agent down, which has other disks to empty. The transaction is rolled back.
+// view and write run a transaction. bbolt panics when a page is damaged. That is one disk's fault, and no reason for the
+// agent to go down, for it has other disks to empty. The transaction is rolled back.
 func (c *Catalog) view(look func(*bbolt.Tx) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer NoPanic("the catalog", &err)
@@ -121,23 +121,24 @@ func (c *Catalog) write(change func(*bbolt.Tx) error) (err error) {
 	return c.db.Update(change)
 }
 
-// NoPanic turns bbolt's panic over what is in a file into an error. To be deferred.
+// NoPanic turns bbolt's panic over a damaged file into an error. It has to be deferred.
 func NoPanic(what string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s is damaged: %v: %w", what, p, wire.ErrCorrupt)
 	}
 }
 
-// Close closes its file.
+// Close closes the catalog's file.
 func (c *Catalog) Close() error { return c.db.Close() }
 
-// Watch says whom to ask whether its disk answers.
+// Watch sets what tells whether the catalog's disk answers.
 func (c *Catalog) Watch(d diskio.Disks) { c.change.Watch(d) }
 
-// DB is its file, for who measures it or puts it to the test.
+// DB returns its bbolt file, for tests and measurements.
 func (c *Catalog) DB() *bbolt.DB { return c.db }
 
-// giveUp closes a catalog that is not to be used. One that bbolt panicked over stays open: it may hold a lock for ever.
+// giveUp closes a catalog that is not to be used. A damaged one stays open: bbolt's panic may have left a lock that
+// Close would wait for.
 func (c *Catalog) giveUp(why error) error {
 	if errors.Is(why, wire.ErrCorrupt) {
 		return nil
@@ -145,7 +146,7 @@ func (c *Catalog) giveUp(why error) error {
 	return c.Close()
 }
 
-// Get returns fs.ErrNotExist for what never landed.
+// Get returns the record of a block, or fs.ErrNotExist if none landed.
 func (c *Catalog) Get(id inventory.BlockID) (r Record, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))
@@ -161,7 +162,7 @@ func (c *Catalog) Get(id inventory.BlockID) (r Record, err error) {
 	return r, err
 }
 
-// End is how far a segment was committed, and in which of the vault's directories it lies; "" is the first.
+// End is up to where a segment has been committed, and in which of the vault's directories it lies; "": the first.
 type End struct {
 	At  int64
 	Dir string
@@ -170,12 +171,12 @@ type End struct {
 // Change is a record to be written.
 type Change struct {
 	*Record
-	Fresh int // the state of the catalog that had nothing under its id; 0: nobody knows of one
+	Fresh int // the state of the catalog that had nothing under its id; 0: unknown
 }
 
-// Commit makes a batch durable: the records, and how far each segment is now valid. What a record replaces is free, and so
-// is what a segment has in spare. Records of one id follow each other.
-// With an error it tells how many of the records are written nevertheless.
+// Commit makes a batch durable: the records, up to where each segment is now valid, and spare, the stretches of segments
+// that are free. Where a replaced record's block lay is free, too. Records of one id follow each other. With an error it
+// returns how many of the records are written nevertheless.
 func (c *Catalog) Commit(records []Change, ends map[uint32]End, spare []Record) (written int, err error) {
 	for before := 0; ; before++ {
 		upTo := min(len(records), written+commitRecords)
@@ -185,7 +186,7 @@ func (c *Catalog) Commit(records []Change, ends map[uint32]End, spare []Record) 
 		if written = upTo; written == len(records) {
 			return written, nil
 		}
-		ends, spare = nil, nil // first of all: no record speaks of what is cut off at the next start
+		ends, spare = nil, nil // the first transaction has them: no record may point behind an end, where the next start cuts
 	}
 }
 
@@ -193,12 +194,12 @@ func (c *Catalog) Commit(records []Change, ends map[uint32]End, spare []Record) 
 // may lie on its own.
 const commitRecords = 2048
 
-// fillPercent is how full a page is left that is split. Most blocks come a directory at a time, and a commit's are in their
-// order: a sixth fewer pages are written than with bbolt's half, and a twentieth more when ids come in no order at all
-// (docs/design/measured.md).
+// fillPercent is how full bbolt leaves a page that it splits. Most blocks come a directory at a time, and a commit's
+// records are in the order of ids: a sixth fewer pages are written than with bbolt's half, and a twentieth more when ids
+// come in no order at all (docs/design/measured.md).
 const fillPercent = 0.8
 
-// commitSome writes the records from one on, in the transaction after so many others of this commit.
+// commitSome writes records[from:] and what each of them changes, in one transaction; before counts this commit's earlier ones.
 func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32]End, spare []Record) error {
 	freed := int64(0)
 	err := c.update(func(tx *bbolt.Tx, w *weights) error {
@@ -208,7 +209,7 @@ func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32
 		blocks.FillPercent = fillPercent
 		values := c.values[:0]
 		defer func() { c.keepValues(values) }()
-		var key []byte // which bbolt copies, other than a value
+		var key []byte // reused: bbolt copies keys, but not values
 		for i, r := range records[from:] {
 			key = append(key[:0], r.ID...)
 			first := from+i == 0 || records[from+i-1].ID != r.ID
@@ -245,7 +246,7 @@ func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32
 	return nil
 }
 
-// keepValues keeps the space of what was written for the next commit, unless it is much.
+// keepValues keeps the space of the written values for the next commit, unless it is large.
 func (c *Catalog) keepValues(values []byte) {
 	if cap(values) <= mostValues {
 		c.values = values
@@ -255,12 +256,12 @@ func (c *Catalog) keepValues(values []byte) {
 // mostValues is several times what a commit of small blocks writes.
 const mostValues = 1 << 20
 
-// Forget drops the record of a block that is no longer here.
+// Forget drops the record of a block that is not here any more.
 func (c *Catalog) Forget(id inventory.BlockID) error {
 	return c.update(func(tx *bbolt.Tx, w *weights) error { return w.drop(tx, []byte(id)) })
 }
 
-// SegmentEnds tells how far each segment was committed.
+// SegmentEnds returns up to where each segment has been committed.
 func (c *Catalog) SegmentEnds() (ends map[uint32]End, err error) {
 	ends = map[uint32]End{}
 	err = c.view(func(tx *bbolt.Tx) error {
@@ -274,11 +275,11 @@ func (c *Catalog) SegmentEnds() (ends map[uint32]End, err error) {
 	return ends, err
 }
 
-// Batch keeps read transactions short: a long one would make the catalog's file grow behind it.
+// Batch is how many records a read transaction yields. A long transaction would make the catalog's file grow meanwhile.
 const Batch = 512
 
-// All yields every record in the order of ids, a batch at a time, so it may be left open for long. A value that is corrupt
-// comes as an error, with the id alone.
+// All yields every record in the order of ids, a batch at a time, so the loop may last long. A corrupt value comes as an
+// error, with the id alone.
 func (c *Catalog) All() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		type value struct {

@@ -29,8 +29,8 @@ func opened(t testing.TB) *Catalog {
 	return c
 }
 
-// What was looked for before it is written is not looked for again, unless the catalog has changed: what lies under an id
-// by then loses its weight, and where it lay is free.
+// A record that was looked up before it is written is not looked up again, unless the catalog has changed. In that case
+// the record that has come under its id loses its weight, and its stretch is free.
 func TestWhatCameBetweenTheLookAndTheCommitIsReplaced(t *testing.T) {
 	at := func(segment uint32, offset int64) Record {
 		return Record{Opening: wire.Opening{ID: "cache/-/x", Origin: "a", Members: []wire.MemberSize{{Name: "x", Bytes: 10}}}, Segment: segment, Offset: offset, Length: 100}
@@ -109,20 +109,20 @@ func TestLookupFindsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A page that is not what it should be is named where it is met, and takes nobody down.
+// A damaged page is reported by the read that meets it, and does not take the process down.
 func TestDamagedPageIsAnError(t *testing.T) {
 	c := opened(t)
 	err := c.view(func(*bbolt.Tx) error { panic("assertion failed: Page expected to be: 7") })
 	if !errors.Is(err, wire.ErrCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.Commit([]Change{{Record: &Record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil); err != nil { // no lock is left behind
+	if _, err := c.Commit([]Change{{Record: &Record{Opening: wire.Opening{ID: "cache/-/x"}}}}, nil, nil); err != nil { // no lock is left
 		t.Error(err)
 	}
 }
 
-// The directories of a store get other numbers. A crash amid that leaves some of the records with the old ones, and they are changed at the
-// next start; meanwhile the directories have changed again.
+// The directories of a store get other numbers. A crash amid that leaves some records with the old ones, and the next start changes those;
+// meanwhile the directories have changed again.
 func TestRenumberingGoesOnWhereACrashEndedIt(t *testing.T) {
 	c, dirs := opened(t), []string{"c0", "c1", "c2"}
 	if err := c.Renumber("cache", dirs); err != nil {
@@ -151,7 +151,8 @@ func TestRenumberingGoesOnWhereACrashEndedIt(t *testing.T) {
 	}
 }
 
-// What rests here is changed by commits, and beside them by a directory of the vault that is read anew.
+// The count of what rests here is changed by commits, and at the same time by a directory of the vault that is read
+// anew.
 func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 	c := opened(t)
 	const writers, each = 4, 20_000
@@ -169,8 +170,8 @@ func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
 	}
 }
 
-// What rests here weighs the same, however it is found out: as it came and went, or by reading all records, as when an older lifeboat has
-// written some, which does not know of all that they weigh.
+// The records weigh the same whether they were counted as they came and went, or by reading all of them. The latter happens when an older
+// lifeboat has written some, for it does not know all that they weigh.
 func TestWeightIsThatOfTheRecords(t *testing.T) {
 	dir := t.TempDir()
 	c, err := open(dir)
@@ -227,8 +228,8 @@ func TestWeightIsThatOfTheRecords(t *testing.T) {
 	c.Close()
 }
 
-// A catalog that another lifeboat has written, with records that this one does not know, is set aside: each of its blocks would be refused
-// when it comes again, for nobody could say that what is here is the same.
+// A catalog that another lifeboat has written, with records that this one cannot read, is set aside. Otherwise each of its blocks would be
+// refused when it comes again, for nobody could say whether the copy here is the same.
 func TestCatalogOfAnotherFormatIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
 	for _, again := range []bool{false, true} {
@@ -250,10 +251,10 @@ func TestCatalogOfAnotherFormatIsMadeAnew(t *testing.T) {
 	}
 }
 
-// mostWait is for what happens at once.
+// mostWait is the limit for what should happen at once.
 const mostWait = 20 * time.Second
 
-// awaited returns what waits for the first event of a kind at a path (inotify(7)) from now on.
+// awaited returns a function that waits for the first event of a kind at a path (inotify(7)) from now on.
 func awaited(t *testing.T, path string, kind uint32) (wait func()) {
 	t.Helper()
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
@@ -275,7 +276,8 @@ func awaited(t *testing.T, path string, kind uint32) (wait func()) {
 	}
 }
 
-// Who waits for a catalog that gets another file meanwhile is given the old one, which nobody finds any more, when its turn comes.
+// While an agent waits to open a catalog, another file may get the catalog's name. When its turn comes the agent gets the old
+// file, and has to notice that.
 func TestCatalogThatIsOpenedIsTheOneThatHasTheName(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	first, err := open(dir)

@@ -9,32 +9,32 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// change is what is being written to the catalog, if anything is. Who looks waits for none of it but for the write of the meta page, behind
-// whose lock bbolt has no look begin: on a file system that is frozen (fsfreeze, for a snapshot), or whose disk hangs, that may be never.
+// change is the write to the catalog that is under way, if any. A look does not wait for a write, except while the write has bbolt's lock
+// on the meta page. On a frozen file system (fsfreeze, for a snapshot), or a disk that hangs, that may last for ever.
 type change struct {
 	diskio.Watched
 
 	dir  string
-	only sync.Mutex // as bbolt has it
+	only sync.Mutex // one write at a time, as in bbolt
 	work diskio.Work
 
 	mu     sync.Mutex
-	knock  <-chan struct{} // somebody tries to begin a look; nil: nobody does
-	knocks time.Time       // since when
+	knock  <-chan struct{} // closed when a trial look has begun; nil: none is being tried
+	knocks time.Time       // when the trial look was tried
 }
 
-// longChange is longer than nearly all changes take, so that looks knock beside few of them.
+// longChange is longer than nearly all writes take, so that few of them have a trial look beside them.
 const longChange = diskio.Suspect / 10
 
-// begin says that something is written, until the end.
+// begin counts a write in until end is called.
 func (c *change) begin() (end func()) {
 	c.only.Lock()
 	c.work.Begin(&c.dir)
 	return func() { c.work.End(); c.only.Unlock() }
 }
 
-// admits returns a SilentError where a look would not begin for as long as a disk may take, of which less is waited for once it is unwell. A
-// change that has only just begun may keep out who is let in here.
+// admits returns a SilentError if a look cannot begin for Overdue, or once the disk is unwell for Suspect. While a write has run for less
+// than longChange it admits every look, and the look may wait in bbolt.
 func (c *change) admits(db *bbolt.DB) error {
 	now := time.Now()
 	if _, took, is := c.work.On(now); !is || took < longChange {

@@ -14,28 +14,28 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// bbolt keeps the pages of what is gone for what comes, so a catalog's file stays as large as it ever was. Where most of it is of no use it is
-// written anew at a start, before anybody uses it: beside the other, synced, read through, and only then under its name. Whatever goes wrong
-// with that leaves the file that is.
+// bbolt keeps the pages of removed records for new ones, so a catalog's file never shrinks. If most of the file is of no use, it is copied
+// at a start, before anybody uses it: into a draft that is synced, read through, and only then given the catalog's name. If any step fails,
+// the old file stays.
 
 const (
-	// sparseBytes is what a file has that is worth the trouble: some 50,000 blocks that came and went. sparseTimes is how many times larger
-	// it is than its pages in use.
+	// sparseBytes is the size from which a file is worth copying: some 50,000 blocks came and went. sparseTimes is how many times larger it
+	// is than its pages in use.
 	sparseBytes = 16 << 20
 	sparseTimes = 4
-	// copyBytes bounds a transaction of the copy, which bbolt keeps in memory.
+	// copyBytes bounds a transaction of the copy, for bbolt keeps a transaction in memory.
 	copyBytes = 4 << 20
 )
 
-// draftName is what a catalog is called that is not whole yet.
+// draftName is the name of a catalog that is not whole yet.
 const draftName = catalogName + ".new"
 
-// compacted returns the catalog in a file of its size, if the one that it has is much larger, or itself: for want of room, or when the disk
-// takes longer than patience. With an error neither is to be used. syncDir makes the names in a directory durable.
+// compacted returns the catalog in a smaller file, if its own is much larger than needed. It returns c itself if there is nothing to gain,
+// no room, or the disk takes longer than patience. With an error neither may be used. syncDir makes the names in a directory durable.
 func (c *Catalog) compacted(patience time.Duration, syncDir func(dir string) error) (*Catalog, error) {
 	dir := c.change.dir
 	draft := filepath.Join(dir, draftName)
-	_ = os.RemoveAll(draft) // of a start that was killed amid this
+	_ = os.RemoveAll(draft) // left by a start that was killed amid this
 	size, used, err := c.fills()
 	if err != nil || size < sparseBytes || size < sparseTimes*used {
 		return c, nil
@@ -62,21 +62,22 @@ func (c *Catalog) compacted(patience time.Duration, syncDir func(dir string) err
 		return c, nil
 	}
 	_ = c.Close() // nothing was written to it
-	// Until the name is on disk a power cut may bring the old file back, which has nothing of what is receipted from here on.
+	// Until the name is on disk a power cut may bring the old file back, without anything that is receipted from here on.
 	if err := syncDir(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("write catalog %s anew: %w", dir, err), anew.Close())
 	}
 	return anew, nil
 }
 
-// fills returns how large the file is, and how much of it is of use.
+// fills returns how large the file is, and how many bytes of it are of use.
 func (c *Catalog) fills() (size, used int64, err error) {
 	err = c.view(func(tx *bbolt.Tx) error { size = tx.Size(); return nil })
 	pages := c.db.Stats()
 	return size, size - int64(pages.FreePageN+pages.PendingPageN)*int64(c.db.Info().PageSize), err
 }
 
-// copied writes the catalog, of which so much is of use, into another file, and opens that once it is whole and synced.
+// copied writes the catalog into a draft, and opens that once it is whole and synced. used is how many of its bytes are
+// of use.
 func (c *Catalog) copied(draft string, used int64, syncDir func(string) error) (anew *Catalog, err error) {
 	defer func() {
 		if err != nil {
@@ -106,7 +107,7 @@ func (c *Catalog) copied(draft string, used int64, syncDir func(string) error) (
 	return anew, nil
 }
 
-// hasRoom returns ENOSPC where the disk of a directory has not room for so many bytes.
+// hasRoom returns ENOSPC if the disk of a directory has no room for so many bytes.
 func hasRoom(dir string, bytes int64) error {
 	var st unix.Statfs_t
 	_, err := diskio.Retry(func() (int, error) { return 0, unix.Statfs(dir, &st) })

@@ -17,11 +17,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// wave and rest are the bytes of the records that went, and that stay, in most tests.
+// wave and rest are the bytes of the records that were removed, and that stay, in most tests.
 const wave, rest = 20 << 20, 3 << 20
 
-// waved makes a catalog in dir of which records of so many bytes went, and of so many stay, and which has something in each bucket. It
-// returns its file's path.
+// waved makes a catalog in dir from which records of went bytes were removed, with records of stay bytes left and something in each
+// bucket. It returns its file's path.
 func waved(t *testing.T, dir string, went, stay int) string {
 	t.Helper()
 	c, err := createCatalog(dir, []string{dir, "/elsewhere"})
@@ -55,7 +55,7 @@ func waved(t *testing.T, dir string, went, stay int) string {
 	return filepath.Join(dir, catalogName)
 }
 
-// content is all that a catalog has.
+// content returns everything that a catalog has.
 func content(t *testing.T, c *Catalog) map[string]string {
 	t.Helper()
 	has := map[string]string{}
@@ -71,7 +71,7 @@ func content(t *testing.T, c *Catalog) map[string]string {
 	return has
 }
 
-// reopened opens a catalog as a start does, which must find nothing wrong.
+// reopened opens a catalog as a start does, and expects that nothing is wrong with it.
 func reopened(t *testing.T, p string) *Catalog {
 	t.Helper()
 	dir := filepath.Dir(p)
@@ -83,7 +83,7 @@ func reopened(t *testing.T, p string) *Catalog {
 	return c
 }
 
-// asItIs opens a catalog, and does no more.
+// asItIs opens a catalog without verifying or compacting it.
 func asItIs(t *testing.T, p string) *Catalog {
 	t.Helper()
 	c, err := open(filepath.Dir(p))
@@ -94,7 +94,7 @@ func asItIs(t *testing.T, p string) *Catalog {
 	return c
 }
 
-// onDisk is what a file takes, which is less than its length where it has holes.
+// onDisk returns what a file takes on disk, which is less than its length if it has holes.
 func onDisk(t *testing.T, path string) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -104,7 +104,7 @@ func onDisk(t *testing.T, path string) int64 {
 	return st.Blocks * 512
 }
 
-// After a wave of blocks the file is as small as if it had never been, and has what it had.
+// After a wave of blocks the file is as small as if the wave had never been, and has the same content.
 func TestCatalogShrinksAtAStart(t *testing.T) {
 	dir := t.TempDir()
 	p := waved(t, dir, wave, rest)
@@ -135,7 +135,7 @@ func wantNoDraft(t *testing.T, p string) {
 	}
 }
 
-// stood is what a catalog is before something is tried with it.
+// stood returns a catalog's file and content before a test tries something with it.
 func stood(t *testing.T, p string) (os.FileInfo, map[string]string) {
 	t.Helper()
 	c := asItIs(t, p)
@@ -147,7 +147,7 @@ func stood(t *testing.T, p string) (os.FileInfo, map[string]string) {
 	return is, content(t, c)
 }
 
-// wantSame fails the test if a catalog's file is not the one that it was, or has not what it had.
+// wantSame fails the test if a catalog's file is another than before, or has other content.
 func wantSame(t *testing.T, c *Catalog, p string, was os.FileInfo, had map[string]string) {
 	t.Helper()
 	if now, err := os.Stat(p); err != nil || !os.SameFile(now, was) {
@@ -162,8 +162,8 @@ func wantSame(t *testing.T, c *Catalog, p string, was os.FileInfo, had map[strin
 	wantNoDraft(t, p)
 }
 
-// A file that is in use for more than a fourth, or that is small, is left as it is. What a start that was killed left beside it goes,
-// however far that was.
+// A file of which more than a fourth is in use, or that is small, is left as it is. A draft that a killed start left beside it is
+// removed, however far it got.
 func TestCatalogThatIsInUseOrSmallIsLeftAlone(t *testing.T) {
 	for what, of := range map[string]struct{ went, stay int }{"in use": {wave, wave / 2}, "small": {sparseBytes / 2, 0}} {
 		t.Run(what, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestCatalogThatIsInUseOrSmallIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A start that was killed amid it does not keep the next one from it.
+// A start that was killed amid the copy does not keep the next one from it.
 func TestHalfOfACatalogIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	p := waved(t, dir, wave, rest)
@@ -207,7 +207,7 @@ func TestHalfOfACatalogIsWrittenAgain(t *testing.T) {
 	wantNoDraft(t, p)
 }
 
-// Where there is no room for it, or it ends amid it, the file stays in use.
+// If there is no room for the copy, or the room runs out amid it, the file stays in use.
 func TestFullDiskLeavesTheCatalogThatIs(t *testing.T) {
 	for what, free := range map[string]int64{"full": 0, "full amid it": rest / 2, "room for one, and for nobody else": rest + rest/2} {
 		t.Run(what, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestFullDiskLeavesTheCatalogThatIs(t *testing.T) {
 			}
 			c := reopened(t, p)
 			if free < rest {
-				if anew, err := c.copied(filepath.Join(dir, draftName), 0, durable.SyncDir); !durable.Full(err) { // who does not look beforehand
+				if anew, err := c.copied(filepath.Join(dir, draftName), 0, durable.SyncDir); !durable.Full(err) { // unchecked
 					t.Errorf("got %v, %v, want that there is no room", anew, err)
 				}
 			}
@@ -233,7 +233,7 @@ func TestFullDiskLeavesTheCatalogThatIs(t *testing.T) {
 	}
 }
 
-// A page that cannot be read leaves the file in use, as long as it is none that a start needs.
+// A page that cannot be read leaves the file in use, unless a start needs that page.
 func TestDamagedPageLeavesTheCatalogThatIs(t *testing.T) {
 	dir := t.TempDir()
 	p := waved(t, dir, wave, rest)
@@ -256,7 +256,7 @@ func TestDamagedPageLeavesTheCatalogThatIs(t *testing.T) {
 			all[at+8] = 0x10 // a list of free pages
 		}
 	}
-	if err := os.WriteFile(p, all, 0o600); err != nil { // into the same file
+	if err := os.WriteFile(p, all, 0o600); err != nil { // the same file, so that it stays open
 		t.Fatal(err)
 	}
 	c = reopened(t, p)
@@ -271,7 +271,7 @@ func TestDamagedPageLeavesTheCatalogThatIs(t *testing.T) {
 	wantNoDraft(t, p)
 }
 
-// A start does not wait for a disk that hangs, and what ends after all is of no use.
+// A start does not wait for a disk that hangs, and a copy that ends late is not used.
 func TestHangingDiskLeavesTheCatalogThatIs(t *testing.T) {
 	p := waved(t, t.TempDir(), wave, rest)
 	was, had := stood(t, p)
@@ -292,8 +292,8 @@ func TestHangingDiskLeavesTheCatalogThatIs(t *testing.T) {
 	wantSame(t, c, p, was, had)
 }
 
-// Where the new file's name cannot be made durable the old one keeps it. If that shows only when the new one has the name, a power cut might
-// bring back the old one: nobody is to write to either before the next start.
+// If the draft's name cannot be made durable the old file stays. If that shows only when the draft has the catalog's name, a power cut
+// might bring the old file back: nobody may write to either before the next start.
 func TestDirectoryThatIsNotSyncedLeavesTheCatalogThatIs(t *testing.T) {
 	p := waved(t, t.TempDir(), wave, rest)
 	was, had := stood(t, p)

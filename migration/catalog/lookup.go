@@ -12,16 +12,17 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Lookup gets records one after the other, with less garbage than Bucket.Get makes, and without a search for what lies
-// between the last two that it has seen: of blocks in the order of their ids, that is most of the new ones.
+// Lookup gets records one after the other, with less garbage than Bucket.Get. It knows without a search that ids
+// between the last id it looked for and the key it found are not there: in the order of ids, those are most of the new
+// blocks.
 type Lookup struct {
-	State int // of the catalog: it is another one after each change
+	State int // of the catalog: it changes with each write
 	cur   *bbolt.Cursor
-	key   []byte // that was searched for last; nil: none was
-	next  []byte // the first one from there on; nil: there is none
+	key   []byte // the last id that was searched for; nil: none
+	next  []byte // the first key from there on; nil: there is none
 }
 
-// Look looks up records, so many of them, in one state of the catalog.
+// Look runs a lookup of so many records in one state of the catalog.
 func (c *Catalog) Look(records int, in func(*Lookup)) error {
 	return c.view(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, records)
@@ -34,7 +35,8 @@ func newLookup(tx *bbolt.Tx) *Lookup {
 	return &Lookup{State: tx.ID(), cur: tx.Bucket(bucketBlocks).Cursor()}
 }
 
-// Record returns fs.ErrNotExist for what never landed, and the id alone with wire.ErrCorrupt of what cannot be read.
+// Record returns fs.ErrNotExist if no such block landed, and the id alone with wire.ErrCorrupt if its record cannot be
+// read.
 func (l *Lookup) Record(id string) (r Record, err error) {
 	v := l.get(id)
 	if v == nil {
@@ -58,7 +60,7 @@ func (l *Lookup) get(id string) []byte {
 	return nil
 }
 
-// Unsound returns those of the ids whose records cannot be read, or are another block's.
+// Unsound returns the ids whose records cannot be read, or are another block's.
 func (c *Catalog) Unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
 	err := c.view(func(tx *bbolt.Tx) error {
 		defer c.pages.looked(tx, len(ids))
@@ -73,13 +75,13 @@ func (c *Catalog) Unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
 		}
 		return nil
 	})
-	if err != nil { // the catalog itself: that is no single block's matter
+	if err != nil { // the catalog as a whole cannot be read: that says nothing of one block
 		return nil
 	}
 	return bad
 }
 
-// Apps are the apps of what landed here, in order. It looks at one record of each.
+// Apps returns the apps of all landed blocks, in order. It looks at one key for each.
 func (c *Catalog) Apps() (apps []string, err error) {
 	for next := []byte{}; next != nil; {
 		err := c.view(func(tx *bbolt.Tx) error {
@@ -94,7 +96,7 @@ func (c *Catalog) Apps() (apps []string, err error) {
 				if app := id.App(); app != "" {
 					apps = append(apps, app)
 				}
-				next = append(append(next[:0], id.Store()+"/"+id.Scope()...), '/'+1) // what comes behind all of "STORE/SCOPE/"
+				next = append(append(next[:0], id.Store()+"/"+id.Scope()...), '/'+1) // behind all ids that begin with "STORE/SCOPE/"
 			}
 			return nil
 		})
@@ -106,7 +108,7 @@ func (c *Catalog) Apps() (apps []string, err error) {
 	return slices.Compact(apps), nil
 }
 
-// LandedIn reports whether files are on record in one of a store's directories.
+// LandedIn reports whether the catalog has files in one of a store's directories.
 func (c *Catalog) LandedIn(store string, root int) (found bool) {
 	_ = c.view(func(tx *bbolt.Tx) error {
 		of := []byte(store + "/")
@@ -120,9 +122,9 @@ func (c *Catalog) LandedIn(store string, root int) (found bool) {
 	return found
 }
 
-// Some returns blocks of a store that are asked for, so many at most that have no more than so many bytes but for the last, behind the
-// id after, and the last id that it looked at: nil when that was the store's last. It reads little at a time: a long transaction would
-// make the catalog's file grow.
+// Some returns those blocks of a store behind the id after that asked picks: up to so many blocks, and no further one once they have
+// bytesToFind. last is the last id that it looked at, nil at the store's end. It reads little at a time: a long transaction would make
+// the catalog's file grow.
 func (c *Catalog) Some(store string, after []byte, asked func(Record) bool, blocks int, bytesToFind int64) (found []Record, last []byte, err error) {
 	const mostRead = 8 * Batch
 	prefix := []byte(store + "/")
@@ -140,7 +142,7 @@ func (c *Catalog) Some(store string, after []byte, asked func(Record) bool, bloc
 			read++
 			last = append(last[:0], k...)
 			r, err := parseRecord(v)
-			if err == nil && asked(r) { // what cannot be read is named when it is asked for
+			if err == nil && asked(r) { // a record that cannot be read is reported by its readers
 				found = append(found, r)
 				bytesFound += r.Bytes()
 			}
@@ -154,7 +156,8 @@ func (c *Catalog) Some(store string, after []byte, asked func(Record) bool, bloc
 	return found, last, err
 }
 
-// InPlace reports whether files of a block are in place, or about to be.
+// InPlace reports whether files of a block are in place, or are about to be. It reports true if the record cannot be
+// read.
 func (c *Catalog) InPlace(id inventory.BlockID) (is bool) {
 	err := c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))

@@ -22,8 +22,8 @@ type Record struct {
 	Sum     wire.Sum
 	Segment uint32 // in the vault; 0: the block lies in its place in a store
 	Offset  int64  // of the open frame in the segment
-	OpenLen int64  // of that frame
-	Length  int64  // of the whole record in the segment
+	OpenLen int64  // of the open frame
+	Length  int64  // of the whole block in the segment
 	Placed  []Placed
 }
 
@@ -50,16 +50,16 @@ func appendRecord(b []byte, r Record) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], wire.Castagnoli))
 }
 
-// shortRecord is how long a record may be whose strings are kept together with the rest of it. The checksums of a large
-// file in its place are longer than all else.
+// shortRecord is how long a record may be for its strings to share one allocation with the rest. In a longer one most
+// bytes are the checksums of a large file in place.
 const shortRecord = 1 << 10
 
 func soundRecord(v []byte) bool {
 	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
 }
 
-// parseRecord returns wire.ErrCorrupt of all that cannot be read, also what is sound and of another version of us: a block that comes is
-// taken in its place.
+// parseRecord returns wire.ErrCorrupt for every record that it cannot read, even a sound one of another version of lifeboat: a block
+// that comes again may then replace it.
 func parseRecord(v []byte) (r Record, err error) {
 	if !soundRecord(v) {
 		return r, wire.ErrCorrupt
@@ -89,16 +89,16 @@ func parseRecord(v []byte) (r Record, err error) {
 	return r, nil
 }
 
-// Tag names the version that landed.
+// Tag returns the name of the version that landed.
 func (r *Record) Tag() string { return inventory.Tag(r.Bytes(), r.ModTime) }
 
-// Is reports whether what is on record is the version that a member was planned as.
+// Is reports whether the record is of the version that a member was planned as.
 func (r *Record) Is(m inventory.Member, i int) bool {
 	return r.Landed.UnixNano() == m.ChangeTime && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
 }
 
-// Outdone reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
-// vault: its engine has written it since. A store that cannot be asked has nothing.
+// Outdone reports whether a block that came home to the vault has another version in the node's own store: its engine has written it
+// since. A store that cannot be read counts as having none.
 func (r *Record) Outdone(s *inventory.Store, node string) bool {
 	if s == nil || r.Segment == 0 || r.Origin != node {
 		return false
@@ -117,22 +117,23 @@ func (r Record) newer(than Record) bool {
 // SameAs reports whether both lie at one place.
 func (p Placed) SameAs(other Placed) bool { return p.Root == other.Root && p.Path == other.Path }
 
-// ErrConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a
-// name space, and if two of them have a "cache/-/x" of their own, one of the two has to be named as lost. To replace the
-// first by the second would lose what a receipt was given for.
+// ErrConflict says that an id names other bytes here already. Nodes whose stores have the same name share one name space of
+// ids. If two nodes each have their own "cache/-/x", one of the two blocks has to be named as lost: to replace the first by
+// the second would lose bytes that a receipt was given for.
 var ErrConflict = errors.New("another block of this id is here")
 
-// ErrSuperseded says that a newer version of a block is here than the one that another node hands on.
+// ErrSuperseded says that this node has a newer version of a block than the one that another node sends.
 var ErrSuperseded = errors.New("a newer version is here")
 
-// Why a copy is kept that somebody would have forgotten; another attempt would end alike.
+// Why a copy is kept that another node wants forgotten; a second request would end the same.
 var (
 	ErrKept     = errors.New("it is kept")
 	ErrNotOwned = fmt.Errorf("%w: it was born on another node", ErrKept)
 	ErrAnother  = fmt.Errorf("%w: another version is here", ErrKept)
 )
 
-// Forgettable says why what was born on a node, and is of a version, is kept though a node would have a version forgotten.
+// Forgettable returns why a copy is kept, with its origin and tag, though a node asks to have one version forgotten; nil:
+// it may go.
 func Forgettable(node, version, origin, tag string) error {
 	switch {
 	case origin != node:
@@ -143,7 +144,7 @@ func Forgettable(node, version, origin, tag string) error {
 	return nil
 }
 
-// Against says why a record does not give way to another of its id, that may be of another version or block.
+// Against returns why a record does not give way to another one of its id.
 func (r *Record) Against(other *Record) error {
 	switch {
 	case r.Sum == other.Sum:
@@ -158,8 +159,9 @@ func (r *Record) Against(other *Record) error {
 	return nil
 }
 
-// SameOutput reports whether two blocks of an id are one map output, of which one has no checksums: Spark moves none where it empties an
-// executor itself, to where a copy of ours may lie. The id is that of one attempt at a task, so with the same sizes it is the same.
+// SameOutput reports whether two blocks of one id are the same map output although one lacks its checksums. Spark itself carries no
+// checksums when it decommissions an executor, and may put its copy where one of ours lies. The id is that of one attempt at a task, so
+// with the same sizes the content is the same.
 func SameOutput(id string, one, other []wire.MemberSize) bool {
 	sums := func(m wire.MemberSize) bool { return strings.Contains(m.Name, ".checksum.") }
 	return len(one) != len(other) && inventory.MapOutput.MatchString(inventory.BlockID(id).Name()) &&

@@ -24,7 +24,8 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// What another version of us wrote is sound, and cannot be read: so it is as good as broken, or nothing could come in its place.
+// A record that another version of lifeboat wrote is sound, and cannot be read. It counts as corrupt, or no block could replace
+// it.
 func TestRecordsOfAnotherVersionAreCorrupt(t *testing.T) {
 	whole := appendRecord(nil, Record{Opening: wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, From: "a"})
 	body := whole[:len(whole)-4]

@@ -18,15 +18,15 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A catalog that is damaged is set aside, and made anew from the segments: an agent that does not start serves nothing. What
-// is only in the catalog is lost with it: blocks in place are from then on their store's own, as if its engine had written
+// A damaged catalog is set aside, and made anew from the segments: an agent that does not start serves nothing. Facts that
+// only the catalog has are lost with it. Blocks in place are from then on their store's own, as if its engine had written
 // them.
 
 // bucketSalvage has the directories whose segments a catalog that was made anew has not read yet. A disk that is away is
 // read when it is back.
 var bucketSalvage = []byte("salvage")
 
-// Ruin is what was wrong with a catalog that was made anew, and where it is now; "": there was none.
+// Ruin is why a catalog was made anew, and where the old one was put; "": there was no file to put aside.
 type Ruin struct {
 	Why   error
 	Aside string
@@ -34,8 +34,8 @@ type Ruin struct {
 
 const catalogName = "catalog.db"
 
-// Open opens the catalog in dir. One that is damaged, or not there though segments are, is made anew, and has all of
-// the directories to read. Whether there are is only asked then.
+// Open opens the catalog in dir. If it is damaged, or missing although there are segments, Open makes a new one, which
+// is to read the segments in dirs. anySegments is called only if there is no catalog.
 func Open(dir string, dirs []string, anySegments func() bool) (*Catalog, *Ruin, error) {
 	p := filepath.Join(dir, catalogName)
 	why := noCatalog(p, anySegments)
@@ -62,7 +62,8 @@ func Open(dir string, dirs []string, anySegments func() bool) (*Catalog, *Ruin, 
 	return c, &Ruin{why, aside}, err
 }
 
-// noCatalog says so if there is no catalog, or an empty one, where there are segments or an earlier one was set aside.
+// noCatalog returns an error if the catalog is missing or empty although there are segments, or although an earlier one
+// was set aside.
 func noCatalog(p string, anySegments func() bool) error {
 	if info, err := os.Lstat(p); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -74,8 +75,8 @@ func noCatalog(p string, anySegments func() bool) error {
 	return fmt.Errorf("%s is gone or empty, and there are segments: %w", p, wire.ErrCorrupt)
 }
 
-// ruined reports whether it is the catalog's bytes that keep it from being opened, and not its disk, another agent or a
-// want of rights.
+// ruined reports whether the catalog's own bytes keep it from being opened, and not its disk, another agent or missing
+// rights.
 func ruined(p string, err error) bool {
 	if errors.Is(err, wire.ErrCorrupt) {
 		return true
@@ -89,7 +90,7 @@ func ruined(p string, err error) bool {
 	return statErr == nil && (info.IsDir() || info.Size() < 4*int64(os.Getpagesize()))
 }
 
-// setAside gives the catalog another name, and removes those that had got one before but for the last.
+// setAside renames the catalog, and removes all but the last of those that were set aside before.
 func setAside(p string) (aside string, err error) {
 	if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -102,7 +103,7 @@ func setAside(p string) (aside string, err error) {
 	return aside, errors.Join(os.Rename(p, aside), durable.SyncDir(filepath.Dir(p)))
 }
 
-// createCatalog makes a catalog that has directories to read. It gets its name when it says so.
+// createCatalog makes a catalog that is yet to read the segments in dirs. The file gets its name once it says so.
 func createCatalog(dir string, dirs []string) (*Catalog, error) {
 	fresh := filepath.Join(dir, draftName)
 	if err := os.RemoveAll(fresh); err != nil {
@@ -130,7 +131,7 @@ func createCatalog(dir string, dirs []string) (*Catalog, error) {
 }
 
 // verify reads the catalog through, looks each id up, and counts: pages have no checksums of their own. It costs a look-up
-// a block. A record that cannot be read is that block's matter alone.
+// a block. A record that cannot be read is only that block's trouble.
 func (c *Catalog) verify() error {
 	var all, sound int64
 	err := c.view(func(tx *bbolt.Tx) error {
@@ -186,7 +187,7 @@ func (c *Catalog) ToSalvage(dir string) (yes bool, err error) {
 	return yes, err
 }
 
-// YetToSalvage reports whether those of any directory are.
+// YetToSalvage reports whether any directory's segments are yet to be read.
 func (c *Catalog) YetToSalvage() (yes bool, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket(bucketSalvage); b != nil {
@@ -198,7 +199,7 @@ func (c *Catalog) YetToSalvage() (yes bool, err error) {
 	return yes, err
 }
 
-// Salvaged records blocks that were found in segments. Of two with one id the newer stays.
+// Salvaged records blocks that were found in segments. Of two with one id the newer one stays.
 func (c *Catalog) Salvaged(batch []Record) error {
 	return c.update(func(tx *bbolt.Tx, w *weights) error {
 		for _, r := range batch {

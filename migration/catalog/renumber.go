@@ -11,19 +11,19 @@ import (
 	"github.com/lifeboat/lifeboat/migration/fields"
 )
 
-// A record says where a block lies in place by the number of a store's directory. The numbers are those of the configuration, which
-// changes: a disk that failed is taken out of it, one that is new is put in. So the catalog keeps which directories its numbers mean,
-// and as the agent starts it brings them up to date. Or all that landed would seem to have been removed by engines (ghosts.go).
+// A record says where a block lies in place by the number of a store's directory in the configuration. The configuration changes: a
+// failed disk is taken out, a new one is put in. So the catalog keeps which directory each number means, and brings its records up to
+// date when the agent starts. Otherwise all that landed would look as if engines had removed it (ghosts.go).
 
-// bucketRoots has a numbering by a store's name.
+// bucketRoots has a numbering for each store, by name.
 var bucketRoots = []byte("roots")
 
-// numbering is which directories the numbers in a store's records mean. Those that the configuration does not have any more come behind
-// the others: one may be put back.
+// numbering is which directories the numbers in a store's records mean. Directories that are no longer configured stand behind the
+// others, for they may be put back.
 type numbering struct {
 	dirs []string
-	next []string // what the records are being changed to; none: they are not
-	done string   // the last id that was looked at for that
+	next []string // the directories that the records are being changed to; none: no change is under way
+	done string   // the name of the last record that was changed
 }
 
 func (n numbering) append(b []byte) []byte {
@@ -50,7 +50,7 @@ func parseNumbering(v []byte) (n numbering, err error) {
 	return n, d.End("numbers of directories")
 }
 
-// now is what a number of before means from now on. One that never was the store's stays none.
+// now returns the new number of a directory. A number that was never the store's becomes one that still is none.
 func (n numbering) now(root int) int {
 	if root >= len(n.dirs) {
 		return root + len(n.next)
@@ -58,10 +58,11 @@ func (n numbering) now(root int) int {
 	return slices.Index(n.next, n.dirs[root])
 }
 
-// renumberBatch is how many records are looked at in one transaction.
+// renumberBatch is how many records are read in one transaction.
 const renumberBatch = 4096
 
-// Renumber has the records of a store go by its directories as they are now. It goes on where a crash ended it.
+// Renumber has the records of a store use the numbers of its directories as configured now. After a crash it goes on
+// where it was.
 func (c *Catalog) Renumber(store string, dirs []string) error {
 	for {
 		var n numbering
@@ -73,7 +74,7 @@ func (c *Catalog) Renumber(store string, dirs []string) error {
 		})
 		switch {
 		case err != nil:
-		case n.dirs == nil: // the numbers are those of a configuration that nobody kept: most likely of this one
+		case n.dirs == nil: // nobody noted which configuration the numbers are of: most likely this one
 			n.dirs = dirs
 			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, store) })
 		case n.next != nil:
@@ -103,7 +104,7 @@ func (n numbering) put(tx *bbolt.Tx, store string) error {
 	return b.Put([]byte(store), n.append(nil))
 }
 
-// step changes up to so many records. A value that is corrupt has no numbers to change.
+// step renumbers up to most records. A corrupt value has no numbers to change.
 func (n numbering) step(tx *bbolt.Tx, store string, most int) error {
 	type change struct{ id, value []byte }
 	var changes []change

@@ -13,26 +13,29 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What the catalog keeps of space: how much of each segment is of use (weights), what is of none and still takes space
-// (free), and what is of none and takes none any more (holes). It is written with the records, so that no crash parts them.
+// The catalog keeps account of space: how much of each segment is of use (weights), which stretches are of no use and still
+// take space (free), and which take none any more (holes). The account is written in the records' transactions, so that no
+// crash parts them.
 var (
-	bucketWeights = []byte("weights") // by segment, 0 for all that lies in place
-	bucketFree    = []byte("free")    // by segment and offset: how long
+	bucketWeights = []byte("weights") // by segment; 0: all that lies in place
+	bucketFree    = []byte("free")    // by segment and offset: the length
 	bucketHoles   = []byte("holes")   // the same
 
-	// keyWeighed marks weights that are right. A record that cannot be read weighs nobody knows what.
+	// keyWeighed marks that the weights are right. It is removed with a record that cannot be read, for nobody knows
+	// what that one weighed.
 	keyWeighed = []byte("weighed")
-	// keyAll has what all weigh together, which is not right either if it is not the sum of the segments': an older lifeboat does not write it.
+	// keyAll has the weight of everything. If it is not the sum of the segments' weights it is wrong, too: an older lifeboat does not write
+	// it.
 	keyAll = []byte("all")
 )
 
-// weight is what blocks are, and what they take of the disk beside their bytes.
+// weight is how many blocks there are, their bytes, and how much of the disk they take beside those.
 type weight struct {
 	inventory.Count
 	BesideBytes int64
 }
 
-// takes is what they take of the disk.
+// takes returns how many bytes of the disk they take.
 func (w weight) takes() int64 { return w.Bytes + w.BesideBytes }
 
 func (w weight) plus(other weight) weight {
@@ -40,24 +43,25 @@ func (w weight) plus(other weight) weight {
 }
 
 const (
-	// recordTakes is how many times its length a record takes with its key and leafBytes, which bbolt has for each: pages are full to four
-	// fifths where blocks come in the order of their ids, and to half where they do not. Measured with 4,000 blocks of no bytes and records of 176
-	// bytes to 12 KB: 1.0 to 2.0 times, and 1.3 to 2.4.
+	// recordTakes is how many times its own length a record takes, together with its key and bbolt's leafBytes: pages are four fifths full
+	// where blocks come in the order of their ids, and half full where they do not. Measured with 4,000 blocks of no bytes and records of
+	// 176 bytes to 12 KB: 1.0 to 2.0 times, and 1.3 to 2.4.
 	recordTakes = 2
 	leafBytes   = 16
-	// fileUnit is what a file's bytes are rounded up to, fileBytes what it takes beside: its inode, and its name in its directory.
+	// fileUnit is what a file's size is rounded up to; fileBytes is what it takes beside: its inode, and its name in its
+	// directory.
 	fileUnit  = 4 << 10
 	fileBytes = 512
 )
 
-// BesideBytes is what a block will take beside its bytes whose opening is so long, in a segment. A sender foresees less: what blocks
-// take whose ids come in their order (inventory.Block.Takes).
+// BesideBytes returns what a block with an opening of that length will take in a segment beside its bytes. A sender expects less:
+// what blocks take that come in the order of their ids (inventory.Block.Takes).
 func BesideBytes(o *wire.Opening, opening int) int64 {
 	const rest = 64 // of a record: who sent it, its sum, where it lies
 	return (wire.Chunks(o.Bytes())+2)*wire.HeaderBytes + int64(len(wire.Sum{})+opening) + recordTakes*int64(leafBytes+len(o.ID)+opening+rest)
 }
 
-// weight is that of a record, which is so long.
+// weight returns the weight of a record of that length.
 func (r *Record) weight(length int) weight {
 	w := weight{inventory.Count{Blocks: 1, Bytes: r.Bytes()}, recordTakes * int64(leafBytes+len(r.ID)+length)}
 	if r.Segment != 0 {
@@ -69,7 +73,7 @@ func (r *Record) weight(length int) weight {
 	return w
 }
 
-// weights are what a commit adds to each segment, and in all.
+// weights collects what a transaction adds to each segment, and in all.
 type weights struct {
 	of    map[uint32]inventory.Count
 	all   weight
@@ -94,7 +98,7 @@ func (c *Catalog) update(change func(*bbolt.Tx, *weights) error) error {
 	return err
 }
 
-// counts takes in what a transaction changed. Others may be at it: not all of them hold writing.
+// counts adds what a transaction changed. It swaps atomically, for not all writers hold Writing.
 func (c *Catalog) counts(change weight) {
 	for {
 		was := c.rests.Load()
@@ -104,10 +108,10 @@ func (c *Catalog) counts(change weight) {
 	}
 }
 
-// Count is what rests here in all.
+// Count returns how much rests here in all.
 func (c *Catalog) Count() inventory.Count { return c.rests.Load().Count }
 
-// Takes is what all of it takes of the disks.
+// Takes returns how many bytes of the disks that takes.
 func (c *Catalog) Takes() int64 { return c.rests.Load().takes() }
 
 func segmentKey(no uint32) []byte { return binary.BigEndian.AppendUint64(nil, uint64(no)) }
@@ -118,7 +122,7 @@ func rangeKey(no uint32, offset int64) []byte {
 
 func rangeValue(length int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(length)) }
 
-// put writes a record. Where another lay under its id is free, unless this one lies there too.
+// put writes a record. The stretch of the record that it replaces becomes free, unless both lie at the same place.
 func (w *weights) put(tx *bbolt.Tx, r Record) error {
 	id := []byte(r.ID)
 	if err := w.lift(tx, id, r); err != nil {
@@ -129,7 +133,7 @@ func (w *weights) put(tx *bbolt.Tx, r Record) error {
 	return tx.Bucket(bucketBlocks).Put(id, v)
 }
 
-// add puts the weight of a record, which is so long, on where its block lies.
+// add adds the weight of a record of that length.
 func (w *weights) add(r *Record, length int) {
 	is := r.weight(length)
 	w.of[r.Segment] = w.of[r.Segment].Plus(is.Count)
@@ -144,7 +148,7 @@ func (w *weights) drop(tx *bbolt.Tx, id []byte) error {
 	return tx.Bucket(bucketBlocks).Delete(id)
 }
 
-// lift takes the weight off where a block lies, before another record takes the place of its own.
+// lift removes the weight of the record under an id, before another one replaces it.
 func (w *weights) lift(tx *bbolt.Tx, id []byte, by Record) error {
 	v := tx.Bucket(bucketBlocks).Get(id)
 	if v == nil {
@@ -163,13 +167,13 @@ func (w *weights) lift(tx *bbolt.Tx, id []byte, by Record) error {
 	return w.free(tx, &old)
 }
 
-// free notes that where a record lay is of no use.
+// free notes that the stretch of a record is of no use.
 func (w *weights) free(tx *bbolt.Tx, r *Record) error {
 	w.freed += r.Length
 	return tx.Bucket(bucketFree).Put(rangeKey(r.Segment, r.Offset), rangeValue(r.Length))
 }
 
-// settle writes the changes.
+// settle writes what was collected.
 func (w *weights) settle(tx *bbolt.Tx) error {
 	b := tx.Bucket(bucketWeights)
 	for no, change := range w.of {
@@ -202,8 +206,8 @@ func parseCount(v []byte) inventory.Count {
 	return inventory.Count{Blocks: int64(binary.BigEndian.Uint64(v)), Bytes: int64(binary.BigEndian.Uint64(v[8:]))}
 }
 
-// weigh makes sure that the weights are right, and sums them up. Only a catalog that is new to this, or that had a record
-// that could not be read, is read through.
+// weigh makes sure that the weights are right, and sums them up. It reads the whole catalog only if its weights are older
+// than this account, or if a record could not be read.
 func (c *Catalog) weigh() error {
 	var all weight
 	err := c.write(func(tx *bbolt.Tx) error {
@@ -250,8 +254,8 @@ func (c *Catalog) weigh() error {
 	return nil
 }
 
-// freeRest has the segments in which nothing is of use be among those that have something free, should the last block that lay there
-// have been one whose record could not be read: nobody knew what it left free. What marks them has no length.
+// freeRest marks segments in which nothing is of use as having something free, with a stretch of no length. A segment whose last
+// block had an unreadable record would otherwise keep its space: nobody knew what to free.
 func (w *weights) freeRest(tx *bbolt.Tx) error {
 	return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) < 8 || w.of[uint32(binary.BigEndian.Uint64(k))].Blocks > 0 {
@@ -266,8 +270,8 @@ func stands(tx *bbolt.Tx, r Record) bool {
 	return bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r))
 }
 
-// Unchanged returns those of the records that are still as they were read, once whoever writes has written: a block that is
-// claimed for removal is then either renewed and stays, or refused when it comes again.
+// Unchanged returns the records that are still as they were read. It waits for the current writer: a block that is claimed
+// for removal was then either renewed and stays, or is refused when it comes again.
 func (c *Catalog) Unchanged(batch []Record) (still []Record, err error) {
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
@@ -282,7 +286,7 @@ func (c *Catalog) Unchanged(batch []Record) (still []Record, err error) {
 	return still, err
 }
 
-// Remove drops records that are still as they were read, and returns those.
+// Remove drops the records that are still as they were read, and returns them.
 func (c *Catalog) Remove(batch []Record) (removed []Record, err error) {
 	err = c.update(func(tx *bbolt.Tx, w *weights) error {
 		for _, r := range batch {
@@ -302,7 +306,7 @@ func (c *Catalog) Remove(batch []Record) (removed []Record, err error) {
 	return removed, nil
 }
 
-// Turn writes records anew, those that are still as they were read.
+// Turn replaces records that are still as they were read, and reports which it replaced.
 func (c *Catalog) Turn(was, into []Record) (turned []bool, err error) {
 	turned = make([]bool, len(was))
 	err = c.update(func(tx *bbolt.Tx, w *weights) error {
@@ -323,7 +327,7 @@ func (c *Catalog) Turn(was, into []Record) (turned []bool, err error) {
 	return turned, nil
 }
 
-// Laden are the segments that blocks lie in.
+// Laden returns the segments that blocks lie in.
 func (c *Catalog) Laden() (segments map[uint32]bool, err error) {
 	segments = map[uint32]bool{}
 	err = c.view(func(tx *bbolt.Tx) error {
@@ -340,10 +344,10 @@ func (c *Catalog) Laden() (segments map[uint32]bool, err error) {
 // Stretch is a part of a segment.
 type Stretch struct{ At, Length int64 }
 
-// Wasted is how many bytes of segments commits have left free since Waste was asked last: of blocks that came anew, or were not kept.
+// Wasted returns how many bytes of segments commits have left free since the last Waste: of blocks that came again, or were not kept.
 func (c *Catalog) Wasted() int64 { return c.wasted.Load() }
 
-// Waste tells which segments have free stretches.
+// Waste returns the segments that have free stretches.
 func (c *Catalog) Waste() (segments []uint32, err error) {
 	c.wasted.Store(0)
 	err = c.view(func(tx *bbolt.Tx) error {
@@ -358,8 +362,8 @@ func (c *Catalog) Waste() (segments []uint32, err error) {
 	return segments, err
 }
 
-// Free returns what is of no use in a segment and takes space, each stretch as wide as it is together with what was freed
-// around it before; and whether nothing in the segment is of use.
+// Free returns the stretches of a segment that are of no use and take space, each joined with what was freed around it
+// before; empty says that nothing in the segment is of use.
 func (c *Catalog) Free(no uint32) (wide []Stretch, empty bool, err error) {
 	err = c.view(func(tx *bbolt.Tx) error {
 		empty = parseCount(tx.Bucket(bucketWeights).Get(segmentKey(no))).Blocks == 0
@@ -379,7 +383,7 @@ func (c *Catalog) Free(no uint32) (wide []Stretch, empty bool, err error) {
 	return wide, empty, err
 }
 
-// stretches are all that are of no use in a segment, in their order, and which of them take space still.
+// stretches returns all stretches of a segment that are of no use, in order, and which of them still take space.
 func stretches(tx *bbolt.Tx, no uint32) (all []Stretch, fresh map[int64]bool) {
 	fresh = map[int64]bool{}
 	free, holes := tx.Bucket(bucketFree).Cursor(), tx.Bucket(bucketHoles).Cursor()
@@ -430,7 +434,7 @@ func (c *Catalog) Punched(no uint32, done []Stretch) error {
 	})
 }
 
-// CloseBook forgets a segment whose file is gone, with all that was noted of it.
+// CloseBook forgets a segment whose file is gone, and all that was noted of it.
 func (c *Catalog) CloseBook(no uint32) error {
 	return c.write(func(tx *bbolt.Tx) error {
 		all, _ := stretches(tx, no)
@@ -443,7 +447,7 @@ func (c *Catalog) CloseBook(no uint32) error {
 	})
 }
 
-// Hole returns the end of what is of no use in a segment, if that is what a byte of it belongs to; else 0.
+// Hole returns the end of the unused stretch that a byte of a segment lies in; 0: it lies in none.
 func (c *Catalog) Hole(no uint32, at int64) (end int64) {
 	_ = c.view(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketFree, bucketHoles} {
