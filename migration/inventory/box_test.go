@@ -33,7 +33,7 @@ func with(c StoreConfig, paths ...string) StoreConfig {
 	return c
 }
 
-// Tests of what lies in stores need no more of a node than these.
+// box is as much of a node as tests of stores need.
 type box struct {
 	dir    string
 	stores []*Store
@@ -58,7 +58,7 @@ func newBox(t testing.TB, stores ...StoreConfig) *box {
 	return n
 }
 
-// indexBox makes an index of its stores, in real time: the kernel's stamps know no other.
+// indexBox makes an index of its stores in real time, for the kernel's time stamps know no other.
 func indexBox(t testing.TB, n *box) *Index {
 	t.Helper()
 	ix := NewIndex(IndexConfig{Dir: filepath.Join(n.dir, "index"), Stores: n.stores, Disks: n.disks, Log: slog.New(slog.DiscardHandler)})
@@ -71,7 +71,7 @@ func indexBox(t testing.TB, n *box) *Index {
 	return ix
 }
 
-// silentDisks are well but for those that do not answer.
+// silentDisks are well, except for those that do not answer.
 type silentDisks struct {
 	diskio.Disks
 	mu   sync.Mutex

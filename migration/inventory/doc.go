@@ -1,8 +1,10 @@
-// Package inventory knows what lies in a node's stores: which files a block is (the layouts), where each is, and what changed since the
-// last look. It opens and reads them as they leave, and says where a landing block's files belong. It changes no file of an engine's.
+// Package inventory knows what lies in a node's stores: which files make a block (the layouts), where each file is, and what has
+// changed since the last look. It opens and reads a block's files when the block leaves, and says where the files of a landing block
+// belong. It never changes an engine's file.
 //
-// It does not know what leaves first or where to, nor what landed in a vault: package migration does. A Store may be used from any
-// goroutine. Inventories are iterated and indexes lie on disk, so that memory does not grow with the number of blocks.
+// It does not decide which block leaves first or where to (packages plan and migration), and knows nothing of what landed in a
+// vault. A Store may be used from any goroutine. Inventories are iterated and indexes lie on disk, so that memory does not grow
+// with the number of blocks.
 //
 // The files by subject, in an order to read them:
 //

@@ -8,23 +8,23 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// FileReader reads small files of stores, one after the other. A scan meets a directory's files in a row, and so they leave: from
-// the second on they are opened from their directory, which is a step less for the kernel and half a microsecond (measured).
-// Nothing is kept for longer than its owner is busy: a directory may be moved out of the store.
+// FileReader reads small files of stores one after the other. A scan meets a directory's files in a row, and they leave in a row.
+// From the second one on it opens them from their directory, which saves the kernel a step and half a microsecond (measured). It
+// keeps the directory open only while its owner is busy: a directory may be moved out of the store.
 type FileReader struct {
 	store *Store
 	root  int
-	dir   string // of the last file, below that directory of the store's
-	fd    int    // of it; 0: it is not open (0 is the standard input's: Go opens those three if nobody did)
+	dir   string // of the last file, below the store's directory
+	fd    int    // of that directory; 0: not open (0 is the standard input: Go opens that at the start if nobody did)
 	file  memberFile
 	word  []byte // the name of the last file, and a NUL
-	// Missed is called, if it is there, when bytes have to come from a disk, before they are waited for.
+	// Missed is called before Fill waits for bytes from a disk. It may be nil.
 	Missed func()
 }
 
-// Read reads a member that is as long as p, and then looks whether the file still is what was planned: a copy of one that
-// changed meanwhile would be a mixture of two contents. Whether the disk answers is asked when a directory is opened, and
-// not for each file in it.
+// Read reads a member that is as long as p, and then checks that the file is still what was planned: a copy of a file
+// that changed meanwhile would mix two contents. It asks whether the disk answers when it opens a directory, and not for
+// each file in it.
 func (n *FileReader) Read(s *Store, m Member, p []byte) error {
 	if !n.open(s, m) {
 		return n.readAlone(s, m, p)
@@ -36,7 +36,7 @@ func (n *FileReader) Read(s *Store, m Member, p []byte) error {
 	return StillSame(&n.file, m)
 }
 
-// readAlone is for files that lie alone, or are not what a FileReader takes them for.
+// readAlone reads a file from the store's directory.
 func (n *FileReader) readAlone(s *Store, m Member, p []byte) error {
 	f, err := s.OpenBeneath(m)
 	if err != nil {
@@ -49,7 +49,7 @@ func (n *FileReader) readAlone(s *Store, m Member, p []byte) error {
 	return StillSame(f, m)
 }
 
-// open reports false if the file has to be looked for from the store's directory.
+// open opens a member from its directory. It reports false if the file has to be opened from the store's directory.
 func (n *FileReader) open(s *Store, m Member) bool {
 	at := strings.LastIndexByte(m.Path, '/')
 	if at < 0 {
@@ -90,7 +90,7 @@ func (n *FileReader) enter() bool {
 	return err == nil
 }
 
-// Leave keeps nothing open.
+// Leave closes the directory.
 func (n *FileReader) Leave() {
 	if n.fd != 0 {
 		unix.Close(n.fd)

@@ -9,10 +9,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Fill reads the next bytes of a file. Before it waits for any, it has the disk asked for others, too.
+// Fill reads the next bytes of a file. Before it waits for a disk, it asks the disk for the bytes behind them, too.
 func (n *FileReader) Fill(r io.Reader, p []byte) error {
 	f, ok := r.(*memberFile)
-	if !ok { // what follows in a segment is asked for with it
+	if !ok { // a block's reader in the vault prefetches by itself
 		return readFull(r, p)
 	}
 	got, miss := f.cached(p)
@@ -28,7 +28,7 @@ func (n *FileReader) Fill(r io.Reader, p []byte) error {
 	return readFull(r, p)
 }
 
-// cached reads what memory has of the next bytes, and reports whether there is more, which a disk has. Where the file system
+// cached reads the next bytes that are in memory, and reports whether others have to come from a disk. If the file system
 // cannot tell (preadv2(2), EOPNOTSUPP) it reads nothing.
 func (f *memberFile) cached(p []byte) (n int, miss bool) {
 	n, err := diskio.Retry(func() (int, error) { return unix.Preadv2(f.fd, [][]byte{p}, -1, unix.RWF_NOWAIT) })
@@ -39,12 +39,13 @@ func (f *memberFile) cached(p []byte) (n int, miss bool) {
 	return n, 0 < n && n < len(p)
 }
 
-// fetch has the disk begin to read the file into memory, as far as end. Errors are met by who reads it.
+// fetch has the disk begin to read the file into memory, as far as end. Errors show when the bytes are read.
 func (f *memberFile) fetch(end int64) {
 	f.asked = diskio.Prefetch(f.fd, max(f.asked, f.at), min(end, f.size))
 }
 
-// FetchMissing does that for a small file. It waits for its inode, and those of files side by side come together.
+// FetchMissing has a small file's disk begin to read it, if it is not in memory. It waits for the file's inode; inodes
+// of files in one directory come from the disk together.
 func (n *FileReader) FetchMissing(s *Store, m Member) bool {
 	if n.open(s, m) {
 		defer n.file.Close()
@@ -59,7 +60,7 @@ func (n *FileReader) FetchMissing(s *Store, m Member) bool {
 	return ok && diskio.PrefetchMissing(f.fd, 0, f.size)
 }
 
-// readFull reads what a file must have, going by its size when it was planned.
+// readFull reads bytes that the file must have by its planned size.
 func readFull(r io.Reader, p []byte) error {
 	_, err := io.ReadFull(r, p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// What lies side by side is read from its directory, and is still never anything but the file that was planned.
+// Files of one directory are read from the directory, and each is still nothing but the file that was planned.
 func TestFilesSideBySideAreReadFromTheirDirectory(t *testing.T) {
 	n := newBox(t, with(filesStore, "cache"))
 	s, dir := n.stores[0], filepath.Join(n.dir, "cache/deep/sub")
@@ -61,7 +61,7 @@ func TestFilesSideBySideAreReadFromTheirDirectory(t *testing.T) {
 	outside("leads")
 	near.Leave()
 
-	// The directory is another one by the time of the next batch.
+	// By the time of the next batch another directory has the name.
 	elsewhere := filepath.Join(n.dir, "elsewhere")
 	if err := errors.Join(os.Rename(dir, elsewhere), os.Symlink(elsewhere, dir)); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestFilesSideBySideAreReadFromTheirDirectory(t *testing.T) {
 	}
 }
 
-// A disk that does not answer is not asked for a file, nor for its directory.
+// A disk that does not answer is not asked for a file, nor for the file's directory.
 func TestNothingIsReadFromADiskThatDoesNotAnswer(t *testing.T) {
 	n := newBox(t, with(filesStore, "cache"))
 	s, disks := n.stores[0], &silentDisks{Disks: diskio.OrWell(nil)}

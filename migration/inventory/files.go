@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// FilesLayout: every regular file is a block, its scope is "-", its name the path below the store's directory. Where a
-// store has several directories they are one name space, and the first that has a name wins.
+// FilesLayout makes every regular file a block. Its scope is "-", its name the path below the store's directory. A
+// store's directories are one name space: the first directory that has a name wins.
 type FilesLayout struct{}
 
 const noScope = "-"
@@ -93,8 +93,8 @@ func (FilesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 	return w
 }
 
-// earlier returns the directory before that one that has a file of that name. What lies on a disk that does not answer
-// hides nothing: it cannot be carried, and the next is the best that there is.
+// earlier returns the first directory before root that has a file of that name. A file on a disk that does not answer
+// hides nothing: it cannot be carried, and the next is the best copy that there is.
 func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 	for i := range root {
 		if s.Readable(s.Paths[i]) != nil || s.certainlyLacks(i, p) {
@@ -107,8 +107,8 @@ func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 	return "", false
 }
 
-// certainlyLacks reports in one call that a directory has nothing of that name. It is asked of every file, for each directory before its
-// own, and the answer is hardly ever another: an os.Root opens all directories on the way, ten times as long (measured).
+// certainlyLacks reports in one call that a directory has nothing of that name. It is asked about every file, for each directory before
+// its own, and mostly reports true. An os.Root would open all directories on the way, which takes ten times as long (measured).
 func (s *Store) certainlyLacks(root int, p string) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	fd, err := diskio.Retry(func() (int, error) { return unix.Openat2(int(s.DirFiles[root].Fd()), p, &how) })
@@ -127,7 +127,7 @@ func (FilesLayout) Find(s *Store, id BlockID, at func(dir *string)) (Block, erro
 			}
 			at(&s.Paths[i])
 			m, err := s.Member(i, id.Name(), id.Name())
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // where another has a directory, this one has a file
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // a file here where the name needs a directory
 				continue
 			}
 			if errors.Is(err, fs.ErrInvalid) {
@@ -144,7 +144,7 @@ func (FilesLayout) Find(s *Store, id BlockID, at func(dir *string)) (Block, erro
 	return Block{}, fs.ErrNotExist
 }
 
-// Place keeps the path. The directory by the name's hash is as good as any other.
+// Place keeps the path. The name's hash chooses the directory, which is as good a choice as any.
 func (FilesLayout) Place(s *Store, id BlockID, member string) (int, string) {
 	root, _ := SparkPlace(member, len(s.Roots))
 	return root, member

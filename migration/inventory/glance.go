@@ -8,16 +8,16 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Glance sees that a store of plain files has nothing under a name, which is what is found for nearly every block that
-// lands: one call for a name, and none where the directory that it would be in is not there. It keeps the last directory
-// open, since blocks come as a sender met them, a directory at a time.
+// Glance finds out that a store of plain files has nothing under a name, as it has not for nearly every block that
+// lands. It costs one call for a name, and none if the name's directory is not there. It keeps the last directory open,
+// since blocks come as a sender met them, a directory at a time.
 type Glance struct {
 	store *Store
 	dir   string
-	fds   []int // of that directory in each of the store's; -1: it is not there, or its disk does not answer
+	fds   []int // of dir in each of the store's directories; -1: it is not there, or the disk does not answer
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (g *Glance) Close() {
 	for _, fd := range g.fds {
 		if fd >= 0 {
@@ -27,8 +27,8 @@ func (g *Glance) Close() {
 	g.store, g.fds = nil, nil
 }
 
-// Lacks reports true if there is nothing. It may report false whatever there is. It calls at with each of the store's directories
-// before it looks there.
+// Lacks reports true only if the store has nothing under the id. It may report false without need. It calls at with each of the
+// store's directories before it looks there.
 func (g *Glance) Lacks(s *Store, id BlockID, at func(dir *string)) bool {
 	if _, plain := s.Shape.(FilesLayout); !plain {
 		return false
@@ -53,7 +53,7 @@ func (g *Glance) Lacks(s *Store, id BlockID, at func(dir *string)) bool {
 	return true
 }
 
-// open reports false unless it is known of each of the store's directories whether it has that one.
+// open opens dir in each of the store's directories. It reports false if it cannot tell whether one of them has it.
 func (g *Glance) open(s *Store, dir string, at func(dir *string)) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	for i := range s.DirFiles {

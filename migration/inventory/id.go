@@ -10,7 +10,7 @@ import (
 )
 
 // BlockID names a block, or one member of a block, in the whole fleet: STORE/SCOPE/NAME. The scope is the application's
-// id where the layout knows it, else the directory that stands for it, "-" where there is none. The name is the file's
+// id where the layout knows it, else the directory that stands for it, or "-" if there is none. The name is the file's
 // path inside the scope.
 type BlockID string
 
@@ -89,7 +89,7 @@ func (e *badID) Error() string {
 
 func (e *badID) Unwrap() error { return errBadID }
 
-// nonID stands in accounts for a file whose name makes no id: its name is as Go quotes it.
+// nonID returns an id for accounts, for a file whose name makes no id: it has the name as Go quotes it.
 func (s *Store) nonID(scope, name string) BlockID {
 	quoted := strconv.QuoteToASCII(name)
 	if len(quoted) > maxNonID {
@@ -103,7 +103,7 @@ func (s *Store) nonID(scope, name string) BlockID {
 // maxNonID is far below what the coordinator takes, and longer than what people read.
 const maxNonID = 1 << 10
 
-// remedyFor says what to do about a file's name that makes no id, and why, in the room that a table has.
+// remedyFor says what to do about a file whose name makes no id, and why, short enough for a table.
 func remedyFor(err error) string {
 	why := err.Error()
 	if bad, is := errors.AsType[*badID](err); is {
@@ -112,7 +112,7 @@ func remedyFor(err error) string {
 	return "rename the file: " + why
 }
 
-// plainASCII reports whether there is nothing in s but what ASCII prints, as in nearly every id.
+// plainASCII reports whether s has only printable ASCII, as nearly every id has.
 func plainASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -139,7 +139,8 @@ func (id BlockID) Name() string {
 	return name
 }
 
-// Block is the id of the block that id names, or names a file of: what landed and what was lost is known by its block.
+// Block returns the id of the block that id names, or that the file with that id belongs to: landed and lost blocks are
+// on record by the block's id.
 func (id BlockID) Block() BlockID {
 	if m := MapOutputFile.FindStringSubmatch(id.Name()); m != nil {
 		return id.Sibling(m[1])
@@ -147,7 +148,8 @@ func (id BlockID) Block() BlockID {
 	return id
 }
 
-// OnRecord are the ids that may be on record for one that a reader asks for: its own, else that of its block.
+// OnRecord returns the ids under which a block may be on record that a reader asks for: the id itself, and if it is a
+// file's the block's.
 func (id BlockID) OnRecord() []BlockID {
 	if block := id.Block(); block != id {
 		return []BlockID{id, block}
@@ -160,7 +162,7 @@ func (id BlockID) Sibling(name string) BlockID {
 	return BlockID(id.Store() + "/" + id.Scope() + "/" + name)
 }
 
-// App is the app that a block belongs to, "" where its id names none.
+// App returns the app that a block belongs to; "": its id names none.
 func (id BlockID) App() string {
 	if scope := id.Scope(); scope != noScope {
 		return scope
@@ -168,7 +170,7 @@ func (id BlockID) App() string {
 	return ""
 }
 
-// MembersError is the answer to reading a block of several files as if it were one.
+// MembersError answers a read of a block of several files as if it were one file.
 type MembersError struct {
 	Members []NamedMember `json:"members"`
 }
@@ -181,7 +183,7 @@ type NamedMember struct {
 
 func (e *MembersError) Error() string { return fmt.Sprintf("a block of %d files", len(e.Members)) }
 
-// Add names one more.
+// Add adds a file.
 func (e *MembersError) Add(id BlockID, bytes int64) {
 	e.Members = append(e.Members, NamedMember{string(id), bytes})
 }

@@ -1,14 +1,14 @@
 package inventory
 
-// ahead finds the blocks of a directory by their names. A directory's names come in much the same order each time that it is
-// read, less those that went and with others between, so few of its blocks are in memory: what is not met within so many is
-// looked at as if nothing were known of it.
+// ahead finds a directory's blocks in the index by their names. A directory lists its names in much the same order each
+// time, with some gone and others between, so only a few blocks have to be in memory. A name that is not among the next
+// mostUnmet blocks is treated as unknown.
 type ahead struct {
 	next   func() (wasBlock, error)
 	unread int
-	read   map[string]unmet // and not met yet
-	last   int              // the place of the last that was met
-	swept  int              // of that when those before it were forgotten
+	read   map[string]unmet // read from the index, and not yet met in the directory
+	last   int              // place of the last block met
+	swept  int              // the value of last at the last sweep
 	at     int
 }
 
@@ -17,7 +17,7 @@ type unmet struct {
 	place int
 }
 
-// mostUnmet are some hundred KiB.
+// mostUnmet blocks take some hundred KiB.
 const mostUnmet = 1024
 
 func (a *ahead) find(name []byte) (was wasBlock, ok bool, err error) {
@@ -27,7 +27,7 @@ func (a *ahead) find(name []byte) (was wasBlock, ok bool, err error) {
 		return p.wasBlock, true, nil
 	}
 	if len(a.read) == mostUnmet && a.swept < a.last {
-		for name, p := range a.read { // what was not met by now is gone
+		for name, p := range a.read { // a block not met by now is gone
 			if p.place < a.last {
 				delete(a.read, name)
 			}
@@ -49,7 +49,7 @@ func (a *ahead) find(name []byte) (was wasBlock, ok bool, err error) {
 			a.read = map[string]unmet{}
 		}
 		at := string(was.name)
-		was.name = nil // it is valid until the next is read
+		was.name = nil // it is valid only until the next record is read
 		a.read[at] = unmet{was, a.at}
 	}
 	return was, false, nil

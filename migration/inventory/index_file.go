@@ -18,26 +18,26 @@ import (
 	"github.com/lifeboat/lifeboat/migration/fields"
 )
 
-// recordSums are those of the file of records as a whole.
+// recordSums is the table for the checksum of a whole file of records.
 var recordSums = crc32.MakeTable(crc32.Castagnoli)
 
-// An index of a part of a store is two files of records: what was in the directories, one of them a record, and the blocks
-// in the same order. They are of use to the process that wrote them and to nobody after it.
+// An index of a part of a store is two files of records: one has a record for each directory, the other the blocks in the
+// same order. They are of use only to the process that wrote them.
 
 // wasDir is what an index says of a directory.
 type wasDir struct {
 	path   string
-	id     dirID    // before its names were read; the zero id: it is to be looked through again, whatever it is now
+	id     dirID    // taken before its names were read; zero: the directory is to be looked through again in any case
 	blocks int      // how many of the next blocks were in it
-	others []string // names in it that are no blocks, or could not be looked at
+	others []string // names in it that are no blocks, or that could not be looked at
 	dirs   []string // paths of the directories in it
 }
 
-// mostOthers bounds what is remembered of a directory besides its blocks: one with more is looked through again.
+// mostOthers bounds what is kept of a directory beside its blocks: a directory with more is looked through again.
 const mostOthers = 4096
 
-// dirID tells whether the names in a directory are what they were. A name that comes or goes changes both times; a
-// directory that was moved here in place of another has another number.
+// dirID tells whether a directory still has the same names. A name that comes or goes changes both times; another
+// directory that was moved into its place has another inode.
 type dirID struct {
 	dev, ino   uint64
 	mtim, ctim int64
@@ -49,7 +49,8 @@ func dirIDOf(fd int) (id dirID, err error) {
 	return dirID{uint64(st.Dev), st.Ino, st.Mtim.Nano(), st.Ctim.Nano()}, err
 }
 
-// settled reports whether a change after began would be seen in its times, which are as coarse as the file system's clock.
+// settled reports whether a later change than began would show in the directory's times, which are as coarse as the file
+// system's clock.
 func (id dirID) settled(began time.Time) bool {
 	return id != dirID{} && max(changedBy(id.mtim), changedBy(id.ctim)) < began.Add(-ClockGrain).UnixNano()
 }
@@ -100,7 +101,7 @@ func appendWasBlock(b []byte, name string, ino uint64, blk Block) []byte {
 	return binary.AppendVarint(b, int64(blk.Value))
 }
 
-// parseWasBlock's name is valid as long as the record is.
+// parseWasBlock reads a block's record. The name is valid as long as the record is.
 func parseWasBlock(record []byte) (w wasBlock, err error) {
 	d := fields.Decode(record)
 	w.name, w.ino, w.bytes = d.Take(), d.Uvarint(), d.Varint()
@@ -108,14 +109,14 @@ func parseWasBlock(record []byte) (w wasBlock, err error) {
 	return w, d.End("index")
 }
 
-// recordFile is a file of them: [length][record]...
+// recordFile is a file of records: [length][record]...
 type recordFile struct {
 	path  string
 	bytes int64
 	sum   uint32
 }
 
-// recordsWriter writes such a file. Its first error is what close returns; what comes after it goes nowhere.
+// recordsWriter writes a file of records. close returns the first error; nothing is written after one.
 type recordsWriter struct {
 	f    *os.File
 	w    *bufio.Writer
@@ -150,7 +151,7 @@ func (w *recordsWriter) close() (recordFile, error) {
 	return w.made, w.err
 }
 
-// recordsReader reads one after the other.
+// recordsReader reads the records one after the other.
 type recordsReader struct {
 	f    *os.File
 	r    *bufio.Reader
@@ -158,7 +159,7 @@ type recordsReader struct {
 	buf  []byte
 }
 
-// noEnd is for where there must be more.
+// noEnd turns io.EOF into an error, where more records must follow.
 func noEnd(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -168,7 +169,7 @@ func noEnd(err error) error {
 
 var errDamaged = errors.New("it is not what was written")
 
-// open reads the file through before it returns: what is read from then on is what was written.
+// open reads the whole file before it returns, so the records read from it later are those that were written.
 func (r recordFile) open() (_ *recordsReader, err error) {
 	f, err := os.Open(r.path)
 	if err != nil {
@@ -195,7 +196,7 @@ func (r recordFile) open() (_ *recordsReader, err error) {
 
 func (r *recordsReader) close() { r.f.Close() } // it was only read
 
-// next is io.EOF after the last. What it returns is valid until it is called again.
+// next returns the next record, and io.EOF after the last. The record is valid until the next call.
 func (r *recordsReader) next() ([]byte, error) {
 	if r.left == 0 {
 		return nil, io.EOF

@@ -13,28 +13,28 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Index is what the stores held when a node at peace last looked: the first look of a drain, begun before its notice. To
-// read it costs a drain a tenth of what looking at each file does (measured), and where the file system's
-// own tables are not in memory it spares seconds in which nobody knows what is worth most.
+// Index is what the stores held when a node at peace last looked. It is a drain's first look, made before the notice. To
+// read it costs a drain a tenth of looking at each file (measured). If the file system's own tables are not in memory,
+// it saves seconds in which nobody knows which blocks are worth most.
 //
-// A directory whose names are as they were is not read again. Of any other the names are read when the drain begins, and a
-// file that is new, or another one under its name, is looked at. That a file was written to in place is noticed when it is
-// read to be sent, as any change is that comes while a file waits, or by the next look, which is for all that changed since
-// the index was begun. So a drain with an index carries what one without does.
+// A drain does not read a directory again whose names are as they were. In any other it reads the names, and looks at each
+// file that is new, or that is another one under its name. A file that was written to in place is noticed when it is read
+// to be sent, like any change while a file waits, or by the next look, which is for all changes since the index was begun.
+// So a drain with an index carries what one without does.
 //
-// It is for stores of plain files. It lives on disk as long as its process, and in some buffers.
+// It covers stores of plain files. It lies on disk for as long as its process lives, and takes some buffers of memory.
 type Index struct {
 	cfg   IndexConfig
-	made  time.Time // the start of its clock
+	made  time.Time // when drift began to count
 	parts []*indexedPart
 }
 
 // IndexConfig is what an Index needs.
 type IndexConfig struct {
-	Dir    string // of its own: what is in it is removed
+	Dir    string // its own directory: files in it are removed
 	Stores []*Store
 	Disks  diskio.Disks // nil: all are well
-	Leaves func() bool  // the node is under notice: a drain has what there is, and nothing must be in its way
+	Leaves func() bool  // the node is under notice: a drain has the index that there is, and nothing may be in its way
 	Log    *slog.Logger
 }
 
@@ -42,7 +42,7 @@ type indexedPart struct {
 	store *Store
 	part  int
 	n     int
-	busy  atomic.Bool // a look that hangs has not come back
+	busy  atomic.Bool // a look is under way, or hangs
 
 	mu         sync.Mutex
 	now        *partIndex // nil: there is none
@@ -60,7 +60,7 @@ func NewIndex(cfg IndexConfig) *Index {
 	ix := &Index{cfg: cfg, made: time.Now()}
 	for _, s := range cfg.Stores {
 		if _, plain := s.Shape.(FilesLayout); !plain {
-			continue // a Spark block is files of several directories, and what is in them
+			continue // a Spark block is several files, in several directories, and depends on their content
 		}
 		for part := range s.Shape.Parts(s) {
 			ix.parts = append(ix.parts, &indexedPart{store: s, part: part, n: len(ix.parts)})
@@ -69,13 +69,14 @@ func NewIndex(cfg IndexConfig) *Index {
 	return ix
 }
 
-// Run keeps the index true while the node is at peace, until ctx ends. Without a place for its files there is none.
+// Run keeps the index up to date while the node is at peace, until ctx ends. Without a place for its files it keeps
+// none.
 func (ix *Index) Run(ctx context.Context) error {
 	if len(ix.parts) == 0 {
 		return nil
 	}
 	if !ix.cfg.Disks.Readable(ix.cfg.Dir) {
-		return nil // it is said enough what a disk means that does not answer
+		return nil // the log has enough about a disk that does not answer
 	}
 	defer ix.drop()
 	if err := errors.Join(os.RemoveAll(ix.cfg.Dir), os.MkdirAll(ix.cfg.Dir, 0o700)); err != nil {
@@ -86,7 +87,7 @@ func (ix *Index) Run(ctx context.Context) error {
 	return nil
 }
 
-// drop removes, as the process ends, what is of no use to the next one.
+// drop removes the files at the end of the process: they are of no use to the next.
 func (ix *Index) drop() {
 	if !ix.cfg.Disks.Readable(ix.cfg.Dir) {
 		return // nobody waits for a disk that hangs: the next start removes it
@@ -94,7 +95,7 @@ func (ix *Index) drop() {
 	for _, p := range ix.parts {
 		p.set(nil)
 	}
-	_ = os.RemoveAll(ix.cfg.Dir) // the next start does
+	_ = os.RemoveAll(ix.cfg.Dir) // else the next start does
 }
 
 // Look brings all parts up to date, one after the other, and returns for how long it worked.
@@ -110,8 +111,8 @@ func (ix *Index) Look(ctx context.Context) (worked time.Duration) {
 
 func (ix *Index) leaves() bool { return ix.cfg.Leaves != nil && ix.cfg.Leaves() }
 
-// lookAt brings one part up to date. A look that hangs is left behind with its disk, and there is no second one before it
-// comes back.
+// lookAt brings one part up to date. A look that hangs is left behind with its disk, and no second look begins before the
+// first comes back.
 func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	dirs := []string{p.store.Paths[p.part], ix.cfg.Dir}
 	away := func() bool {
@@ -122,7 +123,7 @@ func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	}
 	worked, hangs := diskio.InStints(ctx, away, ix.leaves, func(ctx context.Context, rest func() bool) {
 		ix.renew(ctx, p, rest)
-		p.busy.Store(false) // before anybody hears of it: the next look may follow at once
+		p.busy.Store(false) // before InStints returns: the next look may follow at once
 	})
 	if hangs {
 		ix.cfg.Log.Warn("a look through a store hangs: there is no index of it until its disk answers", "dir", dirs[0])
@@ -130,7 +131,7 @@ func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	return worked
 }
 
-// renew makes an index of a part, unless the one that there is still stands.
+// renew makes an index of a part, unless the present one still stands.
 func (ix *Index) renew(ctx context.Context, p *indexedPart, rest func() bool) {
 	p.mu.Lock()
 	was, name := p.now, indexName(ix.cfg.Dir, p.n, p.generation)
@@ -169,7 +170,7 @@ func (ix *Index) renew(ctx context.Context, p *indexedPart, rest func() bool) {
 	}
 }
 
-// trouble says once why there is no new index. The one that there is becomes less useful with time, and no less true.
+// trouble logs once why there is no new index. The old one gets less useful with time, but stays true.
 func (p *indexedPart) trouble(log *slog.Logger, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,16 +180,17 @@ func (p *indexedPart) trouble(log *slog.Logger, err error) {
 	p.troubled = true
 }
 
-// drift is how far the machine's clock was set since the index was.
+// drift returns by how much the machine's clock was set since the Index was made.
 func (ix *Index) drift() time.Duration {
 	now := time.Now()
 	return now.Round(0).Sub(ix.made.Round(0)) - now.Sub(ix.made) // Round(0) takes the monotonic reading off
 }
 
-// stepped reports whether the clock was set since an index was begun: then the times of files do not tell what is newer.
+// stepped reports whether the clock was set since an index was begun: then the times of files do not tell which is
+// newer.
 func (ix *Index) stepped(p *partIndex) bool { return (ix.drift() - p.drift).Abs() > ClockGrain/2 }
 
-// set replaces an index.
+// set replaces the part's index, and removes the files of the old one.
 func (p *indexedPart) set(made *partIndex) {
 	p.mu.Lock()
 	was := p.now
@@ -205,14 +207,14 @@ func (p *indexedPart) get() *partIndex {
 	return p.now
 }
 
-// IndexState says what an index has.
+// IndexState is what an index holds.
 type IndexState struct {
 	Holds   Count
-	Largest int64     // bytes of a block
-	AsOf    time.Time // when the part was last found true that was so longest ago; the zero time: there is no index
+	Largest int64     // bytes of the largest block
+	AsOf    time.Time // when each part had been found true, of that part for which it is longest ago; zero: there is no index
 }
 
-// State returns it. A nil index has nothing.
+// State returns what the index holds. A nil index holds nothing.
 func (ix *Index) State() (st IndexState) {
 	if ix == nil {
 		return st
@@ -230,7 +232,8 @@ func (ix *Index) State() (st IndexState) {
 	return st
 }
 
-// Open returns the index of a part, read through and found whole, if there is one that can be trusted. A nil index has none.
+// Open returns the index of a part, read through and found whole; nil if there is none that can be trusted. A nil Index has
+// none.
 func (ix *Index) Open(ctx context.Context, s *Store, part int) *IndexScan {
 	if ix == nil {
 		return nil
@@ -240,7 +243,7 @@ func (ix *Index) Open(ctx context.Context, s *Store, part int) *IndexScan {
 		return nil
 	}
 	opened := make(chan *IndexScan)
-	ctx, cancel := context.WithTimeout(ctx, diskio.Overdue) // the disk that it lies on may hang, and not be the store's
+	ctx, cancel := context.WithTimeout(ctx, diskio.Overdue) // the index's disk may hang, and need not be the store's
 	defer cancel()
 	go func() {
 		x, err := ix.reopen(ix.parts[i])
@@ -261,7 +264,8 @@ func (ix *Index) Open(ctx context.Context, s *Store, part int) *IndexScan {
 	}
 }
 
-// reopen returns nil if there is none. One that cannot be used is forgotten, unless there is another by now.
+// reopen opens the part's index; nil: there is none. An index that cannot be used is dropped, unless it has been
+// replaced meanwhile.
 func (ix *Index) reopen(p *indexedPart) (_ *IndexScan, err error) {
 	now := p.get()
 	if now == nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// openDir opens a directory of a store, and nothing that a link leads to. gone says that it is not there any more.
+// openDir opens a directory of a store without following links. gone: it is not there any more.
 func (s *Store) openDir(root int, dir string) (fd int, gone bool, err error) {
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	at := int(s.DirFiles[root].Fd())
 	fd, err = diskio.Retry(func() (int, error) { return unix.Openat2(at, dir, &how) })
-	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or whoever guards this container does not know the call
+	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or a container's seccomp filter does not know the call
 		fd, err = openSteps(at, dir)
 	}
 	switch err {
@@ -34,7 +34,7 @@ func (s *Store) openDir(root int, dir string) (fd int, gone bool, err error) {
 	return -1, false, &fs.PathError{Op: "open", Path: dir, Err: err}
 }
 
-// openSteps opens a directory below another, one name after the other, and nothing that a link leads to.
+// openSteps opens a directory below another, one name after the other, without following links.
 func openSteps(at int, dir string) (fd int, err error) {
 	fd = at
 	for name := range strings.SplitSeq(dir, "/") {
@@ -58,7 +58,7 @@ func openSteps(at int, dir string) (fd int, err error) {
 
 // partIndex is an index of a part of a store.
 type partIndex struct {
-	began   time.Time // the look that made it
+	began   time.Time // when the look that made it began
 	checked time.Time // when it was last found to be true
 	drift   time.Duration
 	dirs    recordFile
@@ -68,20 +68,20 @@ type partIndex struct {
 	strange
 }
 
-// strange are files whose names make no id.
+// strange counts files whose names make no id.
 type strange struct {
 	files   int64
 	example string
 }
 
-// remove removes its files. Who reads them has them open.
+// remove removes the index's files. Readers have them open.
 func (p *partIndex) remove() {
 	for _, path := range []string{p.dirs.path, p.blocks.path} {
 		_ = os.Remove(path) // what stays is removed at the next start
 	}
 }
 
-// indexer makes one.
+// indexer makes a partIndex.
 type indexer struct {
 	s            *Store
 	part         int
@@ -89,16 +89,17 @@ type indexer struct {
 	dirs, blocks *recordsWriter
 	rest         func() (more bool)
 
-	in     wasDir // the directory that it looks through
+	in     wasDir // the directory that it is looking through
 	now    *seen
-	failed bool // it could not look through all of that
+	failed bool // it could not look through all of that directory
 	holds  Count
 	most   int64 // bytes of a block
 	strange
 	word []byte
 }
 
-// look makes an index of a part of a store, in files of that name. rest is called again and again meanwhile, and ends it.
+// look makes an index of a part of a store, in files of that name. It calls rest again and again, and ends when rest
+// returns false.
 func (s *Store) look(ctx context.Context, part int, name string, rest func() bool) (_ *partIndex, err error) {
 	p := &partIndex{began: time.Now()}
 	if err := s.Readable(s.Paths[part]); err != nil {
@@ -138,17 +139,17 @@ func (s *Store) look(ctx context.Context, part int, name string, rest func() boo
 	return p, errors.Join(append(ends[:], err)...)
 }
 
-// errPutOff says that nothing is wrong, and that there is something else to do.
+// errPutOff says that nothing is wrong, but something else has to be done first.
 var errPutOff = errors.New("put off")
 
-// below is false when it was told to stop.
+// below indexes a directory and all below it. It returns false when it was told to stop.
 func (x *indexer) below(ctx context.Context, dir string) (more bool, err error) {
 	x.in, x.failed = wasDir{path: dir}, false
 	fd, gone, err := x.s.openDir(x.part, dir)
 	if err != nil && dir == "." {
 		return false, err // none of it can be indexed
 	}
-	if gone || err != nil { // it is looked for again
+	if gone || err != nil { // the index has the directory as unknown, and a drain looks for it again
 		x.word = x.in.append(x.word[:0])
 		x.dirs.put(x.word)
 		return x.rest(), nil
@@ -177,10 +178,10 @@ func (x *indexer) below(ctx context.Context, dir string) (more bool, err error) 
 	return more, errors.Join(x.dirs.err, x.blocks.err)
 }
 
-// note takes what the layout makes of a name.
+// note adds to the index what the layout makes of a name.
 func (x *indexer) note(it Item, err error) bool {
 	switch {
-	case err != nil && it.ID == "": // of the values in the directory: it is told whenever they are read
+	case err != nil && it.ID == "": // about the directory's values: each look that reads them returns it
 		x.failed = true
 	case err != nil || !it.Carried():
 		if it.Stays != "" {
@@ -199,7 +200,7 @@ func (x *indexer) note(it Item, err error) bool {
 	return x.rest() && x.blocks.err == nil
 }
 
-// stands reports whether all directories are as they were: nothing came, and nothing is gone.
+// stands reports whether all directories have the names that they had.
 func (p *partIndex) stands(s *Store, part int, rest func() bool) (stands bool, err error) {
 	r, err := p.dirs.open()
 	if err != nil {
@@ -219,7 +220,7 @@ func (p *partIndex) stands(s *Store, part int, rest func() bool) (stands bool, e
 			return false, err
 		}
 		if was.id == (dirID{}) {
-			continue // nothing is known of it either way
+			continue // an unknown directory says nothing either way
 		}
 		if as, _ := s.is(part, was, p.began); !as {
 			return false, nil
@@ -230,7 +231,7 @@ func (p *partIndex) stands(s *Store, part int, rest func() bool) (stands bool, e
 	}
 }
 
-// is reports whether a directory is what it was.
+// is reports whether a directory has the names that it had.
 func (s *Store) is(part int, was wasDir, began time.Time) (as bool, err error) {
 	fd, gone, err := s.openDir(part, was.path)
 	if gone || err != nil {

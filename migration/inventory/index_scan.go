@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IndexScan is a look through a part of a store that goes by an index.
+// IndexScan is a first look through a part of a store that goes by an index.
 type IndexScan struct {
 	store  *Store
 	part   int
-	Began  time.Time // the look that made the index
-	Past   Past      // that the drain has: this is its first look
+	Began  time.Time // when the look that made the index began
+	Past   Past      // of the drain, which makes its first look
 	dirs   *recordsReader
 	blocks *recordsReader
 	log    *slog.Logger
 
 	walk   *walk
-	member [1]Member // of the block that is there until the next is yielded
+	member [1]Member // of the block that was yielded last, until the next
 }
 
-// Close closes the index. Nil is closed.
+// Close closes the index's files. A nil IndexScan has none.
 func (x *IndexScan) Close() {
 	if x != nil {
 		x.dirs.close()
@@ -33,8 +33,8 @@ func (x *IndexScan) Close() {
 	}
 }
 
-// Scan yields what a first look without an index would: of directories that are as they were what the index says, and
-// what is in the others now.
+// Scan yields what a first look without an index would: for directories with the same names what the index has, for the
+// others what is in them now.
 func (x *IndexScan) Scan(ctx context.Context, yield func(Item, error) bool) (more bool) {
 	if err := x.store.Readable(x.store.Paths[x.part]); err != nil {
 		return yield(Item{}, err)
@@ -53,7 +53,7 @@ func (x *IndexScan) Scan(ctx context.Context, yield func(Item, error) bool) (mor
 		if err == nil {
 			more, err = x.dir(ctx, was, yield)
 		}
-		if err != nil { // of what had been read through a moment before; what was yielded comes once more
+		if err != nil { // of records that were read through a moment before; what was yielded comes once more
 			x.log.Warn("an index cannot be read any more: the store is looked through", "dir", x.store.Paths[x.part], "err", err)
 			return x.store.Shape.Scan(ctx, x.store, x.part, x.Past, yield)
 		}
@@ -64,14 +64,14 @@ func (x *IndexScan) Scan(ctx context.Context, yield func(Item, error) bool) (mor
 	return false
 }
 
-// dir yields what is in one directory, and what is below those in it that are new.
+// dir yields what is in one directory, and what is below the directories in it that are new.
 func (x *IndexScan) dir(ctx context.Context, was wasDir, yield func(Item, error) bool) (more bool, err error) {
 	var dirs []string
 	fd, gone, err := x.store.openDir(x.part, was.path)
 	switch {
 	case gone:
 		return true, x.skip(was.blocks)
-	case err != nil: // the walk has its own way there, and says what is wrong with it
+	case err != nil: // the walk goes there by itself, and returns what is wrong
 		dirs, more = x.walk.one(ctx, was.path, false)
 		err = x.skip(was.blocks)
 	default:
@@ -96,7 +96,7 @@ func (x *IndexScan) dir(ctx context.Context, was wasDir, yield func(Item, error)
 	return more, err
 }
 
-// asItWas yields what the index says of a directory.
+// asItWas yields what the index has of a directory.
 func (x *IndexScan) asItWas(fd int, was wasDir, yield func(Item, error) bool) (more bool, err error) {
 	for range was.blocks {
 		old, err := x.next()
@@ -121,8 +121,8 @@ func (x *IndexScan) asItWas(fd int, was wasDir, yield func(Item, error) bool) (m
 	return true, nil
 }
 
-// asItIs yields what is in a directory that something came to or went from. Files that are still there under their name and
-// number are not looked at, unless the directory says what they are worth, or said it. It returns the directories in it.
+// asItIs yields what is in a directory where a name came or went. It does not look at files that still have their name and
+// inode, unless the directory has a file of values, or had one. It returns the directories in it.
 func (x *IndexScan) asItIs(ctx context.Context, fd int, was wasDir, yield func(Item, error) bool) (dirs []string, more bool, err error) {
 	in := ahead{unread: was.blocks, next: x.next}
 	valued := slices.Contains(was.others, ValuesFile) || statAt(fd, []byte(ValuesFile+"\x00"), &unix.Stat_t{}) != unix.ENOENT
@@ -145,7 +145,7 @@ func (x *IndexScan) asItIs(ctx context.Context, fd int, was wasDir, yield func(I
 	return dirs, more, errors.Join(err, x.skip(in.unread))
 }
 
-// block makes what the walk would have.
+// block returns the block that a walk would yield for a file.
 func (x *IndexScan) block(dir string, name []byte, was wasBlock) Block {
 	x.walk.call(dir, name)
 	f := &x.walk.seen
@@ -155,7 +155,7 @@ func (x *IndexScan) block(dir string, name []byte, was wasBlock) Block {
 	return b
 }
 
-// next reads on in the blocks.
+// next reads the next block of the index.
 func (x *IndexScan) next() (was wasBlock, err error) {
 	record, err := x.blocks.next()
 	if err != nil {

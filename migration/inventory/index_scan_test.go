@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// scanned yields what an index has, by id.
+// scannedBy returns the blocks that an index has, by id.
 func scannedBy(t *testing.T, ix *Index, s *Store) map[BlockID]Block {
 	t.Helper()
 	x := ix.Open(t.Context(), s, 0)
@@ -33,7 +33,7 @@ func scannedBy(t *testing.T, ix *Index, s *Store) map[BlockID]Block {
 		if err != nil {
 			t.Error(err)
 		}
-		it.Members = slices.Clone(it.Members) // they are there until the next
+		it.Members = slices.Clone(it.Members) // they are valid only until the next item
 		all[it.ID] = it.Block
 		return true
 	}) {
@@ -42,7 +42,7 @@ func scannedBy(t *testing.T, ix *Index, s *Store) map[BlockID]Block {
 	return all
 }
 
-// Files whose names are what they were are not looked at, in directories that something came to or left neither.
+// Files with the same name and inode are not looked at, not even in directories where a name came or went.
 func TestIndexedFilesAreNotLookedAt(t *testing.T) {
 	a := filled(t, 40)
 	cache := filepath.Join(a.dir, "cache")
@@ -62,7 +62,7 @@ func TestIndexedFilesAreNotLookedAt(t *testing.T) {
 	if err := errors.Join(os.Rename(longer("d1/f5.new"), filepath.Join(cache, "d1/f5")), os.Remove(filepath.Join(cache, "d1/f9"))); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2 * mostUnmet { // so many more that those of before lie far apart
+	for i := range 2 * mostUnmet { // so many that the older names lie far apart
 		plainFile(t, filepath.Join(cache, "d1", fmt.Sprint("more", i)), nil)
 	}
 	got := scannedBy(t, ix, a.stores[0])
@@ -79,7 +79,7 @@ func TestIndexedFilesAreNotLookedAt(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with an index, it says no wrong name: all is looked through.
+// Whatever is wrong with an index, it never yields a wrong name: the store is looked through instead.
 func TestDamagedIndexIsNotUsed(t *testing.T) {
 	a := filled(t, 40)
 	damage := map[string]func(p string) error{
@@ -132,7 +132,7 @@ func TestIndexIsNotTrustedWhenTheClockWasSet(t *testing.T) {
 	a := filled(t, 4)
 	ix := indexBox(t, a)
 	scannedBy(t, ix, a.stores[0])
-	ix.parts[0].now.drift -= time.Second // what the machine's clock would do to the difference
+	ix.parts[0].now.drift -= time.Second // as if the machine's clock had been set
 	if x := ix.Open(t.Context(), a.stores[0], 0); x != nil {
 		x.Close()
 		t.Error("it is used: a file that was written since may bear an older time")
@@ -174,7 +174,7 @@ func TestIndexIsKeptWhileTheNodeIsAtPeace(t *testing.T) {
 	})
 }
 
-// An index that still stands is not made again: only the directories were looked at.
+// An index that still stands is not made again: only the directories are looked at.
 func TestIndexThatStandsIsKept(t *testing.T) {
 	a := filled(t, 20)
 	ix := indexBox(t, a)
@@ -198,7 +198,7 @@ func TestIndexThatStandsIsKept(t *testing.T) {
 	}
 }
 
-// The times of a directory that changed while it was looked at do not tell whether it changed again.
+// If a directory changed while it was looked at, its times do not tell whether it changed again.
 func TestDirectoryThatChangesAroundTheLookIsReadAgain(t *testing.T) {
 	a := filled(t, 20)
 	ix := indexBox(t, a)
@@ -214,7 +214,7 @@ func TestDirectoryThatChangesAroundTheLookIsReadAgain(t *testing.T) {
 	}
 }
 
-// What a directory says that its files are worth is read again where something came.
+// A directory's values are read again if a name came or went in it.
 func TestNewValuesOfIndexedFilesAreRead(t *testing.T) {
 	a := filled(t, 20)
 	values := filepath.Join(a.dir, "cache/d0", ValuesFile)
@@ -233,7 +233,7 @@ func TestNewValuesOfIndexedFilesAreRead(t *testing.T) {
 	want(os.Remove(values), 0, 0)
 }
 
-// Of a store's directories the first that has a name wins, whenever it got it.
+// The first of a store's directories that has a name wins, whenever it got the name.
 func TestIndexedFileIsHiddenByANewOne(t *testing.T) {
 	n := newBox(t, with(filesStore, "c0", "c1"))
 	for _, p := range []string{"c0/d/both", "c1/d/both", "c1/d/one"} {
@@ -281,7 +281,7 @@ func TestWithoutAPlaceThereIsNoIndex(t *testing.T) {
 	}
 }
 
-// A kernel that knows no openat2, or a container whose guard does not, has directories opened name by name: to the same, and no farther.
+// A kernel without openat2, or a container that forbids it, has directories opened name by name: the same ones, and no others.
 func TestDirectoriesAreOpenedNameByName(t *testing.T) {
 	a := newBox(t, with(filesStore, "cache"))
 	s, dir := a.stores[0], filepath.Join(a.dir, "cache")
@@ -310,7 +310,7 @@ func TestDirectoriesAreOpenedNameByName(t *testing.T) {
 	}
 }
 
-// A directory of a store that cannot be opened anew.
+// A store's directory cannot be opened anew.
 func TestStoreThatCannotBeIndexed(t *testing.T) {
 	a := filled(t, 20)
 	ix, s := indexBox(t, a), a.stores[0]
@@ -327,7 +327,7 @@ func TestStoreThatCannotBeIndexed(t *testing.T) {
 	}
 }
 
-// A look that hangs is left behind. It holds up neither the end nor the other parts, and no second one joins it.
+// A look that hangs is left behind. It holds up neither the end nor the other parts, and no second look joins it.
 func TestLookThatHangs(t *testing.T) {
 	n, f := newBox(t, with(filesStore, "c0", "c1")), &silentDisks{Disks: diskio.OrWell(nil)}
 	n.disks = f
@@ -335,7 +335,7 @@ func TestLookThatHangs(t *testing.T) {
 		write(t, filepath.Join(n.stores[0].Paths[i%2], fmt.Sprint(i)), nil)
 	}
 	ix := indexBox(t, n)
-	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
+	// Opening a pipe without a writer hangs as a read from a dead disk does.
 	p := ix.parts[0].now.dirs.path
 	if err := errors.Join(os.Remove(p), unix.Mkfifo(p, 0o600)); err != nil {
 		t.Skipf("no pipe to hang on: %v", err)
@@ -364,7 +364,7 @@ func TestLookThatHangs(t *testing.T) {
 	}
 }
 
-// Where one of a store's directories has a file, another has a directory of that name: what lies in that is found.
+// One of a store's directories has a file where another has a directory of that name: blocks in the latter are found.
 func TestBlockBesideAFileOfItsDirectorysName(t *testing.T) {
 	n := newBox(t, with(filesStore, "c0", "c1"))
 	write(t, filepath.Join(n.dir, "c0/x"), nil)
@@ -374,7 +374,7 @@ func TestBlockBesideAFileOfItsDirectorysName(t *testing.T) {
 	}
 }
 
-// A Spark block depends on several directories and on what is in its files.
+// A Spark block depends on several directories, and on the content of its files.
 func TestSparkStoresHaveNoIndex(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0"))
 	if ix := NewIndex(IndexConfig{Stores: n.stores, Log: slog.New(slog.DiscardHandler)}); len(ix.parts) != 0 || ix.Run(t.Context()) != nil {
@@ -410,7 +410,7 @@ func BenchmarkScanIndexed(b *testing.B) {
 	}
 }
 
-// filled makes a node with files in several directories.
+// filled is a node with files in several directories.
 func filled(t testing.TB, count int) *box {
 	t.Helper()
 	n := newBox(t, with(filesStore, "cache"))
@@ -420,7 +420,7 @@ func filled(t testing.TB, count int) *box {
 	return n
 }
 
-// Somebody who reads the log can rename them in time.
+// An operator who reads the log can rename such files in time.
 func TestIndexWarnsOfNamesThatAreNoIDs(t *testing.T) {
 	a := filled(t, 3)
 	ix := indexBox(t, a)

@@ -2,14 +2,14 @@ package inventory
 
 import "sync"
 
-// Kin is what looks through Spark's directories have learned of which managers share an executor, for the looks after them: those meet only
-// what has changed, and have less to tell by.
+// Kin remembers which managers share an executor, from one look through Spark's directories to the next. A later look meets only files that
+// have changed, and has less to tell it by.
 type Kin struct {
 	mu    sync.Mutex
 	mates map[kinSide]kinsman
 }
 
-// kinsman is a manager by its place.
+// kinsman names a manager by its place.
 type kinsman struct {
 	store string
 	root  int
@@ -23,7 +23,7 @@ type kinSide struct {
 
 func (s *Store) kinsman(m *blockManager) kinsman { return kinsman{s.Name, m.root, m.path} }
 
-// learn takes note of whom managers have for mates. A nil kin learns nothing.
+// learn notes the mates that a look has found. A nil kin learns nothing.
 func (k *Kin) learn(s *Store, all *managers) {
 	if k == nil {
 		return
@@ -38,7 +38,7 @@ func (k *Kin) learn(s *Store, all *managers) {
 	}
 }
 
-// tell tells managers what was learned of those that are still there.
+// tell gives a look the mates that are known of managers which are still there.
 func (k *Kin) tell(s *Store, all *managers) {
 	if k == nil {
 		return

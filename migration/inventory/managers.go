@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// blockManager is one blockmgr directory.
+// blockManager is one blockmgr directory, of one executor.
 type blockManager struct {
 	root  int
 	path  string
 	base  string
 	scope string
 	app   bool   // the scope is an application's id
-	seats []seat // that it may have; nil: there is nothing to tell by
+	seats []seat // that its files allow; nil: there are no files to tell by
 }
 
 func newBlockManager(root int, p string) *blockManager {
@@ -35,15 +35,17 @@ func newBlockManager(root int, p string) *blockManager {
 	return &blockManager{root: root, path: p, base: base, scope: base}
 }
 
-// appFile may lie in a blockmgr directory and name the application that it belongs to, where no directory above does: those of a
-// standalone worker's executors have the names of nothing. It ends as data does: what else is there Spark removes with the executor, and
-// leaves the map outputs (ExternalShuffleBlockResolver.executorRemoved).
+// appFile may lie in a blockmgr directory and name the application that it belongs to, if no directory above does: those of a standalone
+// worker's executors have names that tell nothing. Its name ends in .data because when an executor ends, Spark removes what else is
+// there and leaves the map outputs (ExternalShuffleBlockResolver.executorRemoved).
 //
-// Where one does, it may name an attempt of that application, as YARN names attempts (appattempt_...): each is a driver of its own that
-// counts shuffles and maps from 0, in the same directories, and what another wrote under the same name is not what its readers want.
+// If a directory above names the application, the file may name one of its attempts, as YARN does (appattempt_...). Each attempt is a
+// driver of its own that counts shuffles and maps from 0, in the same directories: what another attempt wrote under the same name is
+// not what this one's readers want.
 const appFile = ".lifeboat-app.data"
 
-// ask has the file in the directory name the application. One that cannot be read, or names none, is none.
+// ask sets the application that the file in the directory names. A file that cannot be read, or names none, changes
+// nothing.
 func (m *blockManager) ask(root *os.Root) {
 	f, err := root.OpenFile(path.Join(m.path, appFile), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -59,13 +61,15 @@ func (m *blockManager) ask(root *os.Root) {
 	}
 }
 
-// attemptOf reports whether a name is that of an attempt of an application of YARN's. Its user writes into its directories, and is to name no other.
+// attemptOf reports whether a name is an attempt of a YARN application. The application's user writes into its directories, and must not
+// name another.
 func attemptOf(name, app string) bool {
 	match := attemptDir.FindStringSubmatch(name)
 	return match != nil && "application_"+match[1] == app
 }
 
-// mayShare reports whether two directories may belong to one executor: the same application, or nothing known of either.
+// mayShare reports whether two directories may belong to one executor: they have the same application, or none is known
+// for either.
 func (m *blockManager) mayShare(other *blockManager) bool {
 	if m.app || other.app {
 		return m.scope == other.scope
@@ -77,21 +81,21 @@ func (m *blockManager) mayShare(other *blockManager) bool {
 // be one executor's: an index in one agreed with the data in the other, so their other files are looked for there first.
 type managers struct {
 	all      []*blockManager
-	passed   []error // of each of the store's directories, why it was not looked through; nil: it was, and its disk may be silent by now
+	passed   []error // by the store's directories, why one was not looked through; nil: it was, and its disk may be silent by now
 	mates    map[side]*blockManager
-	checksum string            // the algorithm met last: an application has one
-	at       func(dir *string) // is told of each of the store's directories before it is looked at
-	subdirs  *subdirs          // nil: a file is looked for from the store's directory
+	checksum string            // the algorithm that was met last: an application uses one
+	at       func(dir *string) // called with each of the store's directories before a look there
+	subdirs  *subdirs          // nil: files are looked for from the store's directory
 	since    int64             // files that did not change since are passed by; Unix nanoseconds, 0: none is
 }
 
-// holding is the manager that a file is in.
+// holding returns the manager that a file is in.
 func (m *managers) holding(f Member) *blockManager {
 	i := slices.IndexFunc(m.all, func(mgr *blockManager) bool { return mgr.root == f.Root && strings.HasPrefix(f.Path, mgr.path+"/") })
 	return m.all[i]
 }
 
-// side asks which manager the executor of one has at another seat.
+// side stands for the directory that a manager's executor has at another seat.
 type side struct {
 	of *blockManager
 	at seat
@@ -103,8 +107,8 @@ var errAmbiguous = errors.New("cannot tell which belongs")
 // usercache/USER/appcache/APP/blockmgr-UUID.
 const maxManagerDepth = 8
 
-// Apps are the applications whose executors have directories in the store, as far as those tell: those of Spark's, on the disks that
-// answer, and some more than once.
+// Apps returns the applications whose executors have directories in the store, as far as those tell: only of Spark's layout, only on
+// disks that answer, and some more than once.
 func (s *Store) Apps() (apps []string) {
 	if _, spark := s.Shape.(SparkLayout); !spark {
 		return nil
@@ -118,9 +122,9 @@ func (s *Store) Apps() (apps []string) {
 	return apps
 }
 
-// lately returns the managers as they were at most a moment ago: who looks for one block often looks for a thousand. One at a time looks
-// anew, and nobody waits for him, since a disk may hang under a look: the others have the managers as they were before, which is said
-// (fresh is false). Who does not find there what he looks for looks for himself (lookAnew).
+// lately returns the managers as they were at most a second ago: callers often look for a thousand blocks in a row. One caller at a time
+// looks anew. The others do not wait for it, since a disk may hang under its look: they get the older managers, with fresh false. A
+// caller that does not find its block there looks itself (lookAnew).
 func (s *Store) lately(at func(dir *string)) (m *managers, fresh bool) {
 	s.mu.Lock()
 	m = &managers{all: s.seen.all, passed: s.seen.passed, mates: map[side]*blockManager{}, at: at}
@@ -141,7 +145,7 @@ func (s *Store) lately(at func(dir *string)) (m *managers, fresh bool) {
 	return s.lookAnew(at), true
 }
 
-// lookAnew returns the managers as they are, on the disks that answer.
+// lookAnew looks for the managers on the disks that answer.
 func (s *Store) lookAnew(at func(dir *string)) *managers {
 	began := time.Now()
 	m, _ := s.managers(context.Background(), at, func(error) bool { return true })
@@ -184,8 +188,8 @@ func (s *Store) managers(ctx context.Context, at func(dir *string), fault func(e
 			}
 			return base != StagingDir && strings.Count(dir, "/") < maxManagerDepth
 		}
-		// Beside the executors' directories lies what containers were given, hundreds of thousands of files on a node of YARN's: none of
-		// them is looked at.
+		// Beside the executors' directories lie files that containers were given, hundreds of thousands on a YARN node: none of them is
+		// looked at.
 		pass := func(string, dirent) (met, more bool) { return true, true }
 		w := walk{root: root, enter: enter, known: pass, visit: func(*seen) bool { return true }, fault: fault}
 		if !w.below(ctx, ".") {
@@ -196,8 +200,8 @@ func (s *Store) managers(ctx context.Context, at func(dir *string), fault func(e
 	return m, true
 }
 
-// lookUp finds a file of a block that has a known one in near: where Spark's rule puts it for a seat that near may have. accept says
-// whether what is there is the right one. More than one match is an error.
+// lookUp finds a file of the block that the known file in near belongs to: it looks where Spark's rule puts the file, for each seat
+// that near may have. accept says whether a file found there is the right one. More than one match is an error.
 func (s *Store) lookUp(all *managers, near *blockManager, known, name string, accept func(Member) bool) (Member, error) {
 	missing := error(fs.ErrNotExist)
 	for _, has := range s.seatsWith(near, known) {
@@ -212,14 +216,14 @@ func (s *Store) lookUp(all *managers, near *blockManager, known, name string, ac
 	return Member{}, missing
 }
 
-// unseen reports whether a file could not be looked at, which does not mean that it is not there.
+// unseen reports whether a file could not be looked at, so that it may be there.
 func unseen(err error) bool {
 	_, is := errors.AsType[*fs.PathError](err)
 	return is && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, fs.ErrInvalid)
 }
 
-// lookIn tries the manager that near's executor has where the file belongs if near has that seat; where it is not known which that is,
-// all that may be it.
+// lookIn tries the manager that near's executor has where the file belongs if near has that seat. If that manager is not known, it
+// tries all that may be it.
 func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string, accept func(Member) bool) (found Member, err error) {
 	dir, sub := SparkPlace(name, has.of)
 	try := func(m *blockManager) (Member, error) {
@@ -245,7 +249,7 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 			continue
 		}
 		f, err := try(m)
-		if m.base == near.base && at == s.configured(m) { // a landed block's, named alike in all
+		if m.base == near.base && at == s.configured(m) { // a landed block's directories have one name in all roots
 			return f, err
 		}
 		if err == nil {
@@ -265,8 +269,8 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 	}
 }
 
-// unread says why what near's executor keeps at a seat cannot be read, or could not when the managers were looked for; nil: its disks
-// answer.
+// unread returns why the directory that near's executor has at a seat cannot be read, or could not when the managers were looked for;
+// nil: its disk answers.
 func (s *Store) unread(all *managers, near *blockManager, at seat) error {
 	if at.of == len(s.Roots) && slices.Contains(near.seats, s.configured(near)) {
 		return cmp.Or(all.passed[at.at], s.Readable(s.Paths[at.at]))
@@ -274,10 +278,10 @@ func (s *Store) unread(all *managers, near *blockManager, at seat) error {
 	return all.whole(s)
 }
 
-// whole returns why one of the store's directories cannot be read, or was not when the managers were looked for.
+// whole returns why one of the store's directories cannot be read, or could not when the managers were looked for.
 func (m *managers) whole(s *Store) error { return cmp.Or(cmp.Or(m.passed...), s.whole()) }
 
-// marry remembers that an index in one manager agrees with data in another.
+// marry notes that an index in one manager agrees with data in another, so both are one executor's.
 func (s *Store) marry(all *managers, near *blockManager, index, data Member) {
 	for _, other := range all.all {
 		if other == near || other.root != data.Root || !strings.HasPrefix(data.Path, other.path+"/") {

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// hangingDisks hangs where it is asked about a disk for the first time, as whoever goes to it would.
+// hangingDisks hangs when it is asked about a disk for the first time, as a look at that disk would.
 type hangingDisks struct {
 	*silentDisks
 	path  string
@@ -26,8 +26,8 @@ func (h hangingDisks) Readable(p string) bool {
 	return h.silentDisks.Readable(p)
 }
 
-// A look for the directories of executors hangs with one disk of a Spark store. What lies on the others is found as it was known before,
-// and what came since is too once the disk is known not to answer.
+// A look for the executors' directories hangs with one disk of a Spark store. Blocks on the other disks are found by the directories
+// that were known before. Newer ones are found once the disk is known not to answer.
 func TestLookForExecutorsThatHangsHoldsUpNobody(t *testing.T) {
 	n, f := newBox(t, with(sparkStore, "s0", "s1")), &silentDisks{Disks: diskio.OrWell(nil)}
 	s, manager := n.stores[0], filepath.Join(n.dir, "s1/blockmgr-1")

@@ -12,20 +12,20 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// memberFile is a file of a store that one goroutine reads once, from its beginning. Small blocks are all system calls, and
-// this makes four of them where an os.File from an os.Root makes eight (measured; docs/design/measured.md).
+// memberFile is a store's file that one goroutine reads once, from its beginning. For small blocks system calls are the
+// whole cost: it makes four where an os.File from an os.Root makes eight (measured; docs/design/measured.md).
 type memberFile struct {
 	fd    int
 	path  string // below the store's directory, for errors
-	size  int64  // as it was planned
+	size  int64  // by the plan
 	at    int64  // how far it was read
-	asked int64  // how far its disk was asked for it; 0: nothing of it had to come from there
+	asked int64  // up to where its disk was asked for it; 0: all so far was in memory
 }
 
-// OpenBeneath opens a member as open does, below the store's directory whatever symbolic links say, but in one call where
-// the kernel has that (openat2, Linux 5.6); where it does not, it leaves it to open. To carry a file is not to use it:
-// where this program may (open(2): with files of its own, or as root) the time of the last access stays as it was. Engines
-// throw out by it what nobody used, and to stamp a file that was not read before costs as much as to read 4 KiB (measured).
+// OpenBeneath opens a member like Open, below the store's directory whatever symbolic links say, but in one call if the
+// kernel has openat2 (Linux 5.6); if not, it calls Open. To carry a file is not to use it. So where this program may
+// (open(2): its own files, or as root) the access time stays as it was: engines evict by it what nobody used, and to stamp
+// a file that was not read before costs as much as reading 4 KiB (measured).
 func (s *Store) OpenBeneath(m Member) (io.ReadCloser, error) {
 	if err := s.Readable(s.Paths[m.Root]); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (f *memberFile) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Seek is for who begins to read behind the beginning.
+// Seek serves a reader that begins behind the beginning.
 func (f *memberFile) Seek(offset int64, whence int) (int64, error) {
 	at, err := unix.Seek(f.fd, offset, whence)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *memberFile) Seek(offset int64, whence int) (int64, error) {
 
 func (f *memberFile) Close() error { return os.NewSyscallError("close", unix.Close(f.fd)) }
 
-// is reports whether the file is what a member was planned as.
+// is reports whether the file is still the version that a member was planned as.
 func (f *memberFile) is(m Member) (bool, error) {
 	var st unix.Stat_t
 	if _, err := diskio.Retry(func() (int, error) { return 0, unix.Fstat(f.fd, &st) }); err != nil {
@@ -108,12 +108,12 @@ func (s *Store) closeDirs() error {
 
 var (
 	ErrChanged = errors.New("changed while it was being sent")
-	// ErrTouched is no reason not to send a file: its mode or its links changed, and its content did not.
+	// ErrTouched does not keep a file from being sent: its mode or its links changed, and its content did not.
 	ErrTouched = errors.New("touched since it was planned")
 )
 
-// StillSame tells whether a file is what it was when it was planned. A copy of a file that changed under the reader's
-// hands would be a mixture of two contents.
+// StillSame returns an error if a file is not what it was when it was planned. A copy of a file that changed while it
+// was read would mix two contents.
 func StillSame(r io.Reader, m Member) error {
 	same := true // the vault's blocks do not change
 	var err error

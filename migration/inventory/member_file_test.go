@@ -75,7 +75,7 @@ func TestOpenBeneath(t *testing.T) {
 			t.Errorf("%s: a link led out of the store", name)
 		}
 	}
-	// A kernel that cannot: the root opens it.
+	// On a kernel without openat2 the os.Root opens the file.
 	notADir, err := os.Open(secret)
 	if err != nil {
 		t.Fatal(err)

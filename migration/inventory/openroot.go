@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// openedDir is a store's directory, or, with why, what stands in for one whose disk is dead: a node has others, and one that does not
-// start protects none of them.
+// openedDir is a store's open directory. If its disk is dead, root is a stand-in and why is the reason: the node has other disks, and
+// an agent that does not start protects none of them.
 type openedDir struct {
 	root *os.Root
 	made bool
@@ -20,7 +20,7 @@ type openedDir struct {
 	err  error
 }
 
-// openRoots opens the directories of a store side by side. A disk that does not answer within patience is passed by.
+// openRoots opens the directories of a store side by side. A disk that does not answer within patience gets a stand-in.
 func openRoots(paths []string, patience time.Duration) []openedDir {
 	answers := make([]chan openedDir, len(paths))
 	for i, path := range paths {
@@ -39,7 +39,7 @@ func openRoots(paths []string, patience time.Duration) []openedDir {
 		case <-ctx.Done():
 			select {
 			case all[i] = <-answers[i]:
-			default: // what comes of it yet is left to the collector
+			default: // a root that comes later is left to the garbage collector
 				all[i].err = diskio.Silence(path)
 			}
 		}
@@ -51,7 +51,7 @@ func openRoots(paths []string, patience time.Duration) []openedDir {
 }
 
 func openRoot(path string) (root *os.Root, made bool, err error) {
-	// What is there is not asked for its type first, as MkdirAll does: a file system that has shut down does not say.
+	// The path's type is not asked for first, as MkdirAll does: a file system that has shut down does not tell it.
 	if root, err = os.OpenRoot(path); !errors.Is(err, os.ErrNotExist) {
 		return root, false, err
 	}
@@ -62,7 +62,7 @@ func openRoot(path string) (root *os.Root, made bool, err error) {
 	return root, true, err
 }
 
-// standIn is an empty directory without a name, in which nothing can be made.
+// standIn returns an empty directory without a name, in which nothing can be made.
 func standIn(path string, why error) openedDir {
 	dir, err := os.MkdirTemp("", "lifeboat-")
 	if err != nil {

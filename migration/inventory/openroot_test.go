@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shutDownXFS is a file system that has given up, as one does whose disk is gone: whatever it is asked is an error.
+// shutDownXFS is an XFS that has shut down, as it does when its disk is gone: each call returns an error.
 func shutDownXFS(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -53,8 +53,8 @@ func shutDownXFS(t *testing.T) string {
 	return dir
 }
 
-// A store with one dead disk of two opens: a node that does not start protects nothing. What is on the other is met, and that something
-// cannot be is an error.
+// A store with one dead disk of two opens: an agent that does not start protects nothing. A scan yields what is on the other disk, and
+// an error for what is not read.
 func TestStoreWithADeadDisk(t *testing.T) {
 	dead, well := shutDownXFS(t), t.TempDir()
 	write(t, filepath.Join(well, "alive"), []byte("x"))

@@ -15,11 +15,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// An agent opens the directories of its stores as it starts. By the time of a drain another one may have a directory's name: who
-// cleans up removes it and makes it again, and a disk may have been mounted there. What is to be carried lies in that, and nothing more
-// is to land in the one that is open.
+// An agent opens its stores' directories when it starts. By the time of a drain another directory may have the name: a cleanup removed
+// the old one and made it again, or a disk was mounted there. The blocks to carry lie in the new directory, and nothing more must land
+// in the one that is open.
 
-// Renewed are the stores as their paths name them now. A disk that does not say so at once has its store left as it was.
+// Renewed returns the stores with the directories that their paths name now. A store whose disk does not answer at once
+// stays as it was.
 func Renewed(stores []*Store, disks diskio.Disks, log *slog.Logger) []*Store {
 	type answer struct {
 		i   int
@@ -43,9 +44,9 @@ func Renewed(stores []*Store, disks diskio.Disks, log *slog.Logger) []*Store {
 	return all
 }
 
-// renewed is the store itself, if its directories are those that it has open. One that has no name any more stays open, and so does
-// one whose name is an empty directory's now: nothing is there to be carried, and of a disk that vanished, which nobody has noticed
-// yet, nothing may be forgotten.
+// renewed returns the store itself if its directories are those that it has open. A directory whose name is gone stays open, and so
+// does one whose name is now an empty directory's: there is nothing to carry, and if a disk vanished that nobody has noticed yet,
+// nothing may be forgotten.
 func (s *Store) renewed(disks diskio.Disks, log *slog.Logger) *Store {
 	now := s
 	for i, path := range s.Paths {
@@ -72,7 +73,7 @@ func (s *Store) renewed(disks diskio.Disks, log *slog.Logger) *Store {
 			now = &Store{StoreConfig: s.StoreConfig, Shape: s.Shape, System: s.System, Roots: slices.Clone(s.Roots), DirFiles: slices.Clone(s.DirFiles), AwayWhy: slices.Clone(s.AwayWhy), dead: slices.Clone(s.dead)}
 			now.WatchAs(&s.Watched)
 		}
-		now.Roots[i] = root // closed with the last that refers to it, which may be a lane that hangs
+		now.Roots[i] = root // a finalizer closes it with its last user, which may be a lane that hangs
 		if f, err := root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0); err == nil {
 			now.DirFiles[i] = f
 		}
@@ -83,12 +84,12 @@ func (s *Store) renewed(disks diskio.Disks, log *slog.Logger) *Store {
 	return now
 }
 
-// Compare finds the directories of a store that have lost their names to others: what landed in them now, nobody would look for there.
+// Compare finds the directories of a store whose names belong to others now: nobody would look there for blocks that landed in them.
 func (s *Store) Compare(disks diskio.Disks, log *slog.Logger) {
 	displaced := make([]error, len(s.Roots))
 	for i, path := range s.Paths {
 		was := s.Displaced(path)
-		displaced[i] = was // unless it can be told
+		displaced[i] = was // unless it can be told anew
 		if !disks.Readable(path) {
 			continue
 		}
@@ -116,7 +117,8 @@ func (s *Store) Compare(disks diskio.Disks, log *slog.Logger) {
 	s.displaced.Store(&displaced)
 }
 
-// Displaced says why nothing lands in a directory of the store's; nil: its name is still that of the one that is open.
+// Displaced returns why nothing lands in a directory of the store; nil: its path still names the directory that is
+// open.
 func (s *Store) Displaced(path string) error {
 	displaced, i := s.displaced.Load(), slices.Index(s.Paths, filepath.Clean(path))
 	if displaced == nil || i < 0 {
@@ -125,7 +127,7 @@ func (s *Store) Displaced(path string) error {
 	return (*displaced)[i]
 }
 
-// removed reports whether a directory that is open was removed: one that has a name has one link at least.
+// removed reports whether an open directory was removed: a directory that has a name has at least one link.
 func removed(dir fs.FileInfo) bool {
 	st, known := dir.Sys().(*syscall.Stat_t)
 	return known && st.Nlink == 0

@@ -6,26 +6,28 @@ import (
 	"slices"
 )
 
-// seat is the place of a blockmgr directory among those of its executor: the at-th of so many.
+// seat is the place of a blockmgr directory among those of its executor: number at, counted from 0, of so many directories.
 //
-// The store's configuration does not tell. An executor has the directories that were good when it started, in an order of its own:
-// YARN leaves out those that failed, and one that has recovered comes last (DirectoryCollection.checkDirs). What tells is where the
-// files lie: for one of 64 subdirectories, one in 64 numbers of directories is right, and for several files hardly ever a wrong one.
+// The store's configuration does not tell it. An executor has the directories that were good when it started, in an order of its
+// own: YARN leaves out those that failed, and appends one that has recovered (DirectoryCollection.checkDirs). The files tell it by
+// where they lie: a file in one of 64 subdirectories agrees with about one in 64 numbers of directories, and several files hardly
+// ever agree with a wrong one.
 type seat struct{ of, at int }
 
-// maxSeats is how many local directories an executor has at most; machines with 60 disks are the largest that are sold for Hadoop.
+// maxSeats is the most local directories that an executor has; machines with 60 disks are the largest that are sold for Hadoop.
 const maxSeats = 64
 
-// configured is the seat of a directory if the executor has the store's directories as they are configured. What has landed lies so.
+// configured returns a directory's seat if its executor has the store's directories as configured. Landed blocks lie like that.
 func (s *Store) configured(m *blockManager) seat { return seat{len(s.Roots), m.root} }
 
-// holds is the subdirectory in which a directory with that seat keeps a file, if it is the one that does.
+// holds returns the subdirectory in which a directory with that seat keeps a file. It reports false if another seat has
+// the file.
 func (s seat) holds(name string) (sub string, ok bool) {
 	dir, sub := SparkPlace(name, s.of)
 	return sub, dir == s.at
 }
 
-// seatsBy are those that a directory can have which keeps a file in a subdirectory.
+// seatsBy returns the seats that a directory may have which keeps the named file in sub.
 func seatsBy(name, sub string) (seats []seat) {
 	for of := 1; of <= maxSeats; of++ {
 		if dir, in := SparkPlace(name, of); in == sub {
@@ -37,11 +39,11 @@ func seatsBy(name, sub string) (seats []seat) {
 
 const (
 	seatSample = 32 // files that are looked at to tell a directory's seat
-	seatShare  = 4  // of them in one subdirectory
-	seatProof  = 3  // files that agree, and nothing else agrees with as many: the seat is certain
+	seatShare  = 4  // of them at most from one subdirectory
+	seatProof  = 3  // a seat is certain if so many files agree with it, and no other seat has as many
 )
 
-// sit tells the seats that a manager may have by the files in it: those that agree with most of them. certain: it is the one.
+// sit returns the seats that most files in a manager agree with. certain: it is the one seat.
 func (s *Store) sit(m *blockManager) (seats []seat, certain bool) {
 	top, err := s.Roots[m.root].OpenRoot(m.path)
 	if err != nil {
@@ -79,7 +81,7 @@ func (s *Store) sit(m *blockManager) (seats []seat, certain bool) {
 	return seats, most >= seatProof && len(seats) == 1
 }
 
-// someNames are at most so many of the names in a directory; 0: all.
+// someNames returns at most so many names in a directory; 0: all.
 func someNames(dir *os.Root, name string, most int) []string {
 	f, err := dir.Open(name)
 	if err != nil {
@@ -90,7 +92,7 @@ func someNames(dir *os.Root, name string, most int) []string {
 	return names
 }
 
-// seated tells the seats of a store's managers. Those that are certain are not looked at again.
+// seated sets the seats of a store's managers. Certain ones are not looked for again.
 func (s *Store) seated(all *managers) {
 	before, now := s.seats.Load(), map[seatKey]seat{}
 	for _, m := range all.all {
@@ -115,7 +117,7 @@ type seatKey struct {
 	path string
 }
 
-// seatsOf are those that a manager can have: first what its files tell.
+// seatsOf returns the seats that a manager may have, first those that its files tell.
 func (s *Store) seatsOf(m *blockManager) []seat {
 	if as := s.configured(m); !slices.Contains(m.seats, as) {
 		return append(slices.Clone(m.seats), as)
@@ -123,7 +125,7 @@ func (s *Store) seatsOf(m *blockManager) []seat {
 	return m.seats
 }
 
-// seatsWith are the seats that a manager can have that keeps a file in a place.
+// seatsWith returns the seats that a manager may have given that it keeps that file.
 func (s *Store) seatsWith(m *blockManager, file string) (seats []seat) {
 	name, sub := path.Base(file), path.Base(path.Dir(file))
 	for _, seat := range s.seatsOf(m) {
@@ -137,7 +139,7 @@ func (s *Store) seatsWith(m *blockManager, file string) (seats []seat) {
 	return seats
 }
 
-// maySit reports whether a manager may have a seat. Of an empty one nothing is known.
+// maySit reports whether a manager may have a seat. An empty manager may have any.
 func (s *Store) maySit(m *blockManager, at seat) bool {
 	return len(m.seats) == 0 || slices.Contains(m.seats, at) || at == s.configured(m)
 }

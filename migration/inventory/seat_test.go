@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An executor has its directories in an order, and in a number, that the node's configuration does not know: YARN leaves out the disks
-// that failed, and who wrote the configuration listed them by name. All of its blocks are found, and again by their ids.
+// An executor has its directories in an order and a number of its own: YARN leaves out the disks that failed, and the operator may
+// have listed them by name. All of its blocks are found, by a scan and by their ids.
 func TestExecutorHasItsDirectoriesInAnOrderOfItsOwn(t *testing.T) {
 	app := "usercache/u/appcache/application_1_1/blockmgr-"
 	for what, dirs := range map[string][]string{
@@ -33,7 +33,7 @@ func TestExecutorHasItsDirectoriesInAnOrderOfItsOwn(t *testing.T) {
 			for i := range cached {
 				write(t, spot(managers, fmt.Sprintf("rdd_7_%d", i)), []byte("cached"))
 			}
-			// Of an executor that ended nothing is left; it must not be taken for the other's.
+			// An executor that ended has left nothing; its directory must not be taken for the other's.
 			write(t, filepath.Join(n.dir, "d1", strings.TrimSuffix(app, "blockmgr-"), "blockmgr-empty/0c/temp_local_1"), nil)
 			found := 0
 			for it, err := range n.stores[0].Scan(t.Context()) {
@@ -58,7 +58,7 @@ func TestExecutorHasItsDirectoriesInAnOrderOfItsOwn(t *testing.T) {
 	}
 }
 
-// What is there of a manager at first is too little to tell its seat; what comes afterwards is found all the same.
+// A manager's first files are too few to tell its seat; later ones are found all the same.
 func TestSeatOfAManagerThatFills(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
 	managers := []string{filepath.Join(n.dir, "d2/blockmgr-a"), filepath.Join(n.dir, "d1/blockmgr-b"), filepath.Join(n.dir, "d0/blockmgr-c")}
@@ -68,7 +68,7 @@ func TestSeatOfAManagerThatFills(t *testing.T) {
 		if got := strings.Count(listing(t, n.stores[0]), "carry"); got != i+1 {
 			t.Fatalf("%d of %d found", got, i+1)
 		}
-		n.stores[0].seenAt = time.Time{} // a second passes
+		n.stores[0].seenAt = time.Time{} // as if a second had passed
 		id := BlockID(fmt.Sprintf("shuffle_0_%d_0", i))
 		index, _ := SparkPlace(string(id)+".index", 3)
 		if _, err := n.stores[0].Find("spark/" + BlockID(filepath.Base(managers[index])) + "/" + id); err != nil {

@@ -20,14 +20,14 @@ import (
 //
 //	PATH/.../blockmgr-UUID/XX/shuffle_S_M_0.data|.index|.checksum.ALG and rdd_R_P
 //
-// (DiskBlockManager and IndexShuffleBlockResolver in Spark's core). A map output is one block of two or three files and
-// counts only when its index agrees with its data; whatever is temporary, half committed or not a block by its name is
-// left alone and named.
+// (DiskBlockManager and IndexShuffleBlockResolver in Spark's core). A map output is one block of two or three files,
+// and counts only if its index agrees with its data. Temporary files, half committed map outputs and files that are no
+// block by their names are left alone and named.
 //
-// A block's scope is the application's id when a directory above the block manager's names it (YARN's appcache), or a file in it
-// (appFile), which may also name an attempt of that application, else the directory of the block manager that holds the index. An executor
-// with several local directories has a blockmgr directory of another name in each, and nothing on disk ties them together but the rule
-// that places files, so members are looked for where that rule puts them.
+// A block's scope is the application's id, if a directory above the block manager's names it (YARN's appcache), or a file in the block
+// manager's directory does (appFile), which may also name an attempt of that application. Otherwise it is the block manager's directory
+// that holds the index. An executor with several local directories has a blockmgr directory of another name in each, and only Spark's rule
+// for placing files ties them together. So members are looked for where that rule puts them.
 type SparkLayout struct{}
 
 var (
@@ -50,9 +50,9 @@ var checksumAlgorithms = []string{"ADLER32", "CRC32", "CRC32C"}
 // subDirectories is Spark's spark.diskStore.subDirectories, which nobody is known to change.
 const subDirectories = 64
 
-// SparkPlace is where a block manager with that many local directories keeps a file: the number of the directory and the
-// two hex digits below its blockmgr directory. The rule is DiskBlockManager.getFile's: the absolute value of Java's
-// String.hashCode, 0 for the one that has none.
+// SparkPlace returns where a block manager with that many local directories keeps a file: the number of the directory,
+// and the two hex digits below its blockmgr directory. The rule is DiskBlockManager.getFile's: the absolute value of
+// Java's String.hashCode, or 0 for the one value that has none.
 func SparkPlace(name string, dirs int) (dir int, sub string) {
 	h := int(JavaHash(name))
 	return h % dirs, subDirectoryNames[h/dirs%subDirectories]
@@ -80,21 +80,23 @@ func JavaHash(name string) (h int32) {
 	return max(h, 0) // the one value without a positive twin
 }
 
-// ErrNoData is what is left of a map output whose data was removed, or that is being committed anew: Spark names the index first.
+// ErrNoData says that a map output has an index and no data: the data were removed, or it is being committed anew, for Spark
+// names the index first.
 var ErrNoData = errors.New("index without its data")
 
 func anyFile(Member) bool { return true }
 
-// oneCommit is more than Spark takes between the index and the checksums of a map output, which it writes one after the other.
+// oneCommit is longer than Spark takes from the index of a map output to its checksums: it writes one after the other.
 const oneCommit = time.Minute
 
-// committedWith reports whether checksums may be those of an index: it has a number for each partition, and one more. Other executors have
-// map outputs of the same name, and what keeps the shuffles of those that are gone removes their checksums (ExternalShuffleBlockResolver).
+// committedWith reports whether checksums may belong to an index: they have a number for each partition, and the index has one more. Other
+// executors have map outputs of the same name; when the external shuffle service removes a dead executor's data it may leave checksums
+// (ExternalShuffleBlockResolver).
 func (index Member) committedWith(sums Member) bool {
 	return sums.Bytes == index.Bytes-8 && sums.ModTime.Sub(index.ModTime).Abs() < oneCommit
 }
 
-// mapOutput assembles the block whose index file is given. The error says why it is not a committed map output.
+// mapOutput assembles the block of an index file. The error says why it is not a committed map output.
 func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block, error) {
 	base := strings.TrimSuffix(index.Name, ".index")
 	id, err := s.id(mgr.scope, base)
@@ -146,8 +148,8 @@ func (s *Store) checkIndex(all *managers, index Member) (int64, error) {
 
 func (SparkLayout) Parts(*Store) int { return 1 }
 
-// Scan looks, where it is not the first look, at map outputs of which a file has changed since, and at no index but theirs. Where that does
-// not tell which files belong together it looks at all.
+// Scan, after the first look, looks only at map outputs of which a file has changed since, and reads only their indexes. If it cannot tell
+// which files belong together, it looks at everything again.
 func (l SparkLayout) Scan(ctx context.Context, s *Store, part int, before Past, yield func(Item, error) bool) bool {
 	fault := func(err error) bool { return yield(Item{}, err) }
 	all, ok := s.managers(ctx, Nobody, fault)
@@ -161,7 +163,7 @@ func (l SparkLayout) Scan(ctx context.Context, s *Store, part int, before Past, 
 	if !before.Since.IsZero() {
 		all.since = before.Since.UnixNano()
 	}
-	// What is ambiguous is looked at once more in the end, when it is better known which managers belong together.
+	// Ambiguous files are looked at once more in the end, when more is known of which managers belong together.
 	var later []func() bool
 	for _, mgr := range all.all {
 		all.subdirs.makeRoom()
@@ -211,7 +213,7 @@ func (l SparkLayout) Scan(ctx context.Context, s *Store, part int, before Past, 
 	return true
 }
 
-// hasIndex reports whether a file is part of a map output by its index, with which it is looked at.
+// hasIndex reports whether a file belongs to a map output that has an index: the index's visit looks at it.
 func (s *Store) hasIndex(all *managers, mgr *blockManager, dir string, name []byte) bool {
 	match := MapOutputFile.FindSubmatch(name)
 	if match == nil || string(match[2]) == "index" {
@@ -221,7 +223,7 @@ func (s *Store) hasIndex(all *managers, mgr *blockManager, dir string, name []by
 	return err == nil
 }
 
-// maxLater bounds the memory for what is ambiguous.
+// maxLater bounds the memory for ambiguous files.
 const maxLater = 4096
 
 // leave is a reason to leave a file alone.
@@ -229,15 +231,16 @@ type leave string
 
 func (why leave) Error() string { return string(why) }
 
-// show yields what sparkItem said of a file. One that the disk does not give is not one that we leave alone.
+// show yields what sparkItem returned for a file. A file that its disk does not give is yielded as an error, not as one
+// left alone.
 func (s *Store) show(mgr *blockManager, f *seen, item Item, err error, yield func(Item, error) bool) bool {
 	switch {
-	case errors.Is(err, errNotShown), errors.Is(err, fs.ErrNotExist): // or cleaned up while we looked
+	case errors.Is(err, errNotShown), errors.Is(err, fs.ErrNotExist): // or it was removed while we looked
 		return true
 	case err == nil:
 		return yield(item, nil)
 	}
-	if errors.Is(err, errAmbiguous) { // it is a map output, and one that cannot be carried
+	if errors.Is(err, errAmbiguous) { // a map output, and one that cannot be carried
 		m, unseen := f.member(mgr.root, f.name)
 		if id, unnamed := s.id(mgr.scope, f.name); unseen == nil && unnamed == nil {
 			return yield(Item{Block: s.block(id.Block(), m), Stays: err.Error()}, nil)
@@ -254,10 +257,10 @@ func (s *Store) show(mgr *blockManager, f *seen, item Item, err error, yield fun
 	return yield(left, nil)
 }
 
-// errNotShown says that another file's item accounts for the file.
+// errNotShown says that a file is part of another file's item.
 var errNotShown = errors.New("part of another item")
 
-// sparkItem says what one file below a blockmgr directory is, or as an error why it is left alone.
+// sparkItem returns what one file below a blockmgr directory is, or as an error why it is left alone.
 func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, error) {
 	name := f.name
 	match := MapOutputFile.FindStringSubmatch(name)
@@ -277,7 +280,7 @@ func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, erro
 		switch index, err := s.lookUp(all, mgr, f.path, match[1]+".index", anyFile); {
 		case errors.Is(err, fs.ErrNotExist):
 			return Item{}, leave("no index: the map output was not committed")
-		case err == nil && changedBy(index.ChangeTime) < all.since: // it is passed by
+		case err == nil && changedBy(index.ChangeTime) < all.since: // the scan passes the index by
 			b, err := s.mapOutput(all, all.holding(index), index)
 			return Item{Block: b}, err
 		case errors.Is(err, errAmbiguous) && all.since != 0:

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// described yields what a look at a store finds to carry, by id: the files, and whether one of them changed since.
+// described returns the blocks that a look at a store finds to carry, by id: all, and those of which a file changed
+// since.
 func described(t *testing.T, s *Store, before Past, since time.Time) (all, changed map[string]string) {
 	t.Helper()
 	all, changed = map[string]string{}, map[string]string{}
@@ -38,8 +39,8 @@ func described(t *testing.T, s *Store, before Past, since time.Time) (all, chang
 	return all, changed
 }
 
-// A look that is not the first one finds each map output of which a file has changed, as one finds it that looks at all. Two executors have
-// map outputs of the same names.
+// A later look finds each map output of which a file has changed, just as a look at everything would. Two executors have map outputs of the
+// same names.
 func TestSparkIsLookedThroughAgainForWhatChanged(t *testing.T) {
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -110,7 +111,7 @@ func TestSparkIsLookedThroughAgainForWhatChanged(t *testing.T) {
 	}
 }
 
-// What tells which files belong together may be among what has not changed: it was learned by the look before, or else all is looked at.
+// The files that tell which belong together may not have changed: the look before has learned it, or else everything is looked at.
 func TestSparkIsLookedThroughAgainForWhatIsAmbiguous(t *testing.T) {
 	for _, learned := range []bool{true, false} {
 		n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
@@ -118,7 +119,7 @@ func TestSparkIsLookedThroughAgainForWhatIsAmbiguous(t *testing.T) {
 			for i, m := range apart(6) {
 				size := 50
 				if i == 5 {
-					size = 100 * (x + 1) // the one that gives it away
+					size = 100 * (x + 1) // the output that tells which files belong together
 				}
 				writeMapOutput(t, executor(n.dir, x), 0, m, size)
 			}
@@ -146,7 +147,7 @@ func TestSparkIsLookedThroughAgainForWhatIsAmbiguous(t *testing.T) {
 	}
 }
 
-// Nothing that did not change is opened again.
+// The index of a map output that did not change is not opened again.
 func TestSparkIndexesAreNotReadAgain(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
 	for m := range 20 {
@@ -162,7 +163,7 @@ func TestSparkIndexesAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkLookAgain is what a drain on a node at peace does once all has left; whole is a first look.
+// BenchmarkLookAgain is a drain's look on a node at peace once all has left; whole is a first look.
 func BenchmarkLookAgain(b *testing.B) {
 	const count = 10_000
 	for _, how := range []string{"whole", "again"} {

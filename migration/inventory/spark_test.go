@@ -39,7 +39,7 @@ func TestSparkPlaceGoldenVectors(t *testing.T) {
 	}
 }
 
-// listing is what a scan says, sorted, in lines.
+// listing returns what a scan yields, as sorted lines.
 func listing(t testing.TB, s *Store) string {
 	t.Helper()
 	var lines []string
@@ -82,7 +82,7 @@ func golden(t testing.TB, name, got string) {
 	}
 }
 
-// The listing is one node's disk with everything on it that a scan must tell apart.
+// The listing is of one node's disk with everything on it that a scan must tell apart.
 func TestSparkScanTellsApart(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1"))
 	in := func(dirs ...string) []string {
@@ -126,7 +126,8 @@ func TestSparkScanTellsApart(t *testing.T) {
 	golden(t, "spark-scan.golden", listing(t, n.stores[0]))
 }
 
-// A standalone worker's directories name no application: a file in them may. One that names none changes nothing.
+// A standalone worker's directories name no application, but a file in them may. A file that names none changes
+// nothing.
 func TestSparkFileNamesTheApplication(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
 	for x, said := range []string{"app-20261127190534-0000\n", "../../etc\n"} {
@@ -157,8 +158,8 @@ func TestSparkFileNamesTheApplication(t *testing.T) {
 	}
 }
 
-// Attempts of an application of YARN's share its directories and count maps from 0. What one wrote is not the other's, whose file says which
-// it is, and it is found again where it landed. No other application's user can say so.
+// Attempts of one YARN application share its directories and count maps from 0. A file in each attempt's directory says which attempt it
+// is, so that one does not get the other's output, and it is found again where it landed. No other application's user can name the attempt.
 func TestSparkFileNamesTheAttempt(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
 	const first, second, other = "application_1700000000000_0001", "appattempt_1700000000000_0001_000002", "application_1700000000000_0002"
@@ -187,8 +188,8 @@ func TestSparkFileNamesTheAttempt(t *testing.T) {
 	}
 }
 
-// Two executors of no known application have the same shuffle and map ids, with data and index in different roots. Sizes
-// tell which files belong together, and what they tell once holds for the rest.
+// Two executors of unknown applications have the same shuffle and map ids, with data and index in different roots. Sizes
+// tell which files belong together, and what they told once holds for the rest.
 func TestSparkScanDoesNotConfuseExecutors(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
 	maps := apart(10)
@@ -196,7 +197,7 @@ func TestSparkScanDoesNotConfuseExecutors(t *testing.T) {
 		for i, m := range maps {
 			size := 50
 			if i == 5 {
-				size = 100 * (x + 1) // the one that gives it away
+				size = 100 * (x + 1) // the output that tells which files belong together
 			}
 			writeMapOutput(t, executor(n.dir, x), 0, m, size)
 		}
@@ -218,12 +219,12 @@ func TestSparkScanDoesNotConfuseExecutors(t *testing.T) {
 	}
 }
 
-// The service that keeps the shuffles of executors that are gone removes their checksums. Those of another executor's map output of that
-// name are not theirs.
+// The external shuffle service removes a gone executor's checksums. Those of another executor's map output of the same name do not
+// belong to its output.
 func TestChecksumsOfAnotherExecutorAreNotTaken(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0", "d1", "d2"))
 	m := 0
-	for ; ; m++ { // the first whose checksums do not lie with its index
+	for ; ; m++ { // the first output whose checksums lie apart from its index
 		index, _ := SparkPlace(fmt.Sprintf("shuffle_0_%d_0.index", m), 3)
 		sums, _ := SparkPlace(fmt.Sprintf("shuffle_0_%d_0.checksum.ADLER32", m), 3)
 		if index != sums {
@@ -285,7 +286,7 @@ func TestSparkFindsWhatItScans(t *testing.T) {
 	}
 }
 
-// YARN's local directories have the files of containers beside those of executors. Who looks for executors does not look at each.
+// YARN's local directories have containers' files beside the executors'. A look for executors does not look at each of them.
 func TestFilesBesideExecutorsAreNotLookedAt(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0"))
 	writeMapOutput(t, []string{filepath.Join(n.dir, "d0/usercache/u/appcache/application_1_1/blockmgr-y0")}, 0, 1, 30)
@@ -317,7 +318,7 @@ func TestFilesScan(t *testing.T) {
 	golden(t, "files-scan.golden", strings.ReplaceAll(listing(t, n.stores[0]), n.dir, "DIR"))
 }
 
-// Of each file it is asked whether a directory that comes before its own has one of its name. With a dozen disks that is most of a scan.
+// For each file the scan asks whether a directory before its own has the name. With a dozen disks that is most of a scan.
 func TestFilesOfManyDirectoriesAreCheapToTellApart(t *testing.T) {
 	n := newBox(t, with(filesStore, "c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"))
 	const files = 800

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// walkers is how many directories are looked through at once. A second look finds next to nothing, but everybody waits for
-// it: the blocks have left, and nothing else is to be done.
+// walkers is how many directories are looked through at once. A drain's second look finds next to nothing, but everything
+// waits for it: the blocks have left, and nothing else is to be done.
 const walkers = 4
 
-// spread looks through the directory that a store's walks begin at, and those in it, by several walks at a time. It returns
-// false when one of them was told to stop or ctx has ended.
+// spread looks through a store's directory and all below it with several walks at a time. It returns false when one of them
+// was told to stop or ctx has ended.
 func spread(ctx context.Context, newWalk func() *walk) (more bool) {
 	var others errgroup.Group
 	others.SetLimit(walkers - 1)
@@ -46,7 +46,7 @@ func spread(ctx context.Context, newWalk func() *walk) (more bool) {
 	return !over.Load()
 }
 
-// oneByOne has several goroutines yield one after the other, and none once that returned false.
+// oneByOne lets several goroutines call yield, one at a time, and not again once it has returned false.
 func oneByOne(yield func(Item, error) bool) func(Item, error) bool {
 	var mu sync.Mutex
 	over := false

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A second look finds what changed wherever it is, and says nothing of what did not but that it goes on.
+// A second look finds what has changed, wherever it is. For what has not it only says that it goes on.
 func TestASecondLookFindsWhatChanged(t *testing.T) {
 	n := newBox(t, with(filesStore, "cache"))
 	s := n.stores[0]

@@ -37,9 +37,9 @@ type StoreConfig struct {
 	Kind   string
 	Layout string
 	Land   string
-	Paths  []string // ordered: where a landed block of Spark's belongs depends on the order
+	Paths  []string // in this order SparkLayout numbers them to place a landed block
 
-	// What a block is worth: the first hint that matches, else Value, else (0) what is usual for its kind.
+	// What a block is worth: by the first hint that matches, else Value, else (0) the usual value of its kind.
 	Value time.Duration
 	Hints []Hint
 }
@@ -51,42 +51,42 @@ type Store struct {
 	diskio.Watched
 
 	Shape    Layout
-	Roots    []*os.Root  // its directories, in the order of Paths, as are the next two
-	DirFiles []*os.File  // the same, for system calls
-	AwayWhy  []error     // why one is taken for one without its disk; nil: it is not
-	dead     []bool      // whether another stands in for one, for its disk could not be opened
+	Roots    []*os.Root  // its directories, in the order of Paths, like the next three
+	DirFiles []*os.File  // the same directories, for system calls
+	AwayWhy  []error     // why a directory seems to be without its disk; nil: it does not
+	dead     []bool      // a stand-in is open instead, because the disk could not be opened
 	System   uint64      // the device of the system's disk
-	traced   atomic.Bool // some files cannot be read without a trace
+	traced   atomic.Bool // some files cannot be read without changing their access time
 
-	replaced  atomic.Uint64           // the inode of what is in a directory's place, of which the log was told
-	displaced atomic.Pointer[[]error] // of each directory, why nothing lands in it; nil: nobody has looked
-	Comparing atomic.Bool             // a look of Compare's that hangs has not come back: its caller's note
-	Cleared   sync.Map                // directories of accounts of which the log was told that most is deleted here: a drain's note, since each pass finds it anew
+	replaced  atomic.Uint64           // the inode of the last replacement of a directory that was logged
+	displaced atomic.Pointer[[]error] // by directory, why nothing lands there; nil: Compare has not run yet
+	Comparing atomic.Bool             // set by Compare's caller: a Compare is under way, or hangs
+	Cleared   sync.Map                // directories of accounts, logged as mostly deleted here: each pass of a drain finds them anew
 
-	seats atomic.Pointer[map[seatKey]seat] // that are certain
+	seats atomic.Pointer[map[seatKey]seat] // known for certain
 
 	mu     sync.Mutex
-	seen   managers // of a store with Spark's layout, when it was last looked for a block
+	seen   managers // the managers of a store with Spark's layout, as lately found
 	seenAt time.Time
-	seeing bool // somebody looks anew
+	seeing bool // somebody looks for the managers
 }
 
 // Layout is how a store's files form blocks.
 type Layout interface {
-	// Scan yields every block below the store's directories, and every file that is left alone with the reason.
-	// A part of them is read by itself: one disk's if its blocks do not depend on others. What did not change since a look
-	// before may be left out; an Item without an id then says no more than that the scan goes on.
+	// Scan yields every block of one part of the store, and every file that is left alone with the reason. A part is what
+	// can be scanned by itself: one directory if no block has files in several. Files that did not change since an earlier
+	// look may be left out; an Item without an id then only says that the scan goes on.
 	Scan(ctx context.Context, s *Store, part int, before Past, yield func(Item, error) bool) (more bool)
 	Parts(s *Store) int
-	// Find returns the block that an id names, or the block that the named file is a member of. fs.ErrNotExist if there
+	// Find returns the block that an id names, or the block that the named file is a member of; fs.ErrNotExist if there
 	// is none. It calls at with each of the store's directories before it looks there.
 	Find(s *Store, id BlockID, at func(dir *string)) (Block, error)
-	// Place says where a member of a landing block belongs: the directory's number and the path inside it.
+	// Place returns where a member of a landing block belongs: the number of the directory, and the path inside it.
 	Place(s *Store, id BlockID, member string) (root int, path string)
 	// Anywhere reports whether the member of a landing block may lie in any of the store's directories.
 	Anywhere() bool
-	// Made is the directory below the store's that is made for landing blocks of that scope alone; "": they lie among an
-	// engine's own.
+	// Made returns the directory, below one of the store's, that is made for landing blocks of that scope alone; "":
+	// they lie among an engine's own files.
 	Made(id BlockID) string
 	// Last reports whether a member makes the others visible to the engine and so is published after them.
 	Last(member string) bool
@@ -99,11 +99,11 @@ type Block struct {
 	Layout  string
 	Members []Member
 
-	Value    time.Duration // what somebody said that it is worth; 0: nobody did
-	Origin   string        // the node that it was born on, "" for this one, if it is traced
+	Value    time.Duration // how long it takes to compute again, as somebody has said; 0: nobody has
+	Origin   string        // if traced, the node that it was born on; "": this one
 	Traced   bool
-	Spare    bool // the node that it came from has it, too
-	Outdated bool // that node has it as something else by now
+	Spare    bool // the node that it came from still has it
+	Outdated bool // the node that it came from has another version by now
 }
 
 // Member is one file of a block. Name is relative to the block's scope; for a block of one file it is the id's name.
@@ -112,16 +112,16 @@ type Member struct {
 	Bytes   int64
 	ModTime time.Time
 
-	Root       int    // of the store's directories, or InVault
-	Path       string // below that directory; of what is in the vault: the vault's directory
+	Root       int    // the number of the store's directory, or InVault
+	Path       string // below that directory; for a block in the vault, the vault's directory
 	ChangeTime int64  // change time, Unix nanoseconds: rises when a file is renamed into place
 }
 
-// Roster hands out lists of members to a goroutine that makes blocks in a row, most of them of one member: many lists share
-// an allocation, which is felt with small blocks.
+// Roster allocates lists of members for a goroutine that makes many blocks, most of them of one member. Many lists share an
+// allocation, which saves time with small blocks.
 type Roster []Member
 
-// Of is a list of n members.
+// Of returns a list of n members.
 func (r *Roster) Of(n int) []Member {
 	if len(*r) < n {
 		*r = make(Roster, max(n, 32))
@@ -131,10 +131,10 @@ func (r *Roster) Of(n int) []Member {
 	return some
 }
 
-// InVault is the root of members whose bytes are in the vault's segments.
+// InVault is the Root of members whose bytes are in the vault's segments.
 const InVault = -1
 
-// Bytes is the size of all members together.
+// Bytes returns the size of all members together.
 func (b Block) Bytes() (n int64) {
 	for _, m := range b.Members {
 		n += m.Bytes
@@ -142,7 +142,7 @@ func (b Block) Bytes() (n int64) {
 	return n
 }
 
-// Changed is when the block changed last, at the latest.
+// Changed returns the last instant at which the block may have changed.
 func (b Block) Changed() (by int64) {
 	for _, m := range b.Members {
 		by = max(by, changedBy(m.ChangeTime))
@@ -150,7 +150,7 @@ func (b Block) Changed() (by int64) {
 	return by
 }
 
-// Modified is when the newest of its members was modified.
+// Modified returns when the newest of its members was modified.
 func (b Block) Modified() (t time.Time) {
 	for _, m := range b.Members {
 		if m.ModTime.After(t) {
@@ -160,18 +160,18 @@ func (b Block) Modified() (t time.Time) {
 	return t
 }
 
-// Item is what a scan meets: a block to carry, or (Skip set) something that is left alone, and why, or (Stays set) data that
-// cannot be carried, and what to do about it.
+// Item is what a scan meets: a block to carry, or with Skip a file that is left alone and why, or with Stays a block that
+// cannot be carried and what to do about that.
 type Item struct {
 	Block
 	Skip    string
 	Stays   string
-	Stirred string // without a block: STORE/SCOPE/DIRECTORY, where something came or went since the look before
-	Anew    bool   // its directory was not looked through before where it is: it may be news, whatever its times say
+	Stirred string // without a block: STORE/SCOPE/DIRECTORY, where a name came or went since the look before
+	Anew    bool   // no earlier look went through its directory where that is now: it may be new, whatever its times say
 }
 
-// Stranded says why a drain would lose what an inventory yields, whoever has room for it; directory, that it is not known what that is. "": it
-// would not, for all that is known. A disk that does not answer may do so in time.
+// Stranded returns why a drain would lose what an inventory yields, even if a peer has room for it. directory: it is a whole directory that
+// could not be listed. "": as far as is known a drain can carry it. A disk that does not answer is no reason, for it may answer in time.
 func Stranded(it Item, err error) (why string, directory bool) {
 	dir, unlisted := errors.AsType[*UnlistedError](err)
 	switch {
@@ -186,11 +186,11 @@ func Stranded(it Item, err error) (why string, directory bool) {
 	return "", false
 }
 
-// Carried reports whether it is a block to carry.
+// Carried reports whether the item is a block to carry.
 func (it Item) Carried() bool { return it.Skip == "" && it.Stays == "" }
 
-// OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later. One whose disk errs or
-// does not answer is passed by until it is well: Away says why.
+// OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later. A directory whose disk
+// errs or does not answer is passed by until the disk is well; Away returns why.
 func OpenStore(cfg StoreConfig) (*Store, error) {
 	cfg.Paths = diskio.Cleaned(cfg.Paths)
 	s := &Store{StoreConfig: cfg}
@@ -225,7 +225,7 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 	return s, nil
 }
 
-// StoreOf is the store that an id names; nil: it is none of these.
+// StoreOf returns the store that an id names; nil: none of these.
 func StoreOf(stores []*Store, id BlockID) *Store {
 	for _, s := range stores {
 		if s.Name == id.Store() {
@@ -245,7 +245,7 @@ func (s *Store) Close() error {
 }
 
 // Scan yields what a drain would carry, and what it would leave alone with the reason. An error names what could not be
-// read, and comes with the block's id if it is about one; the scan goes on after it unless ctx has ended.
+// read, and comes with the block's id if it is about one. The scan goes on after it unless ctx has ended.
 func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for part := range s.Shape.Parts(s) {
@@ -256,7 +256,7 @@ func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
 	}
 }
 
-// PartDirs are the directories that a part of the store lies in.
+// PartDirs returns the directories that a part of the store lies in.
 func (s *Store) PartDirs(part int) []string {
 	if s.Shape.Parts(s) == 1 {
 		return s.Paths
@@ -267,10 +267,10 @@ func (s *Store) PartDirs(part int) []string {
 // Find returns the block that an id names, or that the named member belongs to.
 func (s *Store) Find(id BlockID) (Block, error) { return s.Shape.Find(s, id, Nobody) }
 
-// Nobody is who is told where a look is that nobody watches.
+// Nobody is passed as at by callers whose look nobody watches.
 func Nobody(*string) {}
 
-// ByName are the stores by their names.
+// ByName returns the stores by their names.
 func ByName(stores []*Store) map[string]*Store {
 	all := make(map[string]*Store, len(stores))
 	for _, s := range stores {
@@ -279,7 +279,8 @@ func ByName(stores []*Store) map[string]*Store {
 	return all
 }
 
-// Open does not wait for a writer, should the file have become a pipe since it was seen.
+// Open opens a member's file for reading. If the file has become a pipe since it was seen, Open does not wait for a
+// writer.
 func (s *Store) Open(m Member) (*os.File, error) {
 	if err := s.Readable(s.Paths[m.Root]); err != nil {
 		return nil, err
@@ -287,7 +288,7 @@ func (s *Store) Open(m Member) (*os.File, error) {
 	return s.Roots[m.Root].OpenFile(m.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// Readable returns a SilentError where a read may never come back, or where there is nothing to read from.
+// Readable returns a SilentError if a read below the path may never come back, or if a stand-in is open there.
 func (s *Store) Readable(path string) error {
 	if i := slices.Index(s.Paths, path); i >= 0 && i < len(s.dead) && s.dead[i] {
 		return diskio.Silence(path)
@@ -295,7 +296,7 @@ func (s *Store) Readable(path string) error {
 	return s.Watched.Readable(path)
 }
 
-// Hollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.
+// Hollow reports whether one of the store's directories is empty: a disk that was not mounted at boot looks like that.
 func (s *Store) Hollow() bool {
 	return slices.ContainsFunc(s.Roots, func(r *os.Root) bool {
 		f, err := r.Open(".")
@@ -308,7 +309,7 @@ func (s *Store) Hollow() bool {
 	})
 }
 
-// whole returns a SilentError while one of the store's disks does not answer: what is not found may be there.
+// whole returns a SilentError while one of the store's disks does not answer: a block that is not found may be there.
 func (s *Store) whole() error {
 	for _, p := range s.Paths {
 		if err := s.Readable(p); err != nil {
@@ -326,7 +327,7 @@ func (s *Store) block(id BlockID, members ...Member) Block {
 	return Block{ID: id, Kind: s.Kind, Layout: s.Layout, Members: members}
 }
 
-// Member describes a regular file; anything else is fs.ErrInvalid.
+// Member describes a regular file. It returns fs.ErrInvalid for anything else.
 func (s *Store) Member(root int, p, name string) (Member, error) {
 	info, err := s.Roots[root].Lstat(p)
 	if err != nil {
@@ -337,7 +338,7 @@ func (s *Store) Member(root int, p, name string) (Member, error) {
 
 func notRegular(p string) error { return &fs.PathError{Op: "carry", Path: p, Err: fs.ErrInvalid} }
 
-// MemberOf describes a regular file whose info is known; anything else is fs.ErrInvalid.
+// MemberOf describes a regular file by its info. It returns fs.ErrInvalid for anything else.
 func MemberOf(root int, p, name string, info fs.FileInfo) (Member, error) {
 	if !info.Mode().IsRegular() {
 		return Member{}, notRegular(p)
@@ -349,10 +350,11 @@ func MemberOf(root int, p, name string, info fs.FileInfo) (Member, error) {
 	return m, nil
 }
 
-// StagingDir holds files on their way to their place, in each directory of a store that blocks land in. Scans pass it by.
+// StagingDir holds files on their way to their places, in each directory of a store that blocks land in. Scans leave it
+// out.
 const StagingDir = ".lifeboat-staging"
 
-// skip makes the item for a file that is left alone. The id is made of what can be shown of its name.
+// skip returns the item for a file that is left alone. Its id has the file's name, as far as that can be shown.
 func (s *Store) skip(root int, scope, p, why string, bytes int64) Item {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -363,7 +365,7 @@ func (s *Store) skip(root int, scope, p, why string, bytes int64) Item {
 	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes, Root: root}}}, Skip: why}
 }
 
-// Away says why a directory of the store's is taken for one without its disk; nil: it is not.
+// Away returns why a directory of the store seems to be without its disk; nil: it does not.
 func (s *Store) Away(path string) error {
 	if i := slices.Index(s.Paths, filepath.Clean(path)); i >= 0 && i < len(s.AwayWhy) {
 		return s.AwayWhy[i]
@@ -371,7 +373,7 @@ func (s *Store) Away(path string) error {
 	return nil
 }
 
-// Device is the number of the device that one of its directories is on; 0: it cannot be told.
+// Device returns the number of the device that a directory is on; 0: unknown.
 func (s *Store) Device(root int) uint64 {
 	info, err := s.Roots[root].Stat(".")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// What a drain would lose whoever has room is told from what it carries, leaves alone, or may yet read.
+// Stranded names what no peer could take, and nothing that is carried, is left alone, or may yet be read.
 func TestStranded(t *testing.T) {
 	b := Block{ID: "cache/-/f"}
 	for _, c := range []struct {

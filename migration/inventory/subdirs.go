@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subdirs are directories of a store's that are kept open while a scan looks for the files that belong together: each map output has two
-// or three, in as many directories. From there a look is one system call and not five to seven.
+// subdirs keeps directories of a store open while a scan looks for the files that belong together: a map output has two or three, in as
+// many directories. In an open directory a look is one system call instead of five to seven.
 type subdirs struct {
 	s    *Store
 	open map[subdir]*os.File
@@ -23,10 +23,11 @@ type subdir struct {
 	path string
 }
 
-// maxOpenSubdirs are those of an executor with 16 local directories. The agent's unit allows 65,536 files.
+// maxOpenSubdirs is what an executor with 16 local directories has. The agent's unit allows 65,536 open files.
 const maxOpenSubdirs = 16 * subDirectories
 
-// to finds the directory of a file, and its name there. It returns false if the way there has to begin at the store's directory.
+// to returns the open directory of a file, and the file's name in it. It returns false if the file has to be looked for from the
+// store's directory.
 func (d *subdirs) to(root int, p string) (fd int, name string, ok bool) {
 	at := strings.LastIndexByte(p, '/')
 	if d == nil || at < 0 {
@@ -40,7 +41,7 @@ func (d *subdirs) to(root int, p string) (fd int, name string, ok bool) {
 		}
 		var err error
 		if f, err = d.s.Roots[root].OpenFile(p[:at], os.O_RDONLY|syscall.O_DIRECTORY, 0); err != nil {
-			return 0, name, false // who goes there by himself is told
+			return 0, name, false // the look from the store's directory returns the error
 		}
 		d.open[subdir{root, p[:at]}] = f
 	}
@@ -48,7 +49,7 @@ func (d *subdirs) to(root int, p string) (fd int, name string, ok bool) {
 	return int(f.Fd()), name, true
 }
 
-// member describes a regular file; anything else is fs.ErrInvalid.
+// member describes a regular file. It returns fs.ErrInvalid for anything else.
 func (d *subdirs) member(s *Store, root int, p string) (Member, error) {
 	fd, name, ok := d.to(root, p)
 	if !ok {
@@ -75,7 +76,7 @@ func (d *subdirs) openFile(s *Store, root int, p string) (io.ReadCloser, error) 
 	return &memberFile{fd: fd, path: p}, nil
 }
 
-// makeRoom leaves those that are open for the directories of another executor, if there is none.
+// makeRoom closes all directories if no more may be open, to make room for those of another executor.
 func (d *subdirs) makeRoom() {
 	if len(d.open) == maxOpenSubdirs {
 		d.close()

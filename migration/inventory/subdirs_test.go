@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// openBelow is how many directories below one this process has open.
+// openBelow returns how many directories below one this process has open.
 func openBelow(t *testing.T, dir string) (n int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -23,7 +23,7 @@ func openBelow(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// An executor has more local directories than are kept open: its map outputs are found all the same, and everything is closed afterwards.
+// An executor has more subdirectories than are kept open: its map outputs are found all the same, and everything is closed afterwards.
 func TestSubdirectoriesAreKeptOpenUpToABound(t *testing.T) {
 	dirs, managers := make([]string, maxOpenSubdirs/subDirectories+1), []string(nil)
 	for i := range dirs {
@@ -33,7 +33,7 @@ func TestSubdirectoriesAreKeptOpenUpToABound(t *testing.T) {
 	for _, dir := range dirs {
 		managers = append(managers, filepath.Join(n.dir, dir, "blockmgr-"+dir))
 	}
-	const outputs = 3000 // in each subdirectory some
+	const outputs = 3000 // some in each subdirectory
 	for m := range outputs {
 		writeMapOutput(t, managers, 0, m, 4)
 	}
@@ -62,7 +62,7 @@ func TestSubdirectoriesAreKeptOpenUpToABound(t *testing.T) {
 	}
 }
 
-// A subdirectory that is moved away while it is open, with another in its place, costs no map output for longer than one look.
+// A subdirectory is moved away while it is open, and another takes its place: that costs map outputs for one look at most.
 func TestSubdirectoryIsReplacedInTheScan(t *testing.T) {
 	n := newBox(t, with(sparkStore, "d0"))
 	manager := filepath.Join(n.dir, "d0/blockmgr-a")

@@ -2,12 +2,12 @@ package inventory
 
 import "fmt"
 
-// TagPrefix begins the ETag of a file that nothing vouches for but the file system. What follows is when its inode changed,
-// which stays behind when the block moves.
+// TagPrefix begins the ETag of a file that only the file system vouches for. Behind it comes when the file's inode changed,
+// which does not move with the block.
 func TagPrefix(bytes, modified int64) string { return fmt.Sprintf(`"file-%x-%x-`, bytes, modified) }
 
-// Tag names a version wherever it has moved: what its own ETag at its source began with, if that was one file; of several, their size
-// and the newest one's time, in Unix nanoseconds.
+// Tag names a version of a block wherever it has moved. For a block of one file it is how the file's ETag began at its source; for a
+// block of several it has their size and the newest one's time. modified is in Unix nanoseconds.
 func Tag(bytes, modified int64) string { return TagPrefix(bytes, modified) + `"` }
 
 // Tag names the block's version.

@@ -14,31 +14,32 @@ import (
 	"time"
 )
 
-// ValuesFile may lie beside an engine's blocks and say what they are worth, a line of JSON each:
+// ValuesFile may lie beside an engine's blocks and say what they are worth, with a line of JSON for each:
 //
 //	{"id": "part-00017", "value": "90s"}
 //
-// The id is the file's name, or that of a Spark block (shuffle_3_17_0, rdd_5_2), whose values lie in its blockmgr
-// directory. It is written to a file of another name and renamed into place, and read when a drain looks through the
-// directory. It is never carried.
+// The id is the file's name, or the name of a Spark block (shuffle_3_17_0, rdd_5_2), whose values lie in its blockmgr
+// directory. A program writes the file under another name and renames it into place. A drain reads it when it looks
+// through the directory, and never carries it.
 const ValuesFile = ".lifeboat-values"
 
 // MostValue is a month, longer than anything computed runs.
 const MostValue = 30 * 24 * time.Hour
 
 const (
-	// maxValuesBytes bounds what is read of one: about 50,000 lines, and as much memory as a lane's buffer a few times.
+	// maxValuesBytes bounds what is read of one file: about 50,000 lines, and a few times the memory of a lane's
+	// buffer.
 	maxValuesBytes = 4 << 20
 	maxValueLine   = 4096
 )
 
-// values are what the file in one directory says.
+// values are the values that the file in one directory has.
 type values struct {
 	dir string
 	of  map[string]time.Duration
 }
 
-// in reads the values of that directory, if it has any and they are not those that are here.
+// in reads the values of a directory, unless they are those it has already.
 func (v *values) in(root *os.Root, dir string) error {
 	if v.of != nil && v.dir == dir {
 		return nil
@@ -74,7 +75,7 @@ func (v *values) read(r io.Reader) error {
 		if limited.N == 0 {
 			return fmt.Errorf("it is larger than %d bytes", maxValuesBytes)
 		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil || strings.Contains(line.ID, "/") { // whose words are of Go's types
+		if json.Unmarshal(lines.Bytes(), &line) != nil || strings.Contains(line.ID, "/") { // json's own words are of Go's types
 			return fmt.Errorf(`line %d: want {"id": FILE, "value": "90s"}, FILE being a name in that directory, got %.200q`, n, lines.Bytes())
 		}
 		value, err := time.ParseDuration(line.Value)

@@ -15,14 +15,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// seen is an entry of a directory, as a walk met it, that is not a directory.
+// seen is an entry that a walk met in a directory and that is not itself a directory.
 type seen struct {
 	dir, name string // below the store's directory: path is dir/name
 	path      string
 	id        string // the walk's prefix and the path
 	regular   bool
 	stat      unix.Stat_t // of a regular file
-	err       error       // it could not be looked at
+	err       error       // the file could not be looked at
 }
 
 // member describes the file.
@@ -36,32 +36,33 @@ func (f *seen) member(root int, name string) (Member, error) {
 	return Member{Name: name, Bytes: f.stat.Size, ModTime: time.Unix(f.stat.Mtim.Unix()), Root: root, Path: f.path, ChangeTime: f.stat.Ctim.Nano()}, nil
 }
 
-// bytes is for the account of what was skipped: what could not be looked at weighs nothing.
+// bytes returns the size for the account of skipped files: 0 if the file could not be looked at.
 func (f *seen) bytes() int64 { return f.stat.Size }
 
-// walk looks through the directories below one of a store's. It reads them piecemeal, in the file system's own order, and
-// keeps one open at a time: a flat directory of a million files costs no more memory than its buffer. What it meets it
-// looks at through the directory that it has open, by one name that is not followed, so no link leads out of the store. A
-// block of a few KiB is mostly system calls, and this makes one where an os.File makes two and five allocations.
+// walk looks through the directories below one of a store's. It reads a directory piecemeal, in the file system's own
+// order, and keeps one open at a time: a flat directory of a million files costs no more memory than the buffer. It looks
+// at each entry by its name in the open directory and follows no link, so no link leads out of the store. A block of a
+// few KiB costs mostly system calls; this makes one where an os.File makes two, and five allocations.
 type walk struct {
 	root  *os.Root
 	enter func(dir string) bool   // false leaves a directory out
-	visit func(*seen) (more bool) // what is there until the next
+	visit func(*seen) (more bool) // its argument is valid until the next call
 	fault func(error) (more bool)
-	known func(dir string, e dirent) (met, more bool) // a regular file that need not be looked at; nil: none is known
+	known func(dir string, e dirent) (met, more bool) // of a regular file: true, and it need not be looked at; nil: none is known
 
-	prefix string             // of what seen calls the id
+	prefix string             // of the ids in seen
 	since  int64              // regular files that did not change since are passed by; Unix nanoseconds, 0: none is
-	past   Past               // what is known of looks before: none is passed by in directories that they did not go through
-	passed func() (more bool) // now and then, if since is set: nothing may be visited for long
-	// stirred is told of directories, by the walk's prefix and their path, where something came or went since. Nil: nobody is.
+	past   Past               // what is known of earlier looks: in directories that they did not go through no file is passed by
+	passed func() (more bool) // called now and then if since is set, for nothing may be visited for long
+	// stirred is called for directories where a name came or went since, with the walk's prefix and their path. Nil: it is
+	// not.
 	stirred func(dir string) (more bool)
 
 	buf    []byte
 	word   []byte
 	seen   seen
-	anew   bool // none is passed by in this directory, for it was not looked through where it is
-	failed bool // not all of it was read
+	anew   bool // in this directory no file is passed by: no earlier look went through it where it is now
+	failed bool // the directory was not read to its end
 }
 
 // walkBuffer holds a few hundred entries; os.File reads a quarter of that at once.
@@ -77,8 +78,8 @@ func (w *walk) below(ctx context.Context, dir string) bool {
 	return ok
 }
 
-// one looks through a directory but not through those in it, which it returns. moved says that the one above may have been moved
-// to where it is.
+// one looks through a directory, and returns the directories in it without looking through them. moved says that the directory
+// above may have been moved to where it is.
 func (w *walk) one(ctx context.Context, dir string, moved bool) (dirs []string, more bool) {
 	f, err := w.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -107,7 +108,7 @@ func (w *walk) fail(dir string, err error) (more bool) {
 	return w.fault(&UnlistedError{Root: w.root.Name(), Dir: dir, Err: err})
 }
 
-// list is one for a directory that is open.
+// list does the work of one in a directory that is open.
 func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, more bool) {
 	if w.buf == nil {
 		w.buf = make([]byte, walkBuffer)
@@ -115,7 +116,7 @@ func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, mor
 	w.failed = false
 	for ctx.Err() == nil {
 		n, err := diskio.Retry(func() (int, error) { return unix.ReadDirent(fd, w.buf) })
-		if err != nil && err != unix.ENOENT { // which is how one ends that was removed
+		if err != nil && err != unix.ENOENT { // ENOENT is how a removed directory ends
 			return dirs, w.fail(dir, err)
 		}
 		if n <= 0 {
@@ -159,8 +160,8 @@ func (w *walk) again(fd int, dir, name string) (more bool) {
 	return kind == 0 || kind == unix.S_IFDIR || w.visit(&w.seen)
 }
 
-// look finds out what an entry is, and all about it if it is a regular file. 0: it has vanished, or is passed by. That is
-// decided before anything is made of its name: when a drain looks again, so it is with nearly every file.
+// look finds out what an entry is, and stats it if it is a regular file. 0: the entry has vanished, or is passed by. It
+// decides that before it makes strings of the name, for when a drain looks again nearly every file is passed by.
 func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
 	w.seen = seen{dir: dir}
 	kind = uint32(e.kind) << 12 // as in IFTODT of <dirent.h>
@@ -184,7 +185,7 @@ func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
 	return kind
 }
 
-// call names what is seen, all names of it in one string.
+// call sets the names of seen, all of them parts of one string.
 func (w *walk) call(dir string, entry []byte) {
 	w.word = append(w.word[:0], w.prefix...)
 	if dir != "." {
@@ -195,7 +196,7 @@ func (w *walk) call(dir string, entry []byte) {
 	w.seen.id, w.seen.path, w.seen.name = id, id[len(w.prefix):], id[len(id)-len(entry):]
 }
 
-// dirent is an entry as the kernel puts it: linux_dirent64 of getdents(2).
+// dirent is an entry of a directory as the kernel returns it: linux_dirent64 of getdents(2).
 type dirent struct {
 	ino   uint64
 	kind  byte // DT_REG and the like; 0: the file system does not say
