@@ -24,17 +24,17 @@ type Holder struct {
 	Address string
 }
 
-// Location is what is known of a block's whereabouts.
+// Location is what the coordinator knows of where a block is.
 type Location struct {
 	Holders    []Holder
-	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it, or no holder answers
-	Next       string   // more could have it, behind that node; empty: these are all
-	Unheard    []Holder // LOST nodes that may have it, and be in reach from here; named with the candidates
+	Candidates []Holder // nodes whose stores may have it; only if no holder is known, or none answers
+	Next       string   // further candidates come behind this node; empty: these are all
+	Unheard    []Holder // LOST nodes that may have it, and may be in reach from here; named with the candidates
 	Lost       bool     // its holder is gone, or its node left without it
-	Why        string   // nobody is known to hold it, though somebody did; empty: nobody ever did
+	Why        string   // why no holder is known although there was one; empty: there never was one
 }
 
-// What a read ends with.
+// The errors that a read ends with.
 var (
 	// errNeverKnown: every node that could have the block was asked and none has it (404).
 	errNeverKnown = errors.New("no node has it")
@@ -44,25 +44,30 @@ var (
 	errUnreachable = errors.New("a node that may have it cannot be reached now")
 )
 
-// hopHeader marks a request that an agent makes for a reader: its receiver answers from what it has and asks nobody else.
+// hopHeader marks a request that an agent makes for a reader: the agent that receives it answers from what it has, and
+// asks nobody else.
 const hopHeader = "Lifeboat-Hop"
 
 const (
-	// firstByte is how long a holder may take to begin an answer: readers wait longer, so another can still be asked.
+	// firstByte is how long a holder may take to begin an answer. Readers wait longer, so there is time to ask another
+	// holder.
 	firstByte = 10 * time.Second
-	// holderStall is how long a holder may say nothing in the middle of one, as long as readers bear it (client.DefaultStall).
-	// A connection whose Read began when it fell idle has more than firstByte of it left when it is used again.
+	// holderStall is how long a holder may say nothing amid an answer, as long as readers bear it (client.DefaultStall). An
+	// idle connection's Read has begun already: when the connection is used again, more than firstByte of its time is left.
 	holderStall = 30 * time.Second
 	holderIdle  = 10 * time.Second
 )
 
 // Fetcher reads blocks from the nodes that have them.
 type Fetcher struct {
-	// Locate asks the coordinator; past: who has the block was asked in vain, and who else may have it is to be named too.
+	// Locate asks the coordinator where a block is. past: the holders were asked in vain, so the others that may have it
+	// are to be named, too.
 	Locate func(ctx context.Context, id inventory.BlockID, past bool) (Location, error)
-	// LocateMore names those of the candidates that come behind one (Location.Next), and behind whom there are more yet.
+	// LocateMore returns the candidates that come behind one node (Location.Next), and the node behind which there are
+	// yet more.
 	LocateMore func(ctx context.Context, id inventory.BlockID, after string) (some []Holder, next string, err error)
-	// WhoHas asks the coordinator who has each of some blocks; a holder without an address: nobody is known to. Nil: it is not asked.
+	// WhoHas asks the coordinator for a holder of each block; a holder without an address: none is known. Nil: the coordinator is not
+	// asked.
 	WhoHas func(ctx context.Context, ids []inventory.BlockID) ([]Holder, error)
 	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
 	Dial func(ctx context.Context, h Holder) (net.Conn, error)
@@ -70,7 +75,7 @@ type Fetcher struct {
 	once   sync.Once
 	client *http.Client
 
-	seeking sync.Mutex // held by who asks a whole fleet
+	seeking sync.Mutex // held by a goroutine that asks a whole fleet
 
 	unheard unheard
 }
@@ -90,7 +95,7 @@ func (f *Fetcher) http() *http.Client {
 				},
 				DisableCompression:    true,
 				IdleConnTimeout:       holderIdle,
-				MaxIdleConns:          256, // of a whole fleet that was asked
+				MaxIdleConns:          256, // a whole fleet may have been asked
 				MaxIdleConnsPerHost:   16,  // readers at once that need no handshake each time, such as Spark's driver (examples/spark)
 				ResponseHeaderTimeout: firstByte,
 			}},
@@ -100,7 +105,7 @@ func (f *Fetcher) http() *http.Client {
 	return f.client
 }
 
-// do sends a request. Whoever tells of an error has said who was asked for what, and not at which URL.
+// do sends a request. It takes the URL off an error: callers say themselves who was asked for what.
 func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 	resp, err := f.http().Do(req)
 	if bare, is := errors.AsType[*url.Error](err); is {
@@ -109,19 +114,19 @@ func (f *Fetcher) do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// byNode keeps the idle connections of each node apart: two may have had one address, and a connection is to the node whose identity
-// was verified.
+// byNode keeps the idle connections of each node apart. Two nodes may have had one address, and a connection belongs to the node
+// whose identity was verified.
 type byNode struct{ *http.Transport }
 
 func (t byNode) RoundTrip(req *http.Request) (*http.Response, error) {
 	to := req.Clone(req.Context())
 	to.Host = cmp.Or(req.Host, req.URL.Host)
-	to.URL.Host = req.Context().Value(holderKey{}).(Holder).Node + "@" + req.URL.Host // by which idle ones are found, and nothing else is
+	to.URL.Host = req.Context().Value(holderKey{}).(Holder).Node + "@" + req.URL.Host // only idle connections are found by this name
 	return t.Transport.RoundTrip(to)
 }
 
-// holderConn is a connection to a holder that may stop without a word, as a machine does that is frozen or cut off. Time in
-// which nobody reads, since the reader behind is slow, does not count.
+// holderConn is a connection to a holder that may stop without a word, as a frozen or cut off machine does. Time in which
+// nobody reads from it, because the reader is slow, does not count.
 type holderConn struct{ net.Conn }
 
 func (c holderConn) Read(p []byte) (int, error) {
@@ -131,11 +136,11 @@ func (c holderConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 
-// resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself. It also
-// says whether everybody was asked who may have it.
+// resolve finds nodes that have a block: those that the coordinator knows, else the candidate that says so itself. all: every
+// node that may have it was asked.
 func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
@@ -145,7 +150,8 @@ func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []
 	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
 		return loc.Holders, false, nil
 	case len(loc.Holders) > 0:
-		// They are away, perhaps for good. Meanwhile it is read from whoever else has it, such as the node that it came from.
+		// The holders are away, perhaps for good. Meanwhile another node may have the block, such as the one that it came
+		// from.
 		if found, err := f.probe(ctx, id, slices.Concat(loc.Holders, without(loc.Candidates, loc.Holders))); err == nil {
 			return found, true, nil
 		}
@@ -157,7 +163,7 @@ func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []
 	found, err := f.probe(ctx, id, loc.Candidates)
 	switch {
 	case err != nil && loc.Lost, errors.Is(err, errNeverKnown) && loc.Why != "":
-		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have had it all the same.
+		// Its holder's lease ran out, or no peer took it in time. A node that still lives may have it all the same.
 		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	case err != nil && loc.Next != "" && ctx.Err() == nil:
 		found, err = f.seek(ctx, id, loc.Next, err)
@@ -170,12 +176,12 @@ func (f *Fetcher) resolve(ctx context.Context, id inventory.BlockID) (holders []
 	return found, true, err
 }
 
-// without are the nodes that are not among others.
+// without returns the nodes that are not among others.
 func without(nodes, others []Holder) []Holder {
 	return slices.DeleteFunc(slices.Clone(nodes), func(h Holder) bool { return slices.Contains(others, h) })
 }
 
-// lostError is errLost with why, as far as that is known.
+// lostError is errLost with the reason, as far as that is known.
 type lostError struct{ why string }
 
 func (e *lostError) Error() string { return errLost.Error() }
@@ -185,7 +191,8 @@ func (f *Fetcher) probe(ctx context.Context, id inventory.BlockID, candidates []
 	return f.probeFor(ctx, id, candidates, ProbePatience, func(Holder) {})
 }
 
-// probeFor asks nodes if they have a block, each for so long, until one has. silent is told of those that gave no answer.
+// probeFor asks nodes whether they have a block, until one has it. Each gets so long to answer; silent is called with
+// nodes that did not.
 func (f *Fetcher) probeFor(ctx context.Context, id inventory.BlockID, candidates []Holder, each time.Duration, silent func(Holder)) ([]Holder, error) {
 	probing, enough := context.WithCancel(ctx)
 	defer enough()
@@ -209,7 +216,7 @@ func (f *Fetcher) probeFor(ctx context.Context, id inventory.BlockID, candidates
 		case resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultipleChoices:
 			resp.Body.Close()
 			found = append(found, h)
-			enough() // one is
+			enough() // one holder is enough
 		default:
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusNotFound {
@@ -252,7 +259,7 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id inventory
 	return resp, nil
 }
 
-// open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304, 412 or 416.
+// open reads a block from the first holder that serves it. The answer's status is 200, 206, 300, 304, 412 or 416.
 func (f *Fetcher) open(ctx context.Context, method string, id inventory.BlockID, header http.Header) (*http.Response, Holder, error) {
 	holders, all, err := f.resolve(ctx, id)
 	if err != nil {
@@ -262,7 +269,7 @@ func (f *Fetcher) open(ctx context.Context, method string, id inventory.BlockID,
 	if err == nil || all || ctx.Err() != nil {
 		return resp, h, err
 	}
-	// The coordinator cannot know yet that they do not answer.
+	// The coordinator cannot know yet that these holders do not answer.
 	loc, unasked := f.Locate(ctx, id, true)
 	if unasked != nil {
 		return nil, Holder{}, err
@@ -307,7 +314,7 @@ func (f *Fetcher) openAny(ctx context.Context, method string, id inventory.Block
 	return nil, Holder{}, fmt.Errorf("%w: %w", errUnreachable, errors.Join(faults...))
 }
 
-// begin waits for an answer's first byte: until that is there, another holder can answer instead.
+// begin waits for an answer's first byte: until then another holder can answer instead.
 func begin(resp *http.Response) error {
 	late := time.AfterFunc(firstByte, func() { resp.Body.Close() })
 	defer late.Stop()

@@ -41,15 +41,15 @@ func (w slowly) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// A holder may stop without a word, as a machine does that is frozen or cut off. Before its first byte another is asked; after
-// that the reader sees the answer break off. Readers may be as slow as they like.
+// A holder may stop without a word, as a frozen or cut off machine does. Before the first byte another holder is asked; later
+// the reader sees the answer break off. Readers may be as slow as they like.
 func TestHolderThatStandsStillIsLeft(t *testing.T) {
 	x := enginetest.Content("x", 3*wire.ChunkBytes)
 	serves := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(x)))
 		w.Write(x)
 	})
-	stops := func(after int) http.Handler { // so many bytes; before the header where negative
+	stops := func(after int) http.Handler { // after so many bytes; negative: before the header
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if after >= 0 {
 				w.Header().Set("Content-Length", fmt.Sprint(len(x)))
@@ -66,7 +66,7 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 		pause  time.Duration
 		status int // -1: broken off
 		bytes  int
-		took   time.Duration // 0: whatever
+		took   time.Duration // 0: it does not matter
 	}{
 		{"before the header", stops(-1), true, 0, 200, len(x), firstByte},
 		{"before the first byte", stops(0), true, 0, 200, len(x), firstByte},
@@ -114,7 +114,8 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 	}
 }
 
-// Who is known to be away is asked, with whoever else may have the block, and when nobody has it, not all of them again.
+// A holder that is away is asked together with the nodes that may have the block. If none has it, they are not all asked
+// again.
 func TestAllAreAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{nodes: map[string]http.Handler{"source": http.NotFoundHandler()}}
@@ -134,11 +135,11 @@ func TestAllAreAskedOnce(t *testing.T) {
 // mute is a node that takes a connection and says nothing.
 var mute = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 
-// A reader knows within ten seconds, however many of those that may have the block are silent; and who has it is asked early,
-// whoever else is.
+// A reader knows within ten seconds, however many nodes are silent that may have the block. A node that has it is asked
+// early.
 func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 	for name, c := range map[string]struct {
-		has    int // which of them; -1: none
+		has    int // which of them has it; -1: none
 		status int
 		most   time.Duration
 	}{
@@ -176,7 +177,7 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 	}
 }
 
-// A connection that waits for the next question is to the node whose identity was verified. Another one at its address is not asked over it.
+// An idle connection belongs to the node whose identity was verified. Another node at the same address is not asked over it.
 func TestNodeIsNotAskedOverAConnectionToAnother(t *testing.T) {
 	for _, address := range []string{"10.0.0.1:7412", "[fe80::1]:7412"} {
 		f := &fleet{nodes: map[string]http.Handler{}}
@@ -201,7 +202,7 @@ func TestNodeIsNotAskedOverAConnectionToAnother(t *testing.T) {
 	}
 }
 
-// Whoever tells of a node that cannot be reached says once which block was asked of whom, and why in vain.
+// The error for a node out of reach says once which block was asked of which node, and why in vain.
 func TestNodeOutOfReachIsNamedOnce(t *testing.T) {
 	fetch := &Fetcher{Dial: (&fleet{}).dial}
 	defer fetch.Close()

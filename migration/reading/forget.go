@@ -14,26 +14,26 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// DELETE /blocks/{id} is between nodes alone: the node that a block was born on has a holder forget the version that If-Match
-// names, as inventory.Tag does.
+// DELETE /blocks/{id} is between nodes only: the node that a block was born on has a holder forget the version that If-Match
+// names, in the form of inventory.Tag.
 //
 //	204   it is forgotten            404   it is not here
 //	403   it is not the asker's      412   another version is here, or comes at this moment
 //	503   its disk does not answer
 
-// ForgetTimeout is for one copy: a holder that takes longer has a disk that hangs.
+// ForgetTimeout is for one copy: the disk of a holder that takes longer hangs.
 const ForgetTimeout = 2 * time.Second
 
-// Forget has a holder forget a version of a block that was born here. fs.ErrNotExist says that it has none, catalog.ErrKept
-// that it keeps what it has.
+// Forget has a holder forget a version of a block that was born here. fs.ErrNotExist means that the holder does not have
+// the block, catalog.ErrKept that it keeps its copy.
 func (f *Fetcher) Forget(ctx context.Context, h Holder, id inventory.BlockID, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, ForgetTimeout)
 	defer cancel()
 	return f.forgetAt(ctx, h, id, tag)
 }
 
-// ForgetElsewhere has all holders but one forget a version of a block that was born here: that one may have handed it on. What
-// another has of the block that is not that version stays.
+// ForgetElsewhere has all holders except one forget a version of a block that was born here, for that one may have handed it
+// on. A holder's copy of another version stays.
 func (f *Fetcher) ForgetElsewhere(ctx context.Context, but string, id inventory.BlockID, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, ForgetTimeout)
 	defer cancel()

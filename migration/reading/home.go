@@ -16,19 +16,19 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// homeQuestion is POST /home, between nodes alone: one that leaves, or was away, asks the node that blocks were born on which of them it
-// has as they were, and will have, and which as something else. It is answered with an AtHome.
+// homeQuestion is POST /home, between nodes only. A node that leaves, or was away, asks the node that blocks were born on which of them
+// it has in that version, and will keep, and which in another. The answer is an AtHome.
 type homeQuestion struct {
 	Blocks []Version `json:"blocks"` // at most MostAsked
 }
 
-// POST /home/doubt is between nodes alone, too: one that took another machine's name has whoever may have that one's blocks ask it so
-// what it has of them. 202: it will.
+// POST /home/doubt is also between nodes only. A node that took another machine's name sends it to nodes that may have that machine's
+// blocks: they are to ask it which of them it has. 202: they will.
 
 // maxHomeQuestion is MostAsked of the longest ids, tags and names of nodes.
 const maxHomeQuestion = MostAsked * (inventory.MaxIDBytes + 512)
 
-// ServeHome answers POST /home. A node that leaves itself has nothing that it will have.
+// ServeHome answers POST /home. A node that leaves says that it will keep none.
 func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool) {
 	var q homeQuestion
 	err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxHomeQuestion)).Decode(&q)
@@ -47,10 +47,10 @@ func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool
 		answer.Has = []int{}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // whoever asked may be gone
+	_ = json.NewEncoder(w).Encode(answer) // the asker may be gone
 }
 
-// AtHome asks a node about some blocks that were born there.
+// AtHome asks a node about blocks that were born there.
 func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is AtHome, err error) {
 	question, err := json.Marshal(homeQuestion{about})
 	if err != nil {
@@ -68,7 +68,7 @@ func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is 
 	return is, nil
 }
 
-// Doubt has a node ask this one what it has of the blocks that were born here.
+// Doubt has a node ask this one which of the blocks that were born here it still has.
 func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
 	ctx, cancel := context.WithTimeout(ctx, ForgetTimeout)
 	defer cancel()
@@ -79,7 +79,8 @@ func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
 	return answer.Close()
 }
 
-// post asks a node something, in words of doing. An answer of another status than wanted is an error.
+// post sends a question to a node; doing says what for, in errors. An answer with another status than wanted is an
+// error.
 func (f *Fetcher) post(ctx context.Context, h Holder, path string, question []byte, want int, doing string) (answer io.ReadCloser, err error) {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+path, bytes.NewReader(question))
 	if err != nil {
@@ -98,29 +99,30 @@ func (f *Fetcher) post(ctx context.Context, h Holder, path string, question []by
 	return resp.Body, nil
 }
 
-// Version names a block as it was when it moved.
+// Version names a version of a block, as it was when it moved.
 type Version struct {
 	ID  inventory.BlockID `json:"id"`
-	Tag string            `json:"tag"` // what its ETag begins with where it was born
-	// Origin is where it was born, for those to know who are asked in place of that node, and Modified when it was modified there, in
-	// Unix nanoseconds.
+	Tag string            `json:"tag"` // how its ETag begins at the node that it was born on
+	// Origin is the node that it was born on, and Modified when it was modified there, in Unix nanoseconds: a node that is asked in
+	// the origin's place needs them.
 	Origin   string `json:"origin,omitempty"`
 	Modified int64  `json:"modified,omitempty"`
 }
 
-// AtHome is what a node says of versions of blocks that were born there, or have come there, too, by their places in the question.
+// AtHome is what a node says of versions of blocks, by their indexes in the question: of blocks that were born there, and of
+// others that have landed there.
 type AtHome struct {
-	Has     []int `json:"has"`               // it has them as they were, and stays with them
-	Changed []int `json:"changed,omitempty"` // it has them as something else; of what was born elsewhere: as something newer
-	Gone    []int `json:"gone,omitempty"`    // born there, it has them no more
-	Leaves  bool  `json:"leaves,omitempty"`  // it will have none of them
+	Has     []int `json:"has"`               // it has that version, and will keep it
+	Changed []int `json:"changed,omitempty"` // it has another version; of a block that was born elsewhere: a newer one
+	Gone    []int `json:"gone,omitempty"`    // it was born there, and is there no more
+	Leaves  bool  `json:"leaves,omitempty"`  // the node leaves, and will keep none
 }
 
-// AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.
+// AtHome looks for versions of blocks on this node. It says nothing of a block on a disk that fails.
 func (r *Reader) AtHome(about []Version) (is AtHome) {
 	disks := diskio.OrWell(r.Disks)
 	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
-	hollow := map[*inventory.Store]bool{} // a disk may not be mounted
+	hollow := map[*inventory.Store]bool{} // nothing is there at all: a disk may not be mounted
 	for i, v := range about {
 		if v.Origin != "" && v.Origin != r.Node {
 			if rec, err := r.Vault.Catalog.Get(v.ID); err == nil && rec.Origin == v.Origin && rec.Tag() != v.Tag && rec.ModTime > v.Modified {
@@ -152,11 +154,11 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 	return is
 }
 
-// MostSilent is how many that should be there may not answer until nobody is asked any more: a network is cut, and a node
-// that has blocks of many would wait for each.
+// MostSilent is how many nodes that should be there may give no answer until no further one is asked: the network is cut,
+// and a node with blocks of many nodes would wait for each of them.
 const MostSilent = 4
 
-// Picked are those of some that an answer names by their places, as far as there are such.
+// Picked returns those of the elements whose indexes an answer has. It leaves out indexes that are out of range.
 func Picked[T any](answer []int, of []T) (some []T) {
 	for _, at := range answer {
 		if at >= 0 && at < len(of) {

@@ -7,14 +7,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What an agent may answer another that asks for a reader, in the value of hopHeader.
+// The values of hopHeader: what an agent may answer another that asks for a reader.
 const (
-	hopFirst = "1" // the bytes, or who has them when they are broken here
+	hopFirst = "1" // the bytes, or if they are broken here who else has them
 	hopLast  = "2" // the bytes, or that they are not here: a reader is sent on once
 )
 
-// sendOn answers another agent with who else has a block that is broken here: the node that it came from, as long as that
-// is there, or another holder. It reports false when nobody is known to have it, or when the asker was sent here already.
+// sendOn names another holder to an agent that asks for a block which is broken here: the node that it came from, as long
+// as that is there, or another one. It reports false if no holder is known, or if the asker was sent here already.
 func (rd *Reader) sendOn(w http.ResponseWriter, req *http.Request, id inventory.BlockID) bool {
 	if rd.Fetch == nil || req.Header.Get(hopHeader) != hopFirst {
 		return false
@@ -33,7 +33,7 @@ func redirect(w http.ResponseWriter, to Holder, id inventory.BlockID) {
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
-// sentOn is whom a holder named that has a block no more.
+// sentOn returns the node that a holder's redirect names.
 func sentOn(resp *http.Response) (h Holder, ok bool) {
 	if resp.StatusCode != http.StatusTemporaryRedirect {
 		return Holder{}, false

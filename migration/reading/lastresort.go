@@ -11,7 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// serveFallback is a reader's last hope: no node served the block, because of why.
+// serveFallback serves a block from the fallback. why is why no node served it, which the reader is told if the
+// fallback does not have it.
 func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id inventory.BlockID, why error) {
 	f := rd.Fallback
 	if f == nil {

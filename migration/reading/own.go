@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// openOwn opens a block of the node's own, as its engine wrote it. Nothing vouches for its bytes but the file system.
+// openOwn opens a block of the node's own, as its engine wrote it. Only the file system vouches for its bytes.
 func openOwn(s *inventory.Store, id inventory.BlockID) (*content, error) {
 	b, err := s.Find(id)
 	if err != nil {
@@ -36,14 +36,14 @@ func openOwn(s *inventory.Store, id inventory.BlockID) (*content, error) {
 	return nil, fs.ErrNotExist
 }
 
-// ownFile is a file of an engine's, which may write it anew where it is while it is read: a reader would be given how one version begins
-// and how another ends, and took it for whole. What was removed or replaced meanwhile is read on, as it was.
+// ownFile is an engine's file that the engine may write anew in place while it is read: its reader would get the beginning of one
+// version and the end of another, and take that for whole. A file that was removed or replaced meanwhile is read on as it was.
 type ownFile struct {
 	*os.File
-	is inventory.Member // since it was opened
+	is inventory.Member // as it was when it was opened
 }
 
-// openFile opens what has a member's name now, which may be another version than the one that was seen.
+// openFile opens the file that has a member's name now, which may be another version than the one seen.
 func openFile(s *inventory.Store, seen inventory.Member) (*ownFile, error) {
 	f, err := s.Open(seen)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// readerPatience is how long a reader may take nothing of what it asked for. Somebody who looks through a block with a pager does for
-// minutes; one that stands still for good would keep the file open, and a segment from giving its space back, for as long as its kernel
+// readerPatience is how long a reader may take no bytes of its answer. A person who looks through a block with a pager takes minutes. A
+// reader that stands still for good would keep the file open, and a segment from giving its space back, for as long as its kernel
 // answers ours.
 const readerPatience = 10 * time.Minute
 
@@ -21,12 +21,12 @@ func newPatient(w http.ResponseWriter) patient {
 }
 
 func (p patient) Write(b []byte) (int, error) {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(readerPatience)) // where there is none to set, there is no connection
+	_ = p.conn.SetWriteDeadline(time.Now().Add(readerPatience)) // an error means that there is no connection
 	return p.ResponseWriter.Write(b)
 }
 
-// end leaves the connection to what is asked next on it.
+// end takes the deadline off again: the next request on the connection begins without one.
 func (p patient) end() { _ = p.conn.SetWriteDeadline(time.Time{}) }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (p patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -16,8 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
-// A reader that stands still in the middle is waited for, and given up in the end: what it reads is not kept open for ever. One that only
-// takes its time gets all.
+// A reader that stands still in the middle is waited for, and given up in the end: its block is not kept open for ever. A reader that
+// only takes its time gets everything.
 func TestReaderThatStandsStillIsGivenUp(t *testing.T) {
 	for name, row := range map[string]struct {
 		pause time.Duration

@@ -1,9 +1,10 @@
 // Package reading brings blocks to readers: from this node's stores and vault, through from the node that has a block, or from the last
-// resort; and it is how nodes ask each other about blocks: who has it, is it as it was, forget it. No byte is given that its checksum, or
-// for an engine's own file the file's unchanged state, does not vouch for; a block that cannot be had is named as lost, as never known or as
-// out of reach now, which are three different things to who asks.
+// resort. Nodes also use it to ask each other about blocks: who has a block, is it as it was, forget it. A byte is given only if its
+// checksum vouches for it, or for an engine's own file that the file has not changed. A block that cannot be had is named as lost, as never
+// known or as out of reach now: for the asker those are three different things.
 //
-// It does not decide who may read, and it knows who has what only by asking: the agent hands it the coordinator's answers.
+// It does not decide who may read. Which node has a block it learns only by asking: the agent gives it the coordinator's
+// answers.
 //
 // The files: reader, own, through, lastresort (what a reader gets), hops, patience (how); fetch, seek, unheard, ask_many (from others);
 // where (many at once); home, forget (between nodes alone).
@@ -40,18 +41,18 @@ import (
 //	404        never known        410  known to be lost: recompute; Lifeboat-Why says why, where it is known
 //	503        a node that may have it cannot be asked now; Retry-After says when to try again
 //
-// POST /blocks/ asks where many are (where.go).
+// POST /blocks/ asks where many blocks are (where.go).
 //
 // Who may read is decided before a request comes here.
 type Reader struct {
-	Node   string // that it is of
+	Node   string // the node that it serves
 	Stores []*inventory.Store
 	Vault  *vault.Vault
-	Disks  diskio.Disks // under them; nil: nobody asks
-	Fetch  *Fetcher     // nil: only what is here
-	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is.
+	Disks  diskio.Disks // nil: disks are taken to be well, and told nothing
+	Fetch  *Fetcher     // nil: only blocks that are here are served
+	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is told.
 	Broken func(id inventory.BlockID)
-	// Fallback has what no peer took. Nil: nothing has.
+	// Fallback has the blocks that no peer took. Nil: there is no fallback.
 	Fallback *lastresort.Storage
 	Log      *slog.Logger
 }
@@ -60,18 +61,18 @@ type Reader struct {
 type content struct {
 	io.ReadSeekCloser
 	etag     string
-	born     string // what its ETag began with where it was a node's own; "": not known
+	born     string // how its ETag began at the node that it was born on; "": unknown
 	modified time.Time
-	landed   string // where it rests, if it landed: vault or place
-	fault    error  // of reading
+	landed   string // vault or place, if the block landed here
+	fault    error  // of the last read
 
-	dir   string       // that it lies in
-	disks diskio.Disks // nil: they are told nothing
+	dir   string       // the directory that it lies in
+	disks diskio.Disks // nil: nothing is told
 	bytes int64
 	took  time.Duration
 }
 
-// Close tells the disk's part in what was read.
+// Close tells the disk how much was read and how long that took, and of a fault.
 func (c *content) Close() error {
 	if c.disks != nil && c.bytes > 0 {
 		c.disks.Fetched(c.dir, c.bytes, c.took)
@@ -149,7 +150,7 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// unserved tells of what is here and cannot be read.
+// unserved logs that a block is here and cannot be read.
 func (rd *Reader) unserved(id inventory.BlockID, err error) {
 	if !errors.Is(err, wire.ErrCorrupt) {
 		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
@@ -159,14 +160,14 @@ func (rd *Reader) unserved(id inventory.BlockID, err error) {
 	rd.broken(id)
 }
 
-// unsure reports whether an error leaves it open if the block is here, rather than says that it is not: its disk does not
-// answer or is away, it was written anew as we looked, or the system did not let us look.
+// unsure reports whether an error leaves it open that the block is here: its disk does not answer or is away, the block
+// was written anew while we looked, or the system did not let us look.
 func unsure(err error) bool {
 	errno, of := errors.AsType[syscall.Errno](err)
 	return diskio.IsSilent(err) || diskio.IsAway(err) || errors.Is(err, inventory.ErrChanged) || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
 }
 
-// landedHeader says of a block that landed if it is a file in its place, where engines find it, or in the vault.
+// landedHeader says of a landed block whether it is a file in its place, where engines find it, or in the vault.
 const landedHeader = "Lifeboat-Landed"
 
 func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.BlockID, c *content) {
@@ -177,7 +178,7 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 		w.Header().Set(landedHeader, c.landed)
 	}
 	http.ServeContent(w, req, "", c.modified, c)
-	switch { // the body was cut short there, which the reader sees
+	switch { // the body was cut short, and the reader sees that
 	case c.fault == nil:
 	case errors.Is(c.fault, inventory.ErrChanged):
 		rd.Log.Info("a block was written anew while it was read: a reader is cut off", "block", id)
@@ -189,8 +190,9 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 	}
 }
 
-// etagFor is the ETag of a content. A reader that began to read where the block was born knows it by the ETag that it had
-// there: that is the version that landed, so the reader is answered by that name and may go on here.
+// etagFor returns the ETag of a content. A reader that began to read on the node that the block was born on knows the
+// ETag that the block had there. If that is the version that landed, the reader gets its own ETag back, so that it may go
+// on here.
 func (c *content) etagFor(asked http.Header) string {
 	for _, k := range []string{"If-Match", "If-Range", "If-None-Match"} {
 		rest, is := strings.CutPrefix(asked.Get(k), c.born)
@@ -201,7 +203,7 @@ func (c *content) etagFor(asked http.Header) string {
 	return c.etag
 }
 
-// broken tells of a copy that is no longer whole, by the id that it landed under.
+// broken tells Broken of a copy that is no longer whole, by the id that it is on record under.
 func (rd *Reader) broken(id inventory.BlockID) {
 	if rd.Broken == nil {
 		return
@@ -248,7 +250,7 @@ func refuseRead(w http.ResponseWriter, id inventory.BlockID, err error) {
 	}
 }
 
-// open finds a block's bytes on this node. A disk that does not answer is not asked: nobody could end the wait.
+// open finds a block's bytes on this node. It asks no disk that does not answer, for nobody could end the wait.
 func (rd *Reader) open(id inventory.BlockID) (*content, error) {
 	rd.Vault.Watch(rd.Disks)
 	for _, s := range rd.Stores {
@@ -261,7 +263,8 @@ func (rd *Reader) open(id inventory.BlockID) (*content, error) {
 	return c, err
 }
 
-// find takes what landed first, because its checksums are known, unless it came home and is out of date.
+// find takes the landed copy first, because its checksums are known, unless the block came home and its store has
+// another version by now.
 func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 	store := inventory.StoreOf(rd.Stores, id)
 	for _, base := range id.OnRecord() {
@@ -281,7 +284,7 @@ func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 				return rd.find(id) // another version has landed since
 			}
 			if store != nil && r.Segment == 0 {
-				rd.Vault.Unread.Suspect(base) // an engine removed it from its place, or put another there: readers are sent here in vain
+				rd.Vault.Unread.Suspect(base) // an engine removed or replaced its files: readers are sent here in vain
 			}
 			break
 		}
@@ -293,7 +296,7 @@ func (rd *Reader) find(id inventory.BlockID) (*content, error) {
 	return openOwn(store, id)
 }
 
-// orOwn returns what landed if it can be read, else what the store has itself under that id: what came home is there, too.
+// orOwn returns the landed copy if that can be read, else the store's own file: a block that came home may be there, too.
 func (rd *Reader) orOwn(s *inventory.Store, id inventory.BlockID, r catalog.Record, c *content, err error) (*content, error) {
 	if s == nil || r.Segment == 0 {
 		return c, err
@@ -339,7 +342,7 @@ func (rd *Reader) openLanded(s *inventory.Store, id inventory.BlockID, r catalog
 		if c.landed = "place"; r.Segment != 0 {
 			c.landed = "vault"
 		}
-		if len(r.Members) == 1 { // of several, the record has the time of the newest
+		if len(r.Members) == 1 { // of several, the record has only the newest one's time
 			c.born = inventory.TagPrefix(m.Bytes, r.ModTime)
 		}
 		return c, nil

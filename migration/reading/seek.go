@@ -8,12 +8,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// In a large fleet a coordinator names a part of those who could have a block that nobody is known to hold: after a change of the leader
-// any may be the one, and what never moved lies at one alone. That the first of them have it not does not say that it was never known,
-// so the others are asked, too.
+// When no holder of a block is known, a coordinator of a large fleet names only some of the nodes that may have it. After a change of
+// the leader any node may be the holder, and a block that never moved lies on one node alone. That the first nodes do not have it does
+// not mean that it was never known, so the others are asked, too.
 
-// seek asks those who could have a block behind one of them; before is what those up to there said. One reader's block is sought so at a
-// time: it takes a question to each node.
+// seek asks the nodes behind one that may have a block; before is what the nodes up to there said. Only one block is sought at a time:
+// it takes a question to each node.
 func (f *Fetcher) seek(ctx context.Context, id inventory.BlockID, after string, before error) ([]Holder, error) {
 	if f.LocateMore == nil || !f.seeking.TryLock() {
 		return nil, fmt.Errorf("locate %s: %w: more nodes than were asked could have it, and another block is sought there", id, errUnreachable)
@@ -26,7 +26,7 @@ func (f *Fetcher) seek(ctx context.Context, id inventory.BlockID, after string, 
 			return nil, fmt.Errorf("locate %s: %w: name more of those who could have it: %w", id, errUnreachable, err)
 		}
 		if next == after {
-			break // a coordinator that begins anew would do so for ever
+			break // else a coordinator that begins from the start would do so for ever
 		}
 		all, after = append(all, some...), next
 	}

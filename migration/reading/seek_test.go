@@ -15,17 +15,17 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Of a large fleet a coordinator names a part of those who could have a block: that none of these has it is no reason to say that it
-// was never known.
+// A coordinator of a large fleet names only some of the nodes that may have a block. If none of those has it, it may still be
+// somewhere.
 func TestAllOfALargeFleetAreAsked(t *testing.T) {
 	has := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for name, c := range map[string]struct {
-		at     int // who has it; -1: nobody
-		silent int // who does not answer; -1: all do
+		at     int // the node that has it; -1: none
+		silent int // the node that does not answer; -1: all answer
 		why    string
-		fault  error // of naming more
+		fault  error // of LocateMore
 		status int
-		asked  int // at least
+		asked  int // nodes, at least
 	}{
 		"among the first":                {at: 3, silent: -1, status: 200, asked: 4},
 		"among the last":                 {at: 299, silent: -1, status: 200, asked: 290},
@@ -81,7 +81,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 
 var errAnew = errors.New("not what it was asked before")
 
-// A question to each node is no small thing: one block is sought so at a time, and who asks for another meanwhile is to come again.
+// A question to each node costs much: only one block is sought at a time, and a reader of another is told to come again.
 func TestOneBlockIsSoughtAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{nodes: map[string]http.Handler{"near": http.NotFoundHandler(), "far": mute}}

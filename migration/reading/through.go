@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// serveThrough brings a block from elsewhere. unknown is the answer if nobody knows of it, and, while it is uncertain
-// whether it is here, the answer to whatever goes wrong elsewhere.
+// serveThrough serves a block from another node. unknown is the answer if no node knows of it. While it is uncertain
+// whether the block is here, unknown is also the answer to whatever goes wrong elsewhere.
 func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id inventory.BlockID, unknown error) {
 	elsewhere := func(why error) {
 		if errors.Is(why, errNeverKnown) || errors.Is(unknown, errUnreachable) {
@@ -46,7 +46,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id inve
 	w.WriteHeader(resp.StatusCode)
 	from := &faultReader{Reader: resp.Body}
 	if n, err := io.Copy(w, from); err != nil {
-		if from.fault != nil && req.Context().Err() == nil { // else it is the reader who went
+		if from.fault != nil && req.Context().Err() == nil { // else it was the reader that went
 			rd.Log.Warn("a holder broke off in the middle of a block: what the reader gets ends there", "block", id, "peer", holder.Node, "bytes", n, "err", from.fault)
 		}
 		// The status is out; the only way left to say that the bytes are incomplete is to cut the connection.

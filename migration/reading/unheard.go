@@ -9,22 +9,22 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A node that the coordinator calls LOST may be cut off from it alone, and have the only copy. So a reader asks a few of those when nobody
-// else has a block. Most of them are dead, in a wave of preemptions hundreds: whoever does not answer soon is let be for a while, or each
-// of the many blocks that were lost with it would wait again to be called lost.
+// A node that the coordinator calls LOST may be cut off only from the coordinator, and have the only copy of a block. So if nobody else
+// has the block, a reader asks a few LOST nodes. Most of them are dead, hundreds in a wave of preemptions. A node that does not answer
+// soon is not asked again for a while: otherwise each of the many blocks that went with it would wait again before it is called lost.
 
 const (
 	unheardPatience = time.Second
 	unheardPause    = 30 * time.Second
 )
 
-// unheard remembers who of them did not answer, and until when they are not asked.
+// unheard remembers which LOST nodes did not answer, and until when they are not asked.
 type unheard struct {
 	mu    sync.Mutex
 	until map[string]time.Time
 }
 
-// askUnheard returns one of the LOST nodes that has the block. That none says so means nothing.
+// askUnheard returns a LOST node that has the block. If it returns none, that says nothing.
 func (f *Fetcher) askUnheard(ctx context.Context, id inventory.BlockID, lost []Holder) []Holder {
 	ask := f.unheard.due(lost)
 	if len(ask) == 0 {

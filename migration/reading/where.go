@@ -13,24 +13,26 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// POST /blocks/ asks where files are whose ids are its body, one a line: one question for a thousand map outputs, of which each would cost a
-// question to the coordinator and one to its holder. It is answered with a line of JSON for each that is known to be held:
+// POST /blocks/ asks where files are; its body has their ids, one a line. One question serves a thousand map outputs, each of which would
+// otherwise cost a question to the coordinator and one to its holder. The answer has a line of JSON for each file that is known to be held:
 //
 //	{"id":"spark/app-1/shuffle_0_7_0.index","node":"host-b","landed":"place"}
 //
-// Of the others nothing is said: GET or HEAD /blocks/{id} looks for one of them everywhere. Another agent is told what is here.
+// It says nothing of the others: GET or HEAD /blocks/{id} looks for one of them everywhere. If another agent asks, the answer
+// names only files that are here.
 
-// MostAsked is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).
+// MostAsked is how many blocks one question may be about: as many as one message names (batchItems in
+// heartbeat/runs.go).
 const MostAsked = 1024
 
-// maxWhereQuestion is MostAsked of the longest ids, with a line's end.
+// maxWhereQuestion is MostAsked of the longest ids, each with the end of its line.
 const maxWhereQuestion = MostAsked * (inventory.MaxIDBytes + 2)
 
-// Where is a file's whereabouts.
+// Where says where a file is.
 type Where struct {
 	ID     inventory.BlockID `json:"id"`
 	Node   string            `json:"node"`
-	Landed string            `json:"landed,omitempty"` // vault or place, as Lifeboat-Landed has it; "": it is where it was born
+	Landed string            `json:"landed,omitempty"` // vault or place, like landedHeader; "": it is where it was born
 }
 
 func (rd *Reader) serveWhere(w http.ResponseWriter, req *http.Request) {
@@ -39,7 +41,7 @@ func (rd *Reader) serveWhere(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	var answer bytes.Buffer // of what was asked, which is bounded
+	var answer bytes.Buffer // its size is bounded like the question's
 	to := json.NewEncoder(&answer)
 	var elsewhere []inventory.BlockID
 	for _, id := range ids {
@@ -60,7 +62,7 @@ func (rd *Reader) serveWhere(w http.ResponseWriter, req *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Content-Length", fmt.Sprint(answer.Len()))
-	_, _ = answer.WriteTo(w) // whoever asked may be gone
+	_, _ = answer.WriteTo(w) // the asker may be gone
 }
 
 func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
@@ -78,8 +80,8 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 	return ids, lines.Err()
 }
 
-// landed says whether a file is here, and if it landed, where it rests: who asks about a thousand reads none of them, so what is in a
-// segment is not opened.
+// landed reports whether a file is here, and if it landed, where it rests. Nobody who asks about a thousand files reads them at once,
+// so a file in a segment is not opened.
 func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
 	for _, base := range id.OnRecord() {
 		if r, err := rd.Vault.Catalog.Get(base); err == nil && r.Segment != 0 && !r.Outdone(inventory.StoreOf(rd.Stores, id), rd.Node) {
@@ -97,7 +99,7 @@ func (rd *Reader) landed(id inventory.BlockID) (how string, here bool) {
 	return c.landed, true
 }
 
-// where asks those who are known to have files, each once. It tells what it heard also where not all of them answered.
+// where asks the known holders of files, each once. It returns what they said even if not all of them answered.
 func (f *Fetcher) where(ctx context.Context, ids []inventory.BlockID) (found []Where, err error) {
 	at, err := f.WhoHas(ctx, ids)
 	if err != nil {
@@ -145,7 +147,7 @@ func (f *Fetcher) whereAt(ctx context.Context, h Holder, ids []inventory.BlockID
 		} else if err != nil {
 			return has, fmt.Errorf("%s: %w", doing, err)
 		}
-		if asked[is.ID] { // once
+		if asked[is.ID] { // the first answer for an id counts
 			delete(asked, is.ID)
 			has = append(has, Where{is.ID, h.Node, is.Landed})
 		}
