@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is what this process and its ended children used.
+// processorTime returns the CPU time of this process and its ended children.
 func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var total time.Duration
@@ -26,8 +26,8 @@ func processorTime(t testing.TB) time.Duration {
 	return total
 }
 
-// BenchmarkDay is what one disk costs in a day of probes, looks and samples at the default pace, by a child: seconds of
-// one core, of both processes. Each iteration is one of each; a day has 8640, 43200 and 288.
+// BenchmarkDay gives what one disk costs in a day of probes, looks and samples at the default pace, with a child:
+// seconds of one core, for both processes. Each iteration is one of each; a day has 8640, 43200 and 288.
 func BenchmarkDay(b *testing.B) {
 	c := &child{command: []string{os.Args[0], serveVerb}}
 	dir := b.TempDir()
@@ -56,7 +56,7 @@ func BenchmarkDay(b *testing.B) {
 	c.end()
 }
 
-// timeOf is what a running child has used so far.
+// timeOf returns the CPU time that a running child has used so far.
 func timeOf(t testing.TB, c *child) time.Duration {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", c.cmd.Process.Pid))
@@ -79,7 +79,7 @@ func timeOf(t testing.TB, c *child) time.Duration {
 	return total
 }
 
-// BenchmarkTurn is what Run does in each second in which nothing is due, with eight paths on eight disks.
+// BenchmarkTurn gives what Run does in each second in which nothing is due, with eight paths on eight disks.
 func BenchmarkTurn(b *testing.B) {
 	m := New(Config{Paths: strings.Fields("/a /b /c /d /e /f /g /h")})
 	m.newProber = func() prober { return &fakeDisks{answer: fine} }
@@ -107,7 +107,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// memoryOf is what a running child holds for itself alone, in MiB.
+// memoryOf returns how much memory a running child holds for itself alone, in MiB.
 func memoryOf(t testing.TB, c *child) float64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", c.cmd.Process.Pid))

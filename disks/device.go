@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs is the kernel's tree of devices, below which a device is found by its number. Of what is read here only warning
-// may ask the device itself, and so may hang with it.
+// sysfs is the kernel's tree of devices, in which a device is found by its number. Only warning may make the kernel ask
+// the device itself, and so may hang with it.
 type sysfs string
 
 func (s sysfs) dir(n number) string { return filepath.Join(string(s), "dev/block", n.String()) }
 
-// text is what a file of the kernel's says, nothing where there is none.
+// text returns the text of a kernel's file; "": there is none.
 func text(path ...string) string {
 	b, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
@@ -30,7 +30,7 @@ type hardware struct {
 	number number
 	name   string // sda1
 	whole  string // sda: the disk that a partition lies on
-	kind   string // hdd, ssd, or empty: not said. What virtual machines say of their disks is the hypervisor's word.
+	kind   string // hdd, ssd, or empty: unknown. On a virtual machine it is what the hypervisor says
 }
 
 func (s sysfs) hardware(n number) (hardware, bool) {
@@ -52,8 +52,8 @@ func (s sysfs) hardware(n number) (hardware, bool) {
 	return h, true
 }
 
-// blockOf is the number of the block device behind a mount. btrfs gives each file system a number of its own and names
-// the device as the source.
+// blockOf returns the number of the block device behind a mount. btrfs gives each file system a number of its own, and
+// names the device as the mount's source.
 func blockOf(m mount) number {
 	if !m.dev.anonymous() || !strings.HasPrefix(m.source, "/dev/") {
 		return m.dev
@@ -65,7 +65,7 @@ func blockOf(m mount) number {
 	return numberOf(st.Rdev)
 }
 
-// counters is what a device has done since it appeared (the kernel's Documentation/block/stat.rst).
+// counters are what a device has done since it appeared (the kernel's Documentation/block/stat.rst).
 type counters struct {
 	Reads, ReadBytes     int64
 	Writes, WrittenBytes int64
@@ -73,7 +73,7 @@ type counters struct {
 	Reading, Writing     int64 // requests under way
 }
 
-// sector is the unit that the counters are in, whatever the device's own is.
+// sector is the unit of the counters, whatever the device's own sector is.
 const sector = 512
 
 func (s sysfs) counters(n number) (counters, bool) {
@@ -111,17 +111,17 @@ func integers(text string, atLeast int) ([]int64, bool) {
 	return all, true
 }
 
-// stalled says whether requests wait and none gets done: nothing was finished since before, something was under way
-// then, and no less is now. Reads and writes are judged apart. It is Celeborn's rule.
+// stalled reports whether requests wait and none gets done: none was finished since before, some were under way then,
+// and no fewer are now. Reads and writes are judged apart. The rule is Celeborn's.
 func stalled(before, now counters) (reads, writes bool) {
 	reads = now.Reads == before.Reads && before.Reading > 0 && now.Reading >= before.Reading
 	writes = now.Writes == before.Writes && before.Writing > 0 && now.Writing >= before.Writing
 	return reads, writes
 }
 
-// warning is what a device says of its own end, as far as the kernel passes it on without a tool: SCSI's and NVMe's
-// state, NVMe's temperature alarm (a bit of SMART's critical warning) and eMMC's reserve of spare blocks. The other SMART
-// values need commands to the device, which are smartd's to send.
+// warning returns what a device says of its own end, as far as the kernel passes that on without a tool: SCSI's and
+// NVMe's state, NVMe's temperature alarm (a bit of SMART's critical warning) and eMMC's reserve of spare blocks. Other
+// SMART values need commands to the device, which are smartd's to send.
 func (s sysfs) warning(h hardware) finding {
 	dir := filepath.Join(string(s), "class/block", h.whole, "device")
 	switch state := text(dir, "state"); state {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Processes that had nothing to do do not end when they are killed. The monitor leaves without them.
+// Killed processes do not end even though they had nothing to do. The monitor ends without them.
 func TestEndWaitsForNoProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeDisks{table: table1(t, twoDisks), answer: fine, killed: make(chan struct{}), stuck: make(chan struct{})}
@@ -34,7 +34,7 @@ func TestEndWaitsForNoProcess(t *testing.T) {
 	})
 }
 
-// Nor does the monitor wait for one while it runs, when the disk that it was for is of no interest any more.
+// Nor does a running monitor wait for one, when the disk that it was for is not watched any more.
 func TestMonitorWaitsForNoProcess(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a", "/mnt/b"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		time.Sleep(time.Second)

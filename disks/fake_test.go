@@ -18,12 +18,12 @@ type fakeDisks struct {
 	moved  bool
 	answer func(task) answer
 	count  counters
-	hold   chan struct{} // while there, all questions hang
+	hold   chan struct{} // while not nil, all questions hang
 
 	asked, under, most atomic.Int64
 	written            atomic.Int64
 	deaf               bool          // kill does not help
-	stuck              chan struct{} // nil: what is closed ends at once; else once this is closed
+	stuck              chan struct{} // nil: a closed prober ends at once; else once this is closed
 	killed             chan struct{}
 }
 
@@ -103,7 +103,7 @@ func (f *fakeDisks) say(tell func(task) answer) {
 
 const gib = 1 << 30
 
-// fine is what a disk of 100 GiB says that is half full and writes 100 MiB/s.
+// fine is the answer of a disk of 100 GiB that is half full and writes 100 MiB/s.
 func fine(t task) answer {
 	took := time.Duration(t.Write) * time.Second / (100 << 20)
 	return answer{finding: good, Dir: t.Dir, Room: extent{Total: 100 * gib, Free: 50 * gib}, Sized: true, Wrote: took, Read: took}
@@ -114,7 +114,7 @@ const twoDisks = `1 0 8:1 / / rw - ext4 /dev/sda1 rw
 3 1 8:33 / /mnt/b rw - ext4 /dev/sdc1 rw
 `
 
-// inBubble runs a test of a monitor whose disks are fakes: all questions to all devices go to one.
+// inBubble runs a test of a monitor whose disks are fakes: one fake answers all questions to all devices.
 func inBubble(t *testing.T, cfg Config, test func(t *testing.T, m *Monitor, f *fakeDisks)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeDisks{table: table1(t, twoDisks), answer: fine, killed: make(chan struct{})}

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks/sickfs"
 )
 
-// mountSick mounts a file system that can be given an ailment, and heals it before it goes.
+// mountSick mounts a file system that can be given an ailment, and heals it before it is unmounted.
 func mountSick(t *testing.T) (dir string, s *sickfs.FS) {
 	t.Helper()
 	mayMount(t)
@@ -18,7 +18,7 @@ func mountSick(t *testing.T) (dir string, s *sickfs.FS) {
 	return dir, s
 }
 
-// All at once, on one monitor: each disk has its own fault and none its neighbour's.
+// All ailments at once, on one monitor: each disk shows its own fault and not its neighbour's.
 func TestSickFileSystems(t *testing.T) {
 	t.Parallel()
 	faults := map[sickfs.Ailment]struct {
@@ -48,7 +48,7 @@ func TestSickFileSystems(t *testing.T) {
 	for ill, s := range disks {
 		s.Fall(ill)
 	}
-	// The waits are one after the other, the faults are not: all of them fit into the time for one.
+	// The test waits for one fault after the other, but they come together: all fit into the time for one.
 	end := time.Now().Add(2*every + slack + 2*sickfs.Slowness)
 	for ill, want := range faults {
 		t.Log(ill)
@@ -66,7 +66,7 @@ func TestSickFileSystems(t *testing.T) {
 	}
 }
 
-// A file system whose server is gone says so at once; mounted anew it is another one, and well.
+// A file system whose server is gone returns errors at once; mounted again it is another one, and well.
 func TestFileSystemWithoutItsServer(t *testing.T) {
 	t.Parallel()
 	dir, s := mountSick(t)
@@ -80,7 +80,7 @@ func TestFileSystemWithoutItsServer(t *testing.T) {
 	m.await(t, dir, Missing, "nothing is mounted at DIR any more", 2*every+slack)
 	new(sickfs.FS).Mount(t, dir)
 	m.await(t, dir, Healthy, "", 8*every)
-	// The kernel does not let go of a request that the old server took. It is counted until it ends.
+	// The kernel does not let go of a request that the old server took. The probe counts as stuck until it ends.
 	if n := m.Stuck(); n != 1 {
 		t.Errorf("%d probes are stuck, want the one on the old mount", n)
 	}

@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 		if err := fill(ballast); !errors.Is(err, unix.ENOSPC) {
 			t.Fatalf("fill: got %v", err)
 		}
-		// XFS may still count blocks as free when it can make no inode of them: then the probe's own words stand.
+		// XFS may still count blocks as free when it can make no inode of them: then the error of the probe stands.
 		d = m.await(t, i.dir, HighUsage, "", 2*every+slack)
 		if d.UsableBytes != 0 {
 			t.Errorf("%d bytes are usable on a full disk", d.UsableBytes)
@@ -107,7 +107,7 @@ func TestReadOnlyRemount(t *testing.T) {
 	})
 }
 
-// A bind mount may be read-only where the disk is not, and is on the same disk all the same.
+// A bind mount may be read-only while the disk is not, and is on the same disk all the same.
 func TestReadOnlyBindMount(t *testing.T) {
 	t.Parallel()
 	i := mountImage(t, "ext4")
@@ -144,7 +144,7 @@ func TestFrozenFileSystem(t *testing.T) {
 	onImages(t, func(t *testing.T, i image) { testFrozen(t, i, watchReal(t, i.dir), func() {}) })
 }
 
-// Without a process of its own, a probe that hangs holds a thread of ours: one. The test is alone to count them.
+// Without a child, a probe that hangs holds one of our threads. The test runs alone, to count them.
 func TestFrozenFileSystemProbedFromHere(t *testing.T) {
 	i := mountImage(t, "ext4")
 	m := watchWith(t, Config{Paths: []string{i.dir}})
@@ -167,7 +167,7 @@ func testFrozen(t *testing.T, i image, m watched, during func()) {
 		t.Errorf("%d probes are stuck, want 1", n)
 	}
 	m.holdsNoMore(t)
-	timer := time.NewTimer(3 * every) // past the moment when the probe is killed, which does not help here
+	timer := time.NewTimer(3 * every) // past the time at which the probe is killed, which does not help here
 	defer timer.Stop()
 	<-timer.C
 	during()
@@ -199,8 +199,8 @@ func TestVanishedMount(t *testing.T) {
 	})
 }
 
-// A device that fails below the file system: its image lies on a sick file system. An ext4 whose journal meets the error before a
-// probe does, as it does every five seconds by itself, is read-only from then on.
+// A device fails below the file system: the device's image lies on a sick file system. If an ext4's journal meets the error
+// before a probe does (it writes every five seconds by itself), the file system is read-only from then on.
 func TestSickDevice(t *testing.T) {
 	for ill, row := range map[sickfs.Ailment]struct {
 		want string
@@ -216,7 +216,7 @@ func TestSickDevice(t *testing.T) {
 				t.Parallel()
 				dir, s := mountSick(t)
 				i := mountFile(t, filepath.Join(dir, "image"), fs)
-				t.Cleanup(s.Heal) // before it is unmounted
+				t.Cleanup(s.Heal) // before the file system is unmounted
 				m := watchReal(t, i.dir)
 				m.await(t, i.dir, Healthy, "", 2*every)
 				s.Fall(ill)

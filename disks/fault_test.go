@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 const (
 	every = 800 * time.Millisecond
-	slack = 500 * time.Millisecond // for the tick that notices, and for a busy machine
+	slack = 500 * time.Millisecond // for the tick that notices the fault, and for a busy machine
 )
 
 func mayMount(t *testing.T) {
@@ -44,13 +44,13 @@ func mayMount(t *testing.T) {
 	}
 }
 
-// watched is a monitor that runs.
+// watched is a running monitor.
 type watched struct {
 	*Monitor
-	most *atomic.Int64 // probes that were under way at once for one disk
+	most *atomic.Int64 // most probes that were under way at once for one disk
 }
 
-// counting counts what is under way.
+// counting is a prober that counts the probes under way.
 type counting struct {
 	prober
 	under atomic.Int64
@@ -71,7 +71,7 @@ func watchReal(t *testing.T, paths ...string) watched {
 func watchWith(t *testing.T, cfg Config) watched {
 	t.Helper()
 	cfg.Every, cfg.SlowAt, cfg.Log = every, 100*time.Millisecond, slog.New(slog.NewTextHandler(t.Output(), nil))
-	cfg.SampleBytes = 256 << 10 // at this pace a larger one may take as long as a probe may
+	cfg.SampleBytes = 256 << 10 // at this pace a larger sample may take as long as a probe may
 	m := New(cfg)
 	most, makeOne := new(atomic.Int64), m.newProber
 	m.newProber = func() prober { return &counting{prober: makeOne(), most: most} }
@@ -98,11 +98,12 @@ func (m watched) disk(t *testing.T, path string) Disk {
 	return Disk{}
 }
 
-// grace is what a machine that is busy with other tests may take on top: how fast a fault is seen is for the log, and
-// for LIFEBOAT_STRICT=1 on a quiet machine, to say.
+// grace is what a machine that is busy with other tests may take on top. How fast a fault is seen is logged, and
+// checked with LIFEBOAT_STRICT=1 on a quiet machine.
 const grace = time.Minute
 
-// await waits until a disk is in a state, and says how long that took. DIR in the words stands for the path.
+// await waits until a disk is in a state, and returns it. It logs how long that took. DIR in the words stands for the
+// path.
 func (m watched) await(t *testing.T, path string, want Health, why string, within time.Duration) Disk {
 	t.Helper()
 	why = strings.ReplaceAll(why, "DIR", path)
@@ -133,7 +134,7 @@ func (m watched) awaitThat(t *testing.T, path, want string, within time.Duration
 	}
 }
 
-// holdsNoMore says that probes do not pile up while a fault lasts.
+// holdsNoMore checks that probes do not pile up while a fault lasts.
 func (m watched) holdsNoMore(t *testing.T) {
 	t.Helper()
 	timer := time.NewTimer(2 * every)
@@ -156,7 +157,7 @@ func threads(t *testing.T) int {
 	return len(all)
 }
 
-// image makes a small file system on a loop device and mounts it.
+// image is a small file system on a loop device, mounted.
 type image struct {
 	dir, device, fs string
 }
@@ -203,7 +204,7 @@ func mountFile(t *testing.T, file, fs string, mkfs ...string) image {
 	return i
 }
 
-// bounded waits for work, and after a while does what should end it, so that no test hangs the machine.
+// bounded waits for work, and after a while calls rescue, which should end it, so that no test hangs the machine.
 func bounded(t *testing.T, what string, work, rescue func()) {
 	t.Helper()
 	done := make(chan struct{})

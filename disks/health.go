@@ -2,8 +2,8 @@ package disks
 
 import "fmt"
 
-// Health is what a disk may be trusted with, from best to worst: a worse one hides a better one. The zero value is
-// Unknown: a disk that has not answered yet is not well.
+// Health is what a disk may be trusted with, from best to worst: of two findings the worse one counts. The zero value
+// is Unknown: a disk that has not answered yet is not well.
 type Health int
 
 const (
@@ -12,10 +12,10 @@ const (
 	Slow                           // does so, late
 	HighUsage                      // has no room or no inode to spare
 	ReadOnly                       // takes nothing, may still be read
-	ReadWriteFailure               // refused a probe, or gave back other bytes than it was given
+	ReadWriteFailure               // refused a probe, or gave other bytes back than were written
 	IOHang                         // a probe does not come back
 	Critical                       // fails too often, cannot tell its own size, or its device says that it is dying
-	Missing                        // nothing is there, or something else than there was
+	Missing                        // nothing is there, or something else than before
 )
 
 var healthNames = [...]string{
@@ -41,14 +41,14 @@ func (h *Health) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no health of a disk", text)
 }
 
-// Writable says whether new blocks may be put there.
+// Writable reports whether new blocks may be put on the disk.
 func (h Health) Writable() bool { return h == Healthy || h == Slow }
 
-// Dying says that what lies there should be carried elsewhere while it can still be read. A disk that hangs or is gone
-// cannot be read; a full one is well.
+// Dying reports whether blocks on the disk should be carried elsewhere while they can still be read. A disk that hangs
+// or is gone cannot be read; a full one is well.
 func (h Health) Dying() bool { return h == ReadOnly || h == ReadWriteFailure || h == Critical }
 
-// broken says that a finding is an error of the disk, of the kind that too many of make it Critical.
+// broken reports whether a finding is an error of the disk: too many of them make it Critical.
 func (h Health) broken() bool { return h == ReadWriteFailure || h == IOHang }
 
 // finding is what one look at a disk says about it.

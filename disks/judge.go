@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// How errors add up, as in Celeborn's ObservedDevice: those of the last ten minutes count, more than 64 of them make a
-// disk critical, and it stays so until 32 or fewer are left.
+// How errors add up, as in Celeborn's ObservedDevice: more than 64 errors within ten minutes make a disk critical, and
+// it stays so until 32 or fewer of the last ten minutes are left.
 const (
 	errorSpan     = 10 * time.Minute
 	criticalAbove = 64
@@ -23,23 +23,24 @@ const (
 	flapSpan    = 10 * time.Minute // a fault this soon after the last one is a relapse
 )
 
-// judge turns findings into a state that can be acted on: bad news counts at once, good news must last, and longer each
-// time that it did not. It reads no clock.
+// judge turns findings into a state that can be acted on. Bad news counts at once. Good news has to last, and after
+// each relapse longer. It reads no clock.
 type judge struct {
 	state finding
 	since time.Time
 
 	calm   int     // probes in a row that were better than the state
-	worst  finding // of those
-	want   int     // how many are needed
+	worst  finding // the worst of those
+	want   int     // how many of them are needed
 	left   time.Time
 	errors []time.Time // the last criticalAbove+1, oldest first
-	hangs  bool        // by the last finding
+	hangs  bool        // the last finding was a hang
 }
 
-// see takes a finding. One that is not whole, a mere look, may make things worse, never better.
+// see takes a finding and reports whether the state changed. A finding from a mere look (whole is false) can make the
+// state worse, never better.
 func (j *judge) see(now time.Time, f finding, whole bool) (changed bool) {
-	if f.Health.broken() && !(f.Health == IOHang && j.hangs) { // a probe that does not come back is one error, however often it is looked for
+	if f.Health.broken() && !(f.Health == IOHang && j.hangs) { // a hanging probe is one error, however often it is looked at
 		j.count(now)
 	}
 	j.hangs = f.Health == IOHang
@@ -77,7 +78,7 @@ func (j *judge) enter(now time.Time, f finding) {
 	j.state, j.since, j.calm = f, now, 0
 }
 
-// count keeps no more errors than can matter: the newest.
+// count notes an error. It keeps only the newest, as many as can matter.
 func (j *judge) count(now time.Time) {
 	if len(j.errors) > criticalAbove {
 		j.errors = slices.Delete(j.errors, 0, 1)
@@ -85,7 +86,7 @@ func (j *judge) count(now time.Time) {
 	j.errors = append(j.errors, now)
 }
 
-// recent is how many errors count still, as far as it matters.
+// recent returns how many errors still count, up to criticalAbove+1.
 func (j *judge) recent(now time.Time) int {
 	n := 0
 	for _, at := range j.errors {
@@ -112,7 +113,7 @@ func (j *judge) escalate(now time.Time, f finding) finding {
 	return finding{Critical, why}
 }
 
-// why is the reason in force, and how far the disk has got in proving that it is over.
+// why returns the reason for the state, and how far the disk has got in proving that it is over.
 func (j *judge) why() string {
 	if j.calm == 0 || j.state.Why == "" {
 		return j.state.Why
@@ -120,7 +121,8 @@ func (j *judge) why() string {
 	return fmt.Sprintf("%s; well again for %d of %d probes", j.state.Why, j.calm, j.want)
 }
 
-// pace says whether probes are slow: most of the last three took too long, until most take less than half of that.
+// pace judges whether probes are slow: they are once most of the last three took too long, until most take less than
+// half of that.
 type pace struct {
 	last [3]time.Duration
 	n    int
@@ -146,8 +148,8 @@ func (p *pace) see(took, limit time.Duration) finding {
 		middle.Round(time.Millisecond), limit)}
 }
 
-// crowd says whether a file system is too full: from the moment that it is down to its reserve, or nearly out of inodes,
-// until there is a margin above.
+// crowd judges whether a file system is too full: it is once only the reserve is free, or nearly no inode, until there
+// is a margin above that.
 type crowd struct {
 	high bool
 }

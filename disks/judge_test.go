@@ -75,8 +75,8 @@ func TestFlappingIsDamped(t *testing.T) {
 	}
 }
 
-// A probe that does not come back is looked for every second, and is one error all the same: a disk that hangs cannot be read, and one
-// that is critical is carried from.
+// A hanging probe is looked at every second, and is one error all the same. It must not add up to Critical: blocks are carried off a
+// critical disk, and a disk that hangs cannot be read.
 func TestADiskThatHangsForLongHangs(t *testing.T) {
 	var j judge
 	for i := range 20 * criticalAbove {
@@ -100,7 +100,7 @@ func TestManyErrorsAreCritical(t *testing.T) {
 	if j.state.Health != Critical || !strings.Contains(j.state.Why, "more than 64 errors") || !strings.Contains(j.state.Why, bad.Why) {
 		t.Fatalf("65 errors: got %v", j.state)
 	}
-	for n := range 10_000 { // no memory is taken by more
+	for n := range 10_000 { // more take no memory
 		j.see(at(65), bad, false)
 		if len(j.errors) > 65 {
 			t.Fatalf("%d errors are kept after %d", len(j.errors), n)
@@ -146,7 +146,7 @@ func TestFullDisksDoNotCountAsBroken(t *testing.T) {
 	}
 }
 
-// Celeborn's rule for the entry: free space below 5 GiB. It has no margin for the way back.
+// Celeborn's rule for when a disk counts as full: free space below 5 GiB. It has no margin for the way back.
 func TestCrowd(t *testing.T) {
 	const gib = 1 << 30
 	const reserve = 5 * gib
@@ -194,7 +194,7 @@ func TestPace(t *testing.T) {
 		took time.Duration
 		want Health
 	}{
-		{3 * time.Second, Healthy}, // one says nothing
+		{3 * time.Second, Healthy}, // one slow probe says nothing
 		{10 * time.Millisecond, Healthy},
 		{10 * time.Millisecond, Healthy},
 		{2 * time.Second, Healthy},

@@ -1,11 +1,11 @@
 // Package disks tells what stands behind directories: which file system on which device, whether it is well, how much
-// room it has and how fast it takes and gives bytes.
+// room it has and how fast it writes and reads.
 //
-// A disk that hangs is a fact to report, not a reason to hang: all that touches a disk is done by probes, at most one at
-// a time for each disk, in a process of their own where the Config says so. A probe that does not come back is a fault.
-// What is stuck in the kernel is counted and never waited for.
+// A disk that hangs is a fact to report, and no reason to hang. Only probes touch a disk, at most one at a time for
+// each, in a process of their own if the Config says so. A probe that does not come back is a fault. A probe that is
+// stuck in the kernel is counted and never waited for.
 //
-// The package writes to disks only what its probes read back at once. What to do about a disk is for others to say.
+// The package writes to disks only what its probes read back at once. What to do about a disk its users decide.
 package disks
 
 import (
@@ -24,14 +24,15 @@ const sysfsRoot = sysfs("/sys")
 
 // Config says what to watch, and how closely. Zero values mean the defaults.
 type Config struct {
-	Paths        []string      // directories, each a store of its own; several may share a disk
+	Paths        []string      // directories, each with its own findings; several may share a disk
 	Every        time.Duration // from one probe of a path to the next; 10 s
-	Limit        time.Duration // a probe that takes longer hangs; at most Every, which is the default
-	SlowAt       time.Duration // a disk whose probes take as long to write and sync is slow; 1 s
-	ReserveBytes int64         // what stays free
+	Limit        time.Duration // a probe that takes longer counts as hung; at most Every, which is the default
+	SlowAt       time.Duration // if probes take this long to write and sync, the disk is slow; 1 s
+	ReserveBytes int64         // bytes that stay free
 	// BlockBytes is the size of a block when slots are counted; 64 MiB.
 	BlockBytes int64
-	// SampleBytes is what is written to find the speed of a disk that nobody has used for a while; 4 MiB. Negative: nothing.
+	// SampleBytes is how much is written to find the speed of a disk that nobody has used for a while; 4 MiB. Negative:
+	// nothing.
 	SampleBytes int64
 	// Command starts a process that calls ServeProbes on its standard input and output. Empty: probes run in this process.
 	Command []string
@@ -41,7 +42,7 @@ type Config struct {
 // probeBytes is the size of a probe: one page.
 const probeBytes = page
 
-// looks is how often the room is looked at between two probes.
+// looks is how many times the room is measured from one probe to the next.
 const looks = 5
 
 func (c Config) withDefaults() Config {
@@ -56,8 +57,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Monitor watches the disks behind a set of paths. It is safe for concurrent use, and none of its methods but Run waits
-// for a disk.
+// Monitor watches the disks behind a set of paths. It is safe for concurrent use. Only its Run may wait for a disk.
 type Monitor struct {
 	cfg       Config
 	sys       sysfs
@@ -69,9 +69,9 @@ type Monitor struct {
 
 	mounts mounts // what follows belongs to Run alone
 	unread bool   // the mounts could not be read
-	losing bool   // probes were lost, and it was said
+	losing bool   // probes are being lost, and that is logged
 
-	mu      sync.Mutex // guards what follows; devices come and go by Run alone, which may read them without it
+	mu      sync.Mutex // guards what follows; only Run adds and removes devices, so it may read the map without mu
 	reserve int64
 	places  []*place
 	devices map[string]*device
@@ -108,7 +108,7 @@ func New(cfg Config) *Monitor {
 	return m
 }
 
-// setPaths says which paths to watch. What is known of those that stay is kept.
+// setPaths sets the paths to watch. It keeps what is known of those that stay.
 func (m *Monitor) setPaths(paths []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +124,7 @@ func (m *Monitor) setPaths(paths []string) {
 	m.rouse()
 }
 
-// SetReserve says anew what stays free.
+// SetReserve sets how many bytes stay free.
 func (m *Monitor) SetReserve(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,24 +150,25 @@ func (m *Monitor) rouse() {
 	}
 }
 
-// Changed is closed when the health of any disk changes after this call. Ask for it before the Snapshot that it is to follow.
+// Changed returns a channel that is closed when the health of any disk changes after this call. Call it before the Snapshot
+// that it is to follow.
 func (m *Monitor) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
 
-// farewell is how long Run waits for probes that are under way when it ends. One that hangs is left behind.
+// farewell is how long Run waits at its end for probes that are under way. A probe that hangs is left behind.
 const farewell = time.Second
 
-// Run watches until ctx ends, once, and returns an error only if this machine tells nobody what is mounted.
+// Run watches until ctx ends. It runs once, and returns an error only if this machine does not tell what is mounted.
 func (m *Monitor) Run(ctx context.Context) error {
 	t, err := m.openTable()
 	if err != nil {
 		return err
 	}
 	defer t.close() // it was only read
-	// What is under way runs in goroutines that may be stuck for as long as a disk is. They end by themselves.
+	// Probes run in goroutines that may be stuck for as long as a disk is. They end by themselves.
 	quit := make(chan struct{})
 	defer m.end(quit)
 	tick := time.NewTicker(m.tick())
@@ -187,11 +188,11 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// tick is how often Run looks whether something is due or late.
+// tick is how often Run looks for what is due or late.
 func (m *Monitor) tick() time.Duration { return max(m.cfg.Every/10, time.Millisecond) }
 
-// end closes what is idle, and gives what is not a moment. A process that was killed may be stuck in the kernel even where it
-// had nothing to do, so that is not waited for longer, either.
+// end ends the idle probers, and gives the others a moment to become idle. A killed process may be stuck in the kernel even
+// when it had nothing to do, so the wait for idle probers has the same limit.
 func (m *Monitor) end(quit chan<- struct{}) {
 	defer close(quit)
 	timeout := time.After(farewell)
@@ -226,7 +227,7 @@ func (m *Monitor) end(quit chan<- struct{}) {
 	}
 }
 
-// follow learns what is mounted, when that changed, and moves each place to the device that it now lies on.
+// follow reads the mounts if they have changed, and moves each place to the device that it lies on now.
 func (m *Monitor) follow(t table, first bool) {
 	if !t.changed() && !first && !m.unread {
 		return
@@ -263,14 +264,14 @@ func (m *Monitor) locate(p *place) {
 		return
 	case on.point != p.on.point || on.dev != p.on.dev || p.gone != "":
 		p.on, p.real, p.gone = on, "", ""
-		p.room, p.sized = extent{}, false // of the disk that was there
+		p.room, p.sized = extent{}, false // those of the disk that was there
 		p.dueProbe = time.Time{}
 	}
 	m.settle(p)
 }
 
-// settle moves a place to its device: to one of its own until it was once seen where its path leads, so that a link to a
-// disk that hangs harms no other place.
+// settle moves a place to its device. Until the place has once been seen where its path leads, it has a device of its
+// own, so that a link to a disk that hangs harms no other place.
 func (m *Monitor) settle(p *place) {
 	n := blockOf(p.on)
 	key := n.String()
@@ -283,7 +284,7 @@ func (m *Monitor) settle(p *place) {
 	if m.devices[key] != nil {
 		return
 	}
-	if d := m.devices[p.device]; d != nil && d.asked == nil && strings.HasPrefix(d.key, unknownDisk) { // its disk was not known: it is now
+	if d := m.devices[p.device]; d != nil && d.asked == nil && strings.HasPrefix(d.key, unknownDisk) { // its disk was unknown until now
 		delete(m.devices, d.key)
 		d.key, d.number = key, n
 		m.devices[key] = d
@@ -292,7 +293,8 @@ func (m *Monitor) settle(p *place) {
 	m.devices[key] = &device{key: key, number: n, prober: m.newProber(), speed: newSpeed()}
 }
 
-// newcomer is the key of a place's own device, another one for each disk that it may be on: what hangs on one is not asked of the other.
+// newcomer returns the key of a place's own device. It differs for each disk that the place may be on, so that a question which hangs on
+// one does not keep the other from being asked.
 func newcomer(p *place) string { return unknownDisk + p.path + " " + p.on.dev.String() }
 
 const unknownDisk = "new "

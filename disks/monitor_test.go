@@ -39,7 +39,7 @@ func TestHungDiskIsAFault(t *testing.T) {
 	})
 }
 
-// A probe that can be killed is, and another finds out whether the way is free.
+// A hanging probe that can be killed is killed, and another finds out whether the way is free.
 func TestHungProbeIsKilledAndTriedAgain(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		f.freeze()
@@ -94,7 +94,7 @@ func TestBusyDeviceIsSlowFirst(t *testing.T) {
 	})
 }
 
-// What a device did before it stood still is no work.
+// Work that a device did before it stood still does not count.
 func TestIdleDeviceIsNamed(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		f.deaf = true
@@ -126,7 +126,8 @@ func TestStalledDeviceIsNamed(t *testing.T) {
 	})
 }
 
-// Paths on one device share its hang, its room and its line of questions; a path whose disk is not known yet has its own.
+// Paths on one device share its hang, its room and its queue of questions. A path whose disk is not known yet has its
+// own.
 func TestPathsShareADevice(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/a/y", "/mnt/b"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		time.Sleep(time.Second)
@@ -212,7 +213,8 @@ func TestAnswersThatAreLostSayNothing(t *testing.T) {
 	})
 }
 
-// Many places on a slow disk wait for each other's probes, longer than one may be silent that has its disk for itself.
+// Many places on a slow disk wait for each other's probes, longer than a place may be silent that has its disk for
+// itself.
 func TestPlacesOfASlowDiskStayKnown(t *testing.T) {
 	paths := []string{"/mnt/a/1", "/mnt/a/2", "/mnt/a/3", "/mnt/a/4", "/mnt/a/5", "/mnt/a/6"}
 	inBubble(t, Config{Paths: paths}, func(t *testing.T, m *Monitor, f *fakeDisks) {
@@ -309,7 +311,7 @@ func TestRunEndsWhileADiskHangs(t *testing.T) {
 	})
 }
 
-// A path may be a link to a disk that hangs from the start. It is not known to, and must not harm its neighbours.
+// A path may be a link to a disk that hangs from the start. Nobody knows that yet, and it must not harm its neighbours.
 func TestUnknownPathHangsAlone(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/srv/well"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		hold := make(chan struct{})
@@ -363,7 +365,7 @@ func TestProbeOfAMountThatIsGoneIsKilled(t *testing.T) {
 	})
 }
 
-// However long a slow disk takes for each, all places on it get their turn.
+// However long a slow disk takes for each, all places on it get their turns.
 func TestPlacesOnASlowDeviceTakeTurns(t *testing.T) {
 	paths := []string{"/mnt/a/cache", "/mnt/a/spark", "/mnt/a/vault", "/mnt/a/data"}
 	inBubble(t, Config{Paths: paths}, func(t *testing.T, m *Monitor, f *fakeDisks) {
@@ -379,7 +381,7 @@ func TestPlacesOnASlowDeviceTakeTurns(t *testing.T) {
 		if got := healths(m); got != "SLOW SLOW SLOW SLOW" {
 			t.Errorf("got %s", got)
 		}
-		for range 60 { // one that is in use, and often refuses
+		for range 60 { // a disk that is in use, and often refuses
 			m.Fault(paths[0], unix.EIO)
 			time.Sleep(5 * time.Second)
 		}
@@ -387,11 +389,11 @@ func TestPlacesOnASlowDeviceTakeTurns(t *testing.T) {
 			t.Errorf("while one of them refuses what it is asked: got %s", got)
 		}
 		f.say(fine)
-		time.Sleep(10 * time.Second) // for the probe that is under way
+		time.Sleep(10 * time.Second) // for the probe under way
 	})
 }
 
-// A disk that hung before it was ever known is replaced. What is stuck on it holds nothing of the other.
+// A disk that hung before it was ever known is replaced. The probe that is stuck on it holds up nothing on the other.
 func TestDiskThatHungFromTheStartIsReplaced(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		f.deaf = true

@@ -21,7 +21,8 @@ func (n number) String() string { return fmt.Sprintf("%d:%d", n.Major, n.Minor) 
 
 func numberOf(dev uint64) number { return number{unix.Major(dev), unix.Minor(dev)} }
 
-// anonymous says that no block device has this number: network and memory file systems, FUSE, btrfs.
+// anonymous reports whether the number is no block device's: network and memory file systems, FUSE and btrfs have such
+// numbers.
 func (n number) anonymous() bool { return n.Major == 0 }
 
 // mount is one line of mountinfo (proc_pid_mountinfo(5)).
@@ -33,7 +34,7 @@ type mount struct {
 	source     string
 }
 
-// mounts is what is mounted, in the order in which it was.
+// mounts are what is mounted, in the order in which it was mounted.
 type mounts []mount
 
 // at returns the mount that a path without symbolic links lies on, going the way the kernel goes: from the root across
@@ -58,7 +59,7 @@ func (all mounts) at(path string) (mount, bool) {
 	}
 }
 
-// top is the mount at the root of this process's tree: the one whose parent is not seen from here.
+// top returns the mount at the root of this process's tree: the one whose parent cannot be seen from here.
 func (all mounts) top() (mount, bool) {
 	seen := make(map[int]bool, len(all))
 	for _, m := range all {
@@ -72,14 +73,14 @@ func (all mounts) top() (mount, bool) {
 	return mount{}, false
 }
 
-// below says whether path is dir or lies in it.
+// below reports whether path is dir or lies in it.
 func below(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(dir, "/"))
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// readMounts parses mountinfo. gopsutil's Partitions gives no device number and no parent, and reads the mounts of
-// process 1, which are others than ours in a container or under PrivateMounts.
+// readMounts parses mountinfo. gopsutil's Partitions gives no device number and no parent. It also reads the mounts of
+// process 1, which in a container or under PrivateMounts are not ours.
 func readMounts(r io.Reader) (mounts, error) {
 	var all mounts
 	lines := bufio.NewScanner(r)
@@ -142,7 +143,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// mountTable follows what is mounted. Its file is no os.File: the runtime's own poller would take the kernel's word that
+// mountTable follows what is mounted. It does not use os.File: the runtime's poller would take the kernel's event that
 // something changed, and keep it.
 type mountTable struct {
 	fd int
@@ -156,7 +157,7 @@ func openMounts() (*mountTable, error) {
 	return &mountTable{fd}, nil
 }
 
-// changed says whether something was mounted or unmounted since it was last asked; the kernel answers at once.
+// changed reports whether something was mounted or unmounted since the last call; the kernel answers at once.
 func (t *mountTable) changed() bool {
 	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLPRI}}
 	n, err := unix.Poll(fds, 0)

@@ -42,7 +42,7 @@ func TestMountOfPath(t *testing.T) {
 		{celeborn, "/", "/", "8:1"},
 		{hidden, "/mnt/disk/x", "/mnt/disk", "8:34"}, // the newer of two at one point
 		{hidden, "/mnt/disk/in/x", "/mnt/disk/in", "8:35"},
-		{hidden + "6 2 8:50 / /mnt rw - ext4 /dev/sde rw\n", "/mnt/disk/in/x", "/mnt", "8:50"}, // one hides all below
+		{hidden + "6 2 8:50 / /mnt rw - ext4 /dev/sde rw\n", "/mnt/disk/in/x", "/mnt", "8:50"}, // it hides all below
 	} {
 		m, ok := table1(t, row.table).at(row.path)
 		if !ok || m.point != row.point || m.dev.String() != row.dev {

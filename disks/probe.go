@@ -23,8 +23,8 @@ type task struct {
 	Whole string // the disk whose warnings to read; empty: none
 }
 
-// extent is the size of a file system and what is left of it, as a writer at some directory sees it: a quota on the
-// directory's project shows here too.
+// extent is the size of a file system and what is left of it, as a writer in some directory sees it: a quota on the
+// directory's project shows here, too.
 type extent struct {
 	Total, Free        int64
 	Inodes, InodesFree int64 // Inodes 0: not counted
@@ -33,17 +33,17 @@ type extent struct {
 // answer is what came of a task.
 type answer struct {
 	finding
-	Lost   bool   // the one who asked the disk was killed or died, or could not ask: this says nothing
+	Lost   bool   // the prober was killed or died, or could not ask the disk: the answer says nothing
 	Dir    string // without symbolic links; empty: not known
 	Dev    number
 	Room   extent
-	Sized  bool // Room is there
+	Sized  bool // Room has been measured
 	Wrote  time.Duration
 	Read   time.Duration
-	Direct bool // past the page cache on both ways
+	Direct bool // reads and writes went past the page cache
 }
 
-// steps of a probe, told before each is begun, so that a hang can be put a name to.
+// The steps of a probe. Each is told before it begins, so that a hang can be named.
 const (
 	stepLook  = "look"
 	stepSize  = "ask for the space"
@@ -55,10 +55,10 @@ const (
 
 // perform does a task. It may hang as long as the disk does.
 //
-// The bytes are new each time and go to a file without a name where the file system can make one, so that nothing is left
-// behind and no inventory sees it. They are read back past the page cache: by O_DIRECT, or by dropping the cached pages
-// after the sync where the file system takes no O_DIRECT, which it may decline. What neither sees is a device that
-// answers from a volatile cache of its own and forgets at the next power cut.
+// The bytes are new each time. They go to a file without a name where the file system can make one, so nothing is left
+// behind and no inventory sees it. They are read back past the page cache: by O_DIRECT, or where the file system does not
+// take that, by dropping the cached pages after the sync, which the kernel may decline. A device that answers from a
+// volatile cache of its own, and forgets at the next power cut, is not found out.
 func perform(sys sysfs, t task, at func(step string)) answer {
 	var a answer
 	a.Health = Healthy
@@ -98,7 +98,7 @@ func perform(sys sysfs, t task, at func(step string)) answer {
 	return a
 }
 
-// measure sizes the file system at dir, and says whether it is mounted read-only.
+// measure returns the size of the file system at dir, and whether it is mounted read-only.
 func measure(dir string) (extent, bool, error) {
 	u, err := disk.Usage(dir)
 	if err != nil {
@@ -115,15 +115,15 @@ func measure(dir string) (extent, bool, error) {
 	return e, fs.Flags&unix.ST_RDONLY != 0, nil
 }
 
-// extentOf reads what statfs said.
+// extentOf reads the result of statfs.
 func extentOf(u *disk.UsageStat) extent {
 	e := extent{Total: int64(min(u.Total, math.MaxInt64))}
-	// Free is what is available without privileges (f_bavail), with the blocks that are kept for root already taken off.
-	// A file system that root has filled beyond that line may count below zero, which arrives as an enormous number.
+	// Free is what is available without privileges (f_bavail): the blocks kept for root are off already. A file system
+	// that root has filled beyond that line may count below zero, which arrives as an enormous number.
 	if u.Free <= math.MaxInt64 {
 		e.Free = min(int64(u.Free), e.Total)
 	}
-	// CephFS says how many files there are, and that -1 can be made: it counts none.
+	// CephFS returns the number of files, and that -1 can be made: it does not count inodes.
 	if u.InodesTotal <= math.MaxInt64 && u.InodesFree <= u.InodesTotal {
 		e.Inodes, e.InodesFree = int64(u.InodesTotal), int64(u.InodesFree)
 	}
@@ -149,10 +149,11 @@ func (a answer) failed(step, dir string, err error) answer {
 	return a
 }
 
-// shortage says that an error is this machine's, which is short of files or memory, or was interrupted: it says nothing of the disk.
+// shortage reports whether an error is this machine's, which is short of files or memory, or was interrupted: it says nothing of the
+// disk.
 func shortage(err error) bool { return is(err, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EINTR) }
 
-// faultOf says what an error of the kernel says about a disk.
+// faultOf turns an error of the kernel into a finding about the disk.
 func faultOf(doing string, err error) finding {
 	why := doing + ": " + reason(err)
 	switch {
@@ -175,7 +176,7 @@ func is(err error, any ...unix.Errno) bool {
 	return false
 }
 
-// reason is the kernel's own word, without the path that was said already.
+// reason returns the kernel's own words, without the path, which has been said already.
 func reason(err error) string {
 	if e, ok := errors.AsType[unix.Errno](err); ok {
 		return e.Error()
@@ -219,7 +220,7 @@ func (a *answer) writeAndReadBack(t task, at func(string)) {
 		fail(stepSync, err)
 		return
 	}
-	// Also after direct writes: some file systems turn them into cached ones without a word.
+	// This comes after direct writes, too: some file systems silently turn them into cached ones.
 	if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
 		a.Direct = false
 	}
@@ -252,10 +253,10 @@ func difference(want, got []byte, off int64) string {
 	return fmt.Sprintf("only %d bytes are left of what was written and synced", off+int64(len(got)))
 }
 
-// probeName is seen by others only on file systems that make no nameless files, and there for a moment.
+// probeName shows only on file systems that make no nameless files, and only for a moment.
 const probeName = ".lifeboat-probe-"
 
-// openProbe makes a file without a name in dir, for direct I/O where that is taken.
+// openProbe makes a file without a name in dir, for direct I/O if the file system takes that.
 func openProbe(dir string) (fd int, direct bool, err error) {
 	const flags = unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	open := func(path string, how int) (int, bool, error) {
@@ -286,7 +287,7 @@ func openProbe(dir string) (fd int, direct bool, err error) {
 // chunkBytes bounds the memory that a probe takes.
 const chunkBytes = 256 << 10
 
-// page is the alignment that O_DIRECT wants everywhere but on devices with larger sectors, which get cached writes.
+// page is the alignment that O_DIRECT needs. Devices with larger sectors need more, and get cached writes.
 const page = 4096
 
 func aligned(n int64) []byte {
@@ -303,7 +304,8 @@ func again(f func() error) error {
 	}
 }
 
-// writeAt writes all of b. A file system that opens a file for direct I/O may still refuse the write.
+// writeAt writes all of b. A file system that has opened a file for direct I/O may still refuse the write, which is
+// then cached.
 func writeAt(fd int, b []byte, off int64, direct *bool) error {
 	for len(b) > 0 {
 		n, err := unix.Pwrite(fd, b, off)

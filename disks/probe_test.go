@@ -7,7 +7,8 @@ import (
 	"github.com/shirou/gopsutil/v3/disk"
 )
 
-// A coordinator refuses the heartbeat of a node that tells of less than no inodes, and a disk that has none takes no blocks.
+// A coordinator refuses the heartbeat of a node that reports a negative number of inodes, and a disk without inodes takes no
+// blocks.
 func TestExtentOfOddFileSystems(t *testing.T) {
 	below := int64(-4096)
 	minus := int64(-1)

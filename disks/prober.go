@@ -14,13 +14,15 @@ import (
 // prober does one task at a time for one disk, and takes as long as the disk does.
 type prober interface {
 	probe(t task, at func(step string)) answer
-	// kill asks what is under way to end; the answer is then lost. What sleeps in the kernel ends when the kernel lets it.
+	// kill ends the task under way; its answer is then lost. A task that sleeps in the kernel ends only when the kernel
+	// lets it.
 	kill()
-	// end gives up what the prober holds. Nothing is under way.
+	// end gives up what the prober holds. It is called while no task is under way.
 	end()
 }
 
-// here probes in this process: a disk that hangs holds one of its threads, and the process cannot quite die before it.
+// here probes in this process. A disk that hangs then holds one of the process's threads, and keeps the process from
+// ending completely.
 type here struct {
 	sys sysfs
 }
@@ -29,16 +31,16 @@ func (h here) probe(t task, at func(string)) answer { return perform(h.sys, t, a
 func (here) kill()                                  {}
 func (here) end()                                   {}
 
-// child probes in a process of its own, started when first needed and kept. A disk that hangs has a hold on the child, and
-// on none of our threads, files or ports. Killed, the child gets away from some hangs (NFS, FUSE before its server took
-// the request) and stays in others (a device, a frozen file system) until they end.
+// child probes in a process of its own, started when first needed and kept. A disk that hangs then holds the child, and
+// none of our threads, files or ports. A killed child gets away from some hangs (NFS, FUSE before its server took the
+// request), and stays in others (a device, a frozen file system) until they end.
 type child struct {
 	command []string
 
 	mu      sync.Mutex // guards what follows
 	process *os.Process
 
-	cmd *exec.Cmd // nil: none runs; this and the rest belong to probe and end
+	cmd *exec.Cmd // nil: no child runs; this and the rest belong to probe and end
 	in  io.WriteCloser
 	out *bufio.Reader
 }
@@ -130,8 +132,8 @@ func (c *child) end() {
 	c.cmd, c.process = nil, nil
 }
 
-// ServeProbes is what a Config's Command must come to: it answers the monitor's questions about one disk, from r to w, until
-// r ends. When r ends while the disk hangs it returns all the same, so that the process can go with it.
+// ServeProbes answers the monitor's questions about one disk, from r to w, until r ends: a Config's Command has to run it.
+// If r ends while the disk hangs it returns all the same, so that the process can end, too.
 func ServeProbes(r io.Reader, w io.Writer) error {
 	return serve(sysfsRoot, r, w)
 }
@@ -139,7 +141,7 @@ func ServeProbes(r io.Reader, w io.Writer) error {
 func serve(sys sysfs, r io.Reader, w io.Writer) error {
 	tasks, failed := make(chan task), make(chan error, 1)
 	defer close(tasks)
-	go func() { failed <- answerAll(sys, tasks, w) }() // ends with tasks, or when the disk lets it
+	go func() { failed <- answerAll(sys, tasks, w) }() // it ends with tasks, or when its disk lets it
 	in := json.NewDecoder(r)
 	for {
 		var t task

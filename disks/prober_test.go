@@ -49,7 +49,8 @@ func TestProbingProcessThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// That this machine is short of files or memory says nothing of its disks, of which all would be given up at once.
+// A machine that is short of files or memory says nothing of its disks: otherwise all of them would be given up at
+// once.
 func TestShortageOfTheMachineIsNoFaultOfADisk(t *testing.T) {
 	dir := t.TempDir()
 	var had unix.Rlimit
@@ -83,7 +84,7 @@ func TestServeProbes(t *testing.T) {
 	}
 }
 
-// Small files, large ones, and file systems that make no nameless files or take no direct I/O.
+// Small and large files, and file systems that make no nameless files or take no direct I/O.
 func TestProbeByEveryWay(t *testing.T) {
 	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
 		for _, bytes := range []int64{page, chunkBytes, 4 << 20} {

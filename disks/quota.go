@@ -8,7 +8,7 @@ import (
 
 // quota is the kernel's struct if_dqblk (linux/quota.h).
 type quota struct {
-	blockHard, blockSoft, blockUsed uint64 // in units of 1 KiB, the use in bytes
+	blockHard, blockSoft, blockUsed uint64 // limits in units of 1 KiB, the use in bytes
 	inodeHard, inodeSoft, inodeUsed uint64
 	blockTime, inodeTime            uint64
 	valid                           uint32
@@ -20,8 +20,8 @@ const (
 	quotaBlockSize = 1024
 )
 
-// userQuota is what a user may have on the file system at dir. Root may have everything, and a project's quota shows in the
-// file system's own size already.
+// userQuota returns what a user may have on the file system at dir. Root has no such limit, and a project's quota shows in
+// the file system's own size already.
 func userQuota(dir string, uid int) (extent, bool) {
 	if uid == 0 {
 		return extent{}, false
@@ -38,7 +38,7 @@ func userQuota(dir string, uid int) (extent, bool) {
 	return q.extent(), true
 }
 
-// quotactl goes by a file of the file system: its device may have no name here.
+// quotactl names the file system by an open file: its device may have no name here.
 func quotactl(fd int, command uintptr, id int, q *quota) error {
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, uintptr(fd), command, uintptr(id), uintptr(unsafe.Pointer(q)), 0, 0)
 	if errno != 0 {
@@ -47,7 +47,7 @@ func quotactl(fd int, command uintptr, id int, q *quota) error {
 	return nil
 }
 
-// extent is what a quota leaves. The soft limit counts: beyond it, writes fail once the grace runs out.
+// extent returns what a quota leaves. The soft limit counts: beyond it, writes fail once the grace period is over.
 func (q quota) extent() extent {
 	var e extent
 	if limit := limitOf(q.blockSoft, q.blockHard); limit > 0 {
@@ -61,7 +61,7 @@ func (q quota) extent() extent {
 	return e
 }
 
-// limitOf is the lower of two limits, of which 0 is none.
+// limitOf returns the lower of two limits; 0 is no limit.
 func limitOf(soft, hard uint64) int64 {
 	const most = 1 << 50 // so that the bytes fit
 	if soft == 0 || hard != 0 && hard < soft {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is what stands behind one path, at one moment. Several paths may share a device, and then its room and its speed.
+// Disk is what stands behind one path at one moment. Several paths may share a device; then they share its room and its
+// speed.
 type Disk struct {
 	Path   string
 	Mount  string
@@ -22,11 +23,11 @@ type Disk struct {
 	Health Health
 	Why    string // empty when healthy
 	Since  time.Time
-	Errors int // of the last ten minutes, as far as they matter
+	Errors int // of the last ten minutes, up to 65
 
 	TotalBytes    int64
-	FreeBytes     int64 // as the file system said last, within quotas
-	UsableBytes   int64 // what may be reserved now: nothing on a disk that takes no blocks
+	FreeBytes     int64 // as the file system told last, within quotas
+	UsableBytes   int64 // what may be reserved now; 0 on a disk that takes no blocks
 	ReservedBytes int64 // on the device, for blocks under way
 	Inodes        int64 // 0: not counted
 	InodesFree    int64
@@ -36,10 +37,10 @@ type Disk struct {
 	Flush, Fetch Rate
 }
 
-// staleAfter is how many periods without any answer make a disk unknown, though no probe hangs.
+// staleAfter is after how many periods without any answer a disk counts as unknown, though no probe hangs.
 const staleAfter = 4
 
-// Snapshot is what is known of each path, in the order of the paths.
+// Snapshot returns what is known of each path, in the order of the paths.
 func (m *Monitor) Snapshot() []Disk {
 	now := time.Now()
 	m.mu.Lock()
@@ -51,7 +52,7 @@ func (m *Monitor) Snapshot() []Disk {
 	return all
 }
 
-// Stuck is how many probes are under way for longer than they may be: threads that a disk holds.
+// Stuck returns how many probes have been under way for longer than Limit: each holds a thread, or a process.
 func (m *Monitor) Stuck() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +84,8 @@ func (m *Monitor) view(now time.Time, p *place) Disk {
 	return d
 }
 
-// stale says whether its disk has not answered for long. Places of a slow one wait for each other's probes.
+// stale reports whether a place's disk has not answered for long. Places on a slow disk wait for each other's probes,
+// so an answer for any of them counts.
 func (m *Monitor) stale(now time.Time, p *place) bool {
 	answered := p.answered
 	if d := m.devices[p.device]; d != nil && d.answered.After(answered) {
@@ -92,7 +94,8 @@ func (m *Monitor) stale(now time.Time, p *place) bool {
 	return now.Sub(answered) > staleAfter*m.cfg.Every
 }
 
-// usable is what may be reserved. What was given back since the disk was asked counts as written: it may have been.
+// usable returns how many bytes may be reserved. What was given back since the room was measured counts as written, for
+// it may have been.
 func (m *Monitor) usable(now time.Time, p *place) int64 {
 	d := m.devices[p.device]
 	if d == nil || !p.sized || !p.judge.state.Health.Writable() || m.stale(now, p) {
@@ -101,7 +104,7 @@ func (m *Monitor) usable(now time.Time, p *place) int64 {
 	return max(0, p.room.Free-m.reserve-d.reserved-(d.spent-p.spentThen))
 }
 
-// find returns the place that a file or directory lies in: the innermost.
+// find returns the innermost place that a file or directory lies in.
 func (m *Monitor) find(path string) *place {
 	path = filepath.Clean(path)
 	var best *place
@@ -113,9 +116,9 @@ func (m *Monitor) find(path string) *place {
 	return best
 }
 
-// Take picks the best of the paths for a block of that size, if there is one with room for it: one that is healthy before one
-// that is slow, then the one that would have it soonest, then the roomiest. A disk of unknown speed counts as no faster than the
-// slowest known one. The room is the block's until release, which is called once and told how much of it may have been written.
+// Take picks the best of the paths for a block of need bytes, if one has room: a healthy disk before a slow one, then the one
+// that would have written the block soonest, then the roomiest. A disk of unknown speed counts as no faster than the slowest
+// known one. The block has the room until release, which is called once with how many bytes may have been written.
 func (m *Monitor) Take(need int64, among []string) (path string, release func(written int64), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,13 +136,13 @@ func (m *Monitor) Take(need int64, among []string) (path string, release func(wr
 	}, true
 }
 
-// near is how much two waits may differ and still count as the same: rates are no more exact than that.
+// near is by how much two waits may differ and still count as the same: rates are not more exact than that.
 const near = 1.25
 
 type bid struct {
 	place  *place
 	usable int64
-	queue  int64 // bytes that the device has to take, with this block
+	queue  int64 // bytes that the device has to write, this block included
 	rate   int64
 }
 
@@ -176,7 +179,7 @@ func (m *Monitor) pick(need int64, among []string) (*place, bool) {
 	return slices.MaxFunc(bids, func(a, b bid) int { return cmp.Compare(a.usable, b.usable) }).place, true
 }
 
-// Observe tells of work that was done at or below path: so many bytes flushed or fetched, and how long that took.
+// Observe tells of work at or below path: so many bytes flushed or fetched, and how long that took.
 func (m *Monitor) Observe(path string, op Op, bytes int64, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,8 +188,8 @@ func (m *Monitor) Observe(path string, op Op, bytes int64, took time.Duration) {
 	}
 }
 
-// Fault tells of work at or below path that the disk refused. It counts like a failed probe, and the disk is probed at
-// once. What may be the caller's own doing (no such file, no permission) only asks for the probe.
+// Fault tells of an error that work at or below path met. An error of the disk counts like a failed probe. After any
+// error the disk is probed at once, even after one that may be the caller's own doing (no such file, no permission).
 func (m *Monitor) Fault(path string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

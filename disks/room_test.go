@@ -12,7 +12,7 @@ func TestRoomIsNeverGrantedTwice(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/a/y"}, ReserveBytes: 10 * gib}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		time.Sleep(time.Second)
 		var mu sync.Mutex
-		free, held := int64(50*gib), int64(0) // what the disk has, and what was granted and is not written
+		free, held := int64(50*gib), int64(0) // free on the disk; granted and not written yet
 		f.say(func(t task) answer {
 			mu.Lock()
 			defer mu.Unlock()
@@ -125,7 +125,7 @@ func TestTakesTheBest(t *testing.T) {
 	}
 }
 
-// Of a disk that has not answered nothing is given away: not the room of the one that was there before it, nor what was spent there.
+// A disk that has not answered yet grants nothing: not the room of the disk before it, nor what was spent there.
 func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/b"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		for range 5 {
@@ -154,7 +154,7 @@ func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
 	})
 }
 
-// A path that is led to another disk has the room there, whatever was spent on the first.
+// A path that is led to another disk has the room of that disk, whatever was spent on the first.
 func TestRoomOfAPathThatIsLedElsewhere(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/srv/link"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		for range 3 {

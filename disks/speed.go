@@ -2,21 +2,22 @@ package disks
 
 import "time"
 
-// Op is what a disk is asked to do with bytes.
+// Op is an operation on a disk.
 type Op int
 
 const (
-	Flush Op = iota // write, up to durable
+	Flush Op = iota // write, until the bytes are durable
 	Fetch           // read
 )
 
-// Rate is how fast a disk flushes or fetches. The zero value is unknown, which is not fast: nobody has seen it work.
+// Rate is how fast a disk flushes or fetches. The zero value is unknown, and does not count as fast: nobody has seen
+// the disk work.
 type Rate struct {
 	BytesPerSecond int64
-	From           string // "work": what was observed; "device": its own counters; "probe": a sample written when idle
+	From           string // "work": what callers observed; "device": the device's own counters; "probe": a sample written when idle
 }
 
-// Known says whether there is a figure at all.
+// Known reports whether there is a figure at all.
 func (r Rate) Known() bool { return r.From != "" }
 
 // The rings are as in Celeborn, 20 windows, here of 30 s.
@@ -26,7 +27,7 @@ const (
 	workAtLeast = 8 // operations in a window; Celeborn's 500 flushes are of 256 KiB, ours of whole blocks
 )
 
-// window is what happened in one span of time.
+// window sums up the operations of one span of time.
 type window struct {
 	bytes int64
 	took  time.Duration
@@ -34,9 +35,9 @@ type window struct {
 	ended time.Time
 }
 
-// ring averages over the last windows that had enough in them to say something. A window with fewer operations is
-// dropped: a few are noise. A window that is as old as the whole ring is no longer heard, so an idle disk becomes
-// unknown instead of remaining what it once was.
+// ring averages over the last windows that had enough operations. A window with fewer is dropped, for a few operations
+// are noise. A window as old as the whole ring no longer counts, so an idle disk becomes unknown instead of keeping its
+// last figure.
 type ring struct {
 	windows []window
 	atLeast int64
@@ -64,7 +65,7 @@ func (r *ring) close(now time.Time) {
 	r.open = window{}
 }
 
-// sum is all that is still heard.
+// sum adds up the windows that still count.
 func (r *ring) sum(now time.Time) (s window) {
 	for _, w := range r.windows {
 		if w.n > 0 && now.Sub(w.ended) < time.Duration(len(r.windows))*windowSpan {
@@ -76,7 +77,7 @@ func (r *ring) sum(now time.Time) (s window) {
 	return s
 }
 
-// perSecond is bytes by the time that they took. Where several operations ran at once this is what one of them got.
+// perSecond is bytes by the time that they took. If several operations ran at once, it is what one of them got.
 func (w window) perSecond() int64 {
 	if w.took <= 0 {
 		return 0
@@ -89,9 +90,9 @@ type speed struct {
 	work   [2]ring
 	device [2]ring
 	sample [2]window
-	ended  time.Time // the last window
+	ended  time.Time // when the last window ended
 	last   counters
-	heard  bool // last is there
+	heard  bool // last has been read
 }
 
 func newSpeed() *speed {
@@ -103,17 +104,18 @@ func newSpeed() *speed {
 	return &s
 }
 
-// due says whether the window is over. The first begins with its end.
+// due reports whether the window is over. It is at the start: the first window begins with that end.
 func (s *speed) due(now time.Time) bool { return now.Sub(s.ended) >= windowSpan }
 
-// The device's counters say something about its speed once it was busy for long enough with enough.
+// A device's counters say something about its speed if in a window it was busy for that long, and moved that many
+// bytes.
 const (
 	busyAtLeast  = 100 * time.Millisecond
 	movedAtLeast = 4 << 20
 )
 
-// close ends the window, with what the device itself says about it. Its busy time is that of reads and writes together,
-// so a device that does both looks slower than it is, never faster.
+// close ends the window, with the device's own counters. A device counts the time that it is busy with reads and writes
+// together, so one that does both looks slower than it is, never faster.
 func (s *speed) close(now time.Time, c counters, ok bool) {
 	busy := time.Duration(c.BusyMillis-s.last.BusyMillis) * time.Millisecond
 	if ok && s.heard && busy >= busyAtLeast {
@@ -135,7 +137,7 @@ func (s *speed) sampled(now time.Time, op Op, bytes int64, took time.Duration) {
 	s.sample[op] = window{bytes: bytes, took: took, n: 1, ended: now}
 }
 
-// rate prefers what our own work saw to what the device counted, and that to a sample.
+// rate prefers what callers' work has shown to what the device has counted, and that to a sample.
 func (s *speed) rate(now time.Time, op Op) Rate {
 	if w := s.work[op].sum(now); w.perSecond() > 0 {
 		return Rate{w.perSecond(), "work"}
@@ -149,7 +151,8 @@ func (s *speed) rate(now time.Time, op Op) Rate {
 	return Rate{}
 }
 
-// wantsSample says whether a sample is due: real work says nothing, and the last sample is half as old as it may get.
+// wantsSample reports whether a sample is due: real work says nothing, and the last sample is half as old as it may
+// get.
 func (s *speed) wantsSample(now time.Time) bool {
 	for op := range s.sample {
 		if r := s.rate(now, Op(op)); r.From != "work" && r.From != "device" &&

@@ -31,7 +31,7 @@ func TestTimeWindows(t *testing.T) {
 	}
 }
 
-// What Celeborn gets wrong: no samples are 0 ns, which is the fastest disk of all, and what was once measured lasts for ever.
+// Celeborn errs here: no samples mean 0 ns, which is the fastest disk of all, and a figure lasts for ever.
 func TestUnknownIsNotFast(t *testing.T) {
 	s := newSpeed()
 	if r := s.rate(at(0), Flush); r.Known() || r.BytesPerSecond != 0 {
@@ -55,7 +55,7 @@ func TestUnknownIsNotFast(t *testing.T) {
 func TestDeviceSpeaksWhereOurWorkDoesNot(t *testing.T) {
 	s := newSpeed()
 	s.sampled(at(0), Flush, 4<<20, 10*time.Millisecond)
-	s.close(at(0), counters{WrittenBytes: 1 << 40, BusyMillis: 1 << 30}, true) // since the machine started: says nothing of now
+	s.close(at(0), counters{WrittenBytes: 1 << 40, BusyMillis: 1 << 30}, true) // since the machine started: it says nothing of now
 	if r := s.rate(at(0), Flush); r.From != "probe" || r.BytesPerSecond != 400<<20 {
 		t.Errorf("a sample: got %+v", r)
 	}

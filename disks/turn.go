@@ -10,11 +10,11 @@ import (
 // place is one path that is watched.
 type place struct {
 	path string
-	real string // where it leads; empty until the disk has said so
+	real string // where it leads without links; empty until the disk has told
 	on   mount
-	gone string // why nothing is asked: what was mounted here is not
+	gone string // what was mounted here is not any more, so nothing is asked; empty: it is
 
-	device   string // key among the devices; empty while gone
+	device   string // its key among the devices; empty while gone
 	hardware hardware
 
 	judge judge
@@ -23,14 +23,14 @@ type place struct {
 
 	room      extent
 	sized     bool
-	spentThen int64     // of the device, when the room was asked for
+	spentThen int64     // the device's spent when the room was asked for
 	answered  time.Time // the last answer
 
 	dueProbe, dueLook time.Time
-	asked             time.Time // when its turn was last
+	asked             time.Time // when its turn last came
 }
 
-// device is what several places may share: the one that is asked, one question at a time.
+// device is a disk that several places may share. It is asked one question at a time.
 type device struct {
 	key    string
 	number number
@@ -38,13 +38,13 @@ type device struct {
 	asked  *question // nil: none under way
 	speed  *speed
 
-	answered time.Time // for any of its places, the last time
+	answered time.Time // when it last answered, for any of its places
 
-	reserved int64 // for blocks under way
-	spent    int64 // may have been written, of what was given back since the beginning: until the disk is asked anew
+	reserved int64 // bytes for blocks under way
+	spent    int64 // bytes of ended reservations that may have been written, since the beginning
 }
 
-// question is one that a disk was asked.
+// question is one task that a disk was given.
 type question struct {
 	place  *place
 	device *device
@@ -52,17 +52,17 @@ type question struct {
 	sample bool
 	start  time.Time
 	spent  int64
-	before counters // of the device, when it was asked
-	seen   counters // and when it was last found late
+	before counters // of the device, at the start
+	seen   counters // of the device, when the question was last found late
 	step   atomic.Pointer[string]
-	answer answer // may be read once the question was received from the monitor's answers
+	answer answer // may be read once the question has come through Monitor.answers
 
 	late   bool
-	said   time.Time // when the lateness was last counted
+	said   time.Time // when its lateness last counted as an error
 	killed bool
 }
 
-// turn notices what is late and begins what is due.
+// turn looks for late questions, and begins those that are due.
 func (m *Monitor) turn(quit <-chan struct{}) {
 	now := time.Now()
 	counted := make(map[string]counters)
@@ -98,7 +98,7 @@ func (m *Monitor) turn(quit <-chan struct{}) {
 	}
 	m.mu.Unlock()
 	for _, d := range idle {
-		go d.prober.end() // what was killed may be stuck in the kernel, and the other disks do not wait for it
+		go d.prober.end() // a killed prober may be stuck in the kernel, and the other disks must not wait for it
 	}
 }
 
@@ -141,11 +141,12 @@ func (m *Monitor) begin(now time.Time, d *device, quit <-chan struct{}) {
 	}()
 }
 
-// due says whether it is time, or will be before the next tick is half as far again.
+// due reports whether a time has come, or will within half a tick.
 func (m *Monitor) due(now, at time.Time) bool { return !now.Add(m.tick() / 2).Before(at) }
 
-// A disk that does other work meanwhile may just be busy: a sync waits for all that was written before it. It has this
-// many times the limit before it counts as hung. Later still the probe is given up, so that another may find the way free.
+// A disk that does other work meanwhile may just be busy: a sync waits for everything that was written before it. So it
+// has busyLimits times the limit before it counts as hung. killLimits later the probe is given up, so that another may
+// find the way free.
 const (
 	busyLimits = 4
 	killLimits = 3 // beyond the one at which it counted as hung
@@ -155,7 +156,7 @@ const (
 func (m *Monitor) watch(now time.Time, d *device, counted counters, ok, used bool) {
 	c := d.asked
 	late := now.Sub(c.start)
-	if !used && !c.killed { // its mount is gone
+	if !used && !c.killed { // no place is on the device any more
 		c.killed = true
 		d.prober.kill()
 	}
@@ -186,7 +187,7 @@ func (m *Monitor) watch(now time.Time, d *device, counted counters, ok, used boo
 	}
 }
 
-// lateness puts a name to a question that has not come back, and says whether the device does work of the same kind meanwhile.
+// lateness describes a question that has not come back, and reports whether the device does work of the same kind meanwhile.
 func (m *Monitor) lateness(c *question, now counters, ok bool) (f finding, works bool) {
 	step := "start"
 	if s := c.step.Load(); s != nil {
@@ -209,7 +210,7 @@ func (m *Monitor) lateness(c *question, now counters, ok bool) (f finding, works
 	case lately:
 	case reads || writes:
 		state = "gets nothing done, "
-	case now.Reading+now.Writing == 0: // what it did was done before it stood still
+	case now.Reading+now.Writing == 0: // the device did its work before it stood still
 		f.Why += "; the device has nothing to do"
 		return f, works
 	default:
@@ -219,7 +220,7 @@ func (m *Monitor) lateness(c *question, now counters, ok bool) (f finding, works
 	return f, works
 }
 
-// take judges what a disk answered.
+// take judges a disk's answer.
 func (m *Monitor) take(c *question) {
 	now := time.Now()
 	m.mu.Lock()
@@ -237,7 +238,7 @@ func (m *Monitor) take(c *question) {
 		return
 	}
 	m.losing = false
-	if p.device != c.device.key { // it moved meanwhile: this is about another disk
+	if p.device != c.device.key { // the place has moved meanwhile: the answer is about another disk
 		return
 	}
 	p.answered, c.device.answered = now, now
@@ -249,18 +250,18 @@ func (m *Monitor) take(c *question) {
 		if on, ok := m.mounts.at(p.real); ok {
 			p.on = on
 		}
-		if !a.Dev.anonymous() { // the kernel's own word, should the mounts have changed since they were read
+		if !a.Dev.anonymous() { // the kernel's own word, in case the mounts have changed since they were read
 			p.on.dev = a.Dev
 		}
 		m.settle(p)
-		if d := m.devices[p.device]; d != c.device { // what was spent on the other one is no matter here
+		if d := m.devices[p.device]; d != c.device { // what was spent on the other device does not count here
 			c.spent = d.spent
 		}
 	}
 	f := a.finding
 	if a.Sized {
 		p.room, p.sized, p.spentThen = a.Room, true, c.spent
-		f = worse(p.crowd.see(a.Room, m.reserve), f) // its words have the figures
+		f = worse(p.crowd.see(a.Room, m.reserve), f) // crowd comes first, for its words have the figures
 	}
 	if c.whole && a.Health <= Slow {
 		f = worse(f, p.pace.see(a.Wrote, m.cfg.SlowAt))
@@ -270,7 +271,7 @@ func (m *Monitor) take(c *question) {
 		s.sampled(now, Flush, m.cfg.SampleBytes, a.Wrote)
 		s.sampled(now, Fetch, m.cfg.SampleBytes, a.Read)
 	}
-	m.judge(p, now, f, c.whole && !c.late) // a late answer is no good one
+	m.judge(p, now, f, c.whole && !c.late) // a late answer does not count as good
 }
 
 func worse(a, b finding) finding {
@@ -280,7 +281,8 @@ func worse(a, b finding) finding {
 	return a
 }
 
-// judge tells a place's judge, and everybody if that changed anything.
+// judge gives a finding to a place's judge. If that changes the place's health, it logs the change and wakes who waits
+// on Changed.
 func (m *Monitor) judge(p *place, now time.Time, f finding, whole bool) {
 	before := p.judge.state.Health
 	if !p.judge.see(now, f, whole) {

@@ -10,7 +10,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// New returns a directory of its own whose nodes are made so, while the test runs. It skips the test of who may not mount any.
+// New mounts a file system whose nodes node makes, and returns its directory. It is unmounted when the test ends. Where this
+// process may not mount one, it skips the test.
 func New(t *testing.T, node func(*fs.LoopbackRoot) fs.InodeEmbedder) (dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -1,5 +1,5 @@
-// Package sickfs is a file system for tests, by FUSE, that has the ailment that it is given: it hangs, errs, is slow, lies
-// about sync. It is well again when it is told so, and ends with its test. The product never links it.
+// Package sickfs is a FUSE file system for tests that falls ill on demand: it hangs, errs, is slow, or lies about sync. It
+// is well again when it is healed, and ends with its test. The product never links it.
 package sickfs
 
 import (
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is a file system in memory that has the ailment that it is given: files in one directory.
+// FS is a file system in memory, of files in one directory, that has the ailment it is given.
 type FS struct {
 	fs.Inode
 	ailment atomic.Value // an Ailment
@@ -41,7 +41,7 @@ const (
 // Slowness is what a sync takes on a file system that is Slow.
 const Slowness = 200 * time.Millisecond
 
-// Fall gives it the ailment.
+// Fall gives the file system an ailment.
 func (s *FS) Fall(ill Ailment) {
 	if ill == Hangs {
 		hold := make(chan struct{})
@@ -50,7 +50,7 @@ func (s *FS) Fall(ill Ailment) {
 	s.ailment.Store(ill)
 }
 
-// Heal ends the ailment, and whatever hung by it goes on.
+// Heal ends the ailment, and lets calls go on that hung.
 func (s *FS) Heal() {
 	s.ailment.Store(Well)
 	if hold := s.hold.Swap(nil); hold != nil {
@@ -58,7 +58,7 @@ func (s *FS) Heal() {
 	}
 }
 
-// suffer is called where data moves.
+// suffer is called by all that moves data. It hangs or errs as the ailment says.
 func (s *FS) suffer() syscall.Errno {
 	switch s.ailment.Load() {
 	case Hangs:
@@ -162,7 +162,8 @@ func (f *file) Read(_ context.Context, _ fs.FileHandle, b []byte, off int64) (fu
 	return fuse.ReadResultData(b[:n]), 0
 }
 
-// Mount mounts it, well, and heals it and takes it away when the test ends. Without FUSE the test is skipped.
+// Mount mounts the file system, well, at dir. When the test ends, it is healed and unmounted. Without FUSE the test is
+// skipped.
 func (s *FS) Mount(t testing.TB, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -183,8 +184,8 @@ func (s *FS) Mount(t testing.TB, dir string) {
 	}
 }
 
-// patience is how long the end of a server is waited for, before and after its connection is aborted. A file system on a
-// device in a file here writes a last time when it goes, and each write is a trip to the server.
+// patience is how long the end of a server is waited for, before its connection is aborted and once more after. A file
+// system in an image file on this one writes a last time when it is unmounted, and each write is a trip to the server.
 const patience = time.Minute
 
 func (s *FS) end(t testing.TB, server *fuse.Server, dir string, device uint64) {

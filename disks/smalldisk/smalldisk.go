@@ -1,4 +1,4 @@
-// Package smalldisk mounts file systems in memory that are soon full, for tests of what then happens.
+// Package smalldisk mounts small file systems in memory, for tests of what happens when they are full.
 package smalldisk
 
 import (
@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New returns a file system of its own with room for so many bytes, while the test runs. It skips the test of who may not mount any.
+// New mounts a file system with room for so many bytes, and returns its directory. It is unmounted when the test ends. Where this
+// process may not mount one, it skips the test.
 func New(t *testing.T, bytes int64) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -19,7 +20,7 @@ func New(t *testing.T, bytes int64) (dir string) {
 	return dir
 }
 
-// Mount mounts one with these options (tmpfs(5)) in a directory.
+// Mount mounts one with these options (tmpfs(5)) at a directory.
 func Mount(t *testing.T, dir, options string) {
 	t.Helper()
 	if err := unix.Mount("none", dir, "tmpfs", 0, options); err != nil {
@@ -32,7 +33,7 @@ func Mount(t *testing.T, dir, options string) {
 	})
 }
 
-// Fill leaves no room there.
+// Fill writes until there is no room left.
 func Fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "full"))
