@@ -26,26 +26,27 @@ var (
 
 // BlocksConfig says whom to ask for blocks.
 type BlocksConfig struct {
-	// Agents are asked in this order, until one answers; each answers for the whole fleet. "unix:" and the path of a socket is the
-	// agent of this machine; HOST:PORT is the listen.peer of any.
+	// Agents are asked in this order until one answers; each answers for the whole fleet. "unix:" and a socket's path is the agent
+	// of this machine; HOST:PORT is any agent's listen.peer.
 	Agents []string
-	// TLS says who asks, and makes sure that a node of the fleet answers at HOST:PORT:
+	// TLS says who asks, and makes sure that the answer at HOST:PORT comes from a node of the fleet:
 	// Identity.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleNode}).
 	TLS *tls.Config
-	// Patience is how long to wait for a block that is being carried just now; 0: a minute.
+	// Patience is how long to wait for a block that is just being carried; 0: a minute.
 	Patience time.Duration
-	// Stall is how long to wait for the next byte of a block before the rest is asked for again, of another agent where there
+	// Stall is how long to wait for the next byte of a block. Then the rest is asked for again, from another agent if there
 	// is one; 0: DefaultStall.
 	Stall time.Duration
 }
 
-// Blocks reads blocks from wherever they are, and goes on elsewhere when they move. It dials nobody before it is asked.
+// Blocks reads blocks from wherever they are, and goes on elsewhere when they move. It dials no agent before a block is
+// asked for.
 type Blocks struct {
 	patience time.Duration
 	agents   []door
 }
 
-// door is an agent, by the way that it is reached.
+// door is an agent and the way to reach it.
 type door struct {
 	address string
 	base    url.URL
@@ -55,12 +56,12 @@ type door struct {
 
 const (
 	dialPatience = 5 * time.Second
-	// firstByte: an agent may have to ask others, and to reach a holder that is busy, before it answers.
+	// firstByte is how long an agent may take to answer: it may have to ask others, and to reach a holder that is busy.
 	firstByte = 30 * time.Second
-	// mostWords is more than what an agent says in a refusal.
+	// mostWords is more than an agent says in a refusal.
 	mostWords = 4 << 10
-	// maxResumes bounds how often one reading goes on elsewhere without a byte in between. The first time it does so at once, then
-	// after a pause in which an agent is back that is only restarted.
+	// maxResumes bounds how often one reading goes on elsewhere without a byte in between. It goes on at once the first time, and
+	// later after resumePause, in which a restarted agent is back.
 	maxResumes  = 3
 	resumePause = 2 * time.Second
 )
@@ -87,7 +88,7 @@ func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
 	return b, nil
 }
 
-// Close lets go of connections that wait for another reading.
+// Close closes idle connections.
 func (b *Blocks) Close() error {
 	for _, d := range b.agents {
 		d.client.CloseIdleConnections()
@@ -95,7 +96,7 @@ func (b *Blocks) Close() error {
 	return nil
 }
 
-// CheckID says why an id is none, whoever would be asked for it: nil where it may be one.
+// CheckID returns an error if an id cannot be a block's, so that no agent need be asked.
 func CheckID(id string) error {
 	if strings.Count(id, "/") < 2 || path.IsAbs(id) || path.Clean(id) != id || strings.HasPrefix(id, "../") {
 		return errors.New("no block id: want STORE/SCOPE/NAME, with - for a scope that there is not")
@@ -107,7 +108,7 @@ func CheckID(id string) error {
 type Info struct {
 	Bytes int64
 	ETag  string // strong: the same for the same bytes wherever they landed
-	Node  string // that has it, where an agent says so
+	Node  string // the node that has it, if an agent says so
 }
 
 // Stat asks for a block without its bytes.
@@ -124,9 +125,8 @@ func infoOf(resp *http.Response) Info {
 	return Info{resp.ContentLength, resp.Header.Get("ETag"), resp.Header.Get("Lifeboat-Node")}
 }
 
-// Open begins to read a block. What it returns is read to its end, or from wherever Seek says, and closed by the caller; ctx
-// holds for all of it. While all that is known of the block is that it is under way, Open waits, as Stat does, for as long as
-// BlocksConfig.Patience.
+// Open begins to read a block. The caller reads the Block to its end, or from wherever Seek says, and closes it; ctx holds
+// for all of that. While the block is known only to be under way, Open waits, like Stat, for up to BlocksConfig.Patience.
 func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
 	resp, at, err := b.ask(ctx, 0, http.MethodGet, id, nil)
 	if err != nil {
@@ -139,7 +139,8 @@ func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
 	return &Block{Info: infoOf(resp), ctx: ctx, from: b, at: at, id: id, body: resp.Body, so: sha256.New()}, nil
 }
 
-// ask finds an agent that serves the block, the first of them first, and waits while it is being carried.
+// ask finds an agent that serves the block, beginning with the agent at first, and waits while the block is being
+// carried.
 func (b *Blocks) ask(ctx context.Context, first int, method, id string, header http.Header) (resp *http.Response, at int, err error) {
 	if err := CheckID(id); err != nil {
 		return nil, first, err
@@ -179,7 +180,7 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 	}
 }
 
-// pause waits, and tells whether ctx let it.
+// pause waits, and reports whether ctx lasted.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -189,7 +190,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// final reports whether no other agent would answer better.
+// final reports whether no other agent could answer better.
 func final(err error) bool {
 	_, several := errors.AsType[*MembersError](err)
 	return several || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) || errors.Is(err, ErrChanged)
@@ -216,23 +217,23 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (*
 	return nil, err
 }
 
-// Block is a block that is being read. When whoever serves it goes, or stands still, the reading goes on where another has
-// it, if that are the same bytes: by their ETag, or because what was read came again the same when it was asked for once
-// more, and then ETag is the other's. Else, and where a Seek left out what is to be compared, Read returns ErrChanged. It is
-// for one goroutine.
+// Block is a block that is being read, by one goroutine. When its holder goes, or stands still, the reading goes on at
+// another holder if that has the same bytes. It has if its ETag is the same, or if it gives the bytes once more that were
+// read so far and they match; then ETag becomes the other's. If they do not match, or a Seek left out bytes that would have
+// to be compared, Read returns ErrChanged.
 type Block struct {
 	Info
 
 	ctx  context.Context
 	from *Blocks
-	at   int // of its agents
+	at   int // of from's agents, the one in use
 	id   string
-	body io.ReadCloser // nil: to be asked for at pos
+	body io.ReadCloser // nil: it has to be asked for at pos
 	pos  int64
 	err  error
 
-	since int64     // where the first byte was read
-	so    hash.Hash // of what was read from there to pos; nil: a Seek left something out
+	since int64     // the offset at which the reading began
+	so    hash.Hash // of the bytes from since to pos; nil: a Seek left some out
 }
 
 // Read implements io.Reader.
@@ -255,13 +256,13 @@ func (b *Block) Read(p []byte) (int, error) {
 				b.so.Write(p[:n])
 			}
 			if n > 0 {
-				return n, nil // an error that came with it comes again
+				return n, nil // an error that came with these bytes comes again
 			}
 			b.stop()
 		}
-		b.at++ // another one may do better
+		b.at++ // another agent may do better
 		if final(err) || tries == maxResumes || tries > 0 && !pause(b.ctx, resumePause) || b.ctx.Err() != nil {
-			if why := context.Cause(b.ctx); why != nil && !final(err) { // also where it ended between two tries
+			if why := context.Cause(b.ctx); why != nil && !final(err) { // also if ctx ended between two tries
 				err = why
 			}
 			b.err = fmt.Errorf("read %s at byte %d: %w", b.id, b.pos, err)
@@ -269,7 +270,7 @@ func (b *Block) Read(p []byte) (int, error) {
 	}
 }
 
-// resume asks for the rest, unless it is being read already.
+// resume asks for the rest of the block, unless that is being read already.
 func (b *Block) resume() error {
 	if b.body != nil {
 		return nil
@@ -285,8 +286,8 @@ func (b *Block) resume() error {
 	return nil
 }
 
-// again reads once more what was read: a file that has not moved is of a version by its times, and one that has by its
-// bytes. Where those are the same, so far it is what was read.
+// again reads the bytes once more that were read so far, and compares them. A file that has not moved has an ETag of
+// its times, and one that has moved an ETag of its bytes, so the same bytes may have different ETags.
 func (b *Block) again() error {
 	resp, err := b.ask(b.since, http.Header{})
 	if err != nil {
@@ -304,7 +305,7 @@ func (b *Block) again() error {
 	return nil
 }
 
-// ask asks for all from a byte on.
+// ask asks for the block from a byte on.
 func (b *Block) ask(from int64, header http.Header) (*http.Response, error) {
 	header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 	resp, at, err := b.from.ask(b.ctx, b.at, http.MethodGet, b.id, header)

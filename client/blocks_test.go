@@ -21,7 +21,7 @@ type keeper struct {
 	mu      sync.Mutex
 	content []byte
 	etag    string
-	cutAt   int // the body ends there, in the first answers
+	cutAt   int // the body of the first answers ends there
 	cuts    int
 	asked   []string // ranges
 }
@@ -43,7 +43,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(k.content))
 }
 
-// cutter breaks the connection off once so many bytes were written.
+// cutter breaks the connection off once so many bytes have been written.
 type cutter struct {
 	http.ResponseWriter
 	left int
@@ -59,7 +59,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 	panic(http.ErrAbortHandler)
 }
 
-// readers is a Blocks that asks these agents in turn.
+// readers returns a Blocks that asks these agents in turn.
 func readers(t *testing.T, agents ...http.Handler) *Blocks {
 	t.Helper()
 	var cfg BlocksConfig
@@ -112,7 +112,7 @@ func TestBlockIsRead(t *testing.T) {
 	}
 }
 
-// Whoever serves a block may be taken away meanwhile. The reading goes on where the same bytes are.
+// A block's holder may be taken away during a reading. The reading goes on where the same bytes are.
 func TestReadingGoesOnElsewhere(t *testing.T) {
 	content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
 	first := &keeper{content: content, etag: `"x-0"`, cuts: 100, cutAt: 200_000}
@@ -133,12 +133,12 @@ func TestReadingGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// A map output that moves amid a reading is of another version by its ETag, and the same by its bytes.
+// A map output that moves during a reading is another version by its ETag, and the same one by its bytes.
 func TestReadingGoesOnWithWhatMoved(t *testing.T) {
 	content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
-	for cuts, skip := range map[int]int64{1: 0, 2: 77} { // a Seek asks once more
+	for cuts, skip := range map[int]int64{1: 0, 2: 77} { // a Seek makes one more request
 		first := &keeper{content: content, etag: `"file-80000-1-1"`, cuts: cuts, cutAt: 200_000}
-		moved := &keeper{content: content, etag: `"x-0"`, cuts: 2, cutAt: 100_000} // breaks off as well, amid what is compared
+		moved := &keeper{content: content, etag: `"x-0"`, cuts: 2, cutAt: 100_000} // it breaks off, too, amid the bytes that are compared
 		block, err := readers(t, first, moved).Open(t.Context(), spaced)
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestReadingGoesOnWithWhatMoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		first.mu.Lock()
-		first.etag = moved.etag // from now on it reads through
+		first.etag = moved.etag // from now on it reads the block through
 		first.mu.Unlock()
 		rest, err := io.ReadAll(block)
 		if got := append(head, rest...); err != nil || !bytes.Equal(got, content[skip:]) || block.ETag != `"x-0"` {
@@ -161,7 +161,7 @@ func TestReadingGoesOnWithWhatMoved(t *testing.T) {
 	}
 }
 
-// After a Seek amid a reading nobody can say that what came before is of the version that comes now.
+// After a Seek during a reading nobody can say that the earlier bytes are of the version that comes now.
 func TestSeekEndsTheComparison(t *testing.T) {
 	k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"old-0"`}
 	block, err := readers(t, k).Open(t.Context(), spaced)
@@ -206,7 +206,7 @@ func TestWhatAgentsAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		agents []http.Handler
-		want   error // nil: it is read
+		want   error // nil: the block is read
 		words  string
 	}{
 		{"never known", []http.Handler{answer(404, ""), k}, ErrUnknown, ""},
@@ -270,7 +270,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// An agent has several reasons to say 503, of which that a block is being carried is one.
+// An agent says 503 for several reasons; that a block is being carried is one of them.
 func TestRefusedTellsTheAgentsWords(t *testing.T) {
 	away := httptest.NewRecorder()
 	away.WriteHeader(http.StatusServiceUnavailable)
@@ -280,7 +280,7 @@ func TestRefusedTellsTheAgentsWords(t *testing.T) {
 	}
 }
 
-// An agent is asked again on the connection that is there, whatever it answered.
+// An agent is asked again on the same connection, whatever it answered.
 func TestAConnectionIsUsedAgain(t *testing.T) {
 	k := &keeper{content: []byte("0123456789"), etag: `"x-0"`}
 	s := httptest.NewUnstartedServer(k)
@@ -315,7 +315,8 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-// What cannot be a block's id is refused here: no agent is asked, which would send whoever asks for a/-/../x elsewhere.
+// A text that cannot be a block's id is refused here. No agent is asked, for it would send a caller that asks for
+// a/-/../x elsewhere.
 func TestWhatIsNoIDIsNotAskedFor(t *testing.T) {
 	b := readers(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL.Path) }))
 	for _, id := range []string{"", "model-7.bin", "/cache/-/a", "cache/-/../../etc/passwd", "../-/a", "cache//a", "cache/-/a/"} {
@@ -325,7 +326,7 @@ func TestWhatIsNoIDIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// Of an answer without words nothing is told that looks like some: there are none after HEAD.
+// An answer without words, as after HEAD, gives an error without words.
 func TestRefusedWithoutWords(t *testing.T) {
 	mute := httptest.NewRecorder()
 	mute.WriteHeader(http.StatusForbidden)

@@ -1,18 +1,19 @@
-// Package client is how programs that are no agent reach a fleet's coordinators: a connection that finds the one that
-// leads, follows when another takes the lead, and remembers it. The generated clients of package api are made on it:
+// Package client connects programs that are not agents to a fleet's coordinators: its connection finds the leader,
+// follows when another takes the lead, and remembers it. The generated clients of package api work on it:
 //
 //	conn := client.New(client.Config{Addresses: addresses, Credentials: certs.Credentials(tls)})
 //	defer conn.Close()
 //	nodes, err := api.NewOperatorClient(conn).ListNodes(ctx, &api.ListNodesRequest{})
 //
-// A call that meets a coordinator which does not lead was not done, and every call of the Operator service may be repeated
-// without harm: so a call is made again where the leader is, within its context and within reason. New dials nobody.
+// A coordinator that does not lead carries no call out, and every call of the Operator service may be repeated without
+// harm. So a call that meets such a coordinator is made again where the leader is, within its context and within reason.
+// New dials nobody.
 //
-// Errors have gRPC's codes, by which to tell a node that is not known from coordinators that do not answer: status.Code(err) is
-// codes.NotFound, or codes.Unavailable. What ctx ended has codes.Canceled or codes.DeadlineExceeded.
+// Errors have gRPC's codes: status.Code(err) is codes.NotFound for an unknown node, and codes.Unavailable if the coordinators
+// do not answer. An error that ctx caused has codes.Canceled or codes.DeadlineExceeded.
 //
-// Blocks reads what was carried, through any agent. Its errors are told by errors.Is: ErrUnknown, ErrLost, ErrInFlight, ErrChanged, or
-// what ended ctx. All else is that no agent answered as it should, or let this certificate read.
+// Blocks reads blocks, through any agent, wherever they were carried. errors.Is tells its errors: ErrUnknown, ErrLost, ErrInFlight,
+// ErrChanged, or what ended ctx. Any other error means that no agent answered as it should, or that none lets this certificate read.
 package client
 
 import (
@@ -39,44 +40,45 @@ import (
 )
 
 const (
-	// maxReplyBytes: gRPC's own 4 MiB hold a list of some thousand nodes, and a fleet may have more.
+	// maxReplyBytes bounds a reply: gRPC's own 4 MiB hold a list of some thousand nodes, and a fleet may have more.
 	maxReplyBytes = 64 << 20
 
-	// electionPatience is how long there may be no leader: twice what the slowest election takes that a coordinator's
-	// settings allow.
+	// electionPatience is how long a call bears it that there is no leader: twice the slowest election that a
+	// coordinator's settings allow.
 	electionPatience = 8 * time.Second
 
-	// window is what a coordinator may send ahead. With one of a given size gRPC does not measure the line, for which it
-	// sends a ping after each message: that is half of what an event costs both sides.
+	// window is how much a coordinator may send ahead. With a fixed window gRPC does not measure the line, for which it
+	// would send a ping after each message: that is half of what an event costs both sides.
 	window = 1 << 20
 
-	// A coordinator whose machine went without a word is noticed by who follows its events. gRPC pings no more often.
+	// With pings a follower of events notices a coordinator whose machine went without a word. gRPC allows no more
+	// frequent ones.
 	pingAfter    = 10 * time.Second
 	pingPatience = 5 * time.Second
 
-	// connectPatience is how long a connection may take to be ready, its handshake included. A coordinator that hangs takes
-	// connections all the same, the kernel does it for it, and gRPC itself would give each of them 20 s.
+	// connectPatience is how long a connection may take to be ready, its handshake included. A coordinator that hangs still
+	// accepts connections, for the kernel does that, and gRPC itself would give each of them 20 s.
 	connectPatience = 5 * time.Second
 
 	// lookPause is the pause between two looks for a leader: an election takes a few of them.
 	lookPause = 10 * time.Millisecond
 )
 
-// redial is when to dial a coordinator again: one that is back is found at once, however long it was away. The pauses of gRPC's own
-// settings grow to two minutes.
+// redial is when to dial a coordinator again: one that is back is found within a second, however long it was away. With gRPC's own
+// settings the pauses grow to two minutes.
 var redial = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 
 // Config says where the coordinators are and how to reach them.
 type Config struct {
-	Addresses []string // host:port each; one is enough where it always answers, for it knows the others
-	// Credentials say who calls: certs.Credentials(Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})), with which
-	// whoever is refused hears why, and of no broken pipe. Required.
+	Addresses []string // host:port each; one is enough if it always answers, for it knows the others
+	// Credentials say who calls: certs.Credentials(Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})). With these
+	// a caller that is refused learns why, and not of a broken pipe. Required.
 	Credentials credentials.TransportCredentials
 	// Dial reaches an address; it must give up when its context ends. Nil: a plain net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Conn is a grpc.ClientConnInterface that ends at whichever coordinator leads. Its methods may be called by several
+// Conn is a grpc.ClientConnInterface that reaches the coordinator that leads. Its methods may be called by several
 // goroutines.
 type Conn struct {
 	cfg Config
@@ -86,7 +88,7 @@ type Conn struct {
 	conns map[string]*grpc.ClientConn // nil: closed
 }
 
-// errClosed has the code that gRPC gives calls on a connection of its own that is closed.
+// errClosed has the code that gRPC gives to calls on a closed connection of its own.
 var errClosed = status.Error(codes.Canceled, "the connection to the coordinators is closed")
 
 // New makes a connection to the coordinators. It dials nobody.
@@ -108,7 +110,7 @@ func (c *Conn) Address() string {
 	return c.at
 }
 
-// Close ends every call under way, and loops over Events. No other is made.
+// Close ends every call under way, and the loops over Events. Later calls return an error.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +124,7 @@ func (c *Conn) Close() error {
 	return first
 }
 
-// use is the connection to the address in use.
+// use returns the connection to the address in use, and makes it if need be.
 func (c *Conn) use() (address string, conn *grpc.ClientConn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +137,7 @@ func (c *Conn) use() (address string, conn *grpc.ClientConn, err error) {
 	if conn = c.conns[c.at]; conn != nil {
 		return c.at, conn, nil
 	}
-	// passthrough: the dialler alone looks names up, anew at every attempt. A target is a URL, so an IPv6 zone's % is escaped.
+	// passthrough: only the dialler looks names up, anew at every attempt. A target is a URL, so an IPv6 zone's % is escaped.
 	conn, err = grpc.NewClient("passthrough:///"+strings.ReplaceAll(c.at, "%", "%25"),
 		grpc.WithTransportCredentials(c.cfg.Credentials), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
@@ -170,20 +172,20 @@ type search struct {
 	*Conn
 	ctx   context.Context
 	until time.Time
-	away  int // of the addresses, in a row, that did not answer
+	away  int // how many of the addresses in a row did not answer
 
-	faults map[string]error // why the last call to an address did not come about; nil: all did
+	faults map[string]error // by address, why the last call to it did not come about; nil: all did
 }
 
 func (c *Conn) look(ctx context.Context) *search {
 	return &search{Conn: c, ctx: ctx, until: time.Now().Add(electionPatience)}
 }
 
-// goOn says whether to ask again, elsewhere, after err came from address. It gives up when nobody answers: coordinators
-// that are there say so, even when none leads.
+// goOn reports whether to ask again, elsewhere, after err came from address. It gives up when no coordinator answers:
+// those that are there answer even when none leads.
 func (s *search) goOn(address string, err error) bool {
 	if errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
-		s.turn(address, s.after(address)) // it may be cut off without a word: the next call begins elsewhere
+		s.turn(address, s.after(address)) // the coordinator may be cut off without a word: the next call begins elsewhere
 	}
 	hint, follows := api.LeaderOf(err)
 	switch {
@@ -201,7 +203,7 @@ func (s *search) goOn(address string, err error) bool {
 		}
 		s.faults[address] = err
 		if !slices.Contains(s.cfg.Addresses, address) {
-			break // who named it knows who leads now
+			break // the coordinator that named it knows who leads now
 		}
 		if s.away++; s.away >= len(s.cfg.Addresses) {
 			return false
@@ -211,8 +213,8 @@ func (s *search) goOn(address string, err error) bool {
 	return pause(s.ctx, lookPause)
 }
 
-// conclude adds to the word of a coordinator that another leads why that one was not asked, where it could not be: a firewall
-// is in the way, say, or its certificate is of another CA.
+// conclude completes the error of a coordinator that names another one as the leader, if the leader could not be asked: it
+// says why not, such as a firewall in the way, or a certificate of another CA.
 func (s *search) conclude(err error) error {
 	hint, follows := api.LeaderOf(err)
 	fault := s.faults[hint.GetAddress()]
@@ -224,7 +226,7 @@ func (s *search) conclude(err error) error {
 	return status.ErrorProto(told)
 }
 
-// turn leaves one address for another, unless somebody else did so meanwhile.
+// turn sets another address to use, unless another call has done so meanwhile.
 func (c *Conn) turn(from, to string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +235,7 @@ func (c *Conn) turn(from, to string) {
 	}
 }
 
-// after is the next address in turn.
+// after returns the next address in turn.
 func (c *Conn) after(address string) string {
 	return c.cfg.Addresses[(slices.Index(c.cfg.Addresses, address)+1)%len(c.cfg.Addresses)]
 }

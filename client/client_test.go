@@ -19,12 +19,12 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// city is some coordinators in a bubble.
+// city is a few coordinators in a bubble.
 type city struct {
 	mu    sync.Mutex // guards what follows
 	there map[string]*coordinator
-	leads string // an address; "": nobody
-	hints bool   // the others say who
+	leads string // an address; "": none leads
+	hints bool   // the others say which one leads
 }
 
 type coordinator struct {
@@ -32,11 +32,11 @@ type coordinator struct {
 	c       *city
 	address string
 	asked   int
-	events  func(*api.EventsRequest, grpc.ServerStreamingServer[api.Event]) error // nil: one event
+	events  func(*api.EventsRequest, grpc.ServerStreamingServer[api.Event]) error // nil: it gives one event
 	conns   chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
-	stop    func() // as if its process had ended
+	stop    func() // ends the coordinator as if its process had ended
 }
 
 func (o *coordinator) refused() error {
@@ -155,7 +155,7 @@ func TestCallsFollowTheLeader(t *testing.T) {
 	}
 }
 
-// Who knows one coordinator alone comes back to it when the leader that it named is gone.
+// A caller that knows only one coordinator comes back to it when the leader that it named is gone.
 func TestLeaderThatWasNamedIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1", "b:1", "c:1")
@@ -175,7 +175,7 @@ func TestLeaderThatWasNamedIsGone(t *testing.T) {
 	})
 }
 
-// A stream that breaks off before its first answer goes on elsewhere; after it, its end is told.
+// A stream that breaks off before its first answer goes on elsewhere; later its end is an error.
 func TestStreamsFollowTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1", "b:1")
@@ -194,7 +194,7 @@ func TestStreamsFollowTheLeader(t *testing.T) {
 	})
 }
 
-// While there is no leader a call waits for one, though not for ever; where nobody answers it ends at once.
+// While there is no leader a call waits for one, though not for ever. If no coordinator answers it ends at once.
 func TestCallsWaitForAnElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1", "b:1")
@@ -219,7 +219,7 @@ func TestCallsWaitForAnElection(t *testing.T) {
 	})
 }
 
-// Who is told of a leader that cannot be reached hears why it cannot be, and not only that it leads.
+// If the leader that is named cannot be reached, the error says why, and not only that it leads.
 func TestLeaderOutOfReachIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1", "b:1")

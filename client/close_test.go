@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// What is closed dials nobody any more: a loop over events ends, and a call is refused.
+// A closed Conn dials nobody any more: a loop over events ends, and a call is refused.
 func TestClosedIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a")

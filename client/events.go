@@ -14,10 +14,11 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Gap is the type of an event that stands for others which are no longer kept: list the nodes anew. What is kept follows it.
+// Gap is the type of an event that stands for others that are no longer kept. After it, list the nodes anew; the events that
+// are kept follow.
 const Gap = "Gap"
 
-// Place is where an event stands among all of a fleet. Its text, which ParsePlace reads, is what to write down of it.
+// Place is where an event stands among all events of a fleet. Write it down as its text, which ParsePlace reads.
 type Place = api.Place
 
 // ParsePlace reads the text of a place: TERM.INDEX, TERM.INDEX.SOFT or INDEX.
@@ -28,37 +29,38 @@ type Event struct {
 	Place Place
 	Time  time.Time // by the clock of the leader that decided or told it
 	Type  string
-	Node  string            // empty: it is about no single one
+	Node  string            // empty: it is not about a single node
 	Data  map[string]string // nil: there is none
 }
 
-// Filter is which events to follow. The zero one is all. A Gap always comes.
+// Filter says which events to follow. The zero Filter follows all. A Gap always comes.
 type Filter struct {
 	Types []string // none: all
 	Node  string   // empty: all
 }
 
 const (
-	// Pauses between attempts to follow grow from the first to the longest, each with as much again by chance: a thousand
-	// subscribers of a leader that is gone do not come as one.
+	// Pauses between attempts to follow grow from firstPause to longestPause, each with up to as much again by chance, so
+	// that a thousand subscribers of a leader that is gone do not come at once.
 	firstPause   = 20 * time.Millisecond
 	longestPause = 2 * time.Second
 
-	// wellAfter is how long a stream without an event has to have lasted for its end to be no failure to begin it: longer
-	// than it takes to find that nobody leads, or that a machine does not answer (20 s in gRPC).
+	// wellAfter is how long a stream without an event must have lasted for its end not to count as a failure to begin it:
+	// longer than it takes to find that no coordinator leads, or that a machine does not answer (20 s in gRPC).
 	wellAfter = 30 * time.Second
 )
 
 // Events follows the fleet's events after a place, in their order, until ctx ends or the loop is left. The zero place is
-// before all that is kept. It goes from leader to leader and on after the last event that it gave: none of the log comes
-// twice and none is left out, unless a Gap says so. What one leader alone tells (Place.Soft is not 0) may be missed while
-// the lead changes.
+// before all events that are kept. Events goes from leader to leader, and on after the last event that it gave: none of
+// the log's events comes twice, and none is left out unless a Gap says so. Events that one leader alone tells (Place.Soft
+// is not 0) may be missed while the lead changes.
 //
-// An error that may pass, such as that no coordinator has answered for some seconds, or has let this certificate in, is given
-// once and the loop may go on: events follow when there are coordinators again. After one that will not pass, such as a certificate that may not read
-// events, or that the Conn was closed, the loop ends.
+// An error that may pass is given once, and the loop may go on: no coordinator has answered for some seconds, or none lets this certificate
+// in. Events follow when there are coordinators again. After an error that will not pass the loop ends: the certificate may not read
+// events, or the Conn was closed.
 //
-// To know the fleet as well as what happens to it, ask for Newest, list the Nodes, and follow after what Newest said.
+// To know the fleet and then what happens to it: call Newest, list the Nodes, and follow after the place that Newest
+// returned.
 func (c *Conn) Events(ctx context.Context, after Place, want Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := follower{conn: c, at: after, want: want, yield: yield}
@@ -74,12 +76,12 @@ type follower struct {
 	want  Filter
 	yield func(Event, error) bool
 
-	failing time.Time // since when nobody lets it follow; zero: all is well
-	told    bool      // of that
+	failing time.Time // since when no coordinator lets it follow; zero: all is well
+	told    bool      // the caller has been told
 	pause   time.Duration
 }
 
-// round follows one leader. It says whether there is to be another.
+// round follows one leader, and reports whether there is to be another round.
 func (f *follower) round(ctx context.Context) bool {
 	began := time.Now()
 	on, err := f.read(ctx)
@@ -110,7 +112,7 @@ func (f *follower) round(ctx context.Context) bool {
 	return pause(ctx, after)
 }
 
-// read gives the events of one stream. On is false when the loop was left.
+// read yields the events of one stream. on is false when the loop was left.
 func (f *follower) read(ctx context.Context) (on bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
@@ -137,7 +139,8 @@ func (f *follower) read(ctx context.Context) (on bool, err error) {
 	}
 }
 
-// Newest is the place of the newest event of the log: what follows after it is news to whoever lists the nodes now.
+// Newest returns the place of the newest event of the log: events after it are news to a caller that lists the nodes
+// afterwards.
 func (c *Conn) Newest(ctx context.Context) (Place, error) {
 	s, err := api.NewOperatorClient(c).GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
 	if err != nil {
@@ -155,7 +158,7 @@ func (c *Conn) Nodes(ctx context.Context) ([]*api.Node, error) {
 	return r.GetNodes(), nil
 }
 
-// Node is one node.
+// Node returns one node.
 func (c *Conn) Node(ctx context.Context, name string) (*api.Node, error) {
 	n, err := api.NewOperatorClient(c).GetNode(ctx, &api.GetNodeRequest{Node: name})
 	if err != nil {
@@ -164,9 +167,9 @@ func (c *Conn) Node(ctx context.Context, name string) (*api.Node, error) {
 	return n, nil
 }
 
-// Locate is where the block STORE/SCOPE/NAME has landed: State says whether it is held, lost or unknown. Unknown is not lost: a block that
-// has not left its own node is, and for some seconds any when a coordinator has begun to lead. Candidates are who may have it then;
-// Blocks asks them all.
+// Locate returns where the block STORE/SCOPE/NAME has landed: State says whether it is held, lost or unknown. Unknown is not lost: a block
+// that has never left its own node is unknown, and for some seconds after a coordinator has begun to lead any block may be. Candidates are
+// then the nodes that may have it; Blocks asks them all.
 func (c *Conn) Locate(ctx context.Context, id string) (*api.LocateReply, error) {
 	r, err := api.NewOperatorClient(c).Locate(ctx, &api.LocateRequest{Id: id})
 	if err != nil {

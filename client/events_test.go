@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// tell makes a coordinator give events, in turns of one stream each, and then an error.
+// tell makes a coordinator give these events, one stream for each turn, and then err.
 func (o *coordinator) tell(asked *[]string, err error, turns ...[]*api.Event) {
 	o.events = func(r *api.EventsRequest, stream grpc.ServerStreamingServer[api.Event]) error {
 		*asked = append(*asked, api.PlaceAfter(r).String())
@@ -40,7 +40,7 @@ func TestEventsGoOn(t *testing.T) {
 		c.there["a"].tell(&asked, status.Error(codes.PermissionDenied, "no longer yours"),
 			[]*api.Event{{Term: 2, Index: 5}, {Term: 2, Index: 5, Soft: 1}},
 			nil,
-			[]*api.Event{{Term: 2, Index: 5}, {Term: 3, Index: 5, Soft: 1}, {Term: 3, Index: 6}}, // the first is told again
+			[]*api.Event{{Term: 2, Index: 5}, {Term: 3, Index: 5, Soft: 1}, {Term: 3, Index: 6}}, // the first was given before
 			[]*api.Event{{Type: Gap, Index: 1}, {Term: 1, Index: 2}},                             // another history
 		)
 		conn, _ := c.conn(t, "a")
@@ -65,7 +65,7 @@ func TestEventsGoOn(t *testing.T) {
 	})
 }
 
-// An absence is told once, and the loop goes on when it is over.
+// The absence of all coordinators is told once, and the loop goes on when it is over.
 func TestEventsOutliveAnAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a", "b")

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// What a fleet says of a block that it does not hand out.
+// Why a fleet does not hand out a block.
 var (
 	ErrUnknown  = errors.New("no node has it")                          // 404: every node that could have it was asked
-	ErrLost     = errors.New("lost: recompute it")                      // 410: somebody had it, and nobody does
+	ErrLost     = errors.New("lost: recompute it")                      // 410: a node had it, and none does
 	ErrInFlight = errors.New("in flight: it is being carried just now") // 503, for longer than the patience: try again later
 	ErrChanged  = errors.New("it is another one now")                   // between two parts of one reading: begin again
 )
 
-// InFlightError is ErrInFlight with the time after which to ask again, and the agent's words: whoever has the block may also
-// be away, and the coordinator too.
+// InFlightError is ErrInFlight with the time after which to ask again, and the agent's words: the holder may also be away,
+// and the coordinator, too.
 type InFlightError struct {
 	Retry time.Duration
 	Words string // none after HEAD
@@ -35,7 +35,7 @@ func (e *InFlightError) Error() string {
 
 func (e *InFlightError) Unwrap() error { return ErrInFlight }
 
-// LostError is ErrLost with why it is not there, as far as that is known.
+// LostError is ErrLost with the reason, as far as that is known.
 type LostError struct{ Why string }
 
 func (e *LostError) Error() string {
@@ -46,7 +46,7 @@ func (e *LostError) Error() string {
 }
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// MembersError says that an id is of a map output, whose members have ids of their own to be read by (300).
+// MembersError says that an id is a map output's: its members are read by ids of their own (300).
 type MembersError struct {
 	Members []Member `json:"members"` // none after HEAD
 }
@@ -66,8 +66,8 @@ const (
 	mostMembers = 1 << 20         // bytes, far above what a list of members takes: a map output has three
 )
 
-// Refused reads what an agent answered to GET /blocks/ID instead of the bytes asked for, and returns it as the error that it
-// is: ErrUnknown, *LostError, ErrChanged, *InFlightError, *MembersError or one with the agent's words.
+// Refused reads an agent's answer to GET /blocks/ID that does not have the bytes asked for, and returns it as an error:
+// ErrUnknown, *LostError, ErrChanged, *InFlightError, *MembersError, or one with the agent's words.
 func Refused(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusMultipleChoices:
@@ -94,7 +94,7 @@ func Refused(resp *http.Response) error {
 	return err
 }
 
-// words are a few of what an agent said, if it said any.
+// words returns the beginning of what an agent said.
 func words(body io.Reader, most int64) string {
 	said, _ := io.ReadAll(io.LimitReader(body, most))
 	return strings.TrimSpace(string(said))

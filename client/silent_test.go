@@ -15,14 +15,15 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// A coordinator that is cut off refuses nothing: it says nothing. One call's time is lost to it, and not the next one's.
+// A coordinator that is cut off does not refuse a call: it says nothing. That costs one call's time, and not the next
+// one's.
 func TestSilentCoordinatorCostsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "b:1")
 		c.leads = "b:1"
 		conn := c.silentExcept(t, "b:1", "a:1", "b:1")
 		for _, want := range []codes.Code{codes.DeadlineExceeded, codes.OK} {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than one connection is waited for
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than the wait for a connection
 			_, err := api.NewOperatorClient(conn).GetNode(ctx, &api.GetNodeRequest{})
 			cancel()
 			if got := status.Code(err); got != want {
@@ -32,7 +33,8 @@ func TestSilentCoordinatorCostsOneCall(t *testing.T) {
 	})
 }
 
-// Nor does a call with more time end at coordinators that take the connection and hang: it goes on to one that answers.
+// A call with more time does not end at coordinators that accept the connection and hang: it goes on to one that
+// answers.
 func TestCallGoesPastSilentCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "c:1")
@@ -52,7 +54,7 @@ func TestCallGoesPastSilentCoordinators(t *testing.T) {
 	})
 }
 
-// silentExcept is a connection to coordinators that, but for one, take it and say nothing.
+// silentExcept is a Conn to coordinators that accept connections and say nothing, except for one.
 func (c *city) silentExcept(t *testing.T, speaks string, addresses ...string) *Conn {
 	conn := New(Config{Addresses: addresses, Credentials: insecure.NewCredentials(),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -67,12 +69,12 @@ func (c *city) silentExcept(t *testing.T, speaks string, addresses ...string) *C
 	return conn
 }
 
-// Who asked on for an hour while none was there does not wait for another two minutes once one is.
+// A caller that has asked for an hour while no coordinator was there does not wait two minutes more once one is.
 func TestCoordinatorThatIsBackIsFoundAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1")
 		c.leads = "a:1"
-		var there atomic.Bool // which connections of before may still ask
+		var there atomic.Bool // the earlier connections may still be used
 		conn := New(Config{Addresses: []string{"a:1"}, Credentials: insecure.NewCredentials(),
 			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 				if !there.Load() {

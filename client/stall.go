@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// DefaultStall is how long whoever reads a block waits for its next byte: a holder that says nothing for longer is gone, or
+// DefaultStall is how long a reader of a block waits for the next byte: a holder that says nothing for longer is gone, or
 // stands still.
 const DefaultStall = 30 * time.Second
 
-// Ask sends a request. A Read of the answer's body that gets no byte for as long as stall ends it; who reads slowly, or not
-// at all for a while, may do so.
+// Ask sends a request. The answer's body ends when a Read of it gets no byte for as long as stall. A caller may read
+// slowly, or not at all for a while.
 func Ask(c *http.Client, req *http.Request, stall time.Duration) (*http.Response, error) {
 	ctx, end := context.WithCancelCause(req.Context())
 	resp, err := c.Do(req.WithContext(ctx))
 	if err != nil {
 		end(nil)
 		if bare, ok := errors.AsType[*url.Error](err); ok {
-			err = bare.Err // whoever tells of it has said whom was asked
+			err = bare.Err // callers say themselves whom they asked
 		}
 		return nil, err
 	}
@@ -32,13 +32,13 @@ func Ask(c *http.Client, req *http.Request, stall time.Duration) (*http.Response
 	return resp, nil
 }
 
-// body is an answer that may stand still.
+// body is the body of an answer that may stand still.
 type body struct {
 	io.ReadCloser
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	stall time.Duration
-	quiet *time.Timer // runs while a byte is waited for
+	quiet *time.Timer // runs while a Read waits for a byte
 }
 
 func (b *body) Read(p []byte) (int, error) {

@@ -17,7 +17,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// inBubble is a Blocks that asks these agents without a network. The first bodies of each stand still after so many bytes.
+// inBubble returns a Blocks that asks these agents without a network. The first bodies of each stand still after so many
+// bytes.
 func inBubble(stall time.Duration, stands map[*keeper][]int, agents ...*keeper) *Blocks {
 	b := &Blocks{patience: time.Minute}
 	for _, k := range agents {
@@ -45,8 +46,8 @@ func inBubble(stall time.Duration, stands map[*keeper][]int, agents ...*keeper) 
 	return b
 }
 
-// Whoever serves a block may stand still in the middle of it, as a machine does that is frozen or cut off, and says nothing.
-// The reading goes on where the same bytes are; that one may stand still, too, and amid what is compared.
+// A holder may stand still amid a block and say nothing, as a frozen or cut off machine does. The reading goes on where the
+// same bytes are. That holder may stand still, too, even amid the bytes that are compared.
 func TestReadingLeavesAnAgentThatStandsStill(t *testing.T) {
 	content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
 	for _, c := range []struct {
@@ -79,7 +80,7 @@ func TestReadingLeavesAnAgentThatStandsStill(t *testing.T) {
 	}
 }
 
-// When all stand still the reading ends, and says why.
+// When all agents stand still the reading ends, and says why.
 func TestReadingEndsWhenAllStandStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"x-0"`}
@@ -97,7 +98,7 @@ func TestReadingEndsWhenAllStandStill(t *testing.T) {
 	})
 }
 
-// Whoever ends a reading hears of that, and not of what it waited for.
+// A reading that is cancelled says so, and not what it waited for.
 func TestReadingThatIsCancelledSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"x-0"`}
@@ -139,7 +140,7 @@ func TestReadingOutlivesARestart(t *testing.T) {
 	})
 }
 
-// Who reads a block piece by piece takes as long as he likes: it is the agent whose silence counts.
+// A reader may take as long as it likes between two Reads: only the agent's silence counts.
 func TestSlowReaderIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"x-0"`}

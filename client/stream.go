@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// NewStream implements grpc.ClientConnInterface. A stream of answers to one request follows the leader until the first
-// answer has come; after that its end is the caller's to judge, who alone knows from where to go on.
+// NewStream implements grpc.ClientConnInterface. A stream of answers to one request follows the leader until its first
+// answer has come. Later its end goes to the caller, who alone knows from where to go on.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s := &stream{search: c.look(ctx), open: func(conn *grpc.ClientConn) (grpc.ClientStream, error) {
 		return conn.NewStream(ctx, desc, method, opts...)
@@ -22,7 +22,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 		}
 	}
 	if desc.ClientStreams {
-		return s.ClientStream, nil // what was sent cannot be sent again from here
+		return s.ClientStream, nil // messages that were sent cannot be sent again from here
 	}
 	return s, nil
 }
@@ -74,13 +74,13 @@ func (s *stream) RecvMsg(m any) error {
 	return err
 }
 
-// again asks the same of another coordinator.
+// again sends the request to another coordinator.
 func (s *stream) again() error {
 	if err := s.begin(); err != nil {
 		return err
 	}
 	if err := s.ClientStream.SendMsg(s.request); err != nil {
-		return s.ClientStream.RecvMsg(nil) // says why
+		return s.ClientStream.RecvMsg(nil) // it returns why
 	}
 	return s.ClientStream.CloseSend()
 }
