@@ -1,7 +1,7 @@
-// Package pages opens a coordinator's web page to a browser that has no certificate: it serves it on this machine to whoever
-// has the key that is in the address, and asks the coordinators with the operator's certificate.
+// Package pages shows a coordinator's web page to a browser that has no certificate: it serves the page on this machine to a
+// browser that has the key in the printed address, and asks the coordinators with the operator's certificate.
 //
-// It only reads: no request but GET gets through. It knows nothing of what the page shows.
+// It only reads: only GET requests get through. It knows nothing of what the page shows.
 package pages
 
 import (
@@ -22,11 +22,11 @@ import (
 const (
 	// answerWithin is how long a coordinator may take to begin an answer before the next one is asked.
 	answerWithin = 10 * time.Second
-	// mostRedirects is how often a coordinator may point to another: once is what followers do.
+	// mostRedirects bounds how often coordinators may point to another: followers do so once.
 	mostRedirects = 3
 )
 
-// Door is where a browser comes in.
+// Door is the page's server for browsers on this machine.
 type Door struct {
 	addresses []string // of the coordinators' pages, HOST:PORT
 	key       string
@@ -34,7 +34,8 @@ type Door struct {
 	client    *http.Client
 }
 
-// New makes a door at a listener's address, which must be one of loopback. config has the operator's certificate, and trusts the coordinators.
+// New makes a door at a listener's address, which must be a loopback address. config has the operator's certificate, and trusts the
+// coordinators.
 func New(l net.Listener, addresses []string, config *tls.Config) (*Door, error) {
 	at := l.Addr().String()
 	host, _, err := net.SplitHostPort(at)
@@ -55,7 +56,7 @@ func onlyTLS(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// URL is what a browser is to be sent to.
+// URL returns the address to open in a browser.
 func (d *Door) URL() string { return "http://" + d.at + "/?key=" + d.key }
 
 // Serve serves at the listener that New was given, until ctx ends.
@@ -71,8 +72,8 @@ func (d *Door) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// ServeHTTP answers a browser. Pages of others that have been given this address by its name (DNS rebinding) do not come in, nor
-// does who has not had the key.
+// ServeHTTP answers a browser. It refuses requests under another host name, for another site's page may have had its name point
+// here (DNS rebinding), and browsers that never had the key.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, port, _ := net.SplitHostPort(d.at)
 	cookie := "lifeboat-" + port
@@ -96,8 +97,8 @@ func (d *Door) opens(key string) bool {
 	return subtle.ConstantTimeCompare([]byte(key), []byte(d.key)) == 1
 }
 
-// ask passes a question on to the first coordinator that answers, and the answer back as it comes. One that knows of no leader
-// (503) has answered when all others have no better answer.
+// ask passes a request on to the coordinators, and the answer back as it comes. The first coordinator that answers is taken.
+// An answer that there is no leader (503) is taken only if no coordinator has a better one.
 func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
 	said, err := d.first(r)
 	if err != nil {
@@ -152,7 +153,7 @@ func (d *Door) get(r *http.Request, at string) (*http.Response, error) {
 	return d.client.Do(q)
 }
 
-// stream copies what comes, as it comes: events follow for hours.
+// stream copies an answer piece by piece, as it comes: a stream of events lasts for hours.
 func stream(w http.ResponseWriter, from io.Reader) {
 	control := http.NewResponseController(w)
 	buf := make([]byte, 32<<10)
@@ -162,10 +163,10 @@ func stream(w http.ResponseWriter, from io.Reader) {
 			if _, gone := w.Write(buf[:n]); gone != nil {
 				return
 			}
-			_ = control.Flush() // one that cannot flush has written
+			_ = control.Flush() // a writer that cannot flush has written
 		}
 		if err != nil {
-			return // a browser asks again
+			return // the browser asks again
 		}
 	}
 }

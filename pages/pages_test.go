@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// open makes a door to coordinators that answer so, and a browser that has yet to come in.
+// open makes a door to coordinators with these handlers, and a browser that has not come in yet.
 func open(t *testing.T, coordinators ...http.HandlerFunc) (d *Door, browser *http.Client) {
 	t.Helper()
 	var addresses []string
@@ -70,7 +70,8 @@ func get(t *testing.T, c *http.Client, url string, also ...func(*http.Request)) 
 	return said.StatusCode, string(b)
 }
 
-// Who has the key comes in, and stays in without it in the address. Nobody else does, and nothing is changed through it.
+// A browser with the key comes in, and stays in without the key in its address. No other does, and nothing is changed
+// through the door.
 func TestKeyOpensTheDoor(t *testing.T) {
 	d, browser := open(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Cookie") != "" || r.URL.RawQuery != "" {
@@ -99,7 +100,7 @@ func TestKeyOpensTheDoor(t *testing.T) {
 	}
 }
 
-// The next coordinator is asked where one does not answer; one that follows points to the leader, and is followed to that alone by TLS.
+// If a coordinator does not answer, the next one is asked. A follower points to the leader, which is then asked, but only by TLS.
 func TestDoorFindsTheLeader(t *testing.T) {
 	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "leader ", r.URL) }))
 	defer leader.Close()
@@ -119,7 +120,8 @@ func TestDoorFindsTheLeader(t *testing.T) {
 	}
 }
 
-// The page reckons from when the leader answered, by the leader's clock: that of the machine in between may be wrong.
+// The page reckons from the time at which the leader answered, by the leader's clock: the clock of the machine in
+// between may be wrong.
 func TestDoorTellsTheLeadersTime(t *testing.T) {
 	const then = "Thu, 26 Nov 2026 11:07:00 GMT"
 	d, browser := open(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Date", then) })
@@ -134,7 +136,7 @@ func TestDoorTellsTheLeadersTime(t *testing.T) {
 	}
 }
 
-// One that is cut off from the others knows of no leader, and another may. Where none does that is the answer.
+// A coordinator that is cut off from the others knows of no leader, and another may. If none does, the answer says so.
 func TestDoorPassesByWhoHasNoLeader(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "1")
@@ -158,7 +160,7 @@ func TestDoorPassesByWhoHasNoLeader(t *testing.T) {
 	}
 }
 
-// What a coordinator says goes on as it says it, and none that answers is said as such.
+// A coordinator's answer goes on to the browser as it comes. If none answers, that is the answer.
 func TestDoorStreams(t *testing.T) {
 	more, ended := make(chan string), make(chan struct{})
 	d, browser := open(t, func(w http.ResponseWriter, r *http.Request) {
@@ -199,7 +201,7 @@ func TestDoorStreams(t *testing.T) {
 	}
 }
 
-// What is for this machine alone is not served to others.
+// The door serves only this machine, and not others.
 func TestDoorIsOnLoopback(t *testing.T) {
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
