@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/client"
 )
 
-// driver is what a scheduler knows of a fleet: who may have work, and who has the blocks that its job needs.
+// driver is what a scheduler knows of a fleet: which nodes may have work, and which have the blocks that its job needs.
 type driver struct {
 	conn   *client.Conn
 	state  string // the file that keeps its place
@@ -48,7 +48,7 @@ func (d *driver) Run(ctx context.Context) error {
 			continue
 		}
 		if err := d.heed(ctx, e); err != nil && ctx.Err() == nil {
-			return err // the place is not written down: a restart meets the same event again
+			return err // the place is not written down, so a restart meets the same event again
 		}
 		if err := d.keep(e.Place); err != nil {
 			return err
@@ -57,8 +57,8 @@ func (d *driver) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin is where to go on: after the last event that was heeded or, the first time, after the newest. It is asked for
-// before the nodes are listed, so that nothing falls between the two.
+// begin returns the place to go on from: after the last event that was heeded, or the first time, after the newest
+// event. It is called before the nodes are listed, so that nothing is missed between the two.
 func (d *driver) begin(ctx context.Context) (client.Place, error) {
 	text, err := os.ReadFile(d.state)
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,7 +78,7 @@ func (d *driver) keep(place client.Place) error {
 	return os.Rename(d.state+".new", d.state)
 }
 
-// list learns all anew.
+// list asks for all nodes and blocks anew.
 func (d *driver) list(ctx context.Context) error {
 	nodes, err := d.conn.Nodes(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (d *driver) list(ctx context.Context) error {
 func (d *driver) heed(ctx context.Context, e client.Event) error {
 	was := d.term
 	if d.term = e.Place.Term; was != 0 && was != d.term && e.Type != client.Gap {
-		// Another coordinator leads, which does not repeat what the last one saw for itself.
+		// Another coordinator leads. It does not repeat what the last one alone told.
 		if err := d.list(ctx); err != nil {
 			return err
 		}
@@ -117,7 +117,8 @@ func (d *driver) heed(ctx context.Context, e client.Event) error {
 	case "BlocksBroken":
 		return d.locate(ctx, e.Node)
 	case "NodeRegistered", "NodeReturned", "NodeRecommissioned", "NodeReadmitted", "NodeReactivated", "NodeTrusted", "NodeSchedulable":
-		// It says why the node may have work again. Whether nothing else speaks against that, the node itself shows.
+		// The event says why the node may have work again. Whether something else speaks against it, only the node's
+		// record tells.
 		n, err := d.conn.Node(ctx, e.Node)
 		if status.Code(err) == codes.NotFound {
 			return nil // gone meanwhile: the event that says so comes
@@ -130,7 +131,7 @@ func (d *driver) heed(ctx context.Context, e client.Event) error {
 	return nil
 }
 
-// schedule gives a node work, or no more.
+// schedule gives a node work, or stops giving it any.
 func (d *driver) schedule(node string, may bool, why string) {
 	if d.works[node] == may {
 		return
@@ -143,7 +144,7 @@ func (d *driver) schedule(node string, may bool, why string) {
 	}
 }
 
-// locate asks where the blocks are that were at a node or nobody knew where; with no node, where all are.
+// locate asks where blocks are: those that were at a node, or that no node was known to have; with from empty, all.
 func (d *driver) locate(ctx context.Context, from string) error {
 	for id, was := range d.blocks {
 		if from != "" && len(was) > 0 && !slices.Contains(was, from) {

@@ -22,7 +22,7 @@ import (
 
 var theCoordinator = certs.Name{Role: certs.RoleCoordinator}
 
-// start runs a coordinator on loopback, and returns where it is called.
+// start runs a coordinator on loopback, and returns its address.
 func start(t *testing.T) (address string) {
 	t.Helper()
 	var listeners [2]net.Listener
@@ -63,7 +63,7 @@ func tlsOf(role certs.Role, name string) credentials.TransportCredentials {
 	return credentials.NewTLS(certs.Dev(certs.Name{Role: role, Name: name}).Client([]string{"h2"}, theCoordinator))
 }
 
-// node is an agent as the coordinator hears it.
+// node is an agent as the coordinator sees it.
 type node struct {
 	*testing.T
 	api.MembershipClient
@@ -130,7 +130,7 @@ func TestDriver(t *testing.T) {
 	said("block spark/app/rdd_1_0 is read from b at b:7412")
 	stop()
 
-	// What happens while it is away it hears of when it is back.
+	// The driver hears of what happens while it is away when it is back.
 	if _, err := a.WithdrawDecommission(t.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: "a-1", Incident: "i"}); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestDriver(t *testing.T) {
 	said("c gets work (ACTIVE)")
 	said("block spark/app/rdd_1_0 is read from b at b:7412")
 	newNode(t, address, "d")
-	said("d gets work (NodeRegistered)") // and nothing was said in between that was known already
+	said("d gets work (NodeRegistered)") // nothing that was known already was said in between
 	stop()
 
 	// A place that this fleet never had.
@@ -160,7 +160,7 @@ func TestDriver(t *testing.T) {
 	stop()
 }
 
-// The leader that comes next does not repeat what the last one saw for itself.
+// The next leader does not repeat what the last one alone told.
 func TestDriverListsAnewAfterAFailover(t *testing.T) {
 	address := start(t)
 	newNode(t, address, "a")
@@ -178,8 +178,8 @@ func TestDriverListsAnewAfterAFailover(t *testing.T) {
 	}
 }
 
-// A node that has blocks may be lost, or the blocks there may break: the driver asks anew where they are, and takes none for lost
-// because nobody has said yet who has it.
+// A node that has blocks may be lost, or the blocks there may break. The driver then asks where the blocks are, and takes none
+// for lost only because no node has reported it yet.
 func TestDriverAsksAnewForWhatANodeHad(t *testing.T) {
 	address := start(t)
 	newNode(t, address, "a")
@@ -199,7 +199,7 @@ func TestDriverAsksAnewForWhatANodeHad(t *testing.T) {
 	}
 }
 
-// drive runs a driver, whose lines said waits for, one after the other.
+// drive runs a driver. said waits for its lines, one after the other.
 func drive(t *testing.T, address, state string, blocks ...string) (said func(want string), stop func()) {
 	t.Helper()
 	conn := client.New(client.Config{Addresses: []string{address}, Credentials: tlsOf(certs.RoleApp, "spark")})

@@ -1,5 +1,5 @@
-// Command driver is what a scheduler or an engine's driver does with Lifeboat, at its shortest: it gives no work to nodes
-// that leave, knows where the blocks that it needs have gone, and goes on where it was after a restart.
+// Command driver shows, at its shortest, what a scheduler or an engine's driver does with Lifeboat: it gives no work to
+// nodes that leave, knows where the blocks that it needs have gone, and after a restart goes on where it was.
 //
 //	driver --coordinator c1:7411,c2:7411,c3:7411 --ca ca.pem --cert spark.pem --key spark.key --state place BLOCK...
 //
