@@ -19,12 +19,12 @@ import (
 // once the account is written, which alone takes some seconds for two million blocks.
 const accountTimeout = 5 * time.Second
 
-// leaveAccount leaves the account of the drain with a peer, as a block like any other: the coordinator may be away until
-// this machine is gone, or lose what it was told. It takes what is left of the time to send; and where none is left, which is where
-// something is lost, the half of the tail until when no coordinator was told. Nothing waits for it but the word to a cloud that the
-// machine may go sooner.
+// leaveAccount sends the account of the drain to a peer, as a block like any other: the coordinator may be away until this
+// machine is gone, or lose what it was told. It uses the time that is left for sending. Where none is left, which is the
+// case when blocks were lost, it waits half of the tail for the coordinator to have the account, and if it has not, sends in
+// the other half. Nothing waits for this call but the word to a cloud that the machine may go sooner.
 func (a *Agent) leaveAccount(ctx context.Context) {
-	select { // another pass may have ended while the account of the one before is on its way
+	select { // another pass may end while the account of the pass before is on its way
 	case a.accounting <- struct{}{}:
 		defer func() { <-a.accounting }()
 	case <-ctx.Done():
@@ -61,7 +61,7 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	}
 }
 
-// isTold waits for a while until the coordinator knows of the drain that ended then.
+// isTold waits, for patience at most, until the coordinator has the account of the drain that ended at that time.
 func (a *Agent) isTold(ctx context.Context, ended time.Time, patience time.Duration) bool {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -116,7 +116,7 @@ func (a *Agent) writeAccount(file string, p page) (err error) {
 	return w.Flush()
 }
 
-// account sends what became of the blocks of an incident: the summary first.
+// account sends the account of an incident in messages: the summary first, then the entries.
 func (a *Agent) account(p page, send func(*api.GoodbyeRequest) error) error {
 	m := &api.GoodbyeRequest{Summary: a.summary(p)}
 	for e, err := range a.manifest(p.Incident.ID) {

@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// An agent that is started while no name can be looked up tells peers the address that leads out of this machine, and soon: it may be
-// in the midst of a drain.
+// An agent may start while no name can be looked up, perhaps in the middle of a drain. It soon tells peers the address that
+// leads out of this machine.
 func TestAdvertisedWhileNamesCannotBeLookedUp(t *testing.T) {
 	if localTowards(elsewhere[0]) == "" {
 		t.Skip("this machine has no route to anywhere")
 	}
 	lookup := net.DefaultResolver
 	defer func() { net.DefaultResolver = lookup }()
-	// What package net keeps of /etc/resolv.conf has a channel, which must not be this bubble's: another one would die of it.
+	// Package net keeps a channel with what it has read of /etc/resolv.conf. It must not belong to this bubble, or another
+	// bubble dies of it.
 	refuses := net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }}
 	_, _ = refuses.LookupHost(t.Context(), "coordinator.example")
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -44,8 +45,8 @@ func TestAdvertisedWhileNamesCannotBeLookedUp(t *testing.T) {
 	})
 }
 
-// A coordinator that runs beside the agent is reached at a loopback address, as is one whose name Debian's /etc/hosts gives the machine
-// itself: other nodes would find themselves there.
+// A coordinator that runs beside the agent is reached at a loopback address, as is one whose name Debian's /etc/hosts gives
+// the machine itself. Peers that were told such an address would reach themselves.
 func TestAdvertisedBesideACoordinator(t *testing.T) {
 	if localTowards(elsewhere[0]) == "" {
 		t.Skip("this machine has no route to anywhere")

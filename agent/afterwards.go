@@ -9,17 +9,19 @@ import (
 )
 
 const (
-	// firstLook is how long after a drain that is over the node looks whether there is something to carry again. The pauses between looks
-	// double, since what each of them finds has the whole account told anew, and a look takes no more than one part in lookShare of the time.
+	// firstLook is how long after the end of a drain the node first looks for new writes. The pauses between looks double,
+	// because after each look that finds something the whole account goes to the coordinator again. A look takes no more
+	// than one part in lookShare of the time.
 	firstLook     = 5 * time.Second
 	mostLookPause = 10 * time.Minute
 	lookShare     = 10
-	// leastLook is what is left at least for carrying what the last look before a deadline finds.
+	// leastLook is the least time that the last look before a deadline leaves for carrying what it finds.
 	leastLook = 5 * time.Second
 )
 
-// watchWrites says on written, once the drain is over and the machine still there, that there is something to carry of which the account of
-// that drain says nothing: engines go on writing. Whoever hears it carries that before it hears it again.
+// watchWrites looks for new writes once the drain is over and the machine is still there: engines write until they are
+// killed. When it finds something that the account says nothing of, it sends the page to a.written. carryAgain runs another
+// pass before it receives again.
 func (a *Agent) watchWrites(ctx context.Context) {
 	var next time.Time // zero: no drain is over
 	pause, took := firstLook, time.Duration(0)
@@ -44,7 +46,7 @@ func (a *Agent) watchWrites(ctx context.Context) {
 			return
 		}
 		began := time.Now()
-		some := a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // what is named as lost stays so
+		some := a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // a block that the account names as lost is not tried again
 		took = time.Since(began)
 		if some {
 			select {
@@ -57,7 +59,8 @@ func (a *Agent) watchWrites(ctx context.Context) {
 	}
 }
 
-// lookAt is when to look that would look at next: earlier where there would be no time then to carry what it finds. Zero: not any more.
+// lookAt moves a look that is due at next to an earlier time if at next there were no time left to carry what it finds.
+// Zero: it is too late for any look.
 func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 	if next.IsZero() || p.Incident.Deadline().IsZero() {
 		return next
@@ -72,8 +75,8 @@ func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 	return next
 }
 
-// saidSince is when somebody last said that the machine goes, if that was since the drain ended and since the node looked for what was
-// written in between. Zero: nobody did.
+// saidSince is when a source last said that the machine goes, if it said so after the drain ended and the node has not
+// looked for new writes since (wroteSince). Zero: no source did.
 func (a *Agent) saidSince(p page) (last time.Time) {
 	if p.Work.Drained == nil || p.Work.Again || p.Incident.Rehearsed() {
 		return time.Time{}
@@ -86,8 +89,8 @@ func (a *Agent) saidSince(p page) (last time.Time) {
 	return last
 }
 
-// wroteSince looks before a machine is let go whose drain was over when that was said: the pauses between looks may have grown long. It
-// says whether there is something, once whoever carries it has heard so.
+// wroteSince looks for new writes before it lets a machine go whose end was announced after its drain: by then the pauses of
+// watchWrites may be long. It reports whether there are any, once carryAgain has taken them on.
 func (a *Agent) wroteSince(ctx context.Context) bool {
 	p, _ := a.incidents.Open()
 	said := a.saidSince(p)
@@ -105,7 +108,8 @@ func (a *Agent) wroteSince(ctx context.Context) bool {
 	return false
 }
 
-// anyLeft looks whether there is something to carry of which the account of a drain says neither that it was moved nor one of those.
+// anyLeft reports whether there is something to carry that the account does not name: neither as moved nor with one of the
+// outcomes in nor.
 func (a *Agent) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bool {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()

@@ -16,18 +16,18 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// mostBroken bounds what one reply may ask to be carried again.
+// mostBroken bounds how many blocks one reply may ask this node to carry again.
 const mostBroken = 64
 
-// carryAgain carries blocks again that were moved and then broke at their peer, as the coordinator asks, until ctx ends:
-// within the drain that runs, or, when the node is drained and still there, in another pass of it. It keeps an eye on those who
-// took some, too: they may be gone before it is.
+// carryAgain carries blocks again that were moved and then broke at their peer, as the coordinator asks, until ctx ends. It
+// hands them to the drain that runs; when the node is drained and still there, it runs another pass. It also keeps the vigil
+// (lookout): peers that took blocks may be gone before this node is.
 func (a *Agent) carryAgain(ctx context.Context) {
 	vigil := lookout{vigil: &a.vigil}
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	looking.Go(func() { a.watchWrites(ctx) })
-	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
+	done := map[migration.Broken]bool{} // which blocks of the newest reply are dealt with: every reply repeats them
 	lapsed, ends := a.beat.Lapsed(), a.beat.AppsChanged()
 	for ctx.Err() == nil {
 		incidents := a.incidents.Changes()
@@ -77,14 +77,14 @@ func (a *Agent) carryAgain(ctx context.Context) {
 	}
 }
 
-// errCutShort is why a pass has not asked about all that it was to.
+// errCutShort says that a pass ended before it had asked about all blocks.
 var errCutShort = errors.New("the pass was cut short")
 
-// leastAgain is the least time that is left for another pass over all of the stores: one that it ends in the middle names as lost
-// what it has not met.
+// leastAgain is the least time that must be left to begin another pass over all stores: a pass that is cut short names the
+// blocks that it has not met as lost.
 const leastAgain = 10 * time.Second
 
-// againUntil is when another pass must end that began then.
+// againUntil is when another pass must end that begins at began.
 func (a *Agent) againUntil(i preemption.Incident, began time.Time) time.Time {
 	if !i.Deadline().IsZero() {
 		return a.sendUntil(i)
@@ -92,7 +92,7 @@ func (a *Agent) againUntil(i preemption.Incident, began time.Time) time.Time {
 	return began.Add(a.limits.Load().Drain.Timeout)
 }
 
-// brokenFrom leaves out what is no block's id.
+// brokenFrom converts what the coordinator asks for, and drops ids that do not parse.
 func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 	for _, b := range asked[:min(len(asked), mostBroken)] {
 		if id, err := inventory.ParseBlockID(b.GetId()); err == nil {
@@ -102,7 +102,7 @@ func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 	return all
 }
 
-// carryOnce returns what has to wait.
+// carryOnce carries broken blocks again, in another pass if the drain is over, and returns those that have to wait.
 func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest []migration.Broken) {
 	if p, open := a.incidents.Open(); open && p.Work.Drained != nil {
 		if a.passAgain(ctx, p, broken, func(cfg *migration.DrainConfig) { cfg.Again = broken }) {
@@ -117,7 +117,7 @@ func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest 
 	return rest
 }
 
-// again hands broken blocks to the drain that runs.
+// again hands broken blocks to the drain that runs, and returns those that it cannot take any more.
 func (s *drains) again(ctx context.Context, broken []migration.Broken) (rest []migration.Broken, err error) {
 	s.mu.Lock()
 	d := s.last
@@ -128,8 +128,9 @@ func (s *drains) again(ctx context.Context, broken []migration.Broken) (rest []m
 	return d.CarryAgain(ctx, broken)
 }
 
-// passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator
-// was told of that drain is not true any more, and it is told anew. It reports false when it was cut short.
+// passAgain runs another pass of a drain that was over: for blocks that broke, that nobody has any more, or that were
+// written since. What the coordinator was told of that drain is then out of date, so it is told anew. passAgain reports
+// false when the pass was cut short.
 func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (done bool) {
 	ended := p.Work.Drained.Finished
 	if !a.passes(ctx, ended) {
@@ -175,7 +176,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		a.log.Error("the manifest of the drain is not complete", "err", err)
 	}
 	if now, _ := a.incidents.Open(); ctx.Err() != nil || !now.Work.stands(ended) {
-		return false // stopped, withdrawn or undone; a restart is asked anew
+		return false // stopped, withdrawn or undone; after a restart the coordinator asks again
 	}
 	sum.Started = p.Work.Drained.Started
 	account := func(w *work) {
@@ -194,8 +195,8 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	return true
 }
 
-// passes waits until no other pass runs, which is to say so when it has ended. It reports false once the drain that ended then counts for
-// nothing: the one that runs is another, and may take its time.
+// passes waits for its turn to run a pass, which the caller must give back. It reports false once the drain that ended at
+// that time counts for nothing: then another drain runs, which may take its time.
 func (a *Agent) passes(ctx context.Context, ended time.Time) bool {
 	for {
 		changed := a.incidents.Changes()
@@ -216,7 +217,7 @@ func (a *Agent) passes(ctx context.Context, ended time.Time) bool {
 	}
 }
 
-// untilUndone waits until the drain that ended then counts for nothing: there is another, which carries all.
+// untilUndone waits until the drain that ended at that time counts for nothing: another drain carries all then.
 func (a *Agent) untilUndone(ctx context.Context, ended time.Time) {
 	a.until(ctx, func(p page, _ bool) bool { return !p.Work.stands(ended) })
 }

@@ -2,9 +2,9 @@
 // that the machine will go, the journal remembers it, workloads tells and stops what runs here, migration carries the
 // blocks to peers, heartbeat keeps the coordinator told. The story is in this file; each other file is one part of it.
 //
-// The agent never waits for the coordinator: it drains to the peers that it last heard of. It never touches a file of a
-// store that it did not put there. An error from Run means that the process cannot do its work and should be started
-// anew; a drain then goes on where it was.
+// The agent never waits for the coordinator: it drains to the peers that it last heard of. It never changes a file of a
+// store that it did not put there itself. An error from Run means that the process cannot do its work and should be
+// restarted; the new process resumes the drain.
 package agent
 
 import (
@@ -47,13 +47,13 @@ type Deps struct {
 	// Clock replaces the machine's clocks in a synctest bubble, whose time the kernel does not know. Nil: preemption.Now.
 	Clock func() preemption.Moment
 
-	// Logind tells of the end of the operating system. Nil: nobody is asked, and SIGTERM is never more than that.
+	// Logind reports that the operating system goes down. Nil: logind is not asked, and SIGTERM only stops the agent.
 	Logind *preemption.Logind
 
-	// ProbeCommand starts a process that calls disks.ServeProbes. Empty: disks are probed by this process, and one that
-	// hangs holds one of its threads.
+	// ProbeCommand starts a process that calls disks.ServeProbes. Empty: this process probes the disks itself, and each disk
+	// that hangs holds one of its threads.
 	ProbeCommand []string
-	// Monitor replaces what watches the disks, in tests. Nil: a disks.Monitor.
+	// Monitor replaces the disk monitor, in tests. Nil: a disks.Monitor.
 	Monitor func(disks.Config) Monitor
 
 	// Units replaces systemd for workloads, in tests. Nil: systemd.
@@ -64,7 +64,7 @@ type Deps struct {
 
 // Agent is one node's agent. It is made by New and runs once.
 type Agent struct {
-	cfg         Config // as in the file, but for the node's name where that leaves it out
+	cfg         Config // as in the file; a node's name that the file leaves out is the certificate's
 	file        Config
 	place       atomic.Pointer[place]
 	limits      atomic.Pointer[limits]
@@ -76,7 +76,7 @@ type Agent struct {
 	stores      []*inventory.Store
 	vault       *vault.Vault
 	index       *inventory.Index
-	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
+	told        *migration.Appraisals // the values that programs on this machine gave blocks; nil: the file cannot be read
 	receiver    *receiver.Receiver
 	reader      *reading.Reader
 	beat        *heartbeat.Client
@@ -88,30 +88,30 @@ type Agent struct {
 	evacuations *evacuations
 	disks       Monitor
 	landing     *landing
-	disk        *durable.Beside               // writes to data_dir what is small and must not be waited for
-	refuge      *refuge                       // of the accounts of drains, while that hangs
+	disk        *durable.Beside               // writes small files to data_dir: nobody waits for it when that disk hangs
+	refuge      *refuge                       // keeps the accounts of drains in memory while the disk of data_dir hangs
 	storage     fallback.Storage              // behind fallback
 	fallback    *lastresort.Storage           // nil: none is configured
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
 	workloads   []*watched
 	attention   *attention
 	vigil       vigil         // of the open incident
-	behind      atomic.Bool   // it was away, and has yet to find out what has changed elsewhere
-	doubted     chan string   // nodes that say to ask them what has changed there
-	written     chan page     // has what there is something to carry again of
-	accounting  chan struct{} // has one while an account is written and sent
-	passing     chan struct{} // has one while a pass of a drain runs
+	behind      atomic.Bool   // this node was away, and has not asked yet which of its copies are out of date
+	doubted     chan string   // nodes that want to be asked which of their blocks here are out of date (POST /home/doubt)
+	written     chan page     // pages of drains that are over, after which something was written here
+	accounting  chan struct{} // full while an account is written and sent
+	passing     chan struct{} // full while a pass of a drain runs
 	drains      drains
 	ballast     ballast
 	counts      *counters
 	at          listeners
 	guests      guests
 	page        http.Handler   // on the loopback address
-	aside       sync.WaitGroup // calls that only the end waits for
+	aside       sync.WaitGroup // calls in the background: only the end of Run waits for them
 }
 
-// Run serves peers and readers, beats, hears notices and drains, until ctx ends. Everything else outlives the drain: a
-// node that falls silent looks dead to those who are about to take its blocks.
+// Run serves peers and readers, beats, hears notices and drains, until ctx ends. The servers and the heartbeat outlive the
+// drain: the peers that are about to take a node's blocks would take a silent node for dead.
 func (a *Agent) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -172,7 +172,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// stopPatience is how long the end of Run waits for whoever works for it: far longer than requests under way may take.
+// stopPatience is how long Run, at its end, waits for its goroutines: far longer than requests under way may take
+// (farewellTimeout).
 const stopPatience = 20 * time.Second
 
 // attend does what the notices ask, one incident after the other. An incident that a crash interrupted comes first.
@@ -181,7 +182,7 @@ func (a *Agent) attend(ctx context.Context) error {
 		var err error
 		p, _ := a.incidents.Open()
 		switch stance, _ := a.incidents.Stance(); {
-		case p.Begun && !stance.AtLeast(preemption.StanceDrain): // killed after a withdrawal was written, and before it was heeded
+		case p.Begun && !stance.AtLeast(preemption.StanceDrain): // a process was killed between writing a withdrawal and acting on it
 			a.recommission(ctx, errWithdrawn)
 		case stance.AtLeast(preemption.StanceDrain):
 			err = a.leave(ctx)
@@ -197,7 +198,8 @@ func (a *Agent) attend(ctx context.Context) error {
 	return nil
 }
 
-// hear waits for the next notice and joins it to the incident, or until it is time for something by itself.
+// hear waits for the next notice and joins it to the incident. If the incident is due for a review before one comes, as when
+// an appointment is near, it does that instead.
 func (a *Agent) hear(ctx context.Context) error {
 	waiting, stop := a.untilDue(ctx)
 	defer stop()
@@ -214,7 +216,7 @@ func (a *Agent) hear(ctx context.Context) error {
 	return nil
 }
 
-// prepare carries blocks away while the node serves on, until the stance is another.
+// prepare copies blocks to peers while the node serves on, until the stance changes.
 func (a *Agent) prepare(ctx context.Context) error {
 	preparing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -236,18 +238,19 @@ func (a *Agent) prepare(ctx context.Context) error {
 	return g.Wait()
 }
 
-// leave empties the node, tells everybody, and stays until the machine goes or the notice is taken back.
+// leave empties the node, tells the coordinator and the workloads, and stays until the machine goes or the notice is taken
+// back.
 func (a *Agent) leave(ctx context.Context) error {
 	if p, _ := a.incidents.Open(); !p.Incident.Leaving() {
-		a.begin(p.Incident) // it was time to while this process started
+		a.begin(p.Incident) // the time to leave came while this process started
 	}
 	if !a.leaving() {
-		return nil // it is not any more, as far as is known how long leaving takes
+		return nil // the estimate of how long leaving takes has shrunk since: it is too early
 	}
 	leaving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	g, leaving := errgroup.WithContext(leaving)
-	g.Go(func() error { // what is said meanwhile may shorten the time, or end it all
+	g.Go(func() error { // a notice that comes meanwhile may shorten the time, or take the leaving back
 		for leaving.Err() == nil {
 			if err := a.hear(leaving); err != nil {
 				return err

@@ -15,18 +15,17 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// attended is what was done about one workload. It is plain data, kept as JSON, and not on the incident's page: a workload
-// is told that the machine stays when the incident is over, and a restart must not forget that.
+// attended is what was done about one workload. It is plain data, kept as JSON in a file of its own and not on the
+// incident's page: a workload is told that the machine stays after the incident is over, and a restart must not forget that.
 type attended struct {
-	// Word is what it was told last, or is being told. Arrived says that it has heard, GivenUp that it is not told any
-	// more.
+	// Word is what the workload was told last, or is being told. Arrived: it has heard it. GivenUp: it is not told any more.
 	Word    workloads.Word `json:"word,omitzero"`
 	Lead    *time.Duration `json:"lead,omitempty"` // to the deadline that was told; nil: none was known
 	Arrived bool           `json:"arrived,omitempty"`
 	GivenUp bool           `json:"given_up,omitempty"`
 	Trouble string         `json:"trouble,omitempty"`
 
-	// Incident is the one that the following is about.
+	// Incident is the one that the fields below are about.
 	Incident  string               `json:"incident,omitempty"`
 	Processes []workloads.Identity `json:"processes,omitempty"` // when the node began to leave
 	Asked     []workloads.Identity `json:"asked,omitempty"`     // by SIGTERM, and what they had started
@@ -38,7 +37,7 @@ type attended struct {
 type attention struct {
 	path   string
 	disk   *durable.Beside // writes it
-	writes sync.Mutex      // held while what was done is changed; mu is not while it is written: a disk may hang, and the heartbeat asks
+	writes sync.Mutex      // held while an entry is changed and written; mu is not: a disk may hang, and the heartbeat takes mu
 
 	mu      sync.Mutex // guards what follows
 	boot    string
@@ -52,7 +51,7 @@ type attentionFile struct {
 	Workloads map[string]attended `json:"workloads"`
 }
 
-// openAttention reads the file. With an error nothing is known, and the attention is usable all the same.
+// openAttention reads the file. If it returns an error the attention is empty, and usable all the same.
 func openAttention(path, boot string, disk *durable.Beside) (*attention, error) {
 	t := &attention{path: path, disk: disk, boot: boot, all: map[string]attended{}, changed: make(chan struct{})}
 	b, err := os.ReadFile(path)
@@ -67,7 +66,7 @@ func openAttention(path, boot string, disk *durable.Beside) (*attention, error) 
 		return t, fmt.Errorf("read what was done about workloads: %w", err)
 	}
 	for name, d := range f.Workloads {
-		if f.Boot != boot { // whoever was told and asked to end is gone; what runs now knows nothing
+		if f.Boot != boot { // the processes that were told and asked to end are gone, and those that run now were told nothing
 			stays := d.Word.Phase == workloads.PhaseWithdrawn
 			d = attended{Word: d.Word, Lead: d.Lead, Arrived: d.Arrived && stays, GivenUp: d.GivenUp && stays}
 		}

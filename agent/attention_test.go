@@ -20,8 +20,8 @@ func hung() (disk *durable.Beside, thaw func()) {
 	return disk, func() { close(answers); synctest.Wait() }
 }
 
-// A disk that hangs under what was done about a workload holds up whoever writes it down for a moment, and nobody who asks. Once it answers
-// it has the newest of it.
+// While the disk of the attention file hangs, a writer is held up for a moment, and a reader not at all. Once the disk
+// answers it gets the newest state.
 func TestAttentionIsKnownWhileItsDiskHangs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workloads.json")
 	synctest.Test(t, func(t *testing.T) {

@@ -9,15 +9,15 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// ballast is room that is kept in data_dir, for a notice that finds its disk full: then there must be room for the incident, and
-// for the names of what is lost, or readers are told "unknown" where they should be told "lost".
+// ballast is room that is kept in data_dir for a notice that comes when its disk is full. The incident must still be
+// written, and the names of lost blocks too, or readers are told "unknown" where they should be told "lost".
 type ballast struct{ journal, account *durable.Ballast }
 
 const (
 	journalBallast = 64 << 10 // a page of the journal is some KiB
 	// A lost block's line has its id and its reason: some 250 bytes.
 	lostLine     = 256
-	leastBallast = 4 << 20 // where it is not known what there is, as of Spark's directories
+	leastBallast = 4 << 20 // where the number of blocks is not known, as in Spark's directories
 	mostBallast  = 64 << 20
 	ballastEvery = time.Minute
 )
@@ -27,7 +27,7 @@ func newBallast(dataDir string) ballast {
 	return ballast{journal: in("ballast-journal"), account: in("ballast-account")}
 }
 
-// keepBallast makes it while the node is at peace, and anew when it was used, until ctx ends.
+// keepBallast makes the ballast while no incident is open, and makes it again after it was used, until ctx ends.
 func (a *Agent) keepBallast(ctx context.Context) error {
 	tick := time.NewTicker(ballastEvery)
 	defer tick.Stop()

@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// catchUpSpread is over how long nodes spread what they ask once they are back: after a restart of the coordinator that is all of them.
+	// catchUpSpread is over how long nodes spread their questions once they are back: a restart of the coordinator brings
+	// all nodes back at once.
 	catchUpSpread = 10 * time.Second
-	// catchUpAgain is when a node is asked again that did not answer.
+	// catchUpAgain is the pause before nodes that did not answer are asked again.
 	catchUpAgain = time.Minute
-	// awayFor is how long a node was silent that was away itself. Where the coordinator was it is back after some seconds, and all nodes
-	// at once would ask it who else has what they have.
+	// awayFor is how long a node must have been silent to count as having been away itself. When it was the coordinator that
+	// was away, it is back after some seconds, and all nodes at once would ask it who else has their blocks.
 	awayFor = 10 * time.Second
-	// mostDoubted is how many nodes may say so while others are asked.
+	// mostDoubted is how many requests of doubt may wait while other nodes are asked.
 	mostDoubted = 64
 )
 
-// catchUp removes what changed where it was born while this node was away, whenever it is back, and what was born on another machine of
-// a node's name when that one says so, until ctx ends.
+// catchUp removes copies that are out of date, until ctx ends. Each time this node is back from being away it asks the nodes
+// that the blocks were born on which of them have changed. It also asks a node that requests it (doubt), since that node
+// took the name of another machine whose blocks may be here.
 func (a *Agent) catchUp(ctx context.Context) error {
 	all, doubted := false, map[string]bool{}
 	whom := receiver.CatchUp{Where: a.whereIs, Ask: a.reader.Fetch.AtHome}
@@ -37,7 +39,7 @@ func (a *Agent) catchUp(ctx context.Context) error {
 				whom.WhoElse = a.whoElse
 				a.behind.Store(true)
 			}
-		case home := <-a.doubted: // it goes
+		case home := <-a.doubted: // no spread: that node is about to go
 			doubted[home], spread = true, 0
 			whom.WhoElse = a.whoElse
 			a.behind.Store(true)
@@ -64,7 +66,8 @@ func (a *Agent) catchUp(ctx context.Context) error {
 	}
 }
 
-// doubt takes a node's word that it has the name of another machine, of whose blocks some may be here.
+// doubt serves POST /home/doubt. The calling node has the name of an earlier machine, of whose blocks this node may hold
+// some: catchUp then asks the caller about them.
 func (a *Agent) doubt(w http.ResponseWriter, r *http.Request) {
 	node, is := fromNode(r)
 	if !is {
@@ -79,7 +82,8 @@ func (a *Agent) doubt(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// askHolders returns what has each node look once at what it has that was born here, if it has some of the blocks asked about.
+// askHolders returns a function for a node whose name another machine had before. It finds the nodes that hold some of the
+// given blocks, and asks each of them once to check its copies of what was born here (POST /home/doubt).
 func (a *Agent) askHolders() func(ctx context.Context, blocks []inventory.BlockID) error {
 	asked := map[string]bool{}
 	return func(ctx context.Context, blocks []inventory.BlockID) error {

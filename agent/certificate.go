@@ -19,8 +19,8 @@ import (
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
-// Enter makes this machine somebody: it takes data_dir for this machine's, and reads the certificate there is, or joins for
-// one, which lasts until a coordinator lets it in or ctx ends. It comes before New.
+// Enter gives this machine its identity. It claims data_dir for this machine, then reads the certificate or, where there is
+// none, joins the fleet to get one, which lasts until a coordinator lets the machine in or ctx ends. Call it before New.
 func (c Config) Enter(ctx context.Context, dial Dialer, log *slog.Logger) (*certs.Identity, error) {
 	if err := os.MkdirAll(c.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
@@ -46,13 +46,13 @@ func (c Config) Enter(ctx context.Context, dial Dialer, log *slog.Logger) (*cert
 	return id, nil
 }
 
-// keySum knows a key again, and tells nothing of it.
+// keySum is a checksum by which a key is recognised and that does not reveal it.
 func keySum(id *certs.Identity) string {
 	sum := sha256.Sum256(id.Leaf().RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
 }
 
-// keepCertificate has the certificate renewed in time, or says that it ends.
+// keepCertificate renews the certificate in time, or logs that it is about to expire.
 func (a *Agent) keepCertificate(ctx context.Context) error {
 	t := a.cfg.TLS
 	if t.Cert == "" {
@@ -61,7 +61,7 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 	k := &enrol.Keeper{
 		Identity: a.deps.Identity, Log: a.log, Files: enrol.Files{CA: t.CA, Cert: t.Cert, Key: t.Key},
 		Ask: func(ctx context.Context, request []byte) (cert, ca []byte, err error) {
-			// A certificate that somebody put into /etc is theirs to renew: the unit may not write there.
+			// An operator renews a certificate in /etc: the unit may not write there.
 			if err := unix.Access(filepath.Dir(t.Cert), unix.W_OK); err != nil {
 				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, t.Cert, err, filepath.Join(a.cfg.DataDir, "tls"))
 			}

@@ -40,17 +40,17 @@ type Config struct {
 	Disks        Disks               `yaml:"disks"`
 }
 
-// Node is the machine. An empty name is the certificate's, so that a machine stays who it is when its host is renamed; before
-// it has one, it asks for its host's. An empty zone or pool is asked of the cloud.
+// Node is the machine. An empty Name is the certificate's, so a machine stays the same node when its host is renamed; a
+// machine without a certificate asks for its host's name. The agent asks the cloud for an empty Zone or Pool.
 type Node struct {
 	Name string `yaml:"name"`
 	Zone string `yaml:"zone"`
 	Pool string `yaml:"pool"`
 }
 
-// Listen is where the agent is found: by its peers, by what scrapes its metrics, and on its own machine. Advertise is
-// the address that peers are told; empty, it is Peer, with the local address towards a coordinator on another machine, or
-// the one that leads out of this machine, for a host that is not specified.
+// Listen is where the agent is found: by its peers, by what scrapes its metrics, and on its own machine. Advertise is the
+// address that peers are told. Empty: it is Peer, and where Peer's host is unspecified, the local address on the way to a
+// coordinator on another machine, or else the one on the default route.
 type Listen struct {
 	Peer          string `yaml:"peer"`
 	HTTP          string `yaml:"http"`
@@ -67,21 +67,22 @@ type Store struct {
 	Layout string   `yaml:"layout"`
 	Land   string   `yaml:"land"`
 	Paths  []string `yaml:"paths"`
-	// Value is how long it takes to compute one of its blocks again, 0 what is usual for the kind; Hints say it of some.
+	// Value is how long it takes to compute one of its blocks again; 0: what is usual for the kind. Hints give the value of
+	// some blocks by name.
 	Value time.Duration `yaml:"value"`
 	Hints []Hint        `yaml:"hints"`
 }
 
-// Hint says what the blocks are worth whose names match a pattern.
+// Hint gives the value of the blocks whose names match a pattern.
 type Hint struct {
 	Match string        `yaml:"match"`
 	Value time.Duration `yaml:"value"`
 }
 
-// Workload is something on this machine that is waited for, told or stopped before the machine goes.
+// Workload is a process or engine on this machine that the agent waits for, tells or stops before the machine goes.
 type Workload = workloads.Settings
 
-// Drain bounds the agent's work of emptying the node. A Tail of 0 is chosen by the source of the notice; a
+// Drain bounds the agent's work of emptying the node. With a Tail of 0 the source of the notice chooses it; a
 // MaxBytesPerSecond of 0 is no cap.
 type Drain struct {
 	Tail               time.Duration `yaml:"tail"`
@@ -92,7 +93,7 @@ type Drain struct {
 	PreCopyBytesPerSecond config.Bytes `yaml:"pre_copy_bytes_per_second"`
 }
 
-// Receive bounds what the agent takes from leaving peers. Paths are where it may rest beside DataDir.
+// Receive bounds what the agent takes from leaving peers. Paths are directories for it besides DataDir.
 type Receive struct {
 	Paths        []string     `yaml:"paths"`
 	ReserveBytes config.Bytes `yaml:"reserve_bytes"`
@@ -105,14 +106,14 @@ type Receive struct {
 	ScrubBytesPerSecond config.Bytes `yaml:"scrub_bytes_per_second"`
 }
 
-// Disks says how closely the disks behind all directories are watched. A Limit of 0 is as long as Every; a SampleBytes of
-// 0 leaves the speed of an idle disk unknown.
+// Disks says how closely the disks behind all directories are watched. A Limit of 0 means Every; with a SampleBytes of 0 the
+// speed of an idle disk is not measured.
 type Disks struct {
 	Every       time.Duration `yaml:"every"`
 	Limit       time.Duration `yaml:"limit"`
 	SlowAt      time.Duration `yaml:"slow_at"`
 	SampleBytes config.Bytes  `yaml:"sample_bytes"`
-	// Evacuate carries the blocks off a disk that is dying, without being asked.
+	// Evacuate has the agent carry the blocks off a dying disk without being asked.
 	Evacuate bool `yaml:"evacuate"`
 }
 
@@ -129,8 +130,8 @@ func Default() Config {
 	}
 }
 
-// Load reads the file at path and what is merged into it from beside it. Names of certificates and of the token file are relative to
-// path's directory.
+// Load reads the file at path and merges the files of conf.d and of its own .d directory beside it (config.Load). Names of
+// certificates and of the token file are relative to path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
 	if err := config.Load(path, &c); err != nil {
@@ -151,8 +152,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// defaultLand is where blocks of a layout come to rest: Spark finds what appears in its directories, and nobody expects
-// strange files in a cache.
+// defaultLand is where blocks of a layout come to rest. Spark finds files that appear in its directories; users of a plain
+// cache do not expect files that they did not write.
 func defaultLand(layout string) string {
 	if layout == inventory.LayoutSpark {
 		return inventory.LandPlace
@@ -171,7 +172,7 @@ func (c Config) identity() certs.Name {
 	return certs.Name{Role: certs.RoleNode, Name: cmp.Or(c.Node.Name, HostName())}
 }
 
-// Identity is who the agent is to its fleet. The certificate decides, so it must say what the file says, if it says anything.
+// Identity is who the agent is to its fleet. The certificate decides. A name in the file must be the certificate's.
 func (c Config) Identity() (*certs.Identity, error) {
 	if c.TLS.DevInsecure {
 		return certs.Dev(c.identity()), nil
@@ -192,9 +193,9 @@ const (
 	maxConnections = 8 // two to four carried the most between two hosts; more only cost memory
 	maxStreams     = 1024
 	maxKeep        = 10 * 366 * 24 * time.Hour // longer is for ever, which is 0
-	// What a coordinator takes in one heartbeat: it refuses one that says more, and the node never gets into the fleet.
+	// The bounds of a coordinator on one heartbeat: it refuses a longer one, and the node would never get into the fleet.
 	maxStores = 256
-	maxDirs   = 256 // of all whose disks are told of
+	maxDirs   = 256 // of the directories whose disks a heartbeat names
 	maxWord   = 128 // bytes of a zone or a pool
 )
 
@@ -306,7 +307,7 @@ func (c *Config) validateStores(report config.Report) {
 	}
 }
 
-// maxHints bounds what each planned block is compared with.
+// maxHints bounds how many patterns each planned block is compared with.
 const maxHints = 256
 
 func (s Store) validateWorth(report config.Report, key string) {
@@ -323,7 +324,7 @@ func (s Store) validateWorth(report config.Report, key string) {
 	}
 }
 
-// hints are the store's in the words of the package that goes by them.
+// hints converts the store's hints for package inventory.
 func (s Store) hints() (all []inventory.Hint) {
 	for _, h := range s.Hints {
 		all = append(all, inventory.Hint(h))
@@ -331,7 +332,7 @@ func (s Store) hints() (all []inventory.Hint) {
 	return all
 }
 
-// places are directories that must be apart.
+// places are directories of which none may lie in another.
 type places []struct{ key, path string }
 
 func (p *places) add(report config.Report, key, path string) {
@@ -348,7 +349,8 @@ func (p *places) add(report config.Report, key, path string) {
 	*p = append(*p, struct{ key, path string }{key, path})
 }
 
-// checkPrints reports a word, or a directory, which names a disk, that no coordinator takes: every heartbeat would be refused.
+// checkPrints reports a zone, a pool or a directory with characters that do not print. A heartbeat names them, and a
+// coordinator would refuse every one.
 func checkPrints(report config.Report, key, word string) {
 	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		report(key, word, "must be of characters that print: heartbeats name it", "choose another name")
@@ -372,8 +374,8 @@ func (d Drain) validate(report config.Report) {
 	config.CheckBetween(report, "drain.pre_copy_bytes_per_second", d.PreCopyBytesPerSecond, 0, math.MaxInt64)
 }
 
-// Bounds on how closely disks are watched: probes each second cost little more than they tell, and a disk that nobody
-// asked for ten minutes may be anything. A sample must stay a moment's work.
+// Bounds on how closely disks are watched. Probes each second already cost a little more than they tell; a disk that was not
+// probed for ten minutes may be in any state. A sample must take no more than a moment.
 const (
 	leastProbeEvery = time.Second
 	mostProbeEvery  = 10 * time.Minute

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// The settings name nobody, so the certificate does: a host that was renamed stays the node that it was.
+// Without a name in the settings the certificate's counts: a host that was renamed stays the same node.
 func TestCertificateNamesTheNode(t *testing.T) {
 	c := settings(t)
 	c.Node.Name = ""

@@ -86,7 +86,7 @@ func TestConfigIdentity(t *testing.T) {
 	}
 }
 
-// A coordinator refuses a heartbeat that names more than this, so the settings do.
+// A coordinator refuses a heartbeat with longer names or more stores than these, so the settings are refused first.
 func TestConfigFitsIntoAHeartbeat(t *testing.T) {
 	dirs := func(n int) (all []string) {
 		for i := range n {

@@ -12,9 +12,9 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// counters count what happens: what the status of the moment cannot tell. Their labels are of few words.
+// counters count events, which the status of the moment cannot tell. Their labels have few values.
 type counters struct {
-	registry *prometheus.Registry // of them, and of all else that /metrics tells
+	registry *prometheus.Registry // of all that /metrics serves
 	preemption.Counters
 	toDisk  *prometheus.HistogramVec
 	lead    *prometheus.HistogramVec
@@ -34,13 +34,13 @@ func newCounters(version string) *counters {
 	}
 }
 
-// joined counts a notice that made i of what the incident was before; of no notices: there was none.
+// joined counts a notice that turned incident was into i. If was has no notices, this one opened the incident.
 func (c *counters) joined(was, i preemption.Incident, n preemption.Notice) {
 	if len(was.Notices) == 0 {
 		c.Incidents.WithLabelValues(string(i.Kind())).Inc()
 	}
 	known := func(before preemption.Notice) bool { return before.Name() == n.Name() }
-	if n.Withdrawn || slices.ContainsFunc(was.Notices, known) { // a newer word of what was seen before, perhaps by the process before
+	if n.Withdrawn || slices.ContainsFunc(was.Notices, known) { // an update of a notice that was counted before, perhaps by the process before
 		return
 	}
 	c.toDisk.WithLabelValues(n.Source).Observe(time.Since(n.SeenAt).Seconds())

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// newDisk is what writes to data_dir.
+// newDisk makes the writer of small files in data_dir. None of its callers waits longer than durable.Patience for that disk.
 func (a *Agent) newDisk() *durable.Beside {
 	return &durable.Beside{Known: a.knownToHang, Late: func(what string, err error) {
 		switch {
@@ -24,18 +24,19 @@ func (a *Agent) newDisk() *durable.Beside {
 	}}
 }
 
-// knownToHang says whether whoever watches the disks has seen that data_dir's does.
+// knownToHang reports whether the monitor has seen the disk of data_dir hang.
 func (a *Agent) knownToHang() bool {
 	d, ok := on(a.cfg.DataDir, a.landing.healths())
 	return ok && d.Health == disks.IOHang
 }
 
-// hangs says whether it does, or has been at what it does now for so long.
+// hangs reports whether the disk of data_dir is known to hang, or its present write has taken that long.
 func (a *Agent) hangs(patience time.Duration) bool {
 	return a.disk.Takes() >= patience || a.knownToHang()
 }
 
-// unwritten is for how long what is to be written to data_dir has waited for it; zero: it does not hang.
+// unwritten is how long the oldest write to data_dir has been under way, once that is longer than durable.Patience; zero:
+// the disk does not hang.
 func (a *Agent) unwritten() time.Duration {
 	if took := a.disk.Takes(); took >= durable.Patience {
 		return took
@@ -43,7 +44,7 @@ func (a *Agent) unwritten() time.Duration {
 	return 0
 }
 
-// dataDirTrouble is what people are told of that.
+// dataDirTrouble is what status and doctor say while the disk of data_dir hangs, or while an account is still in the refuge.
 func (a *Agent) dataDirTrouble() string {
 	switch took := a.unwritten(); {
 	case took > 0:
@@ -55,10 +56,10 @@ func (a *Agent) dataDirTrouble() string {
 	}
 }
 
-// alive is the name of what only shows whether the disk of data_dir takes anything.
+// alive is the name of a write that only shows whether the disk of data_dir takes any.
 const alive = "alive"
 
-// touch writes to data_dir, as those do who add to an account.
+// touch writes to data_dir and removes what it wrote, so that it hangs where the writes of an account would.
 func touch(dataDir string) error {
 	path := filepath.Join(dataDir, ".alive")
 	return errors.Join(os.WriteFile(path, []byte("\n"), 0o600), os.Remove(path))

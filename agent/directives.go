@@ -8,14 +8,14 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// directives are the coordinator's wishes as one more source of notices.
+// directives are the coordinator's directives as one more source of notices.
 type directives struct {
 	next func(context.Context) (*api.Directive, error)
 	last string
-	kept *api.Directive // another wish that came in place of the last: given once that is withdrawn
+	kept *api.Directive // a directive that replaced the last one: returned after the withdrawal of that
 }
 
-// Next waits for another wish, or for the end of the one that stands.
+// Next waits for a new directive, or for the end of the one in force.
 func (d *directives) Next(ctx context.Context) (preemption.Notice, error) {
 	for {
 		w, err := d.kept, error(nil)
@@ -27,7 +27,7 @@ func (d *directives) Next(ctx context.Context) (preemption.Notice, error) {
 		}
 		d.kept = nil
 		if w != nil && d.last != "" && w.Decommission != d.last {
-			w, d.kept = nil, w // the one that stood was taken back between two beats
+			w, d.kept = nil, w // the one in force was taken back between two beats
 		}
 		n := preemption.Notice{Source: preemption.SourceOperator, Kind: preemption.KindDecommission, SeenAt: time.Now()}
 		if w == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 )
 
-// Monitor is what the agent asks about the disks behind its directories. None of its methods but Run waits for a disk.
+// Monitor watches the disks behind the agent's directories. None of its methods but Run waits for a disk.
 type Monitor interface {
 	Run(ctx context.Context) error
 	Snapshot() []disks.Disk
@@ -48,8 +48,8 @@ func (a *Agent) diskPaths() []string {
 	return paths
 }
 
-// watchDisks runs the monitor until ctx ends. Without it nothing is known of any disk, so nothing is taken; what lies here
-// can still leave.
+// watchDisks runs the monitor until ctx ends. If the monitor fails nothing is known of any disk, so the node takes no
+// blocks; its own blocks can still leave.
 func (a *Agent) watchDisks(ctx context.Context) error {
 	if err := a.disks.Run(ctx); err != nil {
 		a.log.Error("the disks are not watched: this node takes no blocks", "err", err)
@@ -73,7 +73,7 @@ func (a *Agent) tellOfDisks(ctx context.Context) error {
 // longestWhy bounds a reason on its way to the coordinator, in bytes.
 const longestWhy = 500
 
-// diskStates is what is known of each disk, for whoever asks.
+// diskStates returns what is known of each disk, for the heartbeat, the status and the metrics.
 func (a *Agent) diskStates() (all []*api.Disk) {
 	now := time.Now()
 	for _, d := range a.disks.Snapshot() {
@@ -106,8 +106,8 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 	return all
 }
 
-// notMounted says why a store's directory is taken for one without its disk, or is not the one that is open. The monitor knows only what
-// was mounted since it began to look.
+// notMounted says why a store's directory counts as one whose disk is not mounted, or is no longer the directory that the
+// store has open. The monitor knows only what was mounted since it began to look.
 func (a *Agent) notMounted(path string) error {
 	for _, s := range a.stores {
 		if why := cmp.Or(s.Away(path), s.Displaced(path)); why != nil {
@@ -117,8 +117,8 @@ func (a *Agent) notMounted(path string) error {
 	return nil
 }
 
-// unwell says whether a disk counts as bad when it is asked whether a node has any good one. A full one is well, and one
-// that has not answered yet is not bad before its time is up.
+// unwell reports whether a disk counts as bad when the coordinator asks if a node has any good one. A full disk is well, and
+// one that has not answered yet is not bad before its time is up.
 func unwell(h disks.Health) bool {
 	return !h.Writable() && h != disks.Unknown && h != disks.HighUsage
 }

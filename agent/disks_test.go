@@ -17,7 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// stubDisks are as the test says.
+// stubDisks is a monitor whose disks the test sets.
 type stubDisks struct {
 	all     []disks.Disk
 	taken   []string
@@ -40,7 +40,7 @@ func (s *stubDisks) Take(_ int64, among []string) (string, func(int64), bool) {
 	return among[0], func(int64) {}, true
 }
 
-// onDisks is an agent of which only the disks are there.
+// onDisks is an agent of which only the disks exist.
 func onDisks(t *testing.T, all ...disks.Disk) (*Agent, *stubDisks) {
 	t.Helper()
 	s := &stubDisks{all: all, changed: make(chan struct{})}
@@ -66,7 +66,7 @@ func TestWhichDisksAreUnwell(t *testing.T) {
 	}
 }
 
-// What is not known is left out: it is not nothing, and never fast.
+// What is not known of a disk is left out: unknown is not zero, and not fast.
 func TestDiskStatesTellTheUnknownApart(t *testing.T) {
 	a, _ := onDisks(t,
 		disks.Disk{Path: "/mnt/d0", Device: "0:0", Health: disks.Unknown},
@@ -83,7 +83,7 @@ func TestDiskStatesTellTheUnknownApart(t *testing.T) {
 	}
 }
 
-// Migration speaks of files and of directories below those that are watched.
+// Migration asks about files and directories below the watched directories.
 func TestLandingFindsTheDisk(t *testing.T) {
 	a, stub := onDisks(t,
 		disks.Disk{Path: "/data", Health: disks.Healthy, UsableBytes: 5},
@@ -127,8 +127,8 @@ func TestLandingFindsTheDisk(t *testing.T) {
 	}
 }
 
-// Whoever dies is saved, once, and forgotten when it turns out well. An operator's word stands until an operator takes it
-// back.
+// A dying disk is evacuated once, and its evacuation dropped when the disk turns out well. An operator's order stands until
+// an operator takes it back.
 func TestDyingDisksAreEvacuated(t *testing.T) {
 	a, stub := onDisks(t, disks.Disk{Path: "/mnt/d0", Health: disks.Critical}, disks.Disk{Path: "/mnt/d1", Health: disks.IOHang},
 		disks.Disk{Path: "/mnt/d2", Health: disks.HighUsage}, disks.Disk{Path: "/mnt/d3", Health: disks.Healthy})
@@ -167,7 +167,7 @@ func TestDyingDisksAreEvacuated(t *testing.T) {
 	expect("an operator's", "/mnt/d3 by operator")
 }
 
-// A restart forgets nothing that was asked for.
+// A restart forgets no evacuation that was ordered.
 func TestEvacuationsOutliveTheProcess(t *testing.T) {
 	a, _ := onDisks(t)
 	e := a.evacuations
@@ -190,7 +190,8 @@ func TestEvacuationsOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// What an evacuation moved that was taken back may change yet: the last of those accounts are kept, and all of those that may go on.
+// What a dropped evacuation moved may still change here, so the newest of those accounts are kept, and all accounts that may
+// go on.
 func TestAccountsOfEvacuationsAreKept(t *testing.T) {
 	a, _ := onDisks(t)
 	e := a.evacuations

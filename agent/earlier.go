@@ -11,21 +11,22 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// lookBack has peers forget what drains moved that were withdrawn, and what evacuations did, as far as it changed here since, until ctx ends.
+// lookBack has peers remove copies that have become out of date here since a withdrawn drain or an evacuation moved them,
+// until ctx ends.
 func (a *Agent) lookBack(ctx context.Context) error {
 	cfg := a.drainConfig("", a.incidents.Dir(""), 0)
 	accounts := func() []string { return append(a.recent(), a.evacuations.over(a.keptSince())...) }
 	return migration.LookBack(ctx, cfg, accounts, a.carries)
 }
 
-// recent are the accounts of blocks that peers may still have.
+// recent lists the accounts of ended incidents whose blocks peers may still have.
 func (a *Agent) recent() []string {
 	open, _ := a.incidents.Open()
 	return a.earlier(open.Incident.ID, a.keptSince())
 }
 
-// keptSince is since when what peers took is kept, if they keep what lands there for as long as this node does, and an hour more at
-// most: that is how often they look for what was kept long enough. Zero: it is kept for ever.
+// keptSince is the earliest time at which a peer may have taken a block that it still has, if its receive.keep is the same
+// as this node's. The extra hour is how often peers look for blocks to drop. Zero: they keep blocks for ever.
 func (a *Agent) keptSince() time.Time {
 	if keep := a.cfg.Receive.Keep; keep > 0 {
 		return time.Now().Add(-keep - time.Hour)
@@ -33,9 +34,10 @@ func (a *Agent) keptSince() time.Time {
 	return time.Time{}
 }
 
-// adopt has an incident begin with what the last one moved that this node has outlived, and with what evacuations of its disks did: what was
-// ordered away, taken back, and is ordered away again has its blocks with peers. Nobody believes that where the coordinator cannot say
-// whether it is so, and a rehearsal shows what a drain does.
+// adopt has an incident begin with the account of the newest outlived incident and those of evacuations of this node's
+// disks: an order that was taken back and comes again finds its blocks at peers. It does nothing while the coordinator does
+// not answer, since then nobody can say whether the peers still have them, and in a rehearsal, which is to show what a drain
+// does.
 func (a *Agent) adopt(incident, dir string) {
 	if a.alone() || a.rehearses() || a.refuge.has(incident) {
 		return
@@ -58,16 +60,16 @@ func (a *Agent) adopt(incident, dir string) {
 	}
 }
 
-// rehearses says whether nothing but a rehearsal makes this node leave.
+// rehearses reports whether nothing but a rehearsal makes this node leave.
 func (a *Agent) rehearses() bool {
 	i := a.incident()
 	all := i.InForce()
 	return len(all) > 0 && !slices.ContainsFunc(all, func(n preemption.Notice) bool { return n.Source != preemption.SourceRehearsal })
 }
 
-// earlier are the accounts of incidents that this node has outlived, but for those that ended before.
+// earlier lists the accounts of the incidents that ended after before, other than the given one.
 func (a *Agent) earlier(incident string, before time.Time) (dirs []string) {
-	all, _ := durable.Dirs(a.incidents.Dir("")) // what cannot be listed keeps nobody from leaving
+	all, _ := durable.Dirs(a.incidents.Dir("")) // a directory that cannot be listed must not stop a drain
 	for _, d := range all {
 		if d.Name() != incident && d.ModTime().After(before) {
 			dirs = append(dirs, a.incidents.Dir(d.Name()))

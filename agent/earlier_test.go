@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// Of what drains moved that were withdrawn, that is looked through which peers may still have; a drain goes by all of it.
+// lookBack goes through the accounts of withdrawn drains whose blocks peers may still have; a drain goes by all of them.
 func TestRecentAccounts(t *testing.T) {
 	a := &Agent{cfg: Default()}
 	a.cfg.Receive.Keep = 24 * time.Hour

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// stubborn is a watch over disks that does not end.
+// stubborn is a monitor that does not end.
 type stubborn struct {
 	sickDisk
 	answers chan struct{}
@@ -21,7 +21,7 @@ type stubborn struct {
 
 func (s *stubborn) Run(context.Context) error { <-s.answers; return nil }
 
-// An agent that is told to stop does so though something that it does hangs on a disk.
+// An agent that is told to stop ends even if some of its work hangs on a disk.
 func TestRunEndsThoughSomethingHangs(t *testing.T) {
 	cfg := settings(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// evacuateAgain is when a disk that is still dying is looked through again: engines may go on writing to it, and a fleet
-// that had no room may have some.
+// evacuateAgain is how long after the end of its evacuation a disk that is still dying is looked through again: engines may
+// go on writing to it, and a fleet that had no room may have some.
 const evacuateAgain = 10 * time.Minute
 
-// lookAtDying is how often it is looked whether it is time for that.
+// lookAtDying is how often the agent checks whether it is time for that.
 const lookAtDying = 30 * time.Second
 
 // saveDisks looks after disks that are dying, until ctx ends.
@@ -40,7 +40,7 @@ func (a *Agent) saveDisks(ctx context.Context) error {
 	}
 }
 
-// saveDying asks for the evacuation of disks that are dying, and forgets those that turned out well.
+// saveDying orders the evacuation of disks that are dying, and drops it for those that turned out well.
 func (a *Agent) saveDying() {
 	now := time.Now()
 	auto := a.limits.Load().Evacuate
@@ -93,11 +93,11 @@ func (a *Agent) carries() bool {
 	return stance.AtLeast(preemption.StancePreCopy)
 }
 
-// empties runs one evacuation, as gently as copying ahead: the node serves on meanwhile.
+// empties runs one evacuation, at the rate of copying ahead: the node serves on meanwhile.
 func (a *Agent) empties(ctx context.Context, v evacuation) {
 	began := time.Now()
 	cfg := a.drainConfig(v.ID, a.evacuations.accounts(v.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
-	cfg.Settle = nil // what comes in meanwhile lands on other disks
+	cfg.Settle = nil // what peers send meanwhile lands on other disks
 	cfg.Only, cfg.Lapsed = []string{v.Path}, a.lapsed
 	d := migration.NewDrain(cfg)
 	running, stop := context.WithTimeout(ctx, a.limits.Load().Drain.Timeout)
@@ -118,7 +118,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 		return
 	}
 	if ctx.Err() != nil || overtaken {
-		return // it goes on after the restart, if the node stays, or when the disk answers
+		return // it goes on after a restart, once the node stays, or once the disk answers
 	}
 	if err != nil {
 		a.log.Error("the manifest of the evacuation is not complete", "disk", v.Path, "err", err)
@@ -134,7 +134,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	}
 }
 
-// overtaken waits until ctx ends, and stops an evacuation that may run no longer: then it says so.
+// overtaken stops an evacuation that may run no longer, and then returns true. It returns false when ctx ends first.
 func (a *Agent) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
 	for {
 		changed, notices, health := a.evacuations.changes(), a.incidents.Changes(), a.disks.Changed()
@@ -173,7 +173,7 @@ func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*ap
 	}
 	for _, p := range paths {
 		if err := a.evacuations.ask(p, byOperator, time.Now()); err != nil {
-			return nil, status.Error(codes.Internal, err.Error()) // a word that a restart would forget was not heard
+			return nil, status.Error(codes.Internal, err.Error()) // an order that a restart would forget is refused
 		}
 	}
 	a.beat.Nudge()

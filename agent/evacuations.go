@@ -18,10 +18,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// byOperator is who asked for an evacuation that no disk's health did.
+// byOperator is the By of an evacuation that an operator ordered; otherwise it is the health of the disk.
 const byOperator = "operator"
 
-// evacuation is the last one of one directory. Records are replaced, never changed.
+// evacuation is the newest evacuation of one directory. A record is replaced, never changed.
 type evacuation struct {
 	ID    string            `json:"id"`
 	Path  string            `json:"path"`
@@ -44,7 +44,7 @@ type evacuations struct {
 	changed chan struct{}
 }
 
-// openEvacuations reads what an earlier process was asked for. With an error it begins anew.
+// openEvacuations reads the list that an earlier process wrote. If it returns an error the list is empty.
 func openEvacuations(dir string, disk *durable.Beside) (*evacuations, error) {
 	e := &evacuations{dir: dir, disk: disk, changed: make(chan struct{})}
 	b, err := os.ReadFile(e.file())
@@ -91,8 +91,8 @@ func (e *evacuations) edit(change func([]evacuation) []evacuation) error {
 	return nil
 }
 
-// ask adds an evacuation of a directory, or leaves the one that is under way. An operator's word makes it the operator's. One that has
-// ended goes on with its account: what it moved is not sent again where somebody has it.
+// ask adds an evacuation of a directory. One that is under way goes on, and becomes the operator's if an operator asks. One
+// that has ended begins again with its account: what it moved is not sent again while a peer has it.
 func (e *evacuations) ask(path, by string, now time.Time) error {
 	return e.edit(func(all []evacuation) []evacuation {
 		i := slices.IndexFunc(all, func(v evacuation) bool { return v.Path == path })
@@ -114,7 +114,7 @@ func newEvacuation() string {
 	return "evac-" + hex.EncodeToString(id[:])
 }
 
-// drop takes evacuations back. One that runs ends by itself when it finds itself gone.
+// drop takes evacuations back. One that runs ends by itself once it is no longer in the list.
 func (e *evacuations) drop(which func(evacuation) bool) (dropped []evacuation, err error) {
 	running := ""
 	err = e.edit(func(all []evacuation) []evacuation {
@@ -134,11 +134,12 @@ func (e *evacuations) drop(which func(evacuation) bool) (dropped []evacuation, e
 	return dropped, err
 }
 
-// keptEvacuations is how many accounts of evacuations that were taken back, or of disks that turned out well, are kept: what they moved
-// may change yet. It is as many as ended incidents keep theirs (preemption.keptIncidents).
+// keptEvacuations is how many accounts are kept of evacuations that were taken back or whose disks turned out well: the
+// blocks that they moved may still change here. It is as many as for ended incidents (preemption.keptIncidents).
 const keptEvacuations = 5
 
-// leave keeps an account that nobody goes on with, and no more than some of those. What stays behind does no harm.
+// leave keeps the account of a dropped evacuation, and removes the oldest ones beyond keptEvacuations. An account that
+// cannot be removed does no harm.
 func (e *evacuations) leave(id string) {
 	now := time.Now()
 	_ = os.Chtimes(e.accounts(id), now, now)
@@ -149,7 +150,7 @@ func (e *evacuations) leave(id string) {
 	}
 }
 
-// moved are the accounts of what evacuations moved, but for those that were left before, as far as they can be listed.
+// moved lists the accounts of evacuations, except those that were dropped before the given time.
 func (e *evacuations) moved(before time.Time) (dirs []string) {
 	all, _ := durable.Dirs(e.dir)
 	for _, d := range all {
@@ -160,7 +161,7 @@ func (e *evacuations) moved(before time.Time) (dirs []string) {
 	return dirs
 }
 
-// over are those of them that nobody writes to now.
+// over lists those of them that no running evacuation writes to.
 func (e *evacuations) over(before time.Time) (dirs []string) {
 	e.mu.Lock()
 	running := e.running
@@ -177,7 +178,7 @@ func (e *evacuations) end(id string, sum manifest.Summary, now time.Time) error 
 	})
 }
 
-// next is the first that has not ended and may begin.
+// next returns the first evacuation that has not ended and may begin.
 func (e *evacuations) next(may func(evacuation) bool) (evacuation, bool) {
 	for _, v := range e.list() {
 		if v.Ended.IsZero() && may(v) {
@@ -214,8 +215,8 @@ func (e *evacuations) of(path string) (evacuation, bool) {
 	return e.all[i], true
 }
 
-// closed says whether an operator wants nothing put in this directory any more. What a disk's health closes its health
-// opens again.
+// closed reports whether an operator wants nothing more put in this directory. Evacuations ordered for a disk's health close
+// nothing here: the health itself keeps blocks away until the disk is well.
 func (e *evacuations) closed(path string) bool {
 	v, ok := e.of(path)
 	return ok && v.By == byOperator

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// tendEvery is how often an agent looks whether its fallback takes blocks and, in a directory, removes what is old;
-	// tendIll how often it looks while it would take none.
+	// tendEvery is how often an agent checks that its fallback takes blocks and, in a directory, removes old ones; tendIll
+	// how often it checks while the fallback takes none.
 	tendEvery = time.Hour
 	tendIll   = time.Minute
 	// checkTimeout is longer than the fallback's own patience.
 	checkTimeout = 30 * time.Second
-	// swept is put into a directory when an agent begins to remove what is old there.
+	// swept is a file that an agent puts into a directory when it begins to remove old blocks there.
 	swept = "lifeboat-swept"
 )
 
-// openFallback makes the last resort that the configuration names, if it names one. Nobody is asked yet: a bucket that is
-// away must not keep the agent from starting.
+// openFallback opens the fallback that the configuration names, if any. It makes no request yet: a bucket that is away must
+// not keep the agent from starting.
 func (a *Agent) openFallback(ctx context.Context) error {
 	f := a.cfg.Fallback
 	if !f.On() {
@@ -45,8 +45,8 @@ func (a *Agent) openFallback(ctx context.Context) error {
 // fallbackState is how the fallback was when it was last tried.
 type fallbackState struct {
 	trouble string         // empty: it takes blocks
-	doubt   string         // why what it takes may not outlive this machine
-	room    *fallback.Room // that it had then; nil: it does not tell
+	doubt   string         // why blocks put into it may not outlive this machine
+	room    *fallback.Room // its free room then; nil: it does not tell
 	since   time.Time      // when it became so
 	tried   time.Time
 }
@@ -58,8 +58,8 @@ func (s *fallbackState) lastRoom() *fallback.Room {
 	return s.room
 }
 
-// tendFallback says, while something can be done about it, that the fallback would be of no use, and keeps a directory from
-// growing for ever. It looks when a drain begins, too: by itself a drain would only find out once peers take no more.
+// tendFallback reports a fallback that would take nothing while there is time to repair it, and removes old blocks from a
+// directory. It also checks when a drain begins: otherwise the drain finds out only once peers take no more.
 func (a *Agent) tendFallback(ctx context.Context) error {
 	if a.storage == nil {
 		return nil
@@ -86,8 +86,8 @@ func (a *Agent) tendFallback(ctx context.Context) error {
 	return nil
 }
 
-// restUntilDrain waits so long, or until the node begins to leave. It is told whether the node was leaving when it was last
-// asked, and returns whether it is.
+// restUntilDrain waits for the given time, or until the node begins to leave. left is what it returned last: whether the
+// node was leaving.
 func (a *Agent) restUntilDrain(ctx context.Context, wait time.Duration, left bool) (leaves bool) {
 	over := time.After(wait)
 	for {
@@ -121,7 +121,7 @@ func (a *Agent) checkFallback(ctx context.Context) {
 		now.trouble = err.Error()
 	} else {
 		now.doubt = a.doubtFallback(checking)
-		now.room, _ = a.fallbackRoom(checking) // it has just taken something
+		now.room, _ = a.fallbackRoom(checking) // an error here means little: the fallback has just taken a file
 	}
 	was := a.fallbackIs.Load()
 	if was != nil && (was.trouble == "") == (err == nil) {
@@ -139,12 +139,12 @@ func (a *Agent) checkFallback(ctx context.Context) {
 	}
 }
 
-// roomy is a storage that can say what it has room for.
+// roomy is a storage that can say how much room it has.
 type roomy interface {
 	Room(ctx context.Context) (fallback.Room, error)
 }
 
-// fallbackRoom is what the fallback has room for now; nil: there is none, or it does not tell.
+// fallbackRoom is the room that the fallback has now; nil: there is no fallback, or it does not tell.
 func (a *Agent) fallbackRoom(ctx context.Context) (*fallback.Room, error) {
 	dir, ok := a.storage.(roomy)
 	if !ok {
@@ -157,19 +157,19 @@ func (a *Agent) fallbackRoom(ctx context.Context) (*fallback.Room, error) {
 	return &room, nil
 }
 
-// sharer is a storage that could lie on one of this machine's own file systems.
+// sharer is a storage that may lie on one of this machine's own file systems.
 type sharer interface {
 	Beside(ctx context.Context, path string) (bool, error)
 }
 
-// doubtFallback says why blocks in the fallback may not outlive this machine; empty: nothing is known. It takes them all the same:
-// a disk may be kept when its machine is not.
+// doubtFallback says why blocks in the fallback may not outlive this machine; empty: no reason is known. The fallback is
+// used all the same: a disk may be kept when its machine is not.
 func (a *Agent) doubtFallback(ctx context.Context) string {
 	dir, ok := a.storage.(sharer)
 	if !ok {
 		return ""
 	}
-	if own, err := dir.Beside(ctx, a.cfg.DataDir); err != nil || !own { // whatever else is wrong, the check has said
+	if own, err := dir.Beside(ctx, a.cfg.DataDir); err != nil || !own { // checkFallback has reported whatever else is wrong
 		return ""
 	}
 	return fmt.Sprintf("%s lies on the file system of data_dir, %s: is the share mounted?", a.cfg.Fallback.Dir, a.cfg.DataDir)
@@ -191,7 +191,7 @@ func (a *Agent) apiFallback() *api.Fallback {
 	return f
 }
 
-// fallbackTold is what the coordinator is told of the fallback's room; nil: it is not known.
+// fallbackTold is the fallback's room as the coordinator is told it: 0 while it takes nothing; nil: not known.
 func (a *Agent) fallbackTold() *int64 {
 	f := a.apiFallback()
 	if f.GetTrouble() != "" {
@@ -200,7 +200,7 @@ func (a *Agent) fallbackTold() *int64 {
 	return f.RoomBytes
 }
 
-// sweeper is a storage that does not itself remove what is old.
+// sweeper is a storage that does not remove old blocks by itself.
 type sweeper interface {
 	Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error)
 }
@@ -211,10 +211,10 @@ func (a *Agent) sweepFallback(ctx context.Context) {
 		return
 	}
 	if _, _, at, err := a.storage.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery {
-		return // another agent did it: a share need not be walked by a whole fleet
+		return // another agent did it: one walk over a share is enough for a fleet
 	}
 	if err := a.storage.Put(ctx, swept, 0, strings.NewReader(""), false); err != nil {
-		return // the check has said what is wrong
+		return // checkFallback has reported what is wrong
 	}
 	var before time.Time
 	if a.cfg.Fallback.Keep > 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// withFallback is an agent that has no more than that.
+// withFallback is an agent of which only the fallback exists.
 func withFallback(t *testing.T, s fallback.Settings) (*Agent, *bytes.Buffer) {
 	t.Helper()
 	var said bytes.Buffer
@@ -56,7 +56,7 @@ func TestFallbackIsCheckedAheadOfNeed(t *testing.T) {
 	}
 }
 
-// A share that is not mounted where its mount point is named would take blocks, onto the disk that goes.
+// If the share is not mounted, its mount point would take blocks, onto the disk that goes with the machine.
 func TestFallbackOnTheMachinesOwnDiskIsSpokenOf(t *testing.T) {
 	s := fallback.Default()
 	s.Dir = t.TempDir()
@@ -80,7 +80,7 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 	s := fallback.Default()
 	s.Dir, s.Keep = t.TempDir(), 48*time.Hour
 	a, said := withFallback(t, s)
-	files := map[string]bool{ // whether it goes once it is old
+	files := map[string]bool{ // whether it is removed once it is old
 		"lifeboat-blocks/a/cache/-/x":                    true,
 		"lifeboat-records/ab/cdef.json":                  true,
 		"application_1_2/0/581811660/shuffle_0_0_0.data": true,
@@ -143,7 +143,7 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 	}
 }
 
-// hanging is a storage that does not answer until it is mended.
+// hanging is a storage that does not answer until the test mends it.
 type hanging struct {
 	fallback.Storage
 	mended atomic.Bool
@@ -161,8 +161,8 @@ func (s *hanging) Get(ctx context.Context, name string, from int64, into []byte)
 	return s.Storage.Get(ctx, name, from, into)
 }
 
-// The status says from the first minute on what is wrong, what was said and for how long; an ill fallback is looked at each
-// minute, and any at the moment when the node begins to leave.
+// The status says from the first minute on what is wrong with the fallback, the error and since when. An ill fallback is
+// checked each minute, and every fallback when the node begins to leave.
 func TestStatusTellsOfAnIllFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
@@ -205,7 +205,7 @@ func TestStatusTellsOfAnIllFallback(t *testing.T) {
 	})
 }
 
-// endless is a storage that takes longer to sweep than anybody waits for.
+// endless is a storage whose sweep takes longer than the test.
 type endless struct {
 	fallback.Storage
 	swept, asked atomic.Int64
@@ -224,7 +224,7 @@ func (s *endless) Get(ctx context.Context, name string, from int64, into []byte)
 	return s.Storage.Get(ctx, name, from, into)
 }
 
-// A share that hangs as it is swept, or is so large that this takes hours, is looked at all the same.
+// The fallback is checked even while its sweep hangs, or takes hours on a large share.
 func TestFallbackIsCheckedWhileItIsSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}

@@ -12,11 +12,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// ErrRuns is why a machine cannot be made an image of now.
+// ErrRuns says that no image of this machine can be made now.
 var ErrRuns = errors.New("the agent runs: stop it first")
 
-// OfThisMachine lists what is on disk that no image may have: who this machine is, its journal, and what it holds for
-// others. The CA, and settings, are everybody's.
+// OfThisMachine lists the files that must not be in an image: this machine's identity, its journal, and what it holds for
+// other nodes. The CA and the settings may be, since all machines share them.
 func (c Config) OfThisMachine() (paths []string, err error) {
 	if conn, err := net.Dial("unix", c.Listen.Socket); err == nil {
 		conn.Close()

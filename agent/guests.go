@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// guests are those who are connected to the peer address, and whose certificates are refused meanwhile: the coordinator tells when an
-// operator revokes one, which ends the connections that it opened.
+// guests are the open connections at the peer address, and the list of certificates that are refused. When an operator
+// revokes a certificate the coordinator says so, and the agent closes the connections that were opened with it.
 type guests struct {
 	mu      sync.Mutex // guards what follows
 	here    map[net.Conn]guest
@@ -27,10 +27,11 @@ type guest struct {
 	who  certs.Name
 }
 
-// mostOfOne is how many connections one name may have here: the executors of an app share one, and 1,024 connections take some 0.1 to 0.4 GB.
+// mostOfOne is how many connections one name may have here. The executors of an app share one name; 1,024 connections take
+// some 0.1 to 0.4 GB.
 const mostOfOne = 1024
 
-// enter says whether there is room for one more of that name.
+// enter adds a connection, unless its name has mostOfOne already.
 func (g *guests) enter(conn *wire.Conn, who certs.Name) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +59,7 @@ func (g *guests) leave(conn net.Conn) {
 	}
 }
 
-// note is for an HTTP server, which closes the connections that it was handed.
+// note is the ConnState hook of an HTTP server, which closes the connections that it was handed.
 func (g *guests) note(conn net.Conn, is http.ConnState) {
 	if is == http.StateClosed {
 		g.leave(conn)
@@ -71,11 +72,12 @@ func (g *guests) revokedAt(n certs.Name) time.Time {
 	return g.revoked[n]
 }
 
-// distrust takes the list of those who are refused, and returns the connections of such.
+// distrust replaces the list of refused certificates, and returns the open connections that were made with one of them.
 func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*wire.Conn) {
 	list := map[certs.Name]time.Time{}
 	for _, r := range all {
-		// No coordinator's can be revoked: one in the wrong hands would else have all others refused for good.
+		// A coordinator's certificate cannot be revoked here: whoever had stolen one could have all other coordinators
+		// refused for good.
 		if r.GetAt().IsValid() && r.GetRole() != string(certs.RoleCoordinator) {
 			list[certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}] = r.GetAt().AsTime()
 		}
@@ -92,11 +94,11 @@ func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*wir
 	return theirs
 }
 
-// distrust ends what those had open whose certificates were revoked. It does not block.
+// distrust closes the connections of those whose certificates were revoked. It does not block.
 func (a *Agent) distrust(all []*api.Revoked) {
 	theirs := a.guests.distrust(all, a.deps.Identity)
 	a.log.Info("certificates were revoked, or are good again", "names", len(all), "connections", len(theirs))
 	for _, conn := range theirs {
-		_ = conn.Cut() // it is gone already, then
+		_ = conn.Cut() // an error means that it is gone already
 	}
 }

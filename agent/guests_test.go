@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// One name may not have all the memory and file descriptors that there are for others.
+// One name must not take all the memory and file descriptors.
 func TestConnectionsOfOneNameAreBounded(t *testing.T) {
 	var g guests
 	app, other := certs.Name{Role: certs.RoleApp, Name: "etl"}, certs.Name{Role: certs.RoleNode, Name: "etl"}
@@ -34,7 +34,7 @@ func TestConnectionsOfOneNameAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever is told to refuse all coordinators would never hear that it was wrong.
+// An agent that was told to refuse all coordinators would never hear that this was wrong.
 func TestNoCoordinatorIsRefused(t *testing.T) {
 	var g guests
 	g.distrust([]*api.Revoked{

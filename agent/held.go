@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// checkHeld asks who has the blocks that were carried that long ago at least.
+// checkHeld asks the coordinator who has blocks that this node carried to peers at least age ago.
 func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []inventory.Block) (heartbeat.Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -23,7 +23,8 @@ func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []inven
 	return a.beat.CheckHeld(ctx, age, carried)
 }
 
-// whoElse asks who has blocks that this node has, and where they are read.
+// whoElse asks the coordinator which other nodes have blocks that this node has, and at which addresses they are read. sure:
+// the coordinator could tell of all of them.
 func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -44,13 +45,13 @@ func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holder
 	return holders, h.Unsure == 0, err
 }
 
-// whoHas asks who has each of some files, and where those are read.
+// whoHas asks for each of some files which node has it, and where that node is read.
 func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []reading.Holder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(ids))
 	for i, id := range ids {
-		asked[i] = &api.HeldBlock{Id: string(id.Block())} // as which it landed
+		asked[i] = &api.HeldBlock{Id: string(id.Block())} // a file landed as part of its block
 	}
 	h, err := a.beat.WhoElse(ctx, 0, asked)
 	if err != nil {
@@ -63,7 +64,8 @@ func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []readi
 	return at, err
 }
 
-// homeOf asks what became of a node that blocks were born on, and, if it is there and may go any moment, what it has of them.
+// homeOf asks the coordinator what became of a node that blocks were born on. If that node is still there and may go any
+// moment, it also asks the node which of them it no longer has.
 func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version) (receiver.Home, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -77,13 +79,13 @@ func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version
 		return h, nil
 	}
 	has, err := a.reader.Fetch.AtHome(ctx, reading.Holder{Node: node, Address: address}, about)
-	if !has.Leaves { // what is removed there once it leaves is not removed for being of no use
+	if !has.Leaves { // else they may be gone because it leaves, and not because they are of no use
 		h.Lacks = slices.Concat(has.Changed, has.Gone)
 	}
 	return h, err
 }
 
-// lapsed is that question alone.
+// lapsed returns the blocks that nobody has any more, by their places in blocks, and why the first is missing.
 func (a *Agent) lapsed(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error) {
 	h, err := a.checkHeld(ctx, age, blocks)
 	return h.Missing, h.Why, err

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What a store's blocks are worth is checked before anything goes by it.
+// The values of a store's blocks are checked before they are used.
 func TestHintsAreChecked(t *testing.T) {
 	good := Store{Value: time.Minute, Hints: []Hint{{"shuffle_[0-9]_*", time.Hour}}}
 	for _, row := range []struct {

@@ -22,8 +22,8 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// Join is how a machine that has no certificate gets one by itself: with a token that somebody put into a file, or by its
-// cloud's word. Pin is that of the fleet's CA; a token brings its own.
+// Join is how a machine without a certificate gets one by itself: with a token that somebody put into a file, or with a
+// document that its cloud signs. Pin is the pin of the fleet's CA; a token brings its own.
 type Join struct {
 	TokenFile string `yaml:"token_file"`
 	Pin       string `yaml:"pin"`
@@ -32,7 +32,7 @@ type Join struct {
 
 func (j Join) set() bool { return j != Join{} }
 
-// tls is where the certificate lies: one that the agent gets for itself, in data_dir.
+// tls is where the certificate lies. One that the agent gets for itself lies in data_dir.
 func (c *Config) tls() config.TLS {
 	if c.Join.set() && c.TLS == (config.TLS{}) {
 		return ownTLS(c.DataDir)
@@ -69,24 +69,24 @@ func (c *Config) validateJoin(report config.Report) {
 }
 
 const (
-	// After a definite no, or with no token there, something must be mended or arrive: it is looked at again soon, and
-	// less often after a while.
+	// After a definite no, or while there is no token, something must be mended or must arrive. The agent tries again soon,
+	// and less often after a while.
 	mendFirst = 5 * time.Second
 	mendMost  = time.Minute
 
-	// startMore is what the service manager is asked for at each word of why it takes so long: enrol speaks at least once in
-	// 50 s, this package once in mendMost.
+	// startMore is the start-up time that the agent asks the service manager for with each line about why it takes so long:
+	// enrol writes one at least every 50 s, this package every mendMost.
 	startMore = 3 * time.Minute
 )
 
 // Dialer replaces the network in tests; nil: the real one.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// joinFleet gets the first certificate, however long that takes, and says what it waits for.
+// joinFleet gets a certificate for a machine that has none, however long that takes, and says what it waits for.
 func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, why error) error {
 	said := ""
 	say := func(err error) {
-		// Nothing depends on these two; the log has it all.
+		// Their errors are dropped: the log has it all.
 		_ = systemd.Status("waits to be let into the fleet: %v", err)
 		_ = systemd.Starting(startMore)
 		if err.Error() != said {
@@ -139,7 +139,8 @@ func (c Config) ask(ctx context.Context, dial Dialer, trouble func(error)) error
 	return err
 }
 
-// document is the cloud's word on this machine, for this fleet and this key alone where the cloud can say so.
+// document asks the cloud for its signed document on this machine, bound to this fleet and this key where the cloud can do
+// that.
 func (c Config) document(ctx context.Context, dial Dialer, key []byte) (*api.Document, error) {
 	pin, err := certs.ParsePin(c.Join.Pin)
 	if err != nil {
@@ -155,11 +156,11 @@ func (c Config) document(ctx context.Context, dial Dialer, key []byte) (*api.Doc
 	return &api.Document{Provider: provider, Signed: signed}, nil
 }
 
-// maxToken is far more than a token, which has 97 characters.
+// maxToken is far more than the 97 characters of a token.
 const maxToken = 4 << 10
 
-// readToken reads the file that somebody put there. It stays: it may be a credential of systemd's, or come back with the
-// machine's configuration. A token ends by itself.
+// readToken reads a token from a file. The file stays: it may be a credential of systemd's, or come back with the machine's
+// configuration. A token expires by itself.
 func readToken(file string) (certs.Token, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -170,7 +171,7 @@ func readToken(file string) (certs.Token, error) {
 	if err != nil {
 		return certs.Token{}, fmt.Errorf("join.token_file: %w", err)
 	}
-	if info.Mode().Perm()&0o027 != 0 { // as keys: the group may be the daemon's own
+	if info.Mode().Perm()&0o027 != 0 { // the rule for keys: the group may be the daemon's own
 		return certs.Token{}, fmt.Errorf("join.token_file: %s has mode %04o, others may read it: chmod 600 %[1]s", file, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxToken))

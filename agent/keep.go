@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// gone tells the coordinator of what no longer rests here.
+// gone tells the coordinator of blocks that no longer rest here.
 func (a *Agent) gone(ids []inventory.BlockID, why string) {
 	words := make([]string, len(ids))
 	for i, id := range ids {
@@ -24,8 +24,8 @@ func (a *Agent) gone(ids []inventory.BlockID, why string) {
 	a.beat.Gone(why, words...)
 }
 
-// broken has a block looked at that a reader found not to be whole. One that is not whole is removed, and the coordinator
-// told (broke), so that readers are sent to another or to the source.
+// broken checks a block that a reader found broken. If it is, the receiver removes it and the coordinator is told (broke),
+// so that readers go to another holder or to the source.
 func (a *Agent) broken(id inventory.BlockID) {
 	a.counts.broken.Inc()
 	if !a.receiver.Suspect(id) {
@@ -33,7 +33,7 @@ func (a *Agent) broken(id inventory.BlockID) {
 	}
 }
 
-// broke tells the coordinator of a block that was removed because it was not whole: a node that it came from may still be
+// broke tells the coordinator of a block that was removed because it was broken: the node that it came from may still be
 // there to carry it again.
 func (a *Agent) broke(h vault.Held) {
 	word := apiHeld(h)
@@ -43,7 +43,8 @@ func (a *Agent) broke(h vault.Held) {
 	a.beat.Broken(word)
 }
 
-// inUse says whether an app runs on this machine, as far as its workloads tell: what landed of it stays for as long.
+// inUse reports whether an app runs on this machine, as far as its workloads tell. Blocks of the app that landed here stay
+// for as long.
 func (a *Agent) inUse(app string) bool {
 	for _, w := range a.workloads {
 		w.mu.Lock()
@@ -56,8 +57,8 @@ func (a *Agent) inUse(app string) bool {
 	return false
 }
 
-// appsOver says which of some apps are over, as the coordinator was told. One that still runs here, as far as workloads tell, is
-// not, whatever was said of it.
+// appsOver returns those of the apps that are over, as far as the coordinator knows. An app that still runs here by its
+// workload's word is not over, whatever the coordinator was told.
 func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -67,13 +68,14 @@ func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string,
 	return over, err
 }
 
-// alone says whether the coordinator does not answer, or has not yet, so that nobody knows of a drain of this node.
+// alone reports whether the coordinator does not answer, or has not answered yet, so that no other node knows of a drain of
+// this one.
 func (a *Agent) alone() bool {
 	_, answered, trouble := a.beat.Health()
 	return trouble != "" || answered.IsZero()
 }
 
-// RemoveBlocks removes what landed here of an app, or from a node.
+// RemoveBlocks removes blocks that landed here: those of an app, those from a node, or those of an app from a node.
 func (l *local) RemoveBlocks(ctx context.Context, r *api.RemoveBlocksRequest) (*api.RemoveBlocksReply, error) {
 	if r.App == "" && r.From == "" {
 		return nil, status.Error(codes.InvalidArgument, "neither an app nor a node is named: blocks are removed by one of them, or both")

@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// landing is what migration may know of the disks: which of them take blocks and give them back. It speaks of files and of
-// directories below those that are watched.
+// landing is what migration sees of the disks: which of them take blocks and give them back. Migration asks about files and
+// directories; the monitor watches directories above them.
 type landing struct {
 	agent *Agent
 
@@ -25,7 +25,7 @@ type landing struct {
 
 var _ diskio.Disks = (*landing)(nil)
 
-// lately is how old the health of a disk may be that did not change: a monitor that hears nothing says so late anyway.
+// lately is how long the health of the disks is reused if no change is announced. A hung monitor reports late anyway.
 const lately = time.Second
 
 func (l *landing) healths() []disks.Disk {
@@ -53,7 +53,7 @@ func on(path string, all []disks.Disk) (best disks.Disk, ok bool) {
 	return best, ok
 }
 
-// under is inside for paths that are spelled plainly, of which there may be as many as blocks.
+// under is inside for clean paths, without its cost: it is called for each block.
 func under(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == '/')
@@ -93,7 +93,7 @@ func (l *landing) Writable(path string) bool {
 	return ok && d.Health.Writable() && !l.agent.evacuations.closed(d.Path)
 }
 
-// Keeps says whether what is put at a path can still be made durable.
+// Keeps says whether what is put at a path can still be made durable: unlike Writable, on a full disk too.
 func (l *landing) Keeps(path string) bool {
 	d, ok := on(path, l.healths())
 	return ok && (d.Health.Writable() || d.Health == disks.HighUsage) && !l.agent.evacuations.closed(d.Path)
@@ -111,7 +111,7 @@ func (l *landing) Disk(path string) string {
 	return cmp.Or(d.Whole, d.Device)
 }
 
-// FileSystem names the file system that a path lies on: each has a number, and a partition one of its own.
+// FileSystem names the file system that a path lies on, by its device number: each partition has one of its own.
 func (l *landing) FileSystem(path string) string {
 	d, _ := on(path, l.healths())
 	return d.Device
@@ -128,5 +128,6 @@ func (l *landing) Fetched(path string, bytes int64, took time.Duration) {
 
 func (l *landing) Fault(path string, err error) { l.agent.disks.Fault(path, err) }
 
-// Changed is closed when the health of a disk changes. That an operator has one emptied is seen a moment later.
+// Changed is closed when the health of a disk changes. An operator's order to empty a disk does not close it: migration sees
+// that a moment later.
 func (l *landing) Changed() <-chan struct{} { return l.agent.disks.Changed() }

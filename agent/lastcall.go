@@ -7,9 +7,9 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// lastCall is what the agent does when it is told to stop. An upgrade or an operator who restarts it leaves the node as it
-// is. A host that goes down takes the node with it, so that is a notice as good as any: the agent stays until the node is
-// empty and the coordinator knows, or its time is up.
+// lastCall is what the agent does when it is told to stop. At an upgrade, or when an operator restarts the agent, the node
+// stays as it is. But a host that goes down takes the node with it, so its shutdown is a notice like any other: the agent
+// stays until the node is empty and the coordinator has the account, or until time is up.
 func (a *Agent) lastCall(ctx context.Context) {
 	if a.deps.Logind == nil {
 		return
@@ -36,14 +36,14 @@ func (a *Agent) lastCall(ctx context.Context) {
 		if until.IsZero() {
 			until = a.sendUntil(p.Incident)
 		}
-		if empty { // what is left to do is to say goodbye
+		if empty { // only the goodbye is left to do
 			if patience := p.Work.Drained.Finished.Add(goodbyePatience(p.Work.Drained.Total().Blocks)); patience.Before(until) {
 				until = patience
 			}
 		}
 		select {
 		case <-changed:
-		case <-time.After(min(lookAround, time.Until(until))): // that it has looked changes no incident
+		case <-time.After(min(lookAround, time.Until(until))): // wroteSince changes no incident when it has looked, so ask again
 			if !time.Now().Before(until) {
 				return
 			}
@@ -52,19 +52,21 @@ func (a *Agent) lastCall(ctx context.Context) {
 	}
 }
 
-// goodbyePatience is how long a host that goes down waits for a coordinator to take an account of so many blocks: one that is
-// away holds it up no longer than a call may take, and one that is there takes 300,000 in a second, measured; this is a third.
+// goodbyePatience is how long a host that goes down waits for a coordinator to take an account of so many blocks. A
+// coordinator that is away holds it up no longer than callTimeout. One that answers takes 300,000 blocks in a second,
+// measured; the patience allows for a third of that rate.
 func goodbyePatience(blocks int64) time.Duration {
 	return callTimeout + time.Duration(blocks)*10*time.Microsecond
 }
 
-// waitsForNothing tells whether a shutdown has the node do nothing, and it does not leave for something else.
+// waitsForNothing reports whether the node has nothing to do for a shutdown: the policy asks for no copying, and the node
+// does not leave for another reason.
 func (a *Agent) waitsForNothing(n preemption.Notice) bool {
 	stance, _ := a.incidents.Stance()
 	return !stance.AtLeast(preemption.StanceDrain) && !a.policy().Stance(n.Kind).AtLeast(preemption.StancePreCopy)
 }
 
-// letGo lets a shutdown go on for which the node has nothing to do: a reboot keeps the disks.
+// letGo releases a shutdown for which the node has nothing to do: after a reboot the disks are still there.
 func (a *Agent) letGo(ctx context.Context, n preemption.Notice) {
 	if err := a.notices.Release(ctx, n); err != nil {
 		a.log.Warn("cannot let the shutdown go on: it waits although there is nothing to carry", "err", err)

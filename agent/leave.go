@@ -23,25 +23,25 @@ const (
 	// callTimeout bounds one attempt; goodbyeTimeout one that carries a manifest, which may have a million entries.
 	callTimeout    = 5 * time.Second
 	goodbyeTimeout = time.Minute
-	// leastSending is what a drain gets whose notice leaves no time at all (EC2's hibernation): the machine may yet live
-	// for some seconds, and each carries blocks.
+	// leastSending is how long a drain sends whose notice leaves no time at all (EC2's hibernation): the machine may still
+	// live for some seconds, and each of them carries blocks.
 	leastSending = 5 * time.Second
-	// releaseTimeout bounds what a cloud is told when the node is empty. Nothing waits for it.
+	// releaseTimeout bounds the call that tells the sources that the node is empty. Nothing waits for it.
 	releaseTimeout = time.Minute
 )
 
-// drain empties the node, unless this incident's drain is over already. It tells whether it is over now.
+// drain empties the node, unless this incident's drain is over already. It reports whether it is over now.
 func (a *Agent) drain(ctx context.Context) (over bool) {
 	p, open := a.incidents.Open()
 	if !open || p.Work.Drained != nil {
 		return open
 	}
 	sum, unfinished, cut, ended := a.empty(ctx, p.Incident.ID)
-	for ended && cut && a.timeLeft() { // given while what is lost was being named
+	for ended && cut && a.timeLeft() { // a later deadline came while the lost blocks were being named
 		sum, unfinished, cut, ended = a.empty(ctx, p.Incident.ID)
 	}
 	if !ended {
-		return false // stopped or withdrawn; a restart or another notice goes on
+		return false // stopped or withdrawn; a restart or another notice resumes it
 	}
 	if len(unfinished) > 0 {
 		a.log.Warn("the drain ended while workloads or apps that it waits for still ran", "incident", p.Incident.ID, "unfinished", unfinished)
@@ -53,16 +53,17 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 	return true
 }
 
-// untilNews waits until the drain that is over counts for nothing, for it was a rehearsal's (see undoRehearsed), or until somebody
-// may be told of it who was not: a machine that is empty already is shut down, or has its end announced.
+// untilNews waits while an empty node has nothing to do: until its drain no longer counts, because it was a rehearsal's (see
+// undoRehearsed), or until a new notice comes, as when the empty machine is shut down. The source of that notice must be
+// told, and the node looks for new writes first.
 func (a *Agent) untilNews(ctx context.Context, released map[string]bool) {
 	a.until(ctx, func(p page, open bool) bool {
 		return open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !a.saidSince(p).IsZero())
 	})
 }
 
-// tell keeps the coordinator told: that the node leaves, and, once it is empty, what became of its blocks; and again, should
-// some of them have been carried again. The drain does not wait for it.
+// tell tells the coordinator that the node leaves and, once it is empty, what became of its blocks; after another pass it
+// tells that again. The drain does not wait for it.
 func (a *Agent) tell(ctx context.Context) {
 	announced := false
 	var told time.Time // when the drain ended that the coordinator knows of
@@ -95,7 +96,8 @@ func (a *Agent) tell(ctx context.Context) {
 	}
 }
 
-// takeBack says of an incident that the coordinator may have seen the end of that the node is still there.
+// takeBack tells the coordinator that the node is still there after a drain that counts for nothing: the coordinator may
+// have seen its end.
 func (a *Agent) takeBack(ctx context.Context, incident string) {
 	a.insist(ctx, callTimeout, func(ctx context.Context) error { return a.beat.Withdraw(ctx, incident) })
 	if ctx.Err() != nil {
@@ -106,15 +108,16 @@ func (a *Agent) takeBack(ctx context.Context, incident string) {
 	}
 }
 
-// timeLeft tells whether it is not yet time to stop sending.
+// timeLeft reports whether there is still time to send.
 func (a *Agent) timeLeft() bool {
 	limit := a.sendLimit(a.incident())
 	return limit.IsZero() || time.Now().Before(limit)
 }
 
-// empty runs the drain of an incident until it is done, its time is up (cut; both: ended), or ctx ends. While the node waits for
-// its workloads, pass follows pass, each for what was written since; the last begins when nothing is waited for any more,
-// or when it is time to: then what goes on is unfinished.
+// empty runs the drain of an incident until it is done, its time is up, or ctx ends. ended is false only if ctx ended; cut
+// says that time was up. While the node waits for its workloads, pass follows pass, each for what was written since the one
+// before. The last pass begins when nothing is waited for any more, or when it must begin to be over in time: then what
+// still goes on is unfinished.
 func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summary, unfinished []string, cut, ended bool) {
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
@@ -124,7 +127,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 	limit := func() time.Time { return a.sendLimit(a.incident()) }
 	clock.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
 	for waited := false; ; waited = true {
-		last := sending.Err() != nil || a.isLast() // before the pass: what is written while it runs is for the next
+		last := sending.Err() != nil || a.isLast() // asked before the pass: what is written while it runs is for the next pass
 		if last && waited {
 			a.drains.free(time.Now())
 		}
@@ -134,12 +137,12 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 			return sum, nil, false, false
 		}
 		if late {
-			unfinished = a.unfinished() // it may have ended in time after all
+			unfinished = a.unfinished() // asked again: a workload may have ended during the pass
 		}
 		if last {
 			break
 		}
-		// When the time was up first, one more pass names what it did not meet.
+		// When time is up during the pause, one more pass names what was not met.
 		a.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
 	sum.Started, cut = began, sending.Err() != nil
@@ -154,9 +157,9 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 	return sum, unfinished, cut, true
 }
 
-// pass carries all that is here and not in the incident's ledger.
+// pass carries every block that is here and not in the incident's ledger.
 func (a *Agent) pass(ctx context.Context, incident string, last bool) manifest.Summary {
-	a.passing <- struct{}{} // one of a drain that counts for nothing by now may be about to end (see undoRehearsed)
+	a.passing <- struct{}{} // a pass of a drain that no longer counts may be about to end (see undoRehearsed)
 	defer func() { <-a.passing }()
 	if !last {
 		bounded, cut := context.WithCancel(ctx)
@@ -184,7 +187,8 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) manifest.S
 	return sum
 }
 
-// newDrain makes a drain, and shows it to everybody. Nil: it took so long that it was left behind.
+// newDrain makes a drain and makes it the current one. Nil: that took so long, on a hanging disk, that the drain was left
+// behind.
 func (a *Agent) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, more bool) *migration.Drain {
 	d := migration.NewDrain(cfg)
 	if isLeft(ctx) {
@@ -195,17 +199,17 @@ func (a *Agent) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, 
 	return d
 }
 
-// passConfig is for one pass of a drain: its plan goes by the deadline, and by the cap of those who leave.
+// passConfig is for one pass of a drain: its plan goes by the deadline, and its cap is that of leaving nodes.
 func (a *Agent) passConfig(incident, dir string, last bool) migration.DrainConfig {
 	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.MaxBytesPerSecond)
-	if last && !a.refuge.has(incident) { // the others' accounts are where it hangs
+	if last && !a.refuge.has(incident) { // earlier accounts lie on the disk that hangs
 		cfg.Earlier = append(a.earlier(incident, time.Time{}), a.evacuations.moved(time.Time{})...)
 	}
 	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
 	return cfg
 }
 
-// accountConfig is for a drain of an incident, whose account is in dir.
+// accountConfig is for a drain of an incident whose account is in dir.
 func (a *Agent) accountConfig(incident, dir string, cap config.Bytes) migration.DrainConfig {
 	cfg := a.drainConfig(incident, dir, cap)
 	cfg.Ballast = a.ballast.account
@@ -215,8 +219,8 @@ func (a *Agent) accountConfig(incident, dir string, cap config.Bytes) migration.
 	return cfg
 }
 
-// untilTimeIsUp ends sending when the time for it is over. It looks again and again when that is: a notice moves it, and so
-// do the settings, and what the node waits for. Where no deadline is known, none of that time passes while it waits.
+// untilTimeIsUp stops the sending once limit is reached. It asks limit again and again, since notices, settings and what the
+// node waits for move it. Where no deadline is known, time spent waiting does not count.
 func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc, limit func() time.Time) {
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
@@ -238,8 +242,8 @@ func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc,
 	}
 }
 
-// sendUntil is when sending must stop: the deadline less the tail, or, where no deadline is known, the configured limit.
-// When a notice leaves less than two tails, half of what it leaves is sent in.
+// sendUntil is when sending must stop: the deadline less the tail, or, where no deadline is known, the configured timeout
+// after the node began to leave. When a notice leaves less than two tails, sending gets half of what it leaves.
 func (a *Agent) sendUntil(i preemption.Incident) time.Time {
 	deadline := i.Deadline()
 	if deadline.IsZero() {
@@ -264,7 +268,7 @@ func (a *Agent) announce(ctx context.Context) {
 	})
 }
 
-// goodbye gives the coordinator the manifest, once.
+// goodbye sends the manifest to the coordinator, unless it has it.
 func (a *Agent) goodbye(ctx context.Context) {
 	p, _ := a.incidents.Open()
 	if p.Work.Told || p.Work.Drained == nil {
@@ -274,7 +278,7 @@ func (a *Agent) goodbye(ctx context.Context) {
 	a.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
 		p, _ := a.incidents.Open()
 		if p.Work.Drained == nil {
-			return nil // it counts for nothing by now (see undoRehearsed)
+			return nil // the drain no longer counts (see undoRehearsed)
 		}
 		said = p.Work.Drained.Finished
 		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
@@ -287,8 +291,8 @@ func (a *Agent) goodbye(ctx context.Context) {
 	}
 }
 
-// insist repeats a call until it succeeds or ctx ends. The heartbeat logs that the coordinator is away; saying it here
-// again would be noise.
+// insist repeats a call until it succeeds or ctx ends. It logs only at debug level: the heartbeat logs that the coordinator
+// is away.
 func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(context.Context) error) {
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, patience)
@@ -305,8 +309,8 @@ func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(co
 	}
 }
 
-// release tells those who gave the notices that the node is empty, so that the machine may go sooner than it must. Each is told
-// once: whoever cannot be told has the machine go when it must.
+// release tells the sources of the notices that the node is empty, so that the machine may go sooner than it must. Each
+// source is told once: if that fails, the machine goes when it must.
 func (a *Agent) release(ctx context.Context, released map[string]bool) {
 	p, _ := a.incidents.Open()
 	notices := unreleased(p, released)
@@ -318,14 +322,15 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 	}
 	limited, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	if err := a.notices.Release(limited, notices...); err != nil && ctx.Err() == nil { // else it stays, or a restart tells them
+	if err := a.notices.Release(limited, notices...); err != nil && ctx.Err() == nil { // else the node stays, or a restart tells them
 		a.log.Warn("not everybody could be told that the node is empty: the machine goes when its time is up", "err", err)
 	}
 }
 
-// unreleased lists the notices whose sources are to know that the node is empty and do not. One that comes back after it was
-// withdrawn is another. A node that carries some more is not empty. One that could not save everything stays readable for as long as it
-// is let, one whose workloads go on keeps them as long, and a rehearsal takes no machine.
+// unreleased lists the notices whose sources do not know yet that the node is empty. A notice that comes back after a
+// withdrawal is a new one. None is listed while the node carries more, when it could not save everything (its blocks stay
+// readable for as long as the machine is let live), when workloads go on (they run as long), and in a rehearsal, which takes
+// no machine.
 func unreleased(p page, released map[string]bool) []preemption.Notice {
 	inForce := p.Incident.InForce()
 	maps.DeleteFunc(released, func(name string, _ bool) bool {
@@ -337,8 +342,8 @@ func unreleased(p page, released map[string]bool) []preemption.Notice {
 	return slices.DeleteFunc(inForce, func(n preemption.Notice) bool { return released[n.Name()] })
 }
 
-// recommission ends the incident: the node stays. Notices that stand but ask for less than a drain stay in force, as an
-// incident of their own, but for those that the machine has outlived.
+// recommission ends the incident: the node stays. Notices still in force, which ask for less than a drain, become an
+// incident of their own, except those that the machine has outlived.
 func (a *Agent) recommission(ctx context.Context, why error) {
 	p, open := a.incidents.Open()
 	if !open {
@@ -391,8 +396,9 @@ func (a *Agent) manifest(incident string) iter.Seq2[manifest.Entry, error] {
 	return manifest.Entries(dir)
 }
 
-// legible is an account as it goes to the coordinator, each entry until the next. It ends where the account's disk does: the
-// figures in the summary, which are not read from there, say how much is missing, and that is better than no goodbye.
+// legible converts an account for the coordinator; each entry is valid until the next. It ends at the first unreadable
+// entry: the summary, whose figures do not come from that disk, says how much is missing, and a goodbye in part is better
+// than none.
 func (a *Agent) legible(account iter.Seq2[manifest.Entry, error]) iter.Seq2[*api.ManifestEntry, error] {
 	return func(yield func(*api.ManifestEntry, error) bool) {
 		said := new(api.ManifestEntry)

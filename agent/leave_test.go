@@ -50,8 +50,9 @@ func TestSendUntil(t *testing.T) {
 	}
 }
 
-// An event of Azure's that begins long before its time, with somebody's leave, has its deadline moved to now: the drain under way
-// gets what one gets that was told so from the start. It was cut off at that moment, and all that was left was lost.
+// An event of Azure's that somebody lets begin early has its deadline moved to now. The drain under way then gets as much
+// time as one that was given no time from the start. It was once cut off at that moment, and all blocks that were left were
+// lost.
 func TestDeadlineThatIsMovedToNowLeavesTimeToSend(t *testing.T) {
 	for name, first := range map[string]time.Duration{"later": 5 * time.Minute, "never": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestDeadlineThatIsMovedToNowLeavesTimeToSend(t *testing.T) {
 				if p, changed, _ := k.Join(n); changed || time.Until(a.sendUntil(p.Incident)) != leastSending-time.Second {
 					t.Errorf("the same word again moves it: %+v", p.Incident)
 				}
-				n.Deadline = n.Deadline.Add(time.Minute) // given back: what has begun has
+				n.Deadline = n.Deadline.Add(time.Minute) // the deadline moves back, but the drain has begun
 				if p, _, _ := k.Join(n); a.sendUntil(p.Incident).After(n.Deadline) {
 					t.Errorf("sends until %s, after the deadline %s", a.sendUntil(p.Incident), n.Deadline)
 				}
@@ -99,7 +100,7 @@ func TestDeadlineThatIsMovedToNowLeavesTimeToSend(t *testing.T) {
 	}
 }
 
-// "left=0s" of a notice without a deadline was read as one that is over.
+// People read "left=0s" on a notice without a deadline as one whose time is over.
 func TestLeftIsNotSaidWhereItIsNotKnown(t *testing.T) {
 	var said strings.Builder
 	log := slog.New(slog.NewTextHandler(&said, nil))
@@ -116,7 +117,7 @@ func TestLeftIsNotSaidWhereItIsNotKnown(t *testing.T) {
 	})
 }
 
-// A host that goes down waits for a large account to be taken, and not for a coordinator that is away.
+// A host that goes down waits until a coordinator has taken a large account, but not for a coordinator that is away.
 func TestGoodbyePatience(t *testing.T) {
 	for blocks, want := range map[int64]time.Duration{0: 5 * time.Second, 1000: 5010 * time.Millisecond, 2_000_000: 25 * time.Second} {
 		if got := goodbyePatience(blocks); got != want {
@@ -125,7 +126,7 @@ func TestGoodbyePatience(t *testing.T) {
 	}
 }
 
-// door is a source that says nothing and is told when the machine may go.
+// door is a source without notices that records when the machine may go.
 type door struct {
 	let    []string
 	closed bool // until the end of the context
@@ -145,13 +146,12 @@ func (d *door) Release(ctx context.Context, n preemption.Notice) error {
 	return nil
 }
 
-// What is cancelled before it is part of an incident never will be: who said it hears so, and SIGPWR's teller goes on to
-// what is next.
+// A notice that is cancelled before it joins an incident never will: the caller is told so, and SIGPWR's goroutine goes on.
 func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		a := &Agent{log: log, manual: preemption.NewManual()} // and nobody joins what is said
+		a := &Agent{log: log, manual: preemption.NewManual()} // without anything that joins the notice
 		a.limits.Store(&limits{})
 		var err error
 		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
@@ -175,7 +175,7 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 	})
 }
 
-// Azure would begin the reboot that it has announced: what is empty for a rehearsal's sake goes on working.
+// After a rehearsal nothing is released: Azure would begin the reboot that it has announced, while the node goes on working.
 func TestRehearsalReleasesNoMachine(t *testing.T) {
 	d := &door{}
 	log := slog.New(slog.DiscardHandler)
@@ -206,7 +206,7 @@ func TestRehearsalReleasesNoMachine(t *testing.T) {
 	}
 }
 
-// A cloud that cannot be told is named; not so where the notice is withdrawn meanwhile, for then there is nothing to tell.
+// A cloud that cannot be told is logged, but not if the notice is withdrawn meanwhile, for then there is nothing to tell.
 func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 	for withdrawn, want := range map[bool]int{false: 1, true: 0} {
 		dir := t.TempDir()
@@ -238,8 +238,8 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 	}
 }
 
-// Who works on the end of a rehearsal's drain, a peer that takes its account or a pass for broken blocks, may be done only after a
-// notice in earnest: nothing of it counts then, or the drain in earnest would be taken for over.
+// A peer may take the account of a rehearsal's drain, or a pass for broken blocks may end, only after a notice in earnest
+// has come. Neither counts then, or the drain in earnest would be taken to be over.
 func TestDrainThatIsUndoneDoesNotStand(t *testing.T) {
 	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindTerminate, Stance: preemption.StanceDrain, SeenAt: time.Now()}
 	ended := time.Now()
@@ -256,8 +256,8 @@ func TestDrainThatIsUndoneDoesNotStand(t *testing.T) {
 	}
 }
 
-// The coordinator's wish becomes a notice, and its end a withdrawal of that notice; that nothing is wished is no news to
-// a node of which nothing was wished.
+// The coordinator's directive becomes a notice, and its end a withdrawal of that notice. A reply without a directive is no
+// news to a node that had none.
 func TestDirectivesAreNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wishes := []*api.Directive{

@@ -27,7 +27,7 @@ const (
 	dialTimeout = 5 * time.Second
 	// maxHeaderBytes is above a block's id of 4 KiB with each byte escaped: net/http would take 1 MB on each connection.
 	maxHeaderBytes = 16 << 10
-	// handshakeTimeout bounds what a stranger's connection may cost.
+	// handshakeTimeout bounds how long a connection may take to show its certificate, or the header of a request.
 	handshakeTimeout = 10 * time.Second
 	// acceptPause keeps a process that is out of file descriptors from spinning.
 	acceptPause = 100 * time.Millisecond
@@ -62,7 +62,7 @@ func (a *Agent) listen() (err error) {
 	return nil
 }
 
-// serve answers on all three until ctx ends.
+// serve serves all three listeners until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
 	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: a.guests.note, ErrorLog: a.quiet()}
@@ -100,7 +100,8 @@ func (a *Agent) serve(ctx context.Context) error {
 
 func (a *Agent) quiet() *stdlog.Logger { return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug) }
 
-// acceptPeers tells streams of blocks from readers by what the TLS handshake agreed on.
+// acceptPeers accepts connections at the peer address. The protocol that the TLS handshake agrees on tells streams of blocks
+// from readers.
 func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) error {
 	defer readers.Close()
 	var conns sync.WaitGroup
@@ -178,7 +179,7 @@ func (a *Agent) peerHandler() http.Handler {
 	return mux
 }
 
-// home tells a node which blocks of this one's it need not carry first.
+// home serves POST /home: it tells a node which of the blocks that were born here it need not carry first.
 func (a *Agent) home(w http.ResponseWriter, r *http.Request) {
 	if _, is := fromNode(r); !is {
 		http.Error(w, "only nodes are told what a node has", http.StatusForbidden)
@@ -187,13 +188,13 @@ func (a *Agent) home(w http.ResponseWriter, r *http.Request) {
 	a.reader.ServeHome(w, r, a.leaving())
 }
 
-// fromNode is the name of the node that a request came from.
+// fromNode returns the name of the node that a request came from; false: it came from an operator or an app.
 func fromNode(r *http.Request) (name string, is bool) {
 	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*wire.Conn).ConnectionState())
 	return who.Name, err == nil && who.Role == certs.RoleNode
 }
 
-// forget removes a copy at the word of the node that its block was born on, and of nobody else.
+// forget serves DELETE /blocks/: it removes a copy of a block. Only the node that the block was born on may ask for that.
 func (a *Agent) forget(w http.ResponseWriter, r *http.Request) {
 	node, is := fromNode(r)
 	if !is {
@@ -203,12 +204,12 @@ func (a *Agent) forget(w http.ResponseWriter, r *http.Request) {
 	a.receiver.ServeForget(w, r, node)
 }
 
-// peerKey is for the connection that a request came by.
+// peerKey is the context key of the connection that a request came by.
 type peerKey struct{}
 
 func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
-// pageHandler serves the loopback address: figures for everybody, blocks for those who hold the token.
+// pageHandler serves the loopback address: metrics for everybody, blocks for bearers of the token.
 func (a *Agent) pageHandler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", healthy)
@@ -254,7 +255,7 @@ func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (n
 	defer cancel()
 	raw, err := a.deps.Dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, err // which names the address; whoever is told says the node
+		return nil, err // it names the address; the caller adds the node
 	}
 	conn := wire.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
 	if err := conn.HandshakeContext(ctx); err != nil {

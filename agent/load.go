@@ -14,27 +14,27 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// load is what a drain would carry now.
+// load is what a drain would carry now, and what of it would find room.
 type load struct {
 	inventory.Count
-	takes int64            // at peers, with their records
-	of    map[string]stock // by store, but for what is large
-	room  *fallback.Room   // in the fallback; nil: there is none, or it does not tell
-	aside need             // what those would take there that are not large
+	takes int64            // bytes of room at peers, with the blocks' records
+	of    map[string]stock // by store, without the large blocks
+	room  *fallback.Room   // of the fallback; nil: there is none, or it does not tell
+	aside need             // of the blocks that are not large, in the fallback
 
-	large    inventory.Count // of what it would carry, larger than any peer has room for in one place
-	largeIDs []string        // the first of these, and how large
-	largest  need            // what they would take in the fallback
+	large    inventory.Count // blocks with a file larger than any peer has room for in one place
+	largeIDs []string        // the first of these, with their sizes
+	largest  need            // of the large blocks, in the fallback
 
-	stays  inventory.Count // and what it would lose whoever has room for it
-	unread int64           // directories of which nobody knows what that is
-	why    []string        // of the first of these
+	stays  inventory.Count // blocks that would be lost however much room there is
+	unread int64           // directories that cannot be listed: what would be lost there is not known
+	why    []string        // for the first blocks and directories of these
 }
 
-// mostStaying is how many are named of those that would be lost for sure: a person looks at some, and there may be millions.
+// mostStaying is how many blocks of a kind are named: a person looks at some, and there may be millions.
 const mostStaying = 5
 
-// stock is what some blocks have, and what they take at peers.
+// stock is the bytes of some blocks, and the room that they take at peers.
 type stock struct{ bytes, takes int64 }
 
 func (s stock) plus(o stock) stock { return stock{s.bytes + o.bytes, s.takes + o.takes} }
@@ -42,7 +42,7 @@ func (s stock) plus(o stock) stock { return stock{s.bytes + o.bytes, s.takes + o
 // need is room in a fallback's directory.
 type need struct{ bytes, files int64 }
 
-// add counts in a block: its files, and one for its record.
+// add adds a block: its files, and one more for its record.
 func (n *need) add(b *inventory.Block, in *fallback.Room) {
 	if in == nil {
 		return
@@ -84,8 +84,8 @@ func (a *Agent) drainable(ctx context.Context, peers []migration.Peer, room *fal
 	return l, ctx.Err()
 }
 
-// add counts a block that some peer, if any has room at all, has room for if it has no more than so many bytes. The files of one may lie
-// on several disks of a peer.
+// add counts a block: as large if one of its files has more than most bytes, which is the largest room of any peer; 0: no
+// peer has room, and no block counts as large. The files of one block may lie on several disks of a peer.
 func (l *load) add(b *inventory.Block, most int64) {
 	for _, m := range b.Members {
 		if most == 0 || m.Bytes <= most {
@@ -103,7 +103,8 @@ func (l *load) add(b *inventory.Block, most int64) {
 	l.of[b.ID.Store()] = l.of[b.ID.Store()].plus(stock{b.Bytes(), b.Takes()})
 }
 
-// mostOf says how large a block of a store may be for one of these peers to have room for it; 0: none has any.
+// mostOf returns a function that says how large a file of a store may be for one of these peers to have room for it; 0: none
+// has any.
 func mostOf(peers []migration.Peer) func(store string) int64 {
 	said := map[string]int64{}
 	return func(store string) int64 {
@@ -118,8 +119,9 @@ func mostOf(peers []migration.Peer) func(store string) int64 {
 	}
 }
 
-// wants is how many bytes, at least, find no room at the peers. Some stores together may find less than each by itself: they have
-// the same vaults. So it is asked of the one that has least room, of that and the next one, and so on.
+// wants is how many bytes, at least, find no room at the peers. Several stores together may find less room than each by
+// itself, because they share the peers' vaults. So it looks at the store with the least room, then at that and the next one
+// together, and so on.
 func (l load) wants(peers []migration.Peer) (bytes int64) {
 	room := func(stores ...string) (n int64) {
 		for _, p := range peers {
@@ -138,7 +140,7 @@ func (l load) wants(peers []migration.Peer) (bytes int64) {
 	return bytes + l.large.Bytes
 }
 
-// spills is how many of so many bytes that find no room at the peers find none in the fallback's directory either.
+// spills is how many of those bytes find no room in the fallback's directory either.
 func (l load) spills(wants int64) int64 {
 	small, here := wants-l.large.Bytes, l.Bytes-l.large.Bytes
 	bytes := part(l.aside.bytes, small, here) + l.largest.bytes
@@ -150,7 +152,7 @@ func (l load) spills(wants int64) int64 {
 	return none
 }
 
-// part is as much of all as some is of a whole: what is lost of blocks whose sizes differ is as if they were all alike.
+// part is the share of all that some is of whole, rounded up: it takes blocks of different sizes as if they were all alike.
 func part(all, some, whole int64) int64 {
 	if some <= 0 || whole <= 0 {
 		return 0

@@ -9,7 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What finds no room is told by where it could go: beside what lands in its place, the vault has its own room.
+// How many bytes find no room depends on where each block may land: some only in their place, others also in the vault,
+// which has room of its own.
 func TestWhatFindsNoRoom(t *testing.T) {
 	told := func(room, vault int64, places ...string) migration.Peer {
 		return migration.Peer{RoomBytes: room, VaultBytes: &vault, Places: places}
@@ -39,7 +40,8 @@ func TestWhatFindsNoRoom(t *testing.T) {
 	}
 }
 
-// A block that no peer has room for in one place is lost however much room they have together. Where none has any, that is said.
+// A block that no peer has room for in one place is lost, however much room the peers have together. That no peer has any
+// room is reported, too.
 func TestLargeBlocksFindNoRoom(t *testing.T) {
 	vault := int64(900)
 	several := migration.Peer{RoomBytes: 5000, VaultBytes: &vault, Places: []string{"spark"}, LargestBytes: 1000, LargestVaultBytes: 300}
@@ -75,7 +77,7 @@ func TestLargeBlocksFindNoRoom(t *testing.T) {
 	}
 }
 
-// Tiny blocks take more room at a peer than they have bytes. What is lost of them is their part of that.
+// Tiny blocks take more room at a peer than they have bytes. The bytes that are lost are their share of that room.
 func TestTinyBlocksTakeMoreThanTheirBytes(t *testing.T) {
 	l, some := load{of: map[string]stock{}}, inventory.Block{ID: "cache/-/d012/block-012-00123.bin", Members: []inventory.Member{{Bytes: 500}}}
 	takes := some.Takes()
@@ -94,7 +96,7 @@ func TestTinyBlocksTakeMoreThanTheirBytes(t *testing.T) {
 	}
 }
 
-// A directory has room for what its file system says: a block takes a file, and one for its record, each in whole units.
+// A directory has the room that its file system says: a block takes its files and one for its record, each in whole units.
 func TestWhatSpillsOverTheFallback(t *testing.T) {
 	for _, c := range []struct {
 		what  string

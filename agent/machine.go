@@ -19,14 +19,15 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// ofOneMachine are the files of a data directory that are about the machine, and not about what it holds for others.
+// ofOneMachine are the files of a data directory that are about the machine, and not about the blocks that it holds for
+// others.
 var ofOneMachine = []string{"incident.json", "incidents", "evacuations", "workloads.json", valuesFile}
 
 // ofAnother is where a clone puts the identity of the machine that its disk was copied from.
 const ofAnother = "of-another-machine"
 
-// machine is what tells this machine from its clones, as far as it is known: the best first. Key is the sum of the
-// certificate's key that it showed last.
+// machine holds the marks that tell a machine from its clones, as far as they are known, the best first. Key is the checksum
+// of the public key of its newest certificate (keySum).
 type machine struct {
 	Instance string `json:"instance,omitempty"` // as its cloud calls it
 	Product  string `json:"product,omitempty"`  // UUID, of the firmware
@@ -34,7 +35,7 @@ type machine struct {
 	Key      string `json:"key,omitempty"`
 }
 
-// isAnother compares the best mark that both have. Without one they cannot be told apart.
+// isAnother compares the best mark that both have. If they have none in common they count as one machine.
 func (m machine) isAnother(here machine) bool {
 	for _, pair := range [][2]string{{m.Instance, here.Instance}, {m.Product, here.Product}, {m.ID, here.ID}} {
 		if pair[0] != "" && pair[1] != "" {
@@ -44,14 +45,14 @@ func (m machine) isAnother(here machine) bool {
 	return false
 }
 
-// with is what is known of a machine now, and of what is not known now what was known then.
+// with returns the marks of m, and those of was for what m lacks.
 func (m machine) with(was machine) machine {
 	return machine{cmp.Or(m.Instance, was.Instance), cmp.Or(m.Product, was.Product), cmp.Or(m.ID, was.ID), cmp.Or(m.Key, was.Key)}
 }
 
 func machineFile(dir string) string { return filepath.Join(dir, "machine") }
 
-// readMachine reads whose data directory it is.
+// readMachine reads which machine a data directory belongs to.
 func readMachine(dir string) (was machine, err error) {
 	b, err := os.ReadFile(machineFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +67,7 @@ func readMachine(dir string) (was machine, err error) {
 	return was, nil
 }
 
-// write makes the data directory this machine's. A full disk keeps no agent from its work.
+// write records that the data directory is this machine's. A failure, as on a full disk, is only logged.
 func (m machine) write(dir string, log *slog.Logger) {
 	data, err := json.Marshal(m)
 	if err == nil {
@@ -77,9 +78,9 @@ func (m machine) write(dir string, log *slog.Logger) {
 	}
 }
 
-// moveIn sees to it that what the data directory says of a machine was said of this one. Images are made of disks that an
-// agent has run on: a clone must be a node of its own, and not go on with another's end, or under another's name. The
-// blocks stay, for the bytes are here.
+// moveIn claims the data directory for this machine. Images are made of disks that an agent has run on, so the directory may
+// be another machine's. A clone must be a node of its own: it must not resume the other's incident, or join under its name.
+// The blocks stay, for their bytes are here.
 func (c Config) moveIn(here machine, log *slog.Logger) (machine, error) {
 	was, err := readMachine(c.DataDir)
 	if err != nil {
@@ -98,8 +99,8 @@ func (c Config) moveIn(here machine, log *slog.Logger) (machine, error) {
 	return here, c.forgetOther(here, log)
 }
 
-// StartAnew is what the agent does by itself where it may join, for somebody who lets a copy of another machine join by hand: it
-// says whether this is one.
+// StartAnew forgets the other machine if data_dir comes from one, and reports whether it did. An agent that may join does
+// this by itself; StartAnew is for people who run lifeboat join on a copy by hand.
 func (c Config) StartAnew(ctx context.Context, log *slog.Logger) (bool, error) {
 	was, err := readMachine(c.DataDir)
 	if err != nil || was == (machine{}) {
@@ -112,7 +113,7 @@ func (c Config) StartAnew(ctx context.Context, log *slog.Logger) (bool, error) {
 	return true, c.forgetOther(here, log)
 }
 
-// forgetOther makes the data directory this machine's, with the other's certificate put aside.
+// forgetOther makes the data directory this machine's, and puts the other machine's certificate aside.
 func (c Config) forgetOther(here machine, log *slog.Logger) error {
 	log.Warn("data_dir comes from another machine: this one becomes a node of its own, and keeps only the blocks", "data_dir", c.DataDir)
 	aside := filepath.Join(c.DataDir, ofAnother)
@@ -128,14 +129,14 @@ func (c Config) forgetOther(here machine, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("forget another machine: %w", err)
 	}
-	here.write(c.DataDir, log) // before it joins: what it gets then is its own
+	here.write(c.DataDir, log) // before it joins, so that the certificate it gets is its own
 	return nil
 }
 
-// ErrAnothers is why an agent does not start as a copy of another machine.
+// ErrAnothers says that this machine is a copy of another one, and must not start with its certificate.
 var ErrAnothers = errors.New("this machine's disk was copied from another machine, whose certificate it has")
 
-// mayBeClone says why this copy of another machine cannot become one of its own: it has no way to a certificate.
+// mayBeClone says why this copy of another machine cannot become a node of its own: it has no way to a certificate.
 func (c Config) mayBeClone(was machine) error {
 	if c.Join.set() || c.TLS.DevInsecure {
 		return nil
@@ -150,14 +151,14 @@ func (c Config) mayBeClone(was machine) error {
 	return nil
 }
 
-// thisMachine tells this machine from its clones. Its cloud's word is the best, the product UUID that clouds give each
-// machine the next; where there is none, and in a container, which sees that of its host, systemd's machine-id must do:
-// images that are to be cloned have an empty one (machine-id(5), which also asks for the hash: the id itself is nobody
-// else's to know).
+// thisMachine finds the marks that tell this machine from its clones. The cloud's instance id is the best, and the product
+// UUID that clouds give each machine is next. In a container that is the host's, so there, and where neither exists,
+// systemd's machine-id must do: images that are to be cloned have an empty one (machine-id(5), which also asks for the hash:
+// the id itself is to stay confidential).
 func (c Config) thisMachine(ctx context.Context, dial Dialer, log *slog.Logger) (m machine) {
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
-	// What it fails to say the agent hears again, and says, when it opens its sources.
+	// An error here is ignored: the agent meets it again, and logs it, when it opens its sources.
 	if cloud, err := c.Cloud.Open(log, dial, nil); err == nil && cloud != nil {
 		if i, err := cloud.Instance(ctx); err == nil && i.ID != "" {
 			m.Instance = c.Cloud.Resolve() + ":" + i.ID
@@ -181,7 +182,8 @@ func readID(file string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// incarnation is made once for a data directory: a machine that comes back without it is another machine.
+// incarnation is a random id, made once for a data directory: a machine that comes back without it counts as another
+// machine.
 func incarnation(dataDir string) (string, error) {
 	p := filepath.Join(dataDir, "incarnation")
 	b, err := os.ReadFile(p)

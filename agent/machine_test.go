@@ -77,8 +77,8 @@ func TestMoveIn(t *testing.T) {
 	}
 }
 
-// A copy of a machine that cannot get a certificate of its own does not go on under another's name: it says so and stops.
-// One that was given its own since goes on.
+// A copy of a machine that has no way to a certificate of its own stops and says so: it must not go on under the other's
+// name. If it was given a certificate since, it goes on.
 func TestCloneWithoutAWayToJoin(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.InitCA(dir); err != nil {
@@ -104,7 +104,7 @@ func TestCloneWithoutAWayToJoin(t *testing.T) {
 	there.Instance, there.Product, there.ID = "ec2:i-1", "another", "another"
 	there.write(cfg.DataDir, log)
 	here := machine{Instance: "ec2:i-2"}
-	for range 2 { // it is not forgotten either
+	for range 2 { // a second start is refused, too
 		if _, err := cfg.moveIn(here, log); !errors.Is(err, ErrAnothers) || !strings.Contains(err.Error(), "lifeboat join") {
 			t.Fatalf("got error %v, want that it is another's, and what to do", err)
 		}
@@ -120,7 +120,7 @@ func TestCloneWithoutAWayToJoin(t *testing.T) {
 	}
 }
 
-// What goes into an image has nothing of the machine that it was made on, and keeps its settings.
+// An image has nothing of the machine that it was made on, and keeps its settings.
 func TestGeneralize(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Default()
@@ -167,7 +167,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// What an agent that was killed had not written whole goes at the next start, and not while another one runs on the same data_dir.
+// Files that a killed agent had not written whole are removed at the next start, but not while another agent runs on the
+// same data_dir.
 func TestDraftsOfAKilledAgentGo(t *testing.T) {
 	c := settings(t)
 	drafts := []string{filepath.Join(c.DataDir, ".new-1"), filepath.Join(c.DataDir, "evacuations", ".new-2"), filepath.Join(c.DataDir, "tls", ".new-3")}

@@ -9,10 +9,10 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// headlineEvery is how old the line may be that the service manager shows.
+// headlineEvery is how often the line that the service manager shows is made anew.
 const headlineEvery = time.Second
 
-// tellManager keeps the service manager told until ctx ends.
+// tellManager keeps that line up to date until ctx ends.
 func (a *Agent) tellManager(ctx context.Context) error {
 	tick := time.NewTicker(headlineEvery)
 	defer tick.Stop()
@@ -49,8 +49,8 @@ func headline(s *api.Status) string {
 	return line + "; " + held
 }
 
-// feedWatchdog tells the service manager that the agent is alive, as long as its state can be read: a deadlock would
-// stop it.
+// feedWatchdog tells the service manager that the agent is alive. Each time it first reads the status, so a deadlock
+// silences it.
 func (a *Agent) feedWatchdog(ctx context.Context) error {
 	systemd.KeepAlive(ctx, a.log, func() { a.status() })
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// What systemctl shows says at a glance whether the node is going, and how far it is.
+// The line in systemctl says at a glance whether the node is going, and how far it is.
 func TestHeadline(t *testing.T) {
 	for want, s := range map[string]*api.Status{
 		"no notice; 5 blocks held for others":                                    {HeldBlocks: 5},

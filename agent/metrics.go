@@ -16,7 +16,7 @@ func (a *Agent) metrics() http.Handler {
 	return promhttp.HandlerFor(a.counts.registry, promhttp.HandlerOpts{})
 }
 
-// figures are read off the same status that the heartbeat carries, when asked.
+// figures reads the metrics, when they are scraped, off the same status that the heartbeat carries.
 func (a *Agent) figures(to figures.To) {
 	s := a.status()
 	preemption.Figures(to, s.Notice, a.notices.Health())
@@ -69,7 +69,8 @@ func (a *Agent) figures(to figures.To) {
 	a.diskFigures(to)
 }
 
-// diskFigures are the disks in numbers. A node has few, and their paths are those of its configuration.
+// diskFigures are the metrics of the disks. Their labels are few: a node has few disks, and the paths are those of its
+// configuration.
 func (a *Agent) diskFigures(to figures.To) {
 	for _, d := range a.diskStates() {
 		gauge := func(name, help string, v int64) { to.Gauge("lifeboat_disk_"+name, help, float64(v), "path", d.Path) }

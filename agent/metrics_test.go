@@ -14,11 +14,11 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// What a drain lost is told for as long as its incident is open, also by the agent after the one that drained.
+// The metrics show what a drain lost for as long as its incident is open, even in the process after the one that drained.
 func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
 	a := run(t, settings(t))
 	sum := manifest.Summary{Moved: inventory.Count{Blocks: 5, Bytes: 500}, Lost: inventory.Count{Blocks: 3, Bytes: 300}}
-	drained := func(_ preemption.Incident, p *page) { p.Work.Drained = &sum } // at once, or the agent that runs begins a drain
+	drained := func(_ preemption.Incident, p *page) { p.Work.Drained = &sum } // in the same write, or the running agent begins a drain
 	if _, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate}, drained); err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +31,8 @@ func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
 	}
 }
 
-// How long a notice left is counted when it is first seen, and not when its source says it anew with another deadline, as it does to the
-// process after.
+// The time that a notice left is counted when the notice is first seen, and not when its source gives it again with another
+// deadline, as it does to a new process.
 func TestNoticeIsCountedWhenItIsFirstSeen(t *testing.T) {
 	now := time.Now()
 	n := preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate, SeenAt: now, Deadline: now.Add(2 * time.Minute)}

@@ -25,8 +25,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// New opens what the agent keeps on disk and its listeners. It starts nothing: what comes in before Run waits. An error
-// leaves nothing open.
+// New opens what the agent keeps on disk and its listeners. It starts nothing: connections that come in before Run wait.
+// After an error nothing stays open.
 func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -46,7 +46,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	a.counts.registry.MustRegister(figures.Now(a.figures))
 	a.limits.Store(limitsOf(cfg))
 	a.place.Store(&place{cfg.Node.Zone, cfg.Node.Pool})
-	a.drains.free(a.started) // until when an earlier process waited, or was there at all, is not known
+	a.drains.free(a.started) // how long an earlier process waited, or whether there was one, is not known
 	a.vigil.agent = a
 	a.disks = a.newMonitor()
 	a.landing = &landing{agent: a}
@@ -62,7 +62,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := a.openStores(); err != nil {
 		return nil, err
 	}
-	// It is this process alone that has the vault open, and so data_dir is its own.
+	// No other process has the vault open, so data_dir is this one's.
 	if err := durable.Sweep(cfg.DataDir, filepath.Join(cfg.DataDir, "evacuations"), filepath.Join(cfg.DataDir, "tls")); err != nil {
 		a.log.Warn("what a crash left behind cannot be removed", "err", err)
 	}
@@ -116,7 +116,8 @@ func (a *Agent) openStores() (err error) {
 	return err
 }
 
-// openReceiver makes what takes in blocks of others, and what reads them back, from here or from where they are.
+// openReceiver makes the receiver, which takes in blocks of other nodes, and the reader, which serves blocks from here or
+// from their holders.
 func (a *Agent) openReceiver() {
 	most := a.cfg.Receive
 	a.receiver = receiver.New(receiver.Config{
@@ -131,8 +132,8 @@ func (a *Agent) openReceiver() {
 	}
 }
 
-// cloudTimeout is how long the start may wait for a cloud to say which machine this is, and for each coordinator's name to be
-// looked up.
+// cloudTimeout is how long the start may wait for the cloud to say which machine this is, and for the lookup of each
+// coordinator's name.
 const cloudTimeout = 2 * time.Second
 
 func (a *Agent) openNotices(ctx context.Context) (err error) {
@@ -167,7 +168,7 @@ func (a *Agent) openHeartbeat() error {
 	if err != nil {
 		return err
 	}
-	a.behind.Store(true) // for as long as nobody was asked
+	a.behind.Store(true) // until catchUp has asked
 	a.deps.Identity.Distrust(a.guests.revokedAt)
 	a.beat, err = heartbeat.New(heartbeat.Config{
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address,
@@ -178,7 +179,7 @@ func (a *Agent) openHeartbeat() error {
 	return err
 }
 
-// advertised is the address that peers are told.
+// advertised is the address that peers are told for this node.
 func (a *Agent) advertised() (string, error) {
 	if a.cfg.Listen.Advertise != "" {
 		return a.cfg.Listen.Advertise, nil
@@ -191,7 +192,7 @@ func (a *Agent) advertised() (string, error) {
 	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
 		return bound, nil
 	}
-	itself := "" // where a coordinator runs here, or has a name that /etc/hosts gives this machine: peers would find themselves there
+	itself := "" // if a coordinator runs here, or /etc/hosts gives its name to this machine: peers would reach themselves there
 	for _, c := range a.cfg.Coordinators {
 		local := localTowards(c)
 		if local == "" {
@@ -218,11 +219,11 @@ func (a *Agent) advertised() (string, error) {
 	return "", errors.New("no address of this machine leads to a coordinator: set listen.advertise")
 }
 
-// elsewhere are addresses of no machine (RFC 5737 and 3849), to which the default route leads.
+// elsewhere are addresses that no machine has (RFC 5737 and 3849), so the way to them is the default route.
 var elsewhere = []string{"192.0.2.1:9", "[2001:db8::1]:9"}
 
-// localTowards is this machine's address on the way to another, "" where none is known: not for long, for the start waits. A UDP
-// socket sends nothing when it connects: the kernel only picks the route.
+// localTowards is this machine's address on the way to another one, "" where none is known. It waits only cloudTimeout, for
+// the start waits for it. A UDP socket sends nothing when it connects: the kernel only picks the route.
 func localTowards(address string) string {
 	conn, err := (&net.Dialer{Timeout: cloudTimeout}).Dial("udp", address)
 	if err != nil {
@@ -233,7 +234,7 @@ func localTowards(address string) string {
 	return local
 }
 
-// resume takes up what an earlier process left: the open incident, and what the sources had been heard to say.
+// resume takes up the open incident of an earlier process, and tells the sources what they had said before.
 func (a *Agent) resume() {
 	p, open := a.incidents.Open()
 	if !open {
@@ -246,13 +247,13 @@ func (a *Agent) resume() {
 			a.directives.last = n.ID
 		}
 	}
-	if p.Work.Again { // its account was cut off in the middle: a drain that goes on makes it whole
+	if p.Work.Again { // another pass was cut off, so its account is not whole: run the drain again
 		if err := a.incidents.Amend(func(w *work) { w.Drained, w.Again = nil, false }); err != nil {
 			a.log.Warn("cannot write to the journal that a pass is done again: the manifest may name a block twice", "err", err)
 		}
 		p, _ = a.incidents.Open()
 	}
-	if p.Work.Drained == nil { // else its summary is told
+	if p.Work.Drained == nil { // else the status shows its summary
 		moved, err := migration.Carried(a.accountDir(p.Incident.ID))
 		if err != nil {
 			a.log.Warn("cannot read what was moved before", "err", err)
@@ -262,14 +263,14 @@ func (a *Agent) resume() {
 	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, preemption.Left(p.Incident.Deadline()))
 }
 
-// held yields what landed here from others, each block until the next.
+// held yields the blocks that landed here from other nodes. Each is valid until the next.
 func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 	return func(yield func(*api.HeldBlock, error) bool) {
 		said := new(api.HeldBlock)
 		for h, err := range a.vault.Held() {
 			if err != nil {
 				a.log.Error("a record of what landed here is unreadable", "err", err)
-				continue // the rest is worth reporting
+				continue // the other records are worth reporting
 			}
 			said.Id, said.Bytes, said.From = string(h.ID), h.Bytes, h.From
 			if !yield(said, nil) {
@@ -280,7 +281,7 @@ func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 }
 
 func (a *Agent) landed(blocks []vault.Held) {
-	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one piece of memory for them all
+	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one allocation for all
 	for i, h := range blocks {
 		words[i] = &all[i]
 		words[i].Id, words[i].Bytes, words[i].From = string(h.ID), h.Bytes, h.From
@@ -288,7 +289,7 @@ func (a *Agent) landed(blocks []vault.Held) {
 	a.beat.Landed(words...)
 }
 
-// close releases what New opened. Whoever used it has ended.
+// close releases what New opened. The goroutines that used it have ended.
 func (a *Agent) close() {
 	a.at.close()
 	if a.reader != nil {

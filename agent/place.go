@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// place is where the node stands, as peers are chosen by it: what the configuration says, and for what it leaves out, what the
-// cloud says. What neither has said is empty.
+// place is the node's zone and pool, by which peers are chosen: from the configuration, and from the cloud where that leaves
+// them out. What neither has said is empty.
 type place struct{ zone, pool string }
 
 func (p place) known() bool { return p.zone != "" && p.pool != "" }
 
 const (
-	// startPatience is how long the start waits for the cloud to say it: it is told later as well.
+	// startPatience is how long the start waits for the cloud to say the place. It can still be learned later.
 	startPatience = time.Second
-	// placePatience is how long it may take later, and placeEvery the longest pause before it is asked again.
+	// placePatience is how long one later question may take, and placeEvery the longest pause between two.
 	placePatience = 30 * time.Second
 	placeEvery    = time.Minute
 )
@@ -32,16 +32,17 @@ func (a *Agent) askPlace(ctx context.Context, patience time.Duration) error {
 	p := *a.place.Load()
 	p.zone = cmp.Or(p.zone, i.Zone)
 	if p.pool == "" && i.Type != "" {
-		p.pool = i.Type + "-" + i.LifeCycle // what is reclaimed together: a type in a zone, spot or not
+		p.pool = i.Type + "-" + i.LifeCycle // machines that are reclaimed together: of one type, spot or not, in a zone
 	}
-	if len(p.pool) > maxWord { // the coordinator would take no word of a node in it
+	if len(p.pool) > maxWord { // the coordinator would refuse every heartbeat of a node with it
 		return fmt.Errorf("its machine type is a name of %d bytes, which is none", len(i.Type))
 	}
 	a.place.Store(&p)
 	return nil
 }
 
-// learnPlace goes on asking a cloud that did not say it while the agent started, as one that is slow, or comes up later than this.
+// learnPlace goes on asking a cloud that did not say the place while the agent started: it may be slow, or come up later
+// than the agent.
 func (a *Agent) learnPlace(ctx context.Context) error {
 	for pause := time.Second; a.cloud != nil && !a.place.Load().known(); pause = min(2*pause, placeEvery) {
 		select {

@@ -15,8 +15,8 @@ import (
 // copyAgain is the pause between two passes of copying ahead. A pass in which nothing changed reads names and no bytes.
 const copyAgain = time.Minute
 
-// copyAhead carries blocks away at a gentle rate, pass after pass, until ctx ends. What it moved stands in the incident's
-// ledger, where the drain that may follow finds it: only what is new or changed since is sent then.
+// copyAhead copies blocks to peers at a gentle rate, pass after pass, until ctx ends. The incident's ledger names what it
+// moved, so a drain that follows sends only what is new or has changed since.
 func (a *Agent) copyAhead(ctx context.Context) {
 	i := a.incident()
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
@@ -47,7 +47,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 			if isLeft(ctx) {
 				return sum, errLeft
 			}
-			if turned { // it may not have asked about all
+			if turned { // the pass may not have asked about all blocks
 				pause = lookAround
 				q.answered(heartbeat.Held{}, errTurned)
 			}
@@ -60,13 +60,13 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		a.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
 		select {
 		case <-time.After(pause):
-		case <-changed: // something is broken that a pass is too short for to be told of amid it
+		case <-changed: // a block broke at its peer, and the pass was over too soon to be told
 		case <-ctx.Done():
 		}
 	}
 }
 
-// watchTakers keeps the vigil amid a pass that goes on for long, until ctx ends.
+// watchTakers keeps the vigil during a long pass, until ctx ends.
 func (a *Agent) watchTakers(ctx context.Context) {
 	eye := lookout{vigil: &a.vigil}
 	look := time.NewTicker(copyAgain)
@@ -83,15 +83,15 @@ func (a *Agent) watchTakers(ctx context.Context) {
 	}
 }
 
-// A pass is cut short that has looked through the stores and then moved nothing for stillFor, nor sent much: a block that no peer has room
-// for must not keep what is written meanwhile from being looked for.
+// A pass that has looked through the stores, and for stillFor has moved no block and sent no more than leastRate, is cut
+// short: a block that no peer has room for must not keep the next pass from looking for new ones.
 const (
 	stillFor  = 5 * time.Minute
-	leastRate = 1 << 20 // of a large block, bytes per second; or a part of the cap, if that is less
+	leastRate = 1 << 20 // bytes per second of a large block under way; or 1/capShare of the cap, if that is less
 	capShare  = 4
 )
 
-// untilStill waits until a pass moves nothing any more.
+// untilStill waits until a pass has moved nothing for stillFor, or ctx ends.
 func (a *Agent) untilStill(ctx context.Context, d *migration.Drain) {
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
@@ -117,10 +117,10 @@ func (a *Agent) untilStill(ctx context.Context, d *migration.Drain) {
 	}
 }
 
-// errTurned is why a pass ends for which the peers are others than it went by.
+// errTurned says that a pass ends because its peers are no longer what it was planned for.
 var errTurned = errors.New("all peers are advised to go now, or not any more")
 
-// untilPeersTurn waits until all peers are advised to go and were not, or the other way round: a pass goes by that.
+// untilPeersTurn waits until allAdvised differs from advised, which is what the running pass was planned for.
 func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
@@ -133,20 +133,20 @@ func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
 	}
 }
 
-// aheadConfig is for one pass of copying ahead. Nothing is lost in it: a drain that takes over must not wait until all that
-// is left was named.
+// aheadConfig is for one pass of copying ahead. Such a pass names nothing as lost: a drain that takes over must not wait
+// until every block that is left was named.
 func (a *Agent) aheadConfig(incident, dir string) migration.DrainConfig {
 	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.PreCopyBytesPerSecond)
-	cfg.Ballast = nil // for what is lost
+	cfg.Ballast = nil // it is for the names of lost blocks
 	cfg.Once = true
-	cfg.Settle = nil // what lands here from nodes that leave is for the next pass
+	cfg.Settle = nil // the next pass takes blocks that leaving peers send meanwhile
 	cfg.Own = a.allAdvised()
 	cfg.Advised = func() bool { return cfg.Own }
 	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
 	return cfg
 }
 
-// drainConfig is for a drain that carries all that this node has, but for what the ledger in dir says is elsewhere.
+// drainConfig is for a drain that carries every block of this node that the ledger in dir does not name as moved.
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	at := a.place.Load()
 	cfg := migration.DrainConfig{
@@ -163,8 +163,7 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 	return cfg
 }
 
-// estimate is how long it would take to empty the node of what is still on it, as far as copying ahead has looked. Zero:
-// not known.
+// estimate is how long emptying the node of the rest would take, as far as copying ahead has looked. Zero: not known.
 func (a *Agent) estimate() time.Duration {
 	p, _, ok := a.drains.progress()
 	if !ok {
@@ -174,6 +173,6 @@ func (a *Agent) estimate() time.Duration {
 	return time.Duration(float64(max(0, p.Found.Bytes-p.Moved.Bytes)) / float64(rate) * float64(time.Second))
 }
 
-// assumedRate is what two hosts with 1 Gbit/s between them carry, bytes per second: less than any cloud's machine that
-// has local disks worth emptying.
+// assumedRate is, in bytes per second, what two hosts with 1 Gbit/s between them carry: less than any cloud machine with
+// local disks worth emptying.
 const assumedRate = 100 << 20

@@ -12,20 +12,22 @@ import (
 )
 
 const (
-	// reasonsRead bounds what is read of an account for a line of a log, reasonsSaid what the line says of it.
+	// reasonsRead bounds how many entries of an account are read for a line of the log, reasonsSaid how many reasons the
+	// line names.
 	reasonsRead = 10_000
 	reasonsSaid = 3
 )
 
-// whyLost says in a line of a log why blocks were lost, the commonest reason first, and of reasons that are as common the one that most bytes were lost for. Which block each was of is in the manifest.
+// whyLost sums up in one line of the log why blocks were lost: the commonest reason first and, of equally common ones, the
+// one that cost the most bytes. The manifest has the reason of each block.
 func whyLost(account iter.Seq2[manifest.Entry, error]) string {
 	blocks, bytes, read := map[string]int{}, map[string]int64{}, 0
 	for e, err := range account {
-		if err != nil || e.Outcome != manifest.Lost || read == reasonsRead { // the lost come first
+		if err != nil || e.Outcome != manifest.Lost || read == reasonsRead { // entries of lost blocks come first
 			break
 		}
 		read++
-		why := strings.NewReplacer("block "+e.ID, "it", e.ID, "it").Replace(e.Reason) // many say whom it was sent to
+		why := strings.NewReplacer("block "+e.ID, "it", e.ID, "it").Replace(e.Reason) // many reasons name the block itself
 		blocks[why]++
 		bytes[why] += e.Bytes
 	}

@@ -15,50 +15,52 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A drain keeps its plan and its account in data_dir. While the disk of that hangs they lie in a refuge: a directory beside the socket, which
-// is memory where the system has such a place (/run), so that what lies in the stores leaves all the same. A drain that the disk hangs
-// under is left behind, for nothing ends it, and another goes on with what can be read of its account: what peers took and it says nothing
-// of they know by its sum when it comes again. Once the disk answers the account is brought home.
+// A drain keeps its plan and its account in data_dir. While that disk hangs, they lie in a refuge: a directory beside the
+// socket, which is memory where the system has such a place (/run). So the blocks in the stores can leave all the same. A
+// drain under which the disk hangs is left behind, since nothing can end it, and another drain takes over with what can be
+// read of its account. It sends again the blocks that the part it could read does not name; peers that have them recognise
+// them by their sums. Once the disk answers, the account is brought home to data_dir.
 //
-// A process that is killed meanwhile leaves a refuge behind, which the next one brings home.
+// A process that is killed meanwhile leaves a refuge behind, which the next process brings home.
 
-// refuge is where such accounts are.
+// refuge is where those accounts are.
 type refuge struct {
 	dir  string        // "": there is none
-	turn chan struct{} // has one while a drain runs, or an account is brought home
-	used chan struct{} // has one when there is an account
+	turn chan struct{} // full while a drain runs, or an account is brought home
+	used chan struct{} // full when an account was added
 
 	mu    sync.Mutex
-	here  map[string]bool   // the incidents whose accounts are there
-	left  []<-chan struct{} // each closed once what was left behind with the disk has ended
-	yield func()            // has whoever brings an account home leave the turn to a drain; nil: nobody does
-	wait  int               // drains that wait for their turn: nobody brings an account home before them
+	here  map[string]bool   // the incidents whose accounts lie here
+	left  []<-chan struct{} // one for each piece of work left behind with the disk, closed when it ends
+	yield func()            // ends the last bringing home of an account, so that a drain gets the turn; nil: there was none
+	wait  int               // drains that wait for the turn: they come before any bringing home
 }
 
 const (
-	// mostRefuge bounds a plan and an account that lie in memory: some 700,000 blocks. Of more the plan waits in the drain's own memory
-	// until those before have left, and the account has but their number.
+	// mostRefuge bounds a plan and an account in memory: some 700,000 blocks. Beyond that the rest of the plan waits in the
+	// drain's own memory until earlier blocks have left, and the account keeps only the number of blocks.
 	mostRefuge = 256 << 20
-	// drainPatience is how long the disk may take over a small file before a drain is left behind. Another one has to look through the
-	// stores again.
+	// drainPatience is how long the disk may take over a small file before a drain is left behind. It is not shorter,
+	// because the drain that takes over must look through the stores again.
 	drainPatience = 5 * time.Second
-	// copyPatience is for reading what there is of an account from a disk that hangs: memory has most of it.
+	// copyPatience bounds reading an account from a disk that hangs: most of it is in the page cache.
 	copyPatience = 2 * time.Second
 	homePatience = time.Minute
-	// leavePatience is for a drain that is left behind and does not hang, whatever was said of the disk.
+	// leavePatience is how long a drain that is left behind is waited for: if the disk does not hang after all, it ends by
+	// itself.
 	leavePatience = time.Second
-	// homeFor is how long a refuge stays once its account is home: somebody may be reading it to the coordinator.
+	// homeFor is how long a refuge stays once its account is home: a goodbye may still be reading it.
 	homeFor = goodbyeTimeout
 )
 
 const (
-	// atHome is the name of a file that says so.
+	// atHome is a file in a refuge: its account has been brought home.
 	atHome = "home"
-	// inPart is the name of one that says that the account was begun without all of what is at home.
+	// inPart is a file in a refuge: its account began without all of the account at home.
 	inPart = "part"
 )
 
-// newRefuge is beside a socket, which is the agent's own.
+// newRefuge makes a refuge beside the agent's socket.
 func newRefuge(socket string) *refuge {
 	r := &refuge{turn: make(chan struct{}, 1), used: make(chan struct{}, 1), here: map[string]bool{}}
 	if filepath.IsAbs(socket) {
@@ -81,7 +83,8 @@ func (r *refuge) any() bool {
 	return len(r.here) > 0
 }
 
-// incidents are those whose accounts are there, unless something that was left behind has not ended: it may write where they belong.
+// incidents lists the incidents whose accounts lie here. It lists none while a drain that was left behind has not ended:
+// that may still write to the place the accounts would be brought to.
 func (r *refuge) incidents() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +124,7 @@ func (r *refuge) drop(incident string) {
 	delete(r.here, incident)
 }
 
-// take waits until it is a drain's turn.
+// take waits for a drain's turn.
 func (r *refuge) take() (done func()) {
 	r.mu.Lock()
 	if r.wait++; r.yield != nil {
@@ -135,7 +138,8 @@ func (r *refuge) take() (done func()) {
 	return func() { <-r.turn }
 }
 
-// begin has the turn be that of who brings an account home, and yields; false: a drain has it, or waits for it.
+// begin takes the turn for bringing an account home; yield ends that when a drain asks for the turn. False: a drain has the
+// turn, or waits for it.
 func (r *refuge) begin(yield func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +155,7 @@ func (r *refuge) begin(yield func()) bool {
 	}
 }
 
-// safe says whether nobody else can have put something there.
+// safe reports whether the directory is this user's alone, so that nobody else can have put files there.
 func (r *refuge) safe() bool {
 	info, err := os.Lstat(r.dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
@@ -169,14 +173,14 @@ func (a *Agent) accountDir(incident string) string {
 	return a.incidents.Dir(incident)
 }
 
-// errLeft is why a drain ends that was left behind.
+// errLeft says that a drain was left behind.
 var errLeft = errors.New("the disk of data_dir hangs under it")
 
 func isLeft(ctx context.Context) bool { return context.Cause(ctx) == errLeft }
 
-// carry runs a pass of a drain, which keeps its account in dir. It may be run again, elsewhere, while the one before has not ended: what
-// becomes of that is nothing to anybody (errLeft). whole says that it needs all of the account that there is; where that cannot be had, no
-// other runs.
+// carry runs a pass of a drain, which keeps its account in dir. If the disk of dir hangs, carry leaves the pass behind (its
+// context ends with errLeft, and its result counts for nothing) and runs it again in the refuge, beside the old one. whole
+// says that the pass needs the complete account; if that cannot be read, it is not run again.
 func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass func(ctx context.Context, dir string) (manifest.Summary, error)) (sum manifest.Summary, err error) {
 	defer a.refuge.take()()
 	if a.hangs(durable.Patience) && a.hasRefuge(incident) && !a.takeRefuge(incident, whole) {
@@ -201,7 +205,7 @@ func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass fun
 		}
 		leave(errLeft)
 		select {
-		case <-over: // it can write yet, and has
+		case <-over: // the disk did answer, and the pass has ended
 		case <-time.After(leavePatience):
 			a.refuge.leave(over)
 		}
@@ -211,7 +215,7 @@ func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass fun
 	}
 }
 
-// untilHung waits until something is over that writes to where the account of an incident is, or the disk of that hangs.
+// untilHung waits until the work that closes over has ended, or the disk that it keeps its account on hangs.
 func (a *Agent) untilHung(incident string, over <-chan struct{}) {
 	if a.refuge.has(incident) {
 		<-over
@@ -225,7 +229,7 @@ func (a *Agent) untilHung(incident string, over <-chan struct{}) {
 			return
 		}
 		if a.disk.Takes() == 0 {
-			a.aside.Go(func() { _ = a.disk.Do(alive, func() error { return touch(a.cfg.DataDir) }) }) // how long it takes says whether it hangs, and all else others do
+			a.aside.Go(func() { _ = a.disk.Do(alive, func() error { return touch(a.cfg.DataDir) }) }) // how long this takes shows whether the disk hangs
 		}
 		select {
 		case <-look.C:
@@ -245,7 +249,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// hasRefuge says whether there is one for an account.
+// hasRefuge reports whether the account of an incident has a refuge, and makes one if needed.
 func (a *Agent) hasRefuge(incident string) bool {
 	if a.refuge.has(incident) {
 		return true
@@ -266,7 +270,8 @@ func (a *Agent) hasRefuge(incident string) bool {
 	return err == nil
 }
 
-// takeRefuge has an account go on there, with what can be read of it; whole: all of it, or not at all.
+// takeRefuge moves an account to its refuge, with as much as can be read of it. With whole it needs all of it, or returns
+// false.
 func (a *Agent) takeRefuge(incident string, whole bool) bool {
 	if a.refuge.has(incident) {
 		return true
@@ -309,7 +314,7 @@ func (a *Agent) tendRefuge(ctx context.Context) error {
 	return nil
 }
 
-// bringHome does that, unless a drain runs: its account goes on where it is.
+// bringHome brings accounts home, unless a drain runs: its account stays where it is.
 func (a *Agent) bringHome(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, homePatience)
 	defer stop()
@@ -344,7 +349,7 @@ func (a *Agent) bringHome(ctx context.Context) error {
 		a.log.Info("the manifest of the drain is in data_dir", "incident", incident)
 		time.AfterFunc(homeFor, func() {
 			if !a.refuge.has(incident) {
-				_ = os.RemoveAll(from) // or the next start does
+				_ = os.RemoveAll(from) // if this fails, the next start does it
 			}
 		})
 	}
@@ -358,10 +363,10 @@ func bringAccount(ctx context.Context, from, home string) error {
 	return manifest.Copy(ctx, from, home, 0)
 }
 
-// openRefuge finds what a process left there that was killed.
+// openRefuge finds the refuge of a process that was killed, and tries to bring its accounts home.
 func (a *Agent) openRefuge(ctx context.Context) {
 	a.refuge = newRefuge(a.cfg.Listen.Socket)
-	if a.refuge.dir == "" || !a.refuge.safe() { // whoever else may write to where the socket is
+	if a.refuge.dir == "" || !a.refuge.safe() { // others may be able to write beside the socket
 		return
 	}
 	entries, _ := os.ReadDir(a.refuge.dir)

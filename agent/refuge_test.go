@@ -21,7 +21,7 @@ import (
 
 const movedName = "moved.jsonl"
 
-// sickDisk is one whose health changes.
+// sickDisk is a disk whose health changes.
 type sickDisk struct {
 	stubDisks
 	path   string
@@ -34,7 +34,7 @@ func (s *sickDisk) Snapshot() []disks.Disk {
 
 func (s *sickDisk) set(h disks.Health) { s.health.Store(int64(h)) }
 
-// inRefuge is an agent whose data_dir has the account of a drain, with one line, as a process finds it that starts.
+// inRefuge is an agent that starts with the account of a drain, of one line, in data_dir.
 func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk) {
 	t.Helper()
 	data := filepath.Join(dir, "data")
@@ -55,7 +55,7 @@ func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk)
 	return a, stub
 }
 
-// writes adds to an account.
+// writes adds a line to an account.
 func writes(t *testing.T, dir, name, line string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -71,7 +71,7 @@ func writes(t *testing.T, dir, name, line string) {
 	}
 }
 
-// says fails the test unless an account says that.
+// says fails the test unless the account holds exactly want.
 func says(t *testing.T, dir, name, want string) {
 	t.Helper()
 	if got, err := os.ReadFile(filepath.Join(dir, name)); string(got) != want || want != "" && err != nil {
@@ -79,8 +79,8 @@ func says(t *testing.T, dir, name, want string) {
 	}
 }
 
-// A drain that the disk of its account hangs under is left behind, and another goes on with the account elsewhere. It is brought home once the
-// disk answers and nobody writes there any more.
+// A drain under which the disk of its account hangs is left behind, and another goes on with the account in the refuge. The
+// account is brought home once the disk answers and the first drain has ended.
 func TestAccountTakesRefuge(t *testing.T) {
 	for name, hang := range map[string]func(a *Agent, stub *sickDisk) (thaw func()){
 		"who watches the disks says so": func(_ *Agent, stub *sickDisk) func() {
@@ -129,7 +129,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 				says(t, home, movedName, "one\n")
 				(<-thaw)()
 				time.Sleep(time.Minute)
-				says(t, home, movedName, "one\n") // the one that was left behind writes there yet
+				says(t, home, movedName, "one\n") // the pass that was left behind still writes there
 				close(ends)
 				time.Sleep(2 * lookAround)
 				says(t, home, movedName, "one\ntwo\n")
@@ -167,7 +167,7 @@ func TestAccountOfAKilledProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		inRefuge(t, dir, disks.Healthy)
-		says(t, home, movedName, "one\n") // anybody may have put it there
+		says(t, home, movedName, "one\n") // any user may have put it there
 		if err := os.Chmod(a.refuge.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestAccountOfAKilledProcess(t *testing.T) {
 	})
 }
 
-// A pass that adds to an account goes on with none of which a part is missing.
+// A pass that needs the whole account does not go on in the refuge if a part cannot be read.
 func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := inRefuge(t, dir, disks.IOHang)
@@ -197,7 +197,8 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	}
 }
 
-// What could not be read of an account is part of it when the other comes home, also where the process was killed meanwhile.
+// The part of an account that could not be read is joined again when the other part comes home, even if the process was
+// killed meanwhile.
 func TestAccountThatCouldNotBeReadIsKept(t *testing.T) {
 	dir := t.TempDir()
 	line := func(id string) string {
@@ -226,7 +227,8 @@ func TestAccountThatCouldNotBeReadIsKept(t *testing.T) {
 	says(t, home, movedName, line("one")+line("two"))
 }
 
-// Where there is no other place a drain waits for the disk: one that ended for it would be over, and say of nothing that it was moved or lost.
+// Without a refuge a drain waits for the disk. If it ended instead, it would be over, with blocks that it names neither as
+// moved nor as lost.
 func TestDrainWithoutARefuge(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -244,7 +246,7 @@ func TestDrainWithoutARefuge(t *testing.T) {
 	})
 }
 
-// A drain does not wait for an account that is being brought home to a disk that hangs again, whichever of them came first.
+// A drain does not wait while an account is brought home to a disk that hangs again, whichever of the two began first.
 func TestDrainTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefuge("/run/lifeboat/agent.sock")
@@ -267,7 +269,7 @@ func TestDrainTakesItsTurn(t *testing.T) {
 	})
 }
 
-// What others have put where a refuge would be is left alone.
+// A directory of another user in the refuge's place is left alone.
 func TestRefugeThatIsNotItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	a, _ := inRefuge(t, dir, disks.Healthy)

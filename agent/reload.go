@@ -7,8 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// limits are the settings that may change while the agent runs: how it drains, and how far it goes for which kind
-// of notice. What the disks keep free is theirs (SetReserve).
+// limits are the settings that may change while the agent runs: how it drains, and how far it goes for which kind of notice.
+// The reserve of the disks may change too, but lies with the monitor (SetReserve).
 type limits struct {
 	Drain  Drain
 	Policy preemption.Policy
@@ -20,8 +20,8 @@ func limitsOf(cfg Config) *limits {
 	return &limits{cfg.Drain, cfg.Policy, cfg.Disks.Evacuate}
 }
 
-// limitDrains has what runs go by the caps as they are now. Whoever begins a drain says it too: the caps may have changed while
-// that was made.
+// limitDrains applies the present caps to the running drain and evacuation. The caller that begins a drain calls it too,
+// since the caps may have changed while the drain was made.
 func (a *Agent) limitDrains() {
 	l := a.limits.Load().Drain
 	a.drains.limit(l)
@@ -31,14 +31,15 @@ func (a *Agent) limitDrains() {
 // policy says how far the node goes for which kind of notice.
 func (a *Agent) policy() preemption.Policy { return a.limits.Load().Policy }
 
-// Reload takes over those settings of a new configuration that may change while the agent runs, also in the middle of a
-// drain; a policy holds for what is noticed from then on. It returns the sections that differ and were left alone: they need a restart.
+// Reload takes over the settings of a new configuration that may change while the agent runs, even during a drain. A policy
+// applies to notices that come after it. Reload returns the sections that differ and were not taken over: they need a
+// restart.
 func (a *Agent) Reload(cfg Config) (left []string) {
 	a.limits.Store(limitsOf(cfg))
 	a.disks.SetReserve(int64(cfg.Receive.ReserveBytes))
-	cfg.Disks.Evacuate = a.file.Disks.Evacuate // was taken over; the rest of its section is not
+	cfg.Disks.Evacuate = a.file.Disks.Evacuate // it was taken over, unlike the rest of its section
 	a.limitDrains()
-	a.attention.stir() // when workloads are stopped follows from it
+	a.attention.stir() // the limits decide when workloads are stopped
 
 	left = config.Differs(a.file, cfg, "drain", "receive", "policy")
 	for _, key := range config.Differs(a.file.Receive, cfg.Receive, "reserve_bytes") {

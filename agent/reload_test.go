@@ -10,12 +10,12 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// What may change while the agent runs changes; what may not is named and stays.
+// Reload applies the settings that may change while the agent runs, and names the others that differ.
 func TestReload(t *testing.T) {
 	old := Default()
 	old.Coordinators = []string{"10.0.0.1:7411"}
 	a := &Agent{cfg: old, file: old}
-	a.cfg.Node.Name = "host-a" // as the certificate has it: no change of the file's
+	a.cfg.Node.Name = "host-a" // from the certificate, so not a change of the file
 	stub := &stubDisks{}
 	a.disks = stub
 	a.limits.Store(limitsOf(old))

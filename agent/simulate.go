@@ -20,7 +20,7 @@ func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	return l.agent.Simulate(ctx, r)
 }
 
-// Simulate sends a pretended notice the way of a real one: through the watcher, the policy and the journal, into the
+// Simulate sends a pretended notice along the path of a real one: through the watcher, the policy and the journal, into the
 // drain. A dry run stops before anything is written or done.
 func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.SimulateReply, error) {
 	kind, err := preemption.ParseKind(r.Kind)
@@ -65,7 +65,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.Actions = a.plans(i)
 	}
 	peers, room, unreached := a.peers(), a.fallbackIs.Load().lastRoom(), []string(nil)
-	if r.DryRun { // else the drain asks
+	if r.DryRun { // otherwise the drain asks
 		peers, room, unreached = a.ask(ctx)
 	}
 	held, err := a.drainable(ctx, peers, room)
@@ -85,7 +85,8 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	return reply, nil
 }
 
-// ask asks the peers and the fallback what they would take now, all at once as a drain does, and says of whom nothing is to be had.
+// ask asks the peers and the fallback what room they have now, all at once as a drain does. unreached names those that did
+// not answer.
 func (a *Agent) ask(ctx context.Context) (answered []migration.Peer, room *fallback.Room, unreached []string) {
 	peers := a.peers()
 	failed := make([]error, len(peers)+1)
@@ -109,7 +110,8 @@ func (a *Agent) ask(ctx context.Context) (answered []migration.Peer, room *fallb
 	return answered, room, unreached
 }
 
-// foresee says what is known of how a drain would end before it begins: what the cap lets through, and what finds room.
+// foresee fills in how a drain would end, as far as that is known before it begins: what the cap lets through, and what
+// finds room.
 func (a *Agent) foresee(r *api.SimulateReply, held load, peers []migration.Peer) {
 	goes := r.Bytes
 	if cap := a.limits.Load().Drain.MaxBytesPerSecond; cap > 0 && r.Changes == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// socketServer speaks api.Local, and serves blocks and the page to who may open the socket.
+// socketServer serves api.Local, blocks and the page to every process that may open the socket.
 func (a *Agent) socketServer() *http.Server {
 	calls := grpc.NewServer(grpc.UnaryInterceptor(localsock.Gate(a.log,
 		api.Local_DecommissionSelf_FullMethodName, api.Local_Cancel_FullMethodName, api.Local_Simulate_FullMethodName,
@@ -31,7 +31,7 @@ func (a *Agent) socketServer() *http.Server {
 	return localsock.Server(calls, page, a.log)
 }
 
-// local answers on the machine's own socket.
+// local implements api.Local on the machine's own socket.
 type local struct {
 	api.UnimplementedLocalServer
 	agent *Agent

@@ -28,7 +28,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// settings are those of an agent on this machine whose coordinator is not there.
+// settings are those of an agent on this machine without a coordinator.
 func settings(t *testing.T) Config {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lb") // a socket's path must be short
@@ -83,7 +83,7 @@ func onSocket(t *testing.T, cfg Config) api.LocalClient {
 	return api.NewLocalClient(conn)
 }
 
-// A directory that an agent makes may be one whose disk is not mounted: it says so, once.
+// A directory that the agent has to make may be one whose disk is not mounted: it logs that once.
 func TestMakesStores(t *testing.T) {
 	cfg := settings(t)
 	there := t.TempDir()
@@ -103,7 +103,7 @@ func TestMakesStores(t *testing.T) {
 	}
 }
 
-// What the command line and the shell trigger say, on a real socket: the kernel says who they are.
+// What the command line and the shell trigger call, on a real socket, where the kernel says who calls.
 func TestSocketDecommissionsAndCancels(t *testing.T) {
 	cfg := settings(t)
 	run(t, cfg)
@@ -206,7 +206,8 @@ func TestPageAsksForTheToken(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// A token that can be guessed, and one that is not there, are refused in words, before anybody is told that the agent serves.
+// A token that can be guessed, or a missing token file, is refused with an explanation before the agent says that it is
+// ready.
 func TestPageRefusesABadToken(t *testing.T) {
 	cfg := settings(t)
 	if err := os.WriteFile(cfg.Listen.ReadTokenFile, []byte("short"), 0o600); err != nil {
@@ -223,7 +224,7 @@ func TestPageRefusesABadToken(t *testing.T) {
 	}
 }
 
-// Blocks come from nodes; whoever else has a certificate may read, and who has none of those roles does not get in.
+// Only nodes may send blocks. Operators and apps may read, and other roles do not get in.
 func TestPeerAddressTellsRolesApart(t *testing.T) {
 	a := run(t, settings(t))
 	reach := func(role certs.Role, protocol string) (net.Conn, error) {
@@ -261,10 +262,10 @@ func TestPeerAddressTellsRolesApart(t *testing.T) {
 			}
 			continue
 		}
-		// Nobody has said anything yet: the stream of a node is waited for, that of another is cut.
+		// No byte was sent yet: the stream of a node is waited for, that of another role is cut.
 		patience := time.Minute
 		if row.sends {
-			patience = 200 * time.Millisecond // what does not come is not waited for longer
+			patience = 200 * time.Millisecond // nothing should come: do not wait longer
 		}
 		conn.SetReadDeadline(time.Now().Add(patience))
 		_, err = conn.Read(make([]byte, 1))
@@ -274,8 +275,8 @@ func TestPeerAddressTellsRolesApart(t *testing.T) {
 	}
 }
 
-// answers says whether a reader of that role is answered. TLS 1.3 tells a client that it is not welcome with the first
-// answer, after the handshake.
+// answers reports whether a reader of that role is answered. With TLS 1.3 a client learns that it is refused only from the
+// first answer after the handshake.
 func answers(t *testing.T, reach func(certs.Role, string) (net.Conn, error), role certs.Role) bool {
 	t.Helper()
 	conn, err := reach(role, httpProtocol)
@@ -290,7 +291,7 @@ func answers(t *testing.T, reach func(certs.Role, string) (net.Conn, error), rol
 	return n == 1
 }
 
-// forgetting is what somebody of that role is told who wants a copy removed.
+// forgetting is the status that a caller of that role gets for the removal of a copy.
 func forgetting(t *testing.T, reach func(certs.Role, string) (net.Conn, error), role certs.Role) (status int) {
 	t.Helper()
 	conn, err := reach(role, httpProtocol)
@@ -301,7 +302,7 @@ func forgetting(t *testing.T, reach func(certs.Role, string) (net.Conn, error), 
 	_, _ = io.WriteString(conn, "DELETE /blocks/cache/-/x HTTP/1.1\r\nHost: a\r\nIf-Match: \"x\"\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		return 0 // who is not let in
+		return 0 // not let in
 	}
 	resp.Body.Close()
 	return resp.StatusCode

@@ -12,9 +12,9 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// WatchStart says, until over is called, that the agent does not start because the disk of data_dir hangs: whatever it does there
-// waits, and cannot be ended. Nothing can be carried meanwhile, for what is known of the blocks lies there; but what the cloud says
-// of this machine is said where people look. It is called before Enter, and over once New has returned.
+// WatchStart logs, until over is called, that the agent cannot start because the disk of data_dir hangs: each access to it
+// waits, and cannot be ended. Nothing can be carried meanwhile, since the records of the blocks lie there; but the cloud's
+// notices for this machine are logged, where people look. Call it before Enter, and over once New has returned.
 func (c Config) WatchStart(ctx context.Context, dial Dialer, log *slog.Logger) (over func()) {
 	return watchStart(ctx, log, func() error { return errors.Join(os.MkdirAll(c.DataDir, 0o750), touch(c.DataDir)) }, func(ctx context.Context) {
 		log.Error("the agent does not start: the disk of data_dir does not answer, and nothing leaves this machine until it does", "dir", c.DataDir)
@@ -23,7 +23,7 @@ func (c Config) WatchStart(ctx context.Context, dial Dialer, log *slog.Logger) (
 		}
 		for ctx.Err() == nil {
 			_ = systemd.Status("does not start: the disk of data_dir, %s, does not answer, and nothing leaves this machine until it does", c.DataDir)
-			_ = systemd.Starting(startMore) // a kill would not end it either, and the next one would hear nothing
+			_ = systemd.Starting(startMore) // a kill ends no process that waits for the disk, and the next start would hang too
 			select {
 			case <-ctx.Done():
 			case <-time.After(startMore / 2):
@@ -32,12 +32,13 @@ func (c Config) WatchStart(ctx context.Context, dial Dialer, log *slog.Logger) (
 	})
 }
 
-// watchStart touches data_dir, and calls hangs when that does not come back, with a context that ends when it has, or with over.
+// watchStart touches data_dir, and calls hangs if that does not return within durable.Patience. The context of hangs ends
+// when the disk answers, or with over.
 func watchStart(ctx context.Context, log *slog.Logger, touch func() error, hangs func(context.Context)) (over func()) {
 	ctx, over = context.WithCancel(ctx)
 	began, touched := time.Now(), make(chan struct{})
 	go func() {
-		_ = touch() // what is wrong with it Enter and New say
+		_ = touch() // Enter and New report what is wrong with it
 		close(touched)
 	}()
 	go func() {
@@ -63,7 +64,7 @@ func watchStart(ctx context.Context, log *slog.Logger, touch func() error, hangs
 	return over
 }
 
-// cryOut says that the machine goes while there is nobody who could empty it.
+// cryOut logs the notices for a machine whose agent cannot start, so that nothing empties it.
 func (c Config) cryOut(ctx context.Context, heard *preemption.Watcher, log *slog.Logger) {
 	go func() { _ = heard.Run(ctx) }() // it ends with ctx
 	for {

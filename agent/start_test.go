@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A start on a disk that hangs says so within seconds, once, and that it goes on; one that lasts for another reason says nothing.
+// A start on a hanging disk logs that within seconds, once, and logs when it goes on. A start that takes long for another
+// reason logs nothing.
 func TestStartOnADiskThatHangs(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"a second": time.Second, "an hour": time.Hour} {
 		t.Run(name, func(t *testing.T) {

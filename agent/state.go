@@ -16,30 +16,31 @@ import (
 
 // work is what the agent has done about the open incident; the journal remembers it.
 type work struct {
-	// Drained says that the drain is over, and what came of it: a restart does not begin it again.
+	// Drained is the result of the drain, once it is over: a restart does not begin it again.
 	Drained *manifest.Summary `json:"drained,omitempty"`
-	// Unfinished says what the drain was to wait for and did not see the end of: its time was up.
+	// Unfinished names what the drain waited for and what still went on when time was up.
 	Unfinished []string `json:"unfinished,omitempty"`
 	// Told says that the coordinator has the manifest.
 	Told bool `json:"told,omitempty"`
-	// Kept says that a peer has it.
+	// Kept says that a peer has the manifest.
 	Kept bool `json:"kept,omitempty"`
-	// Again says that blocks are carried again: until that is over, the account is not what Drained says.
+	// Again says that another pass runs: until it is over, the account differs from what Drained says.
 	Again bool `json:"again,omitempty"`
-	// Undone says that a drain was over and counts for nothing, and that the coordinator may hold the node for gone by it.
+	// Undone says that a drain that was over no longer counts, and that the coordinator may take the node for gone because
+	// of it.
 	Undone bool `json:"undone,omitempty"`
 }
 
-// undoRehearsed forgets the drain of a rehearsal that has become earnest: what the pretended time was too short for has all
-// of the true one.
+// undoRehearsed forgets the drain of a rehearsal when a notice in earnest comes: blocks that the pretended time was too
+// short for have all of the real time.
 func undoRehearsed(was preemption.Incident, p *page) {
 	if p.Work.Drained != nil && was.Rehearsed() && !p.Incident.Rehearsed() {
 		p.Work = work{Undone: true}
 	}
 }
 
-// stands says whether the drain that is over is the one that ended then. It is another once blocks were carried again, and
-// there is none once it was a rehearsal's and a notice in earnest came.
+// stands reports whether the drain that is over is still the one that ended at that time. After another pass it is a
+// different one, and after a notice in earnest that followed a rehearsal there is none.
 func (w *work) stands(ended time.Time) bool {
 	return w.Drained != nil && w.Drained.Finished.Equal(ended)
 }
@@ -52,7 +53,7 @@ func (a *Agent) incident() preemption.Incident {
 	return p.Incident
 }
 
-// until waits until the open incident is as wanted; false: ctx ended before.
+// until waits until is returns true for the open incident; false: ctx ended before.
 func (a *Agent) until(ctx context.Context, is func(p page, open bool) bool) bool {
 	for {
 		changed := a.incidents.Changes()
@@ -67,19 +68,19 @@ func (a *Agent) until(ctx context.Context, is func(p page, open bool) bool) bool
 	}
 }
 
-// leaving says whether the open incident asks for a drain now.
+// leaving reports whether the open incident asks for a drain now.
 func (a *Agent) leaving() bool {
 	stance, _ := a.incidents.Stance()
 	return stance.AtLeast(preemption.StanceDrain)
 }
 
-// retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.
+// retryNoticed is how long a leaving peer waits before it asks a node under notice again: the notice may be withdrawn.
 const retryNoticed = 2 * time.Second
 
-// admit says whether blocks are taken now. They must not land on a machine that goes too; on one that is advised to, and may stay, only
-// what nobody else takes.
+// admit says whether this node takes blocks now. Blocks must not land on a machine that goes too. A machine that is only
+// advised to go may stay, so it takes blocks that no other peer takes.
 func (a *Agent) admit(advised bool) receiver.Admission {
-	if !a.incidents.IsOpen() { // asked for every block that comes
+	if !a.incidents.IsOpen() { // the cheap answer first: admit is called for every block
 		return receiver.Admission{}
 	}
 	switch stance, _ := a.incidents.Stance(); {
@@ -92,12 +93,12 @@ func (a *Agent) admit(advised bool) receiver.Admission {
 	return receiver.Admission{Refused: "this node is under notice itself: " + string(i.Kind()), Retry: retryNoticed}
 }
 
-// join makes a notice part of the incident. It is on disk before anything acts on it.
+// join makes a notice part of the incident. The notice is on disk before anything acts on it.
 func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
 	was, _ := a.incidents.Open()
 	p, changed, err := a.incidents.Join(n, undoRehearsed)
-	if n.Source == preemption.SourceLogind && a.waitsForNothing(n) { // also where the policy ignores it, and nothing has changed
+	if n.Source == preemption.SourceLogind && a.waitsForNothing(n) { // even if the policy ignores it, and the incident has not changed
 		a.letGo(ctx, n)
 	}
 	if !changed {
@@ -114,15 +115,15 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	a.counts.joined(was.Incident, i, n)
 	a.beat.Nudge()
 	if i.Withdrawn() && !p.Begun {
-		a.recommission(ctx, errWithdrawn) // only watched, or copied ahead: nobody was told to leave
+		a.recommission(ctx, errWithdrawn) // the node only watched or copied ahead: no drain has begun
 	}
 }
 
-// reviewEvery is how often an appointment is looked at again: the estimate of how long leaving takes changes while
-// blocks are carried ahead.
+// reviewEvery is how often an appointment is reviewed: the estimate of how long leaving takes changes while blocks are
+// copied ahead.
 const reviewEvery = 10 * time.Second
 
-// untilDue is ctx until it is time to look at the incident again by itself.
+// untilDue derives a context from ctx that ends when the incident is due for a review, without any new notice.
 func (a *Agent) untilDue(ctx context.Context) (context.Context, context.CancelFunc) {
 	var due time.Time
 	if _, changes := a.incidents.Stance(); !changes.IsZero() {
@@ -140,11 +141,11 @@ func (a *Agent) untilDue(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithDeadline(ctx, due)
 }
 
-// review does what is due without anybody having said anything: an appointment has come close, or the machine has
-// outlived its incident.
+// review acts on an incident that is due without a new notice: it is time to leave for an appointment, or the machine has
+// outlived the incident.
 func (a *Agent) review(ctx context.Context) {
 	p, open := a.incidents.Open()
-	if !open || p.Begun { // leave looks for itself whether it is over
+	if !open || p.Begun { // leave checks by itself whether the incident is over
 		return
 	}
 	if a.outlived() {
@@ -156,7 +157,7 @@ func (a *Agent) review(ctx context.Context) {
 	}
 }
 
-// begin has the node leave because it is time to.
+// begin records that the node begins to leave because its appointment is near.
 func (a *Agent) begin(i preemption.Incident) {
 	if err := a.incidents.Begin(); err != nil {
 		a.log.Error("cannot write to the journal that the drain has begun", "incident", i.ID, "err", err)
@@ -170,11 +171,11 @@ func (a *Agent) outlived() bool {
 	return i.Outlived()
 }
 
-// staysAfterAll tells why a node that leaves need not, nil when it must.
+// staysAfterAll says why a node that is leaving need not leave any more; nil: it must.
 func (a *Agent) staysAfterAll() error {
 	i := a.incident()
 	switch {
-	case !a.leaving(): // what is still in force is for later, or asks for less
+	case !a.leaving(): // the notices in force are for later, or ask for less than a drain
 		return errWithdrawn
 	case a.outlived():
 		a.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())
@@ -184,16 +185,16 @@ func (a *Agent) staysAfterAll() error {
 	}
 }
 
-// DecommissionSelf is what the socket, the shell trigger and SIGPWR say: this node is going. A zero deadline is one that
-// nobody knows. It returns the incident once it is on disk.
+// DecommissionSelf says that this node is going: it serves the socket, the shell trigger and SIGPWR. A zero deadline is an
+// unknown one. It returns the incident once it is on disk.
 func (a *Agent) DecommissionSelf(ctx context.Context, source string, deadline time.Time, reason string) (preemption.Incident, error) {
 	return a.say(ctx, preemption.Notice{Source: source, ID: source, Kind: preemption.KindManual, Deadline: deadline, SeenAt: time.Now(), Reason: reason})
 }
 
-// errIgnored is the answer to a notice about which the policy does nothing.
+// errIgnored answers a notice that the policy ignores.
 var errIgnored = errors.New("the notice is ignored")
 
-// say passes a notice on and returns the incident that it became part of, once that is on disk.
+// say passes on a notice that was given on this host, and returns the incident that it joined, once that is on disk.
 func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
 	if a.policy().Stance(n.Kind) == preemption.StanceIgnore {
 		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
@@ -201,8 +202,8 @@ func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incide
 	return preemption.Say(ctx, a.manual, a.incidents, n)
 }
 
-// Cancel takes back what was said on this host. still names the notice for which the node leaves all the same, and what takes
-// that back, if anybody can.
+// Cancel takes back the notices that were given on this host. still names the notice for which the node leaves all the same,
+// and how that one is taken back, if it can be.
 func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, still string) {
 	cancelled = a.manual.Withdraw(reason)
 	if !cancelled {
@@ -225,7 +226,8 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 	return true, still
 }
 
-// leavesFor names the notice for which the node leaves, be it later, as for an appointment; empty: it was advised at most.
+// leavesFor names the notice for which the node leaves, now or later, as for an appointment; empty: no notice goes beyond
+// advice.
 func (a *Agent) leavesFor(i preemption.Incident) string {
 	inTheEnd, now := i.Deadline(), time.Now()
 	if inTheEnd.Before(now) {
@@ -245,11 +247,11 @@ func (a *Agent) leavesFor(i preemption.Incident) string {
 type drains struct {
 	mu    sync.Mutex
 	last  *migration.Drain // nil: none since the start
-	moved inventory.Count  // by the process before, of the incident that it left; known until a drain goes on with it
+	moved inventory.Count  // by an earlier process, for the open incident; zero once a drain has resumed it
 	ahead bool             // it only copies ahead
 	more  bool             // another pass follows
 	freed time.Time        // until when a drain may have waited
-	looks time.Time        // for what was said then it was looked what was written since the drain that was over
+	looks time.Time        // the newest notice for which wroteSince has looked for new writes
 }
 
 func (s *drains) set(d *migration.Drain, ahead, more bool) {
@@ -258,8 +260,8 @@ func (s *drains) set(d *migration.Drain, ahead, more bool) {
 	s.last, s.ahead, s.more, s.moved = d, ahead, more, inventory.Count{}
 }
 
-// resume notes what the process before had moved. The next drain may wait for answers before it begins, and meanwhile the node is
-// not to look as if nothing were safe.
+// resume notes what an earlier process had moved. The next drain may wait for answers before it begins, and until then the
+// status should not show that nothing is safe.
 func (s *drains) resume(moved inventory.Count) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +274,7 @@ func (s *drains) resumed() inventory.Count {
 	return s.moved
 }
 
-// of is the last one if it keeps its account there.
+// of returns the last drain if its account is in dir.
 func (s *drains) of(dir string) *migration.Drain {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +329,7 @@ func (s *drains) progress() (p migration.Progress, ahead, ok bool) {
 		return migration.Progress{}, false, false
 	}
 	p = d.Progress()
-	if more && p.Phase == migration.PhaseDrained { // of this pass only
+	if more && p.Phase == migration.PhaseDrained { // only this pass is over
 		p.Phase = migration.PhaseSending
 	}
 	return p, ahead, true

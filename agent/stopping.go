@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// leastGrace is what a workload gets between SIGTERM and SIGKILL on a notice that leaves nothing.
+	// leastGrace is the time between SIGTERM and SIGKILL for a workload on a notice that leaves no time.
 	leastGrace = time.Second
-	// killLead is how long before the last pass SIGKILL is sent: what was written until then is to be found by its first look.
+	// killLead is how long before the last pass SIGKILL is sent: the first look of that pass must find what the workload
+	// wrote until then.
 	killLead = 500 * time.Millisecond
-	// strikeAgain is the pause between attempts to stop what does not stop.
+	// strikeAgain is the pause between attempts to stop a workload.
 	strikeAgain = time.Second
 )
 
-// stopWorkloads stops those workloads that are to be stopped and are there late, until ctx ends. A rehearsal stops nobody.
+// stopWorkloads stops, when it is time, the workloads that are configured to be stopped and still run, until ctx ends. In a
+// rehearsal it stops none.
 func (a *Agent) stopWorkloads(ctx context.Context) {
 	var stopping sync.WaitGroup
 	for _, w := range a.workloads {
@@ -29,8 +31,8 @@ func (a *Agent) stopWorkloads(ctx context.Context) {
 	stopping.Wait()
 }
 
-// stopAt is when a workload is asked to end: its grace before the last pass begins, which carries what it wrote until its
-// end. Zero: never, as no deadline is known.
+// stopAt is when a workload gets SIGTERM: its grace before the last pass begins, so that the pass carries what it wrote
+// until its end. Zero: never, because no deadline is known.
 func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
 	last := a.lastPassAt(i)
 	if last.IsZero() || i.Rehearsed() {
@@ -39,7 +41,7 @@ func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
 	return last.Add(-killLead - w.Grace)
 }
 
-// stopInTime waits until it is time and stops the workload. One that an earlier process began to stop is stopped at once.
+// stopInTime waits until it is time, and stops the workload. It stops one at once that an earlier process had begun to stop.
 func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
 		changed, stirred := a.incidents.Changes(), a.attention.changes()
@@ -49,7 +51,7 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 		over, _ := w.finished(i.ID)
 		var due <-chan time.Time // nil: nothing is due by itself
 		switch done := a.attention.of(w.Name); {
-		case p.Work.Drained != nil || over || at.IsZero(): // a drain that was a rehearsal's may yet begin anew
+		case p.Work.Drained != nil || over || at.IsZero(): // nothing to stop now; the drain of a rehearsal may begin anew in earnest
 		case done.Incident == i.ID && done.Stopping || !time.Now().Before(at):
 			a.stopWorkload(ctx, w, i)
 			continue
@@ -65,8 +67,8 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 	}
 }
 
-// stopWorkload asks the workload to end and, when it has not after its grace, ends it. It returns once it is gone, or with
-// ctx: a notice that is taken back stops nothing more.
+// stopWorkload asks the workload to end, and kills it when it has not ended after its grace. It returns once the workload is
+// gone, or with ctx: after a withdrawal nothing more is stopped.
 func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incident) {
 	began := time.Now()
 	killAt := began.Add(w.Grace)
@@ -120,7 +122,7 @@ func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incid
 	}
 }
 
-// untilFinished waits until an instant. It returns false when the workload is over before, or ctx is.
+// untilFinished waits until the given time. It returns false when the workload or ctx ends first.
 func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, until time.Time) (still bool) {
 	due := time.After(time.Until(until))
 	for {
@@ -138,7 +140,7 @@ func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, 
 	}
 }
 
-// plans says in lines what a notice with so much time would mean for the workloads.
+// plans describes, one line a workload, what an incident would mean for the workloads.
 func (a *Agent) plans(i preemption.Incident) (lines []string) {
 	for _, w := range a.workloads {
 		line := w.Name + ": watched, " + w.String()

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// valuesFile is where the data directory keeps what programs said of blocks.
+	// valuesFile is the file in the data directory with the values that programs gave blocks.
 	valuesFile = "values.db"
-	// mostValues bounds one call: with ids of 4 KiB each they are less than gRPC's 4 MiB.
+	// mostValues bounds the values of one call: with ids of 4 KiB each it stays below gRPC's 4 MiB.
 	mostValues = 1000
-	// tidyValuesEvery is how often those of blocks that are gone are looked for, which costs a look at each block.
+	// tidyValuesEvery is how often the values of blocks that are gone are removed, which looks at each block.
 	tidyValuesEvery = 6 * time.Hour
 )
 
-// openValues opens what programs said. Without it blocks are worth what all else says.
+// openValues opens the values that programs gave. If that fails, blocks are worth what the other sources say.
 func (a *Agent) openValues() {
 	told, err := migration.OpenAppraisals(filepath.Join(a.cfg.DataDir, valuesFile), a.landing)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *Agent) openValues() {
 	a.told = told
 }
 
-// tidyValues forgets what was said of blocks that are gone, while the node has nothing better to do.
+// tidyValues removes the values of blocks that are gone, while no incident is open.
 func (a *Agent) tidyValues(ctx context.Context) error {
 	if a.told == nil {
 		return nil
@@ -61,8 +61,8 @@ func (a *Agent) tidyValues(ctx context.Context) error {
 	}
 }
 
-// SetValues takes what a program says that blocks are worth. What leaves next is chosen by it, also in a drain that has
-// not yet met the blocks.
+// SetValues stores the values that a program gives blocks. The order in which blocks leave follows them, even in a running
+// drain for blocks that it has not met yet.
 func (l *local) SetValues(_ context.Context, r *api.SetValuesRequest) (*api.SetValuesReply, error) {
 	if n := len(r.GetValues()); n == 0 || n > mostValues {
 		return nil, status.Errorf(codes.InvalidArgument, "%d values in one call: want 1 to %d", n, mostValues)
@@ -95,7 +95,7 @@ func (l *local) SetValues(_ context.Context, r *api.SetValuesRequest) (*api.SetV
 	return &api.SetValuesReply{}, nil
 }
 
-// apiValue is absent where nobody said anything.
+// apiValue converts a value; nil: nothing gave the block one.
 func apiValue(value time.Duration) *durationpb.Duration {
 	if value == 0 {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// A program says what its blocks are worth; the agent shows it, after a restart too, and takes nothing of a call that is
-// wrong.
+// A program gives its blocks values. The agent shows them, after a restart too, and takes no value of a call with a wrong
+// one.
 func TestProgramsSayWhatBlocksAreWorth(t *testing.T) {
 	cfg := settings(t)
 	cfg.Stores[0].Hints = []Hint{{Match: "hinted*", Value: time.Minute}}
@@ -101,7 +101,7 @@ func TestProgramsSayWhatBlocksAreWorth(t *testing.T) {
 	})
 	serve(shown)
 
-	// Nobody's word is worth a node that does not start.
+	// A broken file of values must not keep the node from starting.
 	if err := os.WriteFile(filepath.Join(cfg.DataDir, valuesFile), []byte("not what it was"), 0o600); err != nil {
 		t.Fatal(err)
 	}

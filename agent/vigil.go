@@ -13,88 +13,93 @@ import (
 )
 
 const (
-	// vigilEvery is how often a node that is empty, and still there, asks whether those who took its blocks are: a reclaim gives two
-	// minutes, and may have one left when somebody is known to have died.
+	// vigilEvery is how often a node that is empty, and still there, asks whether the peers that took its blocks are. A
+	// reclaim gives two minutes, of which one may be left when a peer is known to have died.
 	vigilEvery = 10 * time.Second
-	// vigilTimeout bounds that question before a pass, which does not begin while it waits.
+	// vigilTimeout bounds that question before a pass: the pass begins only after the answer.
 	vigilTimeout = time.Second
-	// askHeldEvery is how often a node asks who has each block that it carried: under advice that may be for weeks. A thousand nodes with
-	// 200,000 blocks each cost the coordinator a tenth of a processor (BenchmarkCheckHeld in package coordinator).
+	// askHeldEvery is how often a node asks, for every block that it carried, whether some node still has it. Under advice
+	// that may go on for weeks. A thousand nodes with 200,000 blocks each cost the coordinator a tenth of a processor
+	// (BenchmarkCheckHeld in package coordinator).
 	askHeldEvery = 15 * time.Minute
-	// leftTimeout bounds the look of a drained node for what is here now: some five million files. A disk may hang under it.
+	// leftTimeout bounds the look of a drained node for blocks that it has not carried: it is enough for some five million
+	// files. A disk may hang under it.
 	leftTimeout = time.Minute
-	// doubtGap is how far apart it asks of each at least for being told that somebody has some no more; a node that leaves does so each
-	// vigilEvery.
+	// doubtGap is the least time between two passes that ask about every block because the coordinator said that some are
+	// held no more. A node that leaves may ask each vigilEvery.
 	doubtGap = time.Minute
-	// mostOver bounds the apps of which it is noticed that their end is taken back.
+	// mostOver bounds the ended apps that are watched for their end being taken back.
 	mostOver = 1024
 )
 
-// absentFor stands for any time: who is gone has been silent for a lease, and will tell nothing more of what it took. Where another machine
-// is there under its name, what that took in the last seconds, and has yet to tell, is carried twice at worst.
+// absentFor is the age given for blocks that absent peers took; it stands for any age. A peer that is gone has been silent
+// for a lease, and reports no more of what it took. If another machine has its name, blocks that the new machine took in the
+// last seconds, and has not reported yet, are carried twice at worst.
 const absentFor = 24 * time.Hour
 
-// vigil is the eye that a node keeps on those who took its blocks, for as long as it has them itself: what one has who is gone is
-// carried again, if nobody else has it. Pass after pass of copying ahead and of the drain asks by it, and a lookout amid and after those.
+// vigil watches the peers that took this node's blocks, for as long as this node has the blocks itself: when a peer is gone,
+// its blocks are carried again unless another node has them. Each pass of copying ahead and of the drain asks by it, and a
+// lookout asks during and after them.
 type vigil struct {
 	agent *Agent
 
 	mu       sync.Mutex // guards what follows
-	incident string     // that it is of
-	kept     bool       // a pass has begun since: who took something took it while this watched
-	asked    time.Time  // when each block was asked about last
-	doubted  bool       // some are held no more, by the coordinator's word
-	doubtAt  time.Time  // when it was asked for such a word last
-	over     []string   // apps that were said to be over: what there is of theirs was left behind
-	since    uint64     // the event after which all of it happened
-	log      uint64     // that the event is of
-	was      fates      // those of takers and heirs when their blocks were
+	incident string     // the one that is watched
+	kept     bool       // a pass has begun: the peers that take blocks from now on are watched from the start
+	asked    time.Time  // when every block was last asked about
+	doubted  bool       // the coordinator says that some blocks are held no more
+	doubtAt  time.Time  // when every block was last asked about for that reason
+	over     []string   // apps that were said to be over: their blocks were left behind
+	since    uint64     // the coordinator's event before which no peer took anything, but for those in parted
+	log      uint64     // the log that has that event
+	was      fates      // the fates of takers and heirs when their blocks were last asked about
 	parted   []string   // takers that may have been gone at some time, and have handed on what they had
-	heirs    []string   // who had what was asked about, by the answers
-	stale    []string   // who was away when told what to forget, once the drain was over
+	heirs    []string   // the holders that the answers named
+	stale    []string   // peers that were away when told, after the drain, which copies are out of date
 }
 
 // lookout keeps the vigil while a drain runs and once it is over. One goroutine uses it.
 type lookout struct {
 	*vigil
-	ended  time.Time // the end of the drain that takers is of
-	looked time.Time // when they were asked about last
+	ended  time.Time // the end of the drain whose takers these are
+	looked time.Time // when the takers were last asked about
 	takers []string
-	ends   bool // apps have ended, or the end of one was taken back
-	untold bool // there was no time to tell all of what is out of date
+	ends   bool // apps have ended, or an end was taken back, since the last look
+	untold bool // there was no time to tell all peers which copies are out of date
 }
 
-// fates are what became of nodes: those that are gone, and under whose names other machines are there, by their ids.
+// fates are what became of nodes: gone lists those that are gone, renewed maps the names that other machines have now to the
+// ids of these.
 type fates struct {
 	gone    []string
 	renewed map[string]string
 }
 
-// left says whether a node is not there any more as the machine that it was.
+// left reports whether the machine that had a node's name is gone: no machine or another one has it now.
 func (f fates) left(node string) bool {
 	_, another := f.renewed[node]
 	return another || slices.Contains(f.gone, node)
 }
 
-// knew says whether it was so already.
+// knew reports whether a node's fate is the same in f as in is.
 func (f fates) knew(is fates, node string) bool {
 	return slices.Contains(f.gone, node) == slices.Contains(is.gone, node) && f.renewed[node] == is.renewed[node]
 }
 
-// question is what a pass asks of the blocks that earlier ones carried.
+// question is what a pass asks the coordinator about the blocks that earlier passes carried.
 type question struct {
 	began  time.Time
-	absent []string // about what these took; nil: about all, unless none is asked
+	absent []string // ask about the blocks that these peers took; nil: about all blocks, unless none is true
 	none   bool
-	doubt  bool  // it was asked for the coordinator's word
+	doubt  bool  // it is asked because the coordinator said that some are held no more
 	is     fates // of takers and heirs
 
-	mu     sync.Mutex // guards what follows: a pass may leave behind who asks
-	unsure bool       // of the answer
-	has    []string   // by the answer
+	mu     sync.Mutex // guards what follows: a pass that was left behind may still ask
+	unsure bool       // an answer was incomplete
+	has    []string   // the holders that the answers named
 }
 
-// before is what a pass is to ask that begins now.
+// before returns what a pass that begins now is to ask.
 func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	v.turn(incident)
 	q := &question{began: time.Now()}
@@ -120,14 +125,15 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	return q
 }
 
-// doubt notes that nobody has some of what was carried, by the coordinator's word.
+// doubt notes that the coordinator said that some carried blocks are held no more.
 func (v *vigil) doubt() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.doubted = true
 }
 
-// asksAll says whether it is time to ask about each block, and whether that is for doubt. Who is told so asks.
+// asksAll reports whether it is time to ask about every block, and whether because of doubt. It clears the doubt, so the
+// caller must ask.
 func (v *vigil) asksAll(gap time.Duration) (all, doubt bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -138,7 +144,8 @@ func (v *vigil) asksAll(gap time.Duration) (all, doubt bool) {
 	return time.Since(v.asked) >= askHeldEvery, false
 }
 
-// keep notes that a pass begins. Who took something before the first was not watched: another machine may be there, under its name, by now.
+// keep notes that a pass begins. Peers that took blocks before the first pass were not watched: another machine may have the
+// name of one by now.
 func (v *vigil) keep(takers []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -147,7 +154,7 @@ func (v *vigil) keep(takers []string) {
 	}
 }
 
-// put has a drain ask it.
+// put has a drain ask the question.
 func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 	if q.none {
 		return
@@ -170,7 +177,7 @@ func (q *question) answered(h heartbeat.Held, err error) {
 	q.has = union(q.has, h.Holders)
 }
 
-// after notes that the pass is over. What it got no whole answer to is asked again.
+// after notes that the pass is over. Doubt whose answers were incomplete stays, and is asked about again.
 func (v *vigil) after(q *question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,7 +197,8 @@ func (v *vigil) after(q *question) {
 	v.heirs = union(v.heirs, q.has)
 }
 
-// begin notes that there is nothing yet to ask about, if it is known what comes after that before somebody has taken anything.
+// begin counts every block as asked about at the given time, when none was carried yet. It does so only if the coordinator
+// told its newest event before any peer had taken a block: losses then knows that all takers come after that event.
 func (v *vigil) begin(ctx context.Context, at time.Time, dir string) {
 	_, _ = v.losses(ctx, nil)
 	nobody := len(v.agent.takers(dir)) == 0
@@ -201,7 +209,7 @@ func (v *vigil) begin(ctx context.Context, at time.Time, dir string) {
 	}
 }
 
-// due is when it is time to look at what the drain of p has carried.
+// due is when to ask next about what the drain of p has carried.
 func (v *lookout) due(p page) time.Time {
 	if v.turn(p.Incident.ID); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(v.ended) {
 		return time.Now()
@@ -209,7 +217,7 @@ func (v *lookout) due(p page) time.Time {
 	return v.looked.Add(vigilEvery)
 }
 
-// amid has the drain of p, which runs, carry again what took who is gone.
+// amid has the running drain of p carry again the blocks of takers that are gone.
 func (v *lookout) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
 	var takers []string
@@ -217,20 +225,21 @@ func (v *lookout) amid(ctx context.Context, p page) {
 	if d != nil {
 		takers = d.Takers()
 	}
-	is, news := v.losses(ctx, takers) // the first notes what all that follows comes after
+	is, news := v.losses(ctx, takers) // the first call notes the event that all takers come after
 	if len(news) > 0 {
 		v.carry(ctx, d, &question{absent: news, is: is}, news)
 	}
 	if d == nil || len(takers) == 0 {
 		return
 	}
-	// What moved a moment ago nobody can tell of yet, and that is not what is doubted.
+	// Of blocks that moved a moment ago the coordinator cannot tell yet, and they are not the doubted ones.
 	if _, doubt := v.asksAll(vigilEvery); doubt && !v.carry(ctx, d, &question{began: v.looked, is: is}, takers) {
 		v.doubt()
 	}
 }
 
-// carry has a drain that runs carry again what nobody has of what peers took. It reports false when that could not be said.
+// carry has a running drain carry again those blocks that peers took and nobody has any more. It reports false when that is
+// not known, or comes too late for the drain.
 func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, took []string) bool {
 	var cfg migration.DrainConfig
 	v.put(q, &cfg)
@@ -244,8 +253,8 @@ func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, to
 	return heard
 }
 
-// finds is what to ask in another pass of the drain of p; nil: nothing, since somebody has all of what it carried, or this node has
-// it no more, or has no time to carry it again.
+// finds returns the question for another pass of the drain of p. Nil: no pass is needed, since each block that it carried is
+// held by some node or is no longer here, or there is no time to carry any again.
 func (v *lookout) finds(ctx context.Context, p page) *question {
 	a, dir := v.agent, v.agent.accountDir(p.Incident.ID)
 	v.looked = time.Now()
@@ -286,13 +295,13 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	return q
 }
 
-// leftSome says whether an earlier process drained the node, and there is something now that it did not carry: a disk may be mounted that was
-// not.
+// leftSome reports whether an earlier process drained the node and did not carry all that is here now: a disk may be mounted
+// that was not then.
 func (a *Agent) leftSome(ctx context.Context, p page) bool {
 	return a.drains.of(a.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, manifest.Skipped)
 }
 
-// resumed says whether the end of an app was taken back: a drain has left behind what there is of it.
+// resumed reports whether the end of an app was taken back whose blocks a drain has left behind.
 func (v *lookout) resumed(ctx context.Context) bool {
 	v.mu.Lock()
 	were := v.over
@@ -307,10 +316,10 @@ func (v *lookout) resumed(ctx context.Context) bool {
 	return len(are) < len(were)
 }
 
-// remember has it asked whether the apps are over yet of which an earlier process left something behind.
+// remember notes the apps whose blocks an earlier process left behind, so that resumed asks whether they are still over.
 func (v *lookout) remember(dir string) {
 	if v.agent.drains.of(dir) != nil {
-		return // it was this one
+		return // this process drained the node
 	}
 	apps, err := migration.AppsLeft(dir)
 	if err != nil {
@@ -322,7 +331,7 @@ func (v *lookout) remember(dir string) {
 	}
 }
 
-// leave notes apps that are over.
+// leave notes apps that are over, whose blocks a drain leaves behind.
 func (v *vigil) leave(over []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -331,8 +340,8 @@ func (v *vigil) leave(over []string) {
 	}
 }
 
-// forget has those told of copies that are out of date who were away before, and first finds out who was. Where there was no time for all,
-// the next look goes on.
+// forget tells peers that were away and are back which of their copies are out of date; the first call tells all, to find
+// out which are away. Where there was no time for all, the next call goes on.
 func (v *lookout) forget(ctx context.Context, first bool, is fates, tell func(ctx context.Context) (away []string, err error)) {
 	v.mu.Lock()
 	back := slices.ContainsFunc(v.stale, func(node string) bool { return !slices.Contains(is.gone, node) })
@@ -355,8 +364,9 @@ func (v *lookout) forget(ctx context.Context, first bool, is fates, tell func(ct
 	v.stale = away
 }
 
-// losses are what became of the takers and their heirs, and the takers about whose blocks to ask therefore: those that are not there any
-// more, and with an heir all that may have handed on to it.
+// losses asks what became of the takers and their heirs. news are the takers whose blocks must be asked about therefore:
+// those whose machines are gone since the last question, and if an heir is gone, all takers that may have handed blocks on
+// to it.
 func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -371,7 +381,7 @@ func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []s
 	}
 	if another := v.since > 0 && (said.Index < v.since || said.Log != v.log); another || v.since == 0 {
 		v.since, v.log = said.Index, said.Log
-		v.parted, v.doubted = union(v.parted, takers), v.doubted || another // nothing is known of what was before
+		v.parted, v.doubted = union(v.parted, takers), v.doubted || another // what happened before that event is not known
 	}
 	is = fates{said.Gone, said.Renewed}
 	was := fates{renewed: v.was.renewed}
@@ -399,7 +409,7 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// turn begins anew with another incident.
+// turn starts the vigil anew when the incident is another one.
 func (v *vigil) turn(incident string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Where there was no time to tell all of what is out of date, each look goes on until there was, and the log has it once.
+// If there was no time to tell all peers which copies are out of date, each look goes on with that, and it is logged once.
 func TestLookoutGoesOnToldWhatToForget(t *testing.T) {
 	var said bytes.Buffer
 	v := &lookout{vigil: &vigil{agent: &Agent{log: slog.New(slog.NewTextHandler(&said, nil))}}}

@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	// lookAround is how often a node that waits looks what for: workloads say when they change, the coordinator does not.
+	// lookAround is how often a waiting node checks what it waits for: a workload announces its changes, the coordinator
+	// does not.
 	lookAround = time.Second
-	// The pause between two passes over the stores while the node waits is as long as the pass took, within these: it never
-	// spends more than half of its time on looking for what is new.
+	// The pause between two passes over the stores, while the node waits, is as long as the pass took, within these bounds:
+	// it never spends more than half of its time on looking for new blocks.
 	leastPassPause = 2 * time.Second
 	mostPassPause  = time.Minute
-	// mostPass is how long a pass may take that is not the last: a block that no peer has room for must not keep what is
-	// written meanwhile from being looked for. What is cut short costs the blocks in flight.
+	// mostPass is how long a pass that is not the last may take: a block that no peer has room for must not keep the next
+	// pass from looking for new ones. Cutting a pass short costs the blocks in flight.
 	mostPass = 2 * time.Minute
-	// leastLastPass is what is kept for the last pass of a drain, or a tenth of its time if that is more: the passes before
-	// it have carried all but the newest.
+	// leastLastPass is the time kept for the last pass of a drain, or a tenth of the drain's time if that is more: earlier
+	// passes have carried all but the newest blocks.
 	leastLastPass = 2 * time.Second
 )
 
-// waitsFor says what a node that leaves must see the end of before it sends what is left and says goodbye, a sentence
-// each: awaited workloads, and, when nothing but an operator's order makes it leave, apps that ran here and run elsewhere.
-// What is not known yet is waited for.
+// waitsFor names, a sentence each, what a leaving node waits for before it sends the rest and says goodbye: awaited
+// workloads, and, when only an operator's order makes it leave, apps that ran here and still run elsewhere. While an answer
+// is not known yet, the node waits for it.
 func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
 	for _, w := range a.workloads {
 		if !w.Await {
@@ -50,10 +51,11 @@ func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
 	return all
 }
 
-// mostUnfinished is how many of them an account names, each in so many bytes.
+// mostUnfinished is how many of these an account names, and unfinishedBytes bounds each.
 const mostUnfinished, unfinishedBytes = 16, 256
 
-// unfinished is what a drain waits for, for its account should time be up for it. A rehearsal leaves everything running.
+// unfinished names what the drain still waits for, for the account of a drain whose time is up. In a rehearsal it is
+// nothing, for that leaves everything running.
 func (a *Agent) unfinished() []string {
 	i := a.incident()
 	if i.Rehearsed() {
@@ -69,7 +71,7 @@ func (a *Agent) unfinished() []string {
 	return all
 }
 
-// ordered tells whether nothing but an operator's order makes the node leave. A rehearsal beside it counts for nothing.
+// ordered reports whether only an operator's order makes the node leave. A rehearsal beside it does not count.
 func ordered(i preemption.Incident) bool {
 	leaves := false
 	for _, n := range i.InForce() {
@@ -83,7 +85,7 @@ func ordered(i preemption.Incident) bool {
 	return leaves
 }
 
-// waits is what the status shows of that.
+// waits is what the node waits for, for the status: with the disks that do not answer.
 func (a *Agent) waits() []string {
 	p, open := a.incidents.Open()
 	if !open || !a.leaving() || p.Work.Drained != nil {
@@ -98,8 +100,8 @@ func (a *Agent) waits() []string {
 	return all
 }
 
-// lastPassAt is when the last pass over the stores begins, whatever the node waits for: late enough to carry what is
-// written until then, and early enough to be over when sending must stop. Zero: no deadline is known.
+// lastPassAt is when the last pass over the stores begins, whatever the node still waits for: late, so that it carries what
+// is written until then, but early enough to be over when sending must stop. Zero: no deadline is known.
 func (a *Agent) lastPassAt(i preemption.Incident) time.Time {
 	deadline := i.Deadline()
 	if deadline.IsZero() {
@@ -110,7 +112,7 @@ func (a *Agent) lastPassAt(i preemption.Incident) time.Time {
 	return until.Add(-min(keep, max(0, until.Sub(began))/2))
 }
 
-// sendLimit is when sending must stop. Zero: not as long as the node waits, since no deadline is known.
+// sendLimit is when sending must stop. Zero: no limit while the node waits, since no deadline is known.
 func (a *Agent) sendLimit(i preemption.Incident) time.Time {
 	if !i.Deadline().IsZero() {
 		return a.sendUntil(i)
@@ -132,7 +134,8 @@ func (a *Agent) isLast() bool {
 	return len(a.waitsFor(i)) == 0 || !at.IsZero() && !time.Now().Before(at)
 }
 
-// untilNextPass waits until it is time to look for new blocks, for the length of a pause or until nothing is waited for.
+// untilNextPass waits until the next pass is due: after pause, when the last pass must begin, or when nothing is waited for
+// any more.
 func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
 	next := time.Now().Add(pause)
 	var said []string

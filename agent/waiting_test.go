@@ -59,8 +59,8 @@ func TestLastPassAndStop(t *testing.T) {
 	}
 }
 
-// What was done is found again after a restart. After a boot whoever was told is gone, and so is whoever was asked to end;
-// that the machine stays was told all the same.
+// What was done about workloads survives a restart. After a boot the processes that were told or asked to end are gone, but
+// that a workload was told that the machine stays still counts.
 func TestAttentionSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workloads.json")
 	first, err := openAttention(path, "boot-1", new(durable.Beside))
@@ -118,7 +118,7 @@ func catches(t *testing.T) (pid int) {
 	return cmd.Process.Pid
 }
 
-// A webhook tries for as long as there is time: what stands in its way is shown meanwhile.
+// A webhook tries for as long as there is time, and meanwhile the status shows what is wrong.
 func TestTroubleOfAWebhookIsShown(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,8 @@ func TestTroubleOfAWebhookIsShown(t *testing.T) {
 	})
 }
 
-// A word that does not arrive is said again while there is time, and shown; it does not hold once the notice is withdrawn.
+// A word that does not arrive is tried again while there is time, and its failure shown. After a withdrawal it no longer
+// holds.
 func TestWordsAreTriedAgain(t *testing.T) {
 	pid := catches(t)
 	file := filepath.Join(t.TempDir(), "w.pid")

@@ -28,7 +28,7 @@ func (a *Agent) status() *api.Status {
 		}
 	} else if p, open := a.incidents.Open(); open && p.Work.Drained != nil { // drained before a restart
 		s.Drain = apiSummary(p.Work.Drained)
-	} else if moved := a.drains.resumed(); open && moved.Blocks > 0 { // a drain is about to go on
+	} else if moved := a.drains.resumed(); open && moved.Blocks > 0 { // a drain is about to resume
 		s.Drain = apiProgress(migration.Progress{Phase: migration.PhaseScanning, Found: moved, Moved: moved})
 	}
 	if p, _ := a.incidents.Open(); p.Work.Told {
@@ -39,7 +39,7 @@ func (a *Agent) status() *api.Status {
 	}
 	s.Disks = a.diskStates()
 	s.Workloads = a.apiWorkloads()
-	if !a.leaving() { // nothing is taken then
+	if !a.leaving() { // a leaving node takes no blocks
 		all, vault := a.receiver.Room()
 		s.RoomBytes, s.VaultRoomBytes = all.Bytes, &vault.Bytes
 		s.LargestRoomBytes, s.LargestVaultRoomBytes = all.LargestBytes, vault.LargestBytes
@@ -55,7 +55,7 @@ func (a *Agent) status() *api.Status {
 	return s
 }
 
-// apiSummary is a drain that is over, as its progress.
+// apiSummary converts the result of a drain that is over.
 func apiSummary(sum *manifest.Summary) *api.DrainProgress {
 	return &api.DrainProgress{
 		Phase: string(migration.PhaseDrained), BlocksTotal: sum.Moved.Blocks + sum.Lost.Blocks,
@@ -64,7 +64,7 @@ func apiSummary(sum *manifest.Summary) *api.DrainProgress {
 	}
 }
 
-// apiNotice is the open incident, nil when there is none that asks for anything yet.
+// apiNotice is the open incident as peers and coordinator see it; nil: none that asks for anything yet.
 func (a *Agent) apiNotice() *api.Notice {
 	p, open := a.incidents.Open()
 	stance, _ := a.incidents.Stance()
@@ -74,17 +74,17 @@ func (a *Agent) apiNotice() *api.Notice {
 	return p.Incident.Wire(stance)
 }
 
-// mostPeersSaid bounds the peers that a heartbeat names: a coordinator refuses one that names more than 1024.
+// mostPeersSaid bounds the peers that a heartbeat names: a coordinator refuses a heartbeat that names more than 1024.
 const mostPeersSaid = 256
 
-// mostDisksSaid bounds the directories that one says are waited for: more than a machine has disks.
+// mostDisksSaid bounds the directories that a heartbeat names as waited for: more than a machine has disks.
 const mostDisksSaid = 64
 
 func apiProgress(p migration.Progress) *api.DrainProgress {
 	if p.Phase == migration.PhaseDrained {
 		p.BytesPerSecond = 0 // nothing moves any more
 	}
-	// A figure that is off must not have the beat refused, and the node taken for dead.
+	// A wrong figure must not get the beat refused, and the node taken for dead.
 	p.Moved = inventory.Count{Blocks: max(0, p.Moved.Blocks), Bytes: max(0, p.Moved.Bytes)}
 	d := &api.DrainProgress{
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
@@ -93,7 +93,7 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 	for _, dir := range p.Awaits[:min(len(p.Awaits), mostDisksSaid)] {
 		d.Awaits = append(d.Awaits, short(dir, longestTrouble))
 	}
-	// Those that have a part in it first: of the others there may be as many as the fleet has had meanwhile.
+	// Peers that took the most come first: the drain may have met as many others as the fleet had meanwhile.
 	slices.SortStableFunc(p.Peers, func(a, b migration.PeerProgress) int { return cmp.Compare(b.Moved.Blocks, a.Moved.Blocks) })
 	p.Peers = p.Peers[:min(len(p.Peers), mostPeersSaid)]
 	slices.SortFunc(p.Peers, func(a, b migration.PeerProgress) int { return cmp.Compare(a.Node, b.Node) })
@@ -140,16 +140,18 @@ func (a *Agent) peers() []migration.Peer {
 	return all
 }
 
-// allAdvised says whether all peers are advised to go, as all of a pool are: of 30 such machines 9 went, hours later.
+// allAdvised reports whether all peers are advised to go, as all machines of a pool are at once: of 30 such machines 9 went,
+// hours later.
 func (a *Agent) allAdvised() bool {
 	all := a.peers()
 	return len(all) > 0 && !slices.ContainsFunc(all, func(p migration.Peer) bool { return !p.Advised })
 }
 
-// comesBack is how long a peer that is missed may yet come back: a restart, and until the coordinator has told everybody.
+// comesBack is how long a missed peer may take to come back: it restarts, and the coordinator tells all nodes.
 const comesBack = time.Minute
 
-// missesPeers reports whether a peer may be back soon that is not known now, or that nobody has said yet who they are.
+// missesPeers reports whether the list of peers may be incomplete: a peer that left it may be back soon, or no coordinator
+// has answered yet.
 func (a *Agent) missesPeers() bool {
 	_, answered, _ := a.beat.Health()
 	return answered.IsZero() || time.Since(a.beat.Missed()) < comesBack
@@ -168,7 +170,8 @@ func (a *Agent) locate(ctx context.Context, id inventory.BlockID, past bool) (re
 	return reading.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Unheard: a.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
 }
 
-// locateMore names more of those who could have a block, and who turns out to hold it meanwhile.
+// locateMore names more nodes that could have a block, after those that were asked, and the nodes that are known to hold it
+// by now.
 func (a *Agent) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []reading.Holder, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
@@ -184,7 +187,7 @@ func (a *Agent) whereIs(ctx context.Context, node string) (address string, err e
 	return is.Addresses[node], err
 }
 
-// others leaves this node out: what it has it was asked for already.
+// others leaves this node out of the holders: it was asked already.
 func (a *Agent) others(holders []*api.Holder) (rest []reading.Holder) {
 	for _, h := range holders {
 		if h.Node != a.cfg.Node.Name {
@@ -194,7 +197,7 @@ func (a *Agent) others(holders []*api.Holder) (rest []reading.Holder) {
 	return rest
 }
 
-// ready tells the service manager, and whoever started the agent.
+// ready tells the service manager and Deps.Ready that the agent serves.
 func (a *Agent) ready() {
 	a.log.Info("agent serves", "node", a.cfg.Node.Name, "peer", a.at.peer.Addr().String(), "http", a.at.http.Addr().String(), "socket", a.cfg.Listen.Socket)
 	if err := systemd.Ready(); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// A drain that goes on for long in a large fleet meets more peers than a coordinator lets a heartbeat name. Those that took
-// something are named.
+// In a large fleet a long drain meets more peers than a coordinator lets a heartbeat name. The peers that took blocks are
+// named.
 func TestProgressNamesSomePeers(t *testing.T) {
 	var p migration.Progress
 	for i := range 2000 {

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// withdrawPatience is for how long a workload is told that the machine stays: whoever does not hear it in that time has
-	// noticed otherwise.
+	// withdrawPatience is how long the agent tries to tell a workload that the machine stays: after that the workload has
+	// noticed by itself.
 	withdrawPatience = 10 * time.Minute
-	// The pause after a word that did not arrive, doubled with each.
+	// The pause after a word that did not arrive; it doubles each time.
 	firstAgain = time.Second
 	mostAgain  = 30 * time.Second
 )
 
-// keepTold tells a workload all that it must be told, until ctx ends.
+// keepTold tells a workload every word that is due, until ctx ends.
 func (a *Agent) keepTold(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
@@ -33,11 +33,12 @@ func (a *Agent) keepTold(ctx context.Context, w *watched) {
 	}
 }
 
-// due is what a workload must be told now, written down as being told; false: it knows all there is to know.
+// due returns the word that a workload must be told now, and notes that it is being told; false: the workload knows
+// everything.
 func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
 	done := a.attention.of(w.Name)
 	said := done.Word
-	under := !done.Arrived && !done.GivenUp // an earlier process was about to say it, or this one
+	under := !done.Arrived && !done.GivenUp // this process or an earlier one is still telling it
 	believes := said.Incident != "" && said.Phase != workloads.PhaseWithdrawn
 	i, leaves := a.incident(), a.leaving() && !a.outlived()
 	switch {
@@ -70,7 +71,7 @@ func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
 	return word, true
 }
 
-// outdated tells whether what a workload was told is no longer so.
+// outdated reports whether what a workload was told is no longer true.
 func outdated(d attended, i preemption.Incident) bool {
 	return i.Moved(d.Lead) || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != i.Rehearsed()
 }
@@ -82,14 +83,15 @@ func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Wor
 	}
 	if d := i.Deadline(); !d.IsZero() {
 		w.RemainingSeconds = new(time.Until(d).Seconds())
-		// Whole seconds, as clouds write them: the same after a restart, whatever small corrections the clock has had.
+		// Whole seconds, as clouds write them: the deadline stays the same after a restart and after small corrections of
+		// the clock.
 		w.Deadline = d.Round(time.Second).UTC()
 	}
 	return w
 }
 
-// tellOne says a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way:
-// who runs next goes on with it. The drain waits for none of this.
+// tellOne tells a workload a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays
+// due: the next process goes on with it. The drain does not wait for any of this.
 func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 	began := time.Now()
 	a.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, preemption.Left(word.Deadline), "what", w.Teller.String())
@@ -129,7 +131,7 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 	}
 }
 
-// hindered tells of a word that is not told yet and will be tried again.
+// hindered notes and logs why a word was not told. It is called once a reason, since the word is tried again.
 func (a *Agent) hindered(w *watched, word workloads.Word, err error) {
 	if a.attention.of(w.Name).Trouble == err.Error() {
 		return
@@ -138,13 +140,13 @@ func (a *Agent) hindered(w *watched, word workloads.Word, err error) {
 	a.note(w, func(d *attended) { d.Trouble = err.Error() })
 }
 
-// attempt says a word once.
+// attempt tells a word once.
 func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, began time.Time) error {
 	until := func() (time.Time, bool) { return a.tellUntil(word, began) }
 	return workloads.Attempt(ctx, w.Teller, word, a.incidents.Changes, until, func(err error) { a.hindered(w, word, err) })
 }
 
-// tellUntil is when telling a word must end; false when it no longer holds.
+// tellUntil is when telling a word must end; false: the word no longer holds.
 func (a *Agent) tellUntil(word workloads.Word, began time.Time) (time.Time, bool) {
 	i, leaves := a.incident(), a.leaving() && !a.outlived()
 	if word.Phase == workloads.PhaseWithdrawn {

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// Who was told of a rehearsal is told when it becomes earnest, though nothing else is news.
+// A workload that was told of a rehearsal is told when it becomes earnest, even if nothing else has changed.
 func TestEarnestIsNews(t *testing.T) {
 	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindManual, SeenAt: time.Now()}
 	i := preemption.Open(said)
@@ -26,7 +26,7 @@ func TestEarnestIsNews(t *testing.T) {
 	}
 }
 
-// A node that cannot be reached is named by whoever tells of it, and not by its own trouble again.
+// The trouble of a peer does not name the peer: the message around it does.
 func TestTroubleOfAPeerDoesNotNameIt(t *testing.T) {
 	why := errors.New("dial tcp 10.0.0.1:7412: connect: connection refused")
 	a := &Agent{deps: Deps{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, why }}}

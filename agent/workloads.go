@@ -16,16 +16,16 @@ import (
 // watched is a workload and what was last seen of it.
 type watched struct {
 	*workloads.Workload
-	again chan struct{} // has it looked at anew, now
+	again chan struct{} // full: the workload must be looked at now
 
 	mu    sync.Mutex // guards what follows
 	last  workloads.Look
 	state workloads.State
 	since time.Time
-	about string // the incident for which it was looked at last; empty: the node was not leaving
+	about string // the incident of the last look; empty: the node was not leaving
 }
 
-// endgame is the pace of looks while a workload is being stopped: what it wrote last is to be carried yet.
+// endgame is the pause between looks while a workload is being stopped: a pass must still carry what it wrote last.
 const endgame = 200 * time.Millisecond
 
 func (a *Agent) openWorkloads() (err error) {
@@ -33,7 +33,8 @@ func (a *Agent) openWorkloads() (err error) {
 	if units == nil {
 		units = workloads.Systemd{}
 	}
-	// Hooks outlive a restart of the agent and no boot, as what lies beside the socket does.
+	// A running hook survives a restart of the agent but not a boot, like the directory of the socket. So its state lies
+	// there.
 	state := filepath.Join(filepath.Dir(a.cfg.Listen.Socket), "hooks")
 	for _, s := range a.cfg.Workloads {
 		w, err := s.Open(units, state)
@@ -49,8 +50,8 @@ func (a *Agent) openWorkloads() (err error) {
 	return nil
 }
 
-// attendWorkloads looks at the workloads and tells them what there is to tell, until ctx ends. Each has goroutines of its
-// own, so that one that hangs holds up no other.
+// attendWorkloads looks at the workloads and tells them what is due, until ctx ends. Each has goroutines of its own, so one
+// that hangs holds up no other.
 func (a *Agent) attendWorkloads(ctx context.Context) error {
 	var attending sync.WaitGroup
 	for _, w := range a.workloads {
@@ -93,8 +94,8 @@ func (a *Agent) leavingFor() string {
 	return a.incident().ID
 }
 
-// look looks once. What the workload consisted of when the node began to leave is kept: it is that which is waited for
-// and stopped, whatever becomes of its pid file or its name.
+// look looks at a workload once. The processes that it had when the node began to leave are kept: these are waited for and
+// stopped, whatever becomes of its pid file or its name.
 func (a *Agent) look(ctx context.Context, w *watched, incident string) {
 	done := a.attention.of(w.Name)
 	var known []workloads.Identity
@@ -104,7 +105,7 @@ func (a *Agent) look(ctx context.Context, w *watched, incident string) {
 	}
 	seen := w.Look(ctx, known, incident != "")
 	if ctx.Err() != nil {
-		return // it was cut short
+		return // the look was cut short
 	}
 	if incident != "" && done.Incident != incident && seen.State != workloads.Unknown {
 		done = a.note(w, func(d *attended) {
@@ -125,7 +126,7 @@ func (a *Agent) look(ctx context.Context, w *watched, incident string) {
 	}
 }
 
-// state is a workload's state by what was seen and what was done about it.
+// state combines what was seen of a workload with what was done about it.
 func (d attended) state(seen workloads.State, incident string) workloads.State {
 	ours := incident != "" && d.Incident == incident
 	switch {
@@ -149,7 +150,7 @@ func (w *watched) lookAgain() {
 	}
 }
 
-// finished tells whether a workload was seen to be over since the node began to leave.
+// finished reports whether a workload has been seen to be over since the node began to leave.
 func (w *watched) finished(incident string) (over bool, state workloads.State) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +160,7 @@ func (w *watched) finished(incident string) (over bool, state workloads.State) {
 	return w.state == workloads.Done || w.state == workloads.Killed, w.state
 }
 
-// stir has everybody who waits for workloads look again.
+// stir wakes everything that waits for workloads.
 func (a *Agent) stir() {
 	a.attention.stir()
 	a.beat.Nudge()
@@ -186,10 +187,11 @@ func (a *Agent) apiWorkloads() (all []*api.Workload) {
 	return all
 }
 
-// longestTrouble keeps a heartbeat small: a program may have printed anything, and a peer have said it.
+// longestTrouble bounds a message in bytes, to keep a heartbeat small: a program may have printed anything, or a peer have
+// said it.
 const longestTrouble = 400
 
-// short makes what was said fit to be told: whole letters, on one line.
+// short makes a message fit to be sent: valid UTF-8 on one line, cut after most bytes.
 func short(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?") // a message with anything else in it would not be sent at all
 	s = strings.Map(func(r rune) rune {

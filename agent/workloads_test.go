@@ -22,7 +22,7 @@ func TestTroubleCanBeSent(t *testing.T) {
 	}
 }
 
-// So does what is wrong with a peer, which repeats what that said and the paths of files.
+// The same goes for the trouble of a peer, which repeats the peer's words and paths of files.
 func TestTroubleOfPeersCanBeSent(t *testing.T) {
 	for _, said := range []string{"open /" + strings.Repeat("ö", 2000), "it cannot land p\xc3"} {
 		got := apiProgress(migration.Progress{Peers: []migration.PeerProgress{{Node: "host-b", Trouble: said}}}).Peers[0].Trouble
@@ -32,7 +32,7 @@ func TestTroubleOfPeersCanBeSent(t *testing.T) {
 	}
 }
 
-// Nor does a coordinator take an account with a reason that is too long for it: of the peers that were in trouble three are named.
+// A coordinator takes no account with a reason that is too long. A reason names up to three peers that were in trouble.
 func TestReasonsCanBeTold(t *testing.T) {
 	said := manifest.Entry{ID: "cache/-/a", Outcome: manifest.Lost, Reason: strings.Repeat("host-b: no route to hóst; ", 100)}
 	account := func(yield func(manifest.Entry, error) bool) { yield(said, nil) }
@@ -46,5 +46,5 @@ func TestReasonsCanBeTold(t *testing.T) {
 	}
 }
 
-// mostTold is what a coordinator takes of a text.
+// mostTold is the longest text that a coordinator takes.
 const mostTold = 1024
