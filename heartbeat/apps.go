@@ -11,7 +11,8 @@ import (
 // mostApps is how many one call may name (api/lifeboat.proto).
 const mostApps = 1024
 
-// CheckApps asks which of the apps are over, and why each is. Of those that a failed call was to ask of nothing is known.
+// CheckApps asks which of the apps are over, and why each is. After an error nothing is known of the apps of the failed
+// call.
 func (c *Client) CheckApps(ctx context.Context, apps []string) (over map[string]string, err error) {
 	over = map[string]string{}
 	for batch := range slices.Chunk(apps, mostApps) {
@@ -29,18 +30,19 @@ func (c *Client) CheckApps(ctx context.Context, apps []string) (over map[string]
 	return over, nil
 }
 
-// AppsChanged is closed when the coordinator next says that apps have ended, or that an end was taken back: in the answer to
-// a beat. One that began anew says so, too.
+// AppsChanged is closed when the answer to a beat says that apps have ended, or that an end was taken back. It is also
+// closed when a new coordinator begins to count.
 func (c *Client) AppsChanged() <-chan struct{} { return c.ends.next() }
 
-// Lapsed is closed when the coordinator next says that nobody holds any more some of what this node carried.
+// Lapsed is closed when the coordinator next says that some blocks that this node carried are held no more.
 func (c *Client) Lapsed() <-chan struct{} { return c.lapses.next() }
 
-// ends is what the replies say of ends, of apps or of what was carried: a number that is another after each.
+// ends watches a number in the replies that changes with each such event: ended apps, or carried blocks that are held no
+// more.
 type ends struct {
 	mu      sync.Mutex
 	number  uint64
-	changed chan struct{} // closed, and replaced, when it is another
+	changed chan struct{} // closed, and replaced, when the number changes
 }
 
 func newEnds() *ends { return &ends{changed: make(chan struct{})} }

@@ -7,8 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// The apps that hold a node up are those of the newest reply, also when the wish itself is no news. Before the first reply
-// they are not known.
+// The apps that hold a node up are those of the newest reply, even if its directive is no news. Before the first reply they
+// are not known.
 func TestAppsAreOfTheNewestReply(t *testing.T) {
 	w := newWishes()
 	w.believe(&api.Directive{Decommission: "dec-1"})
@@ -27,13 +27,14 @@ func TestAppsAreOfTheNewestReply(t *testing.T) {
 	}
 }
 
-// The end of an app is news once for each number that a reply has. That none has ended, and an older coordinator, say nothing.
+// Each new number in a reply is news once: an app has ended. A reply without a number says nothing: no app has ended, or the
+// coordinator is an older one.
 func TestEndsOfAppsAreToldOnce(t *testing.T) {
 	e := newEnds()
 	for i, hear := range []struct {
 		number uint64
 		news   bool
-	}{{0, false}, {7, true}, {7, false}, {0, false}, {9, true}, {7, true}} { // the last of a coordinator that was restored
+	}{{0, false}, {7, true}, {7, false}, {0, false}, {9, true}, {7, true}} { // the last number is of a coordinator that was restored
 		changed := e.next()
 		e.hear(hear.number)
 		select {

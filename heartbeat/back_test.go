@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Who is still seeing to a short silence hears of the long one that follows another short one.
+// If several silences end before anything receives from Back, it has the longest of them.
 func TestBackHasTheLongestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Client{back: make(chan time.Duration, 1)}

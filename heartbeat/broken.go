@@ -9,28 +9,30 @@ import (
 )
 
 const (
-	// mostBroken bounds the words on broken blocks that wait to be reported; of any more it is told that they are gone.
+	// mostBroken bounds the broken blocks that wait to be reported. Of any beyond that only Gone is told.
 	mostBroken = 1024
-	// brokenAnew is how long ago such a word was told at most that a full report tells again: who wants one may not be who heard it, and a
-	// leader that fell before the next beat of the node that the block came from has told nobody.
+	// brokenAnew is for how long a full report repeats a broken block that was reported before. The leader that asks for a
+	// full report may not be the one that heard it, and a leader that fell before the next beat of the block's former node
+	// has told that node nothing.
 	brokenAnew = time.Minute
 )
 
-// Broken queues word that blocks no longer rest here because they were no longer whole: the node that each came from may
-// still be there to carry it again. Call it once Held no longer yields them. The blocks must not change afterwards.
+// Broken queues word that blocks no longer rest here because they were broken: the node that each came from may still be
+// there to carry it again. Call it once Held no longer yields them. The blocks must not change afterwards.
 func (c *Client) Broken(blocks ...*api.HeldBlock) {
 	c.broken.add(blocks)
 	for _, b := range blocks {
 		c.Gone("it was broken", b.GetId())
 	}
-	c.Nudge() // who could send it again may have little time
+	c.Nudge() // the node that could send it again may have little time
 }
 
 // Again returns the blocks that this node is asked to carry again, as the newest reply had them, and what is closed when
 // they are others.
 func (c *Client) Again() (blocks []*api.BrokenBlock, changed <-chan struct{}) { return c.again.list() }
 
-// brokenWords wait for the next report. They go with its first message: what comes after may say anew who holds a block.
+// brokenWords are broken blocks that wait for the next report. They go in its first message, since later messages may say
+// anew who holds a block.
 type brokenWords struct {
 	mu     sync.Mutex // guards what follows
 	blocks []*api.HeldBlock
@@ -48,7 +50,7 @@ func (w *brokenWords) add(blocks []*api.HeldBlock) {
 	w.blocks = append(w.blocks, blocks[:min(len(blocks), max(0, mostBroken-len(w.blocks)))]...)
 }
 
-// take returns what a message may carry, of a full report what was told of late, too.
+// take returns the blocks for one message. A full report begins with those that were told within brokenAnew.
 func (w *brokenWords) take(full bool, now time.Time) []*api.HeldBlock {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +69,7 @@ func (w *brokenWords) take(full bool, now time.Time) []*api.HeldBlock {
 	return taken
 }
 
-// arrived notes what was told.
+// arrived notes the blocks that the coordinator was told of.
 func (w *brokenWords) arrived(blocks []*api.HeldBlock, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,14 +80,14 @@ func (w *brokenWords) arrived(blocks []*api.HeldBlock, now time.Time) {
 	w.told = slices.Delete(w.told, 0, max(0, len(w.told)-mostBroken))
 }
 
-// putBack is for a report that did not arrive.
+// putBack queues the blocks of a report that did not arrive.
 func (w *brokenWords) putBack(blocks []*api.HeldBlock) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.blocks = append(blocks, w.blocks...)
 }
 
-// agains are the blocks that the newest reply asks for.
+// agains are the blocks that the newest reply asks this node to carry again.
 type agains struct {
 	mu      sync.Mutex
 	blocks  []*api.BrokenBlock

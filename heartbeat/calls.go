@@ -13,21 +13,21 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// electionPatience is how long a call looks for a leader where there are several coordinators: twice what the slowest
-// election that a coordinator's settings allow takes.
+// electionPatience is how long a call looks for a leader among several coordinators: twice as long as an election takes with
+// the slowest settings that a coordinator allows.
 const electionPatience = 8 * time.Second
 
-// Each of these asks the coordinator in use, and returns its error: whether to ask again is the caller's business. One that
-// is away is an error at once, or after connectLimit when nothing refuses the connection; one that is there and does not
-// answer costs as long as the context allows. Where there are several, one that does not lead or is away is left for the
-// others, until one leads or electionPatience is over.
+// Each of these calls asks the coordinator in use and returns its error: whether to ask again is the caller's business. A
+// coordinator that is away is an error at once, or after connectLimit when nothing refuses the connection. One that is there
+// and does not answer costs as long as the context allows. Among several coordinators, a call turns from one that does not
+// lead or is away to the next, until one leads or electionPatience is over.
 
 // WorkerDecommission says that the node is leaving.
 func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) error {
 	sequence, asked := c.sequence.next(), time.Now()
 	return c.call(ctx, "say that the node is leaving", func(m *link) error {
 		r := &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice, Sequence: sequence}
-		if left := notice.GetRemaining(); left != nil { // an election may have passed meanwhile, and a handshake
+		if left := notice.GetRemaining(); left != nil { // an election and a handshake may have taken part of it
 			r.Notice = proto.CloneOf(notice)
 			r.Notice.Remaining = durationpb.New(left.AsDuration() - time.Since(asked))
 		}
@@ -60,8 +60,8 @@ func (c *Client) Unavailable(ctx context.Context) (err error) {
 	return err
 }
 
-// Locate asks where a block may be read. past says that its holders were asked in vain, and after, where it is not empty, that those
-// who could have it were, up to that node.
+// Locate asks where a block may be read. past says that its holders were asked in vain. after, unless empty, is the last
+// node that was asked in vain of those that could have it.
 func (c *Client) Locate(ctx context.Context, id string, past bool, after string) (*api.LocateReply, error) {
 	var reply *api.LocateReply
 	err := c.call(ctx, "locate "+id, func(m *link) (err error) {
@@ -71,8 +71,8 @@ func (c *Client) Locate(ctx context.Context, id string, past bool, after string)
 	return reply, err
 }
 
-// Renew asks for a new certificate for the one that the calls are made with, and its key: request is DER, the answers are
-// PEM. A coordinator that makes no certificates refuses with FAILED_PRECONDITION.
+// Renew asks for a new certificate with the name and the key of the one in use: request is DER, the answers are PEM. A
+// coordinator that makes no certificates refuses with FAILED_PRECONDITION.
 func (c *Client) Renew(ctx context.Context, request []byte) (certificate, ca []byte, err error) {
 	err = c.call(ctx, "renew the certificate", func(m *link) error {
 		reply, err := m.Renew(ctx, &api.RenewRequest{Request: request})

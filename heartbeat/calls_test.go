@@ -127,7 +127,7 @@ func TestLastWordsReachTheCoordinatorOfTheLastBeat(t *testing.T) {
 	})
 }
 
-// An announced restart that a beat of the same moment overtook is announced once more.
+// If a beat of the same moment overtakes the announcement of a restart, the restart is announced once more.
 func TestUnavailableIsSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{overtakes: 1}

@@ -63,7 +63,7 @@ func (n *network) dials() []time.Time {
 	return slices.Clone(n.dialled)
 }
 
-// listen opens addr; nobody accepts yet.
+// listen opens addr without accepting connections.
 func (n *network) listen(t *testing.T, addr string) *listener {
 	l := &listener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 	n.mu.Lock()
@@ -83,7 +83,8 @@ func (n *network) listen(t *testing.T, addr string) *listener {
 // serve runs a coordinator at addr until the returned func is called or the test ends.
 func (n *network) serve(t *testing.T, addr string, c api.MembershipServer, more ...grpc.ServerOption) (stop func()) {
 	l := n.listen(t, addr)
-	// What a coordinator must allow: gRPC's own policy of five minutes ends a connection whose quiet call is probed.
+	// A coordinator must allow these pings: gRPC's own policy of five minutes ends a connection that pings during a quiet
+	// call.
 	s := grpc.NewServer(append(more, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}))...)
 	api.RegisterMembershipServer(s, c)
 	ended := make(chan struct{})
@@ -144,11 +145,11 @@ type coordinator struct {
 	calls      []proto.Message
 	summary    *api.ManifestSummary
 	entries    []string
-	whole      int // manifests that arrived to their end
+	whole      int // manifests that arrived whole
 
 	refused string // a reason that it does not take
 
-	runs int // that told of blocks
+	runs int // messages that told of blocks
 
 	onBeat    func(context.Context) error                      // called without the lock; its error replaces the reply
 	onReport  func(context.Context) error                      // called before a report is read
@@ -312,7 +313,7 @@ func (c *coordinator) heldIDs() []string {
 
 func (c *coordinator) beatCount() int { return read(c, func() int { return len(c.beats) }) }
 
-// hang is a handler's way never to answer.
+// hang is a handler that never answers.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return status.FromContextError(ctx.Err()).Err()

@@ -17,7 +17,7 @@ func TestFence(t *testing.T) {
 		passes bool
 	}{
 		{0, 5, true}, {time.Second, 5, true}, {time.Second, 4, false}, {time.Second, 0, true}, {0, 7, true}, {0, 5, false},
-		{fenceFor - time.Millisecond, 5, false}, {time.Millisecond, 5, true}, // nobody was heard of 7 any more
+		{fenceFor - time.Millisecond, 5, false}, {time.Millisecond, 5, true}, // term 7 has not been heard for fenceFor
 		{0, 1, false}, {fenceFor, 1, true}, {0, 2, true},
 	} {
 		now = now.Add(c.after)
@@ -60,7 +60,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 	})
 }
 
-// One that was restored from a snapshot, or begins with nothing, counts its terms from one.
+// A coordinator that was restored from a snapshot, or begins with nothing, counts its terms from one.
 func TestCoordinatorMadeAnewIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, first, anew := newNetwork(), &coordinator{term: 40}, &coordinator{term: 1}

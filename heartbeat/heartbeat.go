@@ -26,8 +26,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// farewell is how long Run waits, once its context has ended, for what may be stuck on a disk. What hangs in the kernel
-// cannot be ended from here, and must not keep the machine from stopping.
+// farewell is how long Run waits, once its context has ended, for writes to a disk that may hang. A write that hangs in the
+// kernel cannot be ended, and must not keep the machine from stopping.
 const farewell = 5 * time.Second
 
 // Config says who the node is and where its coordinators are.
@@ -36,8 +36,8 @@ type Config struct {
 	Incarnation string // random, made once per data directory
 	PeerAddress string // where other nodes reach this one
 	Version     string
-	// Place says where the node stands, as its list of peers has it. It is asked before every beat: what is learned late is told
-	// then. Nil: nothing is said.
+	// Place returns the node's zone and pool, by which peers are chosen. It is asked before every beat, so that a place
+	// learned late is told then. Nil: none is told.
 	Place func() (zone, pool string)
 
 	Coordinators []string    // host:port each, tried in this order until one leads
@@ -48,10 +48,10 @@ type Config struct {
 	PeersFile   string // where the peers are kept across restarts; empty: nowhere
 	RevokedFile string // likewise whose certificates are refused
 
-	// Status is asked before every beat and must not block; what it returns is changed here. Nil: no status is sent.
+	// Status is asked before every beat and must not block; this package changes what it returns. Nil: no status is sent.
 	Status func() *api.Status
-	// Revoked is told whose certificates are refused that were made before some time: by New, as it was last heard, and whenever that
-	// changes. Nil: nobody is.
+	// Revoked is told whose certificates made before some time are refused: by New, from the file, and whenever the list
+	// changes. May be nil.
 	Revoked func([]*api.Revoked)
 	// Held yields every block that landed here from others, each until the next; it is read by every full report. Nil: none.
 	Held func() iter.Seq2[*api.HeldBlock, error]
@@ -165,7 +165,7 @@ func (c *Client) Run(ctx context.Context) error {
 // Nudge asks for a beat now, because the status changed in a way that should not wait for the next one.
 func (c *Client) Nudge() { mark(c.nudge) }
 
-// mark puts something into a channel that has room for one, unless it has it already.
+// mark fills a channel that has room for one, unless it is full already.
 func mark(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -205,16 +205,16 @@ func (c *Client) NextDirective(ctx context.Context) (*api.Directive, error) {
 // the start. They change without NextDirective returning: the wish is the same.
 func (c *Client) Apps() (apps []string, heard bool) { return c.wishes.elsewhere() }
 
-// Unaccounted has something whenever the coordinator says that it has not the account that the status calls given: it began
+// Unaccounted receives when the coordinator says that it lacks an account that the status calls given: the coordinator began
 // anew, or from an older snapshot.
 func (c *Client) Unaccounted() <-chan struct{} { return c.unsaid }
 
-// Back has for how long no beat was answered, whenever one is after that: others may have taken this node for gone. At the start that is
-// the longest time there is.
+// Back receives, when a beat is answered after some were not, for how long none was: other nodes may have taken this one for
+// gone. At the start that is the longest duration there is.
 func (c *Client) Back() <-chan time.Duration { return c.back }
 
-// Namesake says whether a coordinator knew another machine of this node's name before it: others may have blocks that were born there, of
-// which this one has no account. What one has said of it stands though the next has forgotten it.
+// Namesake reports whether a coordinator knew another machine by this node's name before: other nodes may hold blocks that
+// were born there, of which this node has no account. It stays true when a later coordinator has forgotten that machine.
 func (c *Client) Namesake() bool { return c.namesake.Load() }
 
 func (c *Client) paceReports(within time.Duration) {
@@ -229,7 +229,7 @@ func (c *Client) answered() {
 	if c.lastAnswered.IsZero() || c.beatTrouble != "" {
 		silent := time.Since(c.lastAnswered)
 		select {
-		case before := <-c.back: // it is yet to be seen to
+		case before := <-c.back: // nobody has received the last one yet
 			silent = max(silent, before)
 		default:
 		}

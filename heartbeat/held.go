@@ -11,32 +11,34 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Held is what the coordinator says of blocks that this node carried to others.
+// Held is what the coordinator says of blocks that this node carried to peers.
 type Held struct {
-	Missing []int    // those that nobody has any more, by their places in the question
-	Why     string   // the first of them is, as far as that is known
-	Unsure  int      // how many of the others it cannot tell of yet
-	Holders []string // who has those of which it can, in order: one name for each block is enough
-	At      []string // of WhoElse: one of them for each block, "" where nobody is known to have it; nil: an older coordinator does not say
+	Missing []int    // the blocks that nobody has any more, by their places in the question
+	Why     string   // the first of these is missing, as far as that is known
+	Unsure  int      // of how many other blocks it cannot tell yet
+	Holders []string // the nodes that have the rest, sorted: one for each block is enough
+	At      []string // of WhoElse: one holder for each block, "" where none is known; nil: the coordinator is an older one
 }
 
-// mostTakers is how many one question may be about (api/lifeboat.proto).
+// mostTakers is how many peers one question may name (api/lifeboat.proto).
 const mostTakers = 1024
 
 // Peers is what the coordinator says of nodes that took blocks.
 type Peers struct {
-	Gone      []string          // those that are not there any more, or are done and go
-	Renewed   map[string]string // the ids of those that are, as other machines than before
-	Addresses map[string]string // where those are read that are there
+	Gone      []string          // the peers that are gone, or are drained and about to go
+	Renewed   map[string]string // the names that other machines have now, with the ids of these
+	Addresses map[string]string // at which the peers that are there are read
 	Index     uint64            // of the last event
-	Log       uint64            // that it is of
-	// GoneFor is for how long those have been gone that are: 0 for those that may go any moment.
+	Log       uint64            // the log that has that event
+	// GoneFor is for how long each peer that is gone has been; 0: it may go any moment. A peer that stays has no entry.
 	GoneFor map[string]time.Duration
-	// KnownFor is for how long those have been known that are as the machines that they are: others may have had their names before.
+	// KnownFor is for how long each peer has been known as the machine that it is: another machine may have had its name
+	// before.
 	KnownFor map[string]time.Duration
 }
 
-// CheckPeers asks what became of the nodes that took blocks after the event since (an Index; 0: which are other machines is not asked).
+// CheckPeers asks what became of peers that took blocks after the event since. With 0, an unknown event, it does not ask
+// which of them are other machines now.
 func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (is Peers, err error) {
 	is.Renewed, is.Addresses = map[string]string{}, map[string]string{}
 	is.GoneFor, is.KnownFor = map[string]time.Duration{}, map[string]time.Duration{}
@@ -61,12 +63,12 @@ func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (
 	}
 }
 
-// CheckHeld asks who has blocks that were carried to others that long ago at least (age).
+// CheckHeld asks who has blocks that were carried to peers at least age ago.
 func (c *Client) CheckHeld(ctx context.Context, age time.Duration, blocks []*api.HeldBlock) (held Held, err error) {
 	return c.checkHeld(ctx, age, blocks, false)
 }
 
-// WhoElse asks who has blocks that this node has, in whatever version: all that do are its Holders.
+// WhoElse asks which other nodes have blocks of this node, in whatever version: Holders names all of them.
 func (c *Client) WhoElse(ctx context.Context, age time.Duration, blocks []*api.HeldBlock) (held Held, err error) {
 	return c.checkHeld(ctx, age, blocks, true)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// librarian says that nobody has what it is asked about and whose id ends in 7, and that it cannot tell of what ends in 8.
+// librarian is a coordinator that says that nobody has the blocks whose ids end in 7, and that it cannot tell of those that
+// end in 8.
 type librarian struct {
 	coordinator
 	asked []int
@@ -30,9 +31,9 @@ func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.
 	if len(r.Blocks) == 0 {
 		return &api.CheckHeldReply{Index: 9}, nil
 	}
-	reply, place := &api.CheckHeldReply{Missing: []uint32{1 << 31}}, uint32(0) // a place that is not one
+	reply, place := &api.CheckHeldReply{Missing: []uint32{1 << 31}}, uint32(0) // a place outside the question
 	if r.Elsewhere {
-		// The parts by different ones, but for what ends in 7.
+		// Each part of the question has another holder, and blocks that end in 7 have none.
 		reply.Holders = []string{fmt.Sprint("part-", len(l.asked))}
 	}
 	for _, run := range r.Blocks {
@@ -55,7 +56,7 @@ func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.
 	return reply, nil
 }
 
-// A question of any length is put in messages of a bounded one, and its answer is whole.
+// A long question is split into messages of bounded size, and its answer is put together again.
 func TestCheckHeldIsAskedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, l := newNetwork(), &librarian{}

@@ -21,7 +21,7 @@ func notLeader(t *testing.T, leader string) error {
 	return s.Err()
 }
 
-// follower refuses everything, and says who leads; "": it does not know.
+// follower refuses every call and says who leads; "": it does not know.
 type follower struct {
 	*coordinator
 	t      *testing.T
@@ -73,7 +73,7 @@ func TestBeatsFollowTheLeader(t *testing.T) {
 	}
 }
 
-// A notice that had to wait for an election has less time left than it had.
+// A notice that waited for an election is sent with the time that is left then.
 func TestNoticeAgesWhileNobodyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, c := newNetwork(), &coordinator{}
@@ -91,7 +91,7 @@ func TestNoticeAgesWhileNobodyLeads(t *testing.T) {
 	})
 }
 
-// Who takes over asks everybody for a full report, and gives each a moment of its own.
+// A new leader asks every node for a full report, and each sends it at a moment of its own.
 func TestFullReportsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Client{}

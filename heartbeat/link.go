@@ -31,8 +31,8 @@ const (
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 
-	// window is what a coordinator may send ahead. With one of a given size gRPC does not measure the line, for which it
-	// sends a ping after each message, which costs the coordinator as much again.
+	// window is how much a coordinator may send ahead. With a fixed window gRPC does not measure the line: for that it would
+	// send a ping after each message, which costs the coordinator as much again.
 	window = 256 << 10
 
 	// The largest reply is a list of 32 peers; this is a hundred times that.
@@ -47,15 +47,15 @@ type link struct {
 	users   int // guarded by links.mu
 }
 
-// links holds the connection in use. One that failed a beat is replaced by a new one to the next address, but stays open
-// for the calls that are still under way on it: a slow beat must not cut a Goodbye short.
+// links holds the connection in use. A connection on which a beat failed is replaced by one to the next address, but stays
+// open for the calls that are still under way on it: a slow beat must not cut a Goodbye short.
 type links struct {
 	addresses []string
 	options   []grpc.DialOption
 
 	mu    sync.Mutex // guards what follows, and users of every link
 	at    int        // the address in use
-	led   string     // the leader's own address where that is none of ours; it is used once, then at again
+	led   string     // a leader's address that is not in addresses; it is used once, then at again
 	inUse *link      // nil: none is open
 	kept  bool       // Run is running: an idle connection stays open
 }
@@ -84,8 +84,8 @@ func newLinks(cfg Config) *links {
 	}
 }
 
-// connect returns once there is a connection, or none can be made. What is said over one tells how much time remains, and is to be of the
-// moment in which it goes out: where thousands come to a new leader, a handshake takes seconds.
+// connect returns once there is a connection, or none can be made. The requests tell how much time remains at the moment
+// they go out, so they must not wait for the connection: where thousands come to a new leader, a handshake takes seconds.
 func (k *link) connect(ctx context.Context) {
 	for {
 		k.conn.Connect()
@@ -127,7 +127,7 @@ func (l *links) done(k *link) {
 	}
 }
 
-// turn leaves k, which its caller still uses, for the next address in turn.
+// turn replaces k, which its caller still uses, by the next address.
 func (l *links) turn(k *link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +137,8 @@ func (l *links) turn(k *link) {
 	}
 }
 
-// leave is for after a failure on k, which its caller still uses. It goes where the coordinator said that the leader is, or
-// else to the next address in turn, and reports whether it was told.
+// leave replaces k, which its caller still uses, after a failure on it. It goes to the leader's address if the error names
+// one, else to the next address, and reports whether the error named one.
 func (l *links) leave(k *link, err error) (told bool) {
 	hint, _ := api.LeaderOf(err)
 	address := hint.GetAddress()
@@ -180,7 +180,7 @@ func (l *links) letGo() {
 	}
 }
 
-// cut says whether there is no connection, and none is being made.
+// cut reports whether there is no connection, and none is being made.
 func (l *links) cut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

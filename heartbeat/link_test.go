@@ -78,8 +78,8 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// How much time remains is said as of the moment in which it goes out, however long the connection took: a coordinator takes another
-// deadline for a change, writes that down and tells everybody.
+// The remaining time is that of the moment in which the message goes out, however long the connection took. A coordinator
+// would take another deadline for a change, write it to its log and announce it.
 func TestRemainingTimeIsOfTheMomentInWhichItIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{interval: time.Second}

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// mostQueued bounds the words that wait to be reported: some megabytes, and half a second of the smallest blocks on their
-	// way in. Above it one full report is cheaper than remembering them.
+	// mostQueued bounds the words that wait to be reported: some megabytes, and half a second of the smallest blocks on
+	// their way in. Beyond that one full report is cheaper than remembering them.
 	mostQueued = 32 << 10
-	// manyQueued is when a report no longer waits for the next beat.
+	// manyQueued is how many queued words send a report without waiting for the next beat.
 	manyQueued = 1024
 )
 
@@ -22,39 +22,39 @@ func (c *Client) Landed(blocks ...*api.HeldBlock) {
 	c.outbox.put(len(blocks), func(i int) word { return word{id: blocks[i].GetId(), held: blocks[i]} })
 }
 
-// Gone queues word that blocks no longer rest here, and why, for who asks for them. Call it once Held no longer yields them. Of
-// more than the queue can keep it is not said why.
+// Gone queues word that blocks no longer rest here, and why, for nodes that look for them. Call it once Held no longer
+// yields them. For blocks beyond what the queue can keep, the reason is lost.
 func (c *Client) Gone(why string, ids ...string) {
 	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i], why: why} })
 }
 
-// Report sends what is queued now. For when a drain has ended here: its node is about to go, the next beat may be ten seconds
-// away in a large fleet, and readers ask where the blocks are.
+// Report sends what is queued now. Call it when a peer's drain into this node has ended: that peer is about to go, the next
+// beat may be ten seconds away in a large fleet, and readers ask where the blocks are.
 func (c *Client) Report() { c.outbox.hurry() }
 
 // word is what became of a block here.
 type word struct {
 	id   string
 	held *api.HeldBlock // nil: gone
-	why  string         // it is
+	why  string         // it is gone
 }
 
-// outbox holds what was said of blocks, in that order, until it is reported. While a full report is due it keeps only what is
-// gone, as long as that is not too much: what Held will yield includes the rest, and says nothing of why.
+// outbox holds the words about blocks, in their order, until they are reported. While a full report is due it keeps only
+// words of gone blocks, up to mostQueued: Held will yield the rest, but cannot say why a block is gone.
 type outbox struct {
 	mu      sync.Mutex // guards what follows
 	words   []word
 	fullDue bool
 	isOpen  bool // the last beat was answered by a coordinator that knows the node
 
-	wake chan struct{} // full: there is something to send, and someone to send it to
+	wake chan struct{} // full: there is something to send, and a coordinator to send it to
 }
 
 func newOutbox() *outbox {
 	return &outbox{wake: make(chan struct{}, 1)}
 }
 
-// put takes in n words, each of which it asks for once.
+// put queues n words. It calls word at most once for each.
 func (o *outbox) put(n int, word func(i int) word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +75,7 @@ func (o *outbox) put(n int, word func(i int) word) {
 	}
 }
 
-// hurry does not wait for the next beat.
+// hurry sends what is queued without waiting for the next beat.
 func (o *outbox) hurry() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,7 +84,7 @@ func (o *outbox) hurry() {
 	}
 }
 
-// full makes a full report due, in the stead of words that could not be told.
+// full makes a full report due, and puts back words that could not be told.
 func (o *outbox) full(untold ...word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +109,7 @@ func (o *outbox) close() {
 	o.isOpen = false
 }
 
-// take empties the outbox: the words that were queued, and whether a full report is to follow them.
+// take empties the outbox. It returns the queued words, and whether a full report must follow them.
 func (o *outbox) take() (full bool, words []word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

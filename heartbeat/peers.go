@@ -29,8 +29,8 @@ const (
 	saveAgain = time.Minute
 )
 
-// peerBook is the list of peers last heard, in memory and in a file. The goroutine that writes the file is not the one
-// that hears: a disk that hangs must not stop the beats.
+// peerBook is the list of peers last heard, in memory and in a file. The file has a goroutine of its own: a disk that hangs
+// must not stop the beats.
 type peerBook struct {
 	file string // empty: none
 	self string
@@ -106,7 +106,7 @@ func (b *peerBook) missedAt() time.Time {
 	return b.missed
 }
 
-// sound drops what nothing could be sent to, and the node itself.
+// sound drops peers that no block could be sent to, and the node itself.
 func (b *peerBook) sound(peers []*api.Peer) []*api.Peer {
 	peers = slices.Clone(peers[:min(len(peers), mostPeers)])
 	return slices.DeleteFunc(peers, func(p *api.Peer) bool {
@@ -115,8 +115,8 @@ func (b *peerBook) sound(peers []*api.Peer) []*api.Peer {
 	})
 }
 
-// keepFile writes a file whenever it is older than what it keeps, until ctx ends; a change heard before that is still written. What a
-// restart would lack without it is said when it cannot be.
+// keepFile writes a file whenever dirty says that it is out of date, until ctx ends; a change before that is still written.
+// lacks says, for the log, what a restart would lack if the file cannot be written.
 func keepFile(ctx context.Context, file string, dirty chan struct{}, write func() error, what, lacks string, log *slog.Logger) {
 	if file == "" {
 		return
@@ -162,8 +162,8 @@ func readPeers(file string) ([]*api.Peer, error) {
 	return parsePeers(text)
 }
 
-// parsePeers accepts one complete JSON list and nothing after it. What it does not know of a peer a newer agent wrote, before this
-// one was put in its place: without peers it could not drain before it has found a coordinator.
+// parsePeers accepts one complete JSON list and nothing after it. It ignores unknown fields: a newer agent may have written
+// them before this one replaced it, and without peers this one could not drain until it finds a coordinator.
 func parsePeers(text []byte) ([]*api.Peer, error) {
 	var records []peerRecord
 	dec := json.NewDecoder(bytes.NewReader(text))

@@ -72,8 +72,8 @@ func TestPeersFollowTheCoordinator(t *testing.T) {
 	})
 }
 
-// A notice is said at once, and a beat that was on its way is answered behind it, with nothing of peers: the drain that
-// begins has those that were known.
+// A notice is sent at once. A beat that was on its way is answered after it, without any list of peers: the drain that
+// begins uses the list from before.
 func TestPeersOutliveAnAnswerThatSaysNothingOfThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{version: 3, peers: twoPeers}
@@ -94,7 +94,7 @@ func TestPeersOutliveAnAnswerThatSaysNothingOfThem(t *testing.T) {
 	})
 }
 
-// An agent is replaced by an older one while no coordinator is in its reach.
+// An agent is replaced by an older version while it reaches no coordinator.
 func TestPeersFileOfANewerAgent(t *testing.T) {
 	peers, err := parsePeers([]byte(`[{"node":"host-b","address":"10.0.0.2:7412","room_bytes":1,"generation":{"of":7}}]`))
 	if err != nil || len(peers) != 1 || peers[0].Node != "host-b" || peers[0].RoomBytes != 1 {
@@ -220,7 +220,7 @@ func TestPeersHeardBeforeTheEndAreStillWritten(t *testing.T) {
 	}
 }
 
-// A peer that is not named any more may be back in a moment; one that comes, or has more room, is not missed.
+// A peer that left the list may be back in a moment, so it is missed; a new peer, or more room, is no reason.
 func TestMissedPeersAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := loadPeers("", "host-a", slog.New(slog.DiscardHandler))

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// The pace until a coordinator tells its own, and the bounds on what it may tell.
+	// The interval of beats until a coordinator tells its own, and the bounds on what it may tell.
 	firstInterval = time.Second
 	leastInterval = 100 * time.Millisecond
 	mostInterval  = time.Minute
 
-	// answerLimit is what a coordinator that accepts and never answers may cost, and a sixth of the lease where that is less:
-	// to give it up, to come back within the window that it told, and to miss two beats, must all fit into a lease. Below
-	// leastLimit a busy machine would pass for a dead one.
+	// answerLimit bounds how long an attempt waits for a coordinator that accepts and never answers; a sixth of the lease,
+	// if that is less. A lease must cover giving up such a coordinator, coming back within the window that it told, and two
+	// missed beats. Below leastLimit a busy machine would pass for a dead one.
 	answerLimit = 5 * time.Second
 	leastLimit  = time.Second
 
@@ -40,12 +40,12 @@ type pulse struct {
 	interval     time.Duration
 	peersVersion uint64 // of the peers in hand, as numbered by the coordinator in use; 0: send them all
 	registered   bool
-	place        place         // as the last registration had it
+	place        place         // as told at the last registration
 	fresh        bool          // registered since the last answered beat
 	failures     int           // in a row
 	lease        time.Duration // as told; 0: not yet
-	reconnect    time.Duration // within which to come back, as told
-	apart        bool          // it has drawn its moment in that since the last answered beat
+	reconnect    time.Duration // the window in which to come back after a cut, as told
+	apart        bool          // it has waited for its moment in that window since the last answered beat
 	fence        fence
 	skew         skew
 	silence      streak
@@ -57,9 +57,9 @@ func newPulse(c *Client) *pulse {
 
 func (p *pulse) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if p.registered && !p.apart && p.links.cut() { // the coordinator ended, and may be there again: for everybody
+		if p.registered && !p.apart && p.links.cut() { // the coordinator ended and may be back: all nodes would come at once
 			p.apart = true
-			p.outbox.close() // a report would come back before its time
+			p.outbox.close() // a report would connect before the moment
 			p.pause(ctx, time.Now(), p.moment())
 		}
 		began := time.Now()
@@ -77,13 +77,13 @@ func (p *pulse) run(ctx context.Context) {
 			p.pause(ctx, began, steady(p.interval))
 		default:
 			p.failures++
-			if hint, _ := api.LeaderOf(err); hint.GetAddress() == "" { // else the leader is asked next: that is no silence yet
+			if hint, _ := api.LeaderOf(err); hint.GetAddress() == "" { // otherwise the leader is asked next, which is no silence yet
 				p.silence.goesOn(err)
 			}
 			p.beatFailed(err)
 			p.outbox.close()
-			p.peersVersion = 0 // one that was away may have begun to count anew
-			p.fresh = false    // the next one asked may be another
+			p.peersVersion = 0 // a coordinator that was away may number its lists anew
+			p.fresh = false    // the next attempt may ask another coordinator
 			p.pause(ctx, began, p.backoff())
 		}
 	}
@@ -106,7 +106,7 @@ func (p *pulse) attempt(ctx context.Context) error {
 		err = p.beat(limited, k)
 	}
 	if err != nil {
-		if ctx.Err() == nil { // else the coordinator did nothing wrong, and last words should still reach it
+		if ctx.Err() == nil { // otherwise the coordinator did nothing wrong, and last words should still reach it
 			p.links.leave(k, err)
 		}
 		return fmt.Errorf("coordinator %s: %w", k.address, err)
@@ -114,7 +114,7 @@ func (p *pulse) attempt(ctx context.Context) error {
 	return nil
 }
 
-// place is where a node stands.
+// place is a node's zone and pool.
 type place struct{ zone, pool string }
 
 func (p *pulse) stands() (at place) {
@@ -162,7 +162,7 @@ func (p *pulse) beat(ctx context.Context, k *link) error {
 	reply, err := k.Heartbeat(ctx, &api.HeartbeatRequest{
 		Node:         p.cfg.Node,
 		Incarnation:  p.cfg.Incarnation,
-		Sequence:     p.sequence.next(), // before the status: what comes between makes it newer, never older
+		Sequence:     p.sequence.next(), // taken before the status: a change in between makes the status newer than its number, never older
 		Status:       p.status(),
 		PeersVersion: p.peersVersion, RevokedVersion: revoked,
 	})
@@ -176,21 +176,21 @@ func (p *pulse) beat(ctx context.Context, k *link) error {
 	return p.take(reply)
 }
 
-// take acts on a reply. One that asks for a registration says nothing else: a coordinator that does not know the node
+// take acts on a reply. A reply that asks for a registration says nothing else: a coordinator that does not know the node
 // cannot know what was wished of it.
 func (p *pulse) take(reply *api.HeartbeatReply) error {
 	if reply.GetRegister() {
 		p.registered = false
 		if p.fresh {
 			p.fresh = false
-			return errForgotten // as a failure, it is paused after
+			return errForgotten // as a failure it is followed by a pause
 		}
 		return nil
 	}
 	p.fresh = false
 	p.keepPace(reply.GetPace())
-	// Version 0 says nothing of peers, as the answer to a beat that newer words have overtaken: a notice is such, and the
-	// drain that follows needs the list that there is.
+	// Version 0 says nothing of peers. The answer to a beat that a newer message, such as a notice, has overtaken has it,
+	// and the drain that follows that notice needs the list that there is.
 	if v := reply.GetPeersVersion(); v != 0 && (v != p.peersVersion || len(reply.GetPeers()) > 0) {
 		p.peersVersion = v
 		p.peers.hear(reply.GetPeers())
@@ -226,7 +226,7 @@ func (p *pulse) limit() time.Duration {
 	return min(max(p.lease/6, leastLimit), answerLimit)
 }
 
-// status is what the node says of itself, and what is known here of its clock.
+// status is the node's status, with the measured skew of its clock.
 func (p *pulse) status() *api.Status {
 	if p.cfg.Status == nil {
 		return nil
@@ -238,8 +238,8 @@ func (p *pulse) status() *api.Status {
 	return s
 }
 
-// backoff is the pause after a failure: short while another address is untried, then growing with every round. Sight of the
-// coordinator is lost by all at once, so each comes back at a moment of its own.
+// backoff is the pause after a failure: short while another address is untried, then growing with every round. All nodes
+// lose sight of a coordinator at once, so each comes back at a moment of its own.
 func (p *pulse) backoff() time.Duration {
 	rounds, within := p.failures/len(p.cfg.Coordinators), p.failures%len(p.cfg.Coordinators)
 	pause := jittered(turnPause)
@@ -253,7 +253,7 @@ func (p *pulse) backoff() time.Duration {
 	return pause
 }
 
-// moment is one of the window in which the coordinator wants those back that lost sight of it.
+// moment is a random moment in the window over which the coordinator wants the nodes to come back.
 func (p *pulse) moment() time.Duration {
 	if p.reconnect <= 0 || p.hurried() {
 		return 0
@@ -261,7 +261,8 @@ func (p *pulse) moment() time.Duration {
 	return rand.N(p.reconnect)
 }
 
-// hurried says whether the node is under a notice: it has little time, and such nodes are few.
+// hurried reports whether the node is under a notice, and so does not wait for its moment: it has little time, and such
+// nodes are few.
 func (p *pulse) hurried() bool {
 	if p.cfg.Status == nil {
 		return false
@@ -270,15 +271,15 @@ func (p *pulse) hurried() bool {
 	return n != nil && n.GetStance() != "ignore"
 }
 
-// pause waits until span after began, so that the time which a hanging coordinator took is not waited for again. A nudge
-// ends it early.
+// pause waits until span after began, so that the time that a hanging coordinator took counts as waited. A nudge ends it
+// early.
 func (p *pulse) pause(ctx context.Context, began time.Time, span time.Duration) {
 	if sleep(ctx, time.Until(began.Add(span)), p.nudge) {
 		sleep(ctx, time.Until(began.Add(nudgeGap)), nil)
 	}
 }
 
-// sleep waits for d, not at all if that is nothing. It reports whether a nudge cut it short.
+// sleep waits for d. It reports whether a nudge cut it short.
 func sleep(ctx context.Context, d time.Duration, nudge <-chan struct{}) (nudged bool) {
 	if d <= 0 {
 		return false

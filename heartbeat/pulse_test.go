@@ -49,7 +49,7 @@ func TestRegistersThenBeatsAtTheToldPace(t *testing.T) {
 	})
 }
 
-// Where the node stands is told once that is known, and once only.
+// The node's zone and pool are told once they are known, and only once.
 func TestTellsWhereItStandsOnceThatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{interval: time.Second}
@@ -323,7 +323,7 @@ func TestOneHangingCoordinatorAlone(t *testing.T) {
 func TestEndingLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the bubble fails when a goroutine is left
 		n, co := newNetwork(), &coordinator{}
-		newClient(t, config(n, addrA)) // one that is never run
+		newClient(t, config(n, addrA)) // a client that is never run
 		n.serve(t, addrA, co)
 		for _, after := range []time.Duration{0, time.Millisecond, 10 * time.Second} {
 			c := newClient(t, config(n, addrA, addrB))

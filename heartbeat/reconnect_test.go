@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// comeBack has agents lose their coordinator for a moment, and says when each was back.
+// comeBack lets agents lose their coordinator for a moment, and returns after how long each was back.
 func comeBack(t *testing.T, agents int, window time.Duration, status func() *api.Status) (after []time.Duration) {
 	var mu sync.Mutex
 	var restarted time.Time
@@ -55,7 +55,7 @@ func TestAgentsComeBackOverTheWindow(t *testing.T) {
 			quarters[min(3, int(d/(2*time.Second)))]++
 		}
 		for i, got := range quarters {
-			if got < 2 { // of 15 in the mean: seen once in 400,000 runs of one that spreads them
+			if got < 2 { // the mean is 15: with a proper spread this comes once in 400,000 runs
 				t.Errorf("got %v back by quarters of the window: few in the %d.: want them spread", quarters, i+1)
 			}
 		}
@@ -83,7 +83,7 @@ func TestNodeUnderNoticeDoesNotWait(t *testing.T) {
 	})
 }
 
-// With a short lease an answer is given up sooner: giving up, coming back and two beats fit into it.
+// With a short lease the client gives up on an answer sooner: giving up, coming back and two beats fit into the lease.
 func TestPatienceFollowsTheLease(t *testing.T) {
 	p := newPulse(newClient(t, config(newNetwork(), addrA)))
 	if got := p.limit(); got != answerLimit {
@@ -96,7 +96,7 @@ func TestPatienceFollowsTheLease(t *testing.T) {
 	}
 }
 
-// Whoever is back is told so once: at the start, and when the coordinator answers again.
+// Back sends once: at the start, and when the coordinator answers again.
 func TestBackIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()

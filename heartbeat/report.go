@@ -17,13 +17,14 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// stallLimit ends a report whose coordinator takes nothing more: three answer limits, so that a busy one is not cut off.
+// stallLimit ends a report when the coordinator takes nothing for so long: three answer limits, so that a busy one is not
+// cut off.
 const stallLimit = 15 * time.Second
 
 var errStalled = errors.New("the coordinator takes nothing more")
 
-// tell reports what landed here and what went, until ctx ends. It is woken by answered beats, so it asks nothing of a
-// coordinator that is away. A report that fails is replaced by a full one, before which it says again why blocks are gone.
+// tell reports which blocks landed here and which are gone, until ctx ends. Answered beats wake it, so it asks nothing of a
+// coordinator that is away. A full report replaces one that failed; before it tell says again why blocks are gone.
 func (c *Client) tell(ctx context.Context) {
 	trouble := streak{log: c.log, starts: "the blocks held here are not reported", ends: "the blocks held here are reported again"}
 	for failures := 0; ; {
@@ -43,7 +44,7 @@ func (c *Client) tell(ctx context.Context) {
 		if len(words) > 0 {
 			err = c.report(ctx, false, words)
 		}
-		if full && !passing(err) { // also where words are refused: they must not keep the rest from being told
+		if full && !passing(err) { // even after words were refused: they must not keep the full report back
 			err = c.report(ctx, true, nil)
 		}
 		if ctx.Err() != nil {
@@ -57,20 +58,20 @@ func (c *Client) tell(ctx context.Context) {
 		}
 		failures++
 		c.outbox.full(words...)
-		if _, follows := api.LeaderOf(err); !follows { // else the next beat finds the leader
+		if _, follows := api.LeaderOf(err); !follows { // otherwise the next beat finds the leader
 			trouble.goesOn(err)
 		}
 		sleep(ctx, backoff(failures), nil)
 	}
 }
 
-// passing tells whether a report that failed may be taken in a moment as it is. Its words, which the full report does not have, are to be
-// told again then.
+// passing reports whether a failed report may succeed in a moment. Then its words must be told first, because the full
+// report does not say why blocks are gone.
 func passing(err error) bool {
 	return errors.Is(err, errStalled) || slices.Contains([]codes.Code{codes.Unavailable, codes.Aborted, codes.Canceled, codes.DeadlineExceeded}, status.Code(err))
 }
 
-// draw is how long to wait before a full report: the coordinator that asked for it asked everybody.
+// draw is how long to wait before a full report: a coordinator that asks this node for one asks all nodes.
 func (c *Client) draw() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +94,7 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 	if err != nil {
 		return fmt.Errorf("report blocks to %s: %w", k.address, err)
 	}
-	// Held may read a slow disk for as long as it likes; only what the coordinator takes is timed.
+	// Only the coordinator's part is timed: Held may read a slow disk for as long as that takes.
 	timed := func(act func() error) error {
 		stall := time.AfterFunc(stallLimit, func() { cancel(errStalled) })
 		defer stall.Stop()
@@ -135,8 +136,8 @@ func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error) error {
 	return inBatches("list what is held", c.cfg.Held(), landed.add, func() error { return send(landed.take()) })
 }
 
-// sendWords sends words in their order. A message tells first what landed and then what is gone, so it holds only one of
-// them: a block may have come, gone and come again. What is gone for another reason has a message of its own.
+// sendWords sends words in their order. A coordinator reads what landed in a message before what is gone, but a block may
+// have come, gone and come again: so each message holds only one of the two, and one reason for gone blocks.
 func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
 	for len(words) > 0 {
 		gone := words[0].held == nil
@@ -184,8 +185,8 @@ func sendGone(words []word, send func(*api.ReportBlocksRequest) error) error {
 	return nil
 }
 
-// Goodbye ends a decommission: the summary goes first, then the entries of the manifest, read as they are sent, each until
-// the next. It keeps nothing of a manifest that did not arrive whole.
+// Goodbye ends a decommission: it sends the summary first, then the entries of the manifest while it reads them; each is
+// valid until the next. The coordinator keeps nothing of a manifest that does not arrive whole.
 func (c *Client) Goodbye(ctx context.Context, summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a manifest that cannot be read to its end must not look like a whole one
@@ -207,7 +208,7 @@ func (c *Client) Goodbye(ctx context.Context, summary *api.ManifestSummary, entr
 	})
 }
 
-// own is the summary with this node's name in it.
+// own returns the summary with this node's name in it.
 func (c *Client) own(summary *api.ManifestSummary) *api.ManifestSummary {
 	summary = proto.CloneOf(summary)
 	if summary == nil {

@@ -79,7 +79,7 @@ func TestOverflowBecomesAFullReport(t *testing.T) {
 	})
 }
 
-// Who asks for a block that is gone is told why, also when too much was to be told at once, or a report failed.
+// The coordinator learns why each block is gone, even if more was queued than fits, or a report failed.
 func TestFullReportForgetsNotWhyBlocksAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{}
@@ -95,7 +95,7 @@ func TestFullReportForgetsNotWhyBlocksAreGone(t *testing.T) {
 		for i := range mostQueued {
 			c.Landed(&api.HeldBlock{Id: fmt.Sprint("block-", i), Bytes: 1})
 		}
-		c.Gone("removed", "y", "here") // and came again
+		c.Gone("removed", "y", "here") // and it came again
 		co.set(func() {
 			co.held = nil
 			co.onReport = func(context.Context) error { return status.Error(codes.Internal, "disk full") }
@@ -114,7 +114,7 @@ func TestFullReportForgetsNotWhyBlocksAreGone(t *testing.T) {
 	})
 }
 
-// A coordinator that does not take what is said of some blocks hears of the others.
+// If the coordinator refuses what is said of some blocks, it still hears of the others.
 func TestRefusedWordDoesNotKeepOthersBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{}
@@ -136,7 +136,7 @@ func TestRefusedWordDoesNotKeepOthersBack(t *testing.T) {
 	})
 }
 
-// A link that fails twice while it is told why a block is gone, and then carries everything again, keeps nobody from hearing why.
+// If the link fails twice during a report of why a block is gone, the reason is told once the link works again.
 func TestWhyIsToldWhenTheLinkIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{}
@@ -166,7 +166,7 @@ func TestWhyIsToldWhenTheLinkIsBack(t *testing.T) {
 	})
 }
 
-// However much is gone, what waits to be told is bounded.
+// However many blocks are gone, the queue stays within its bound.
 func TestWhatIsGoneFillsNoMoreThanTheQueue(t *testing.T) {
 	o := newOutbox()
 	gone := make([]word, mostQueued)
@@ -356,7 +356,7 @@ func TestManifestThatCannotBeReadIsNotAWholeOne(t *testing.T) {
 			t.Errorf("got %v, want what the manifest's reader said", err)
 		}
 		synctest.Wait()
-		// Whether it heard a part of it is up to how far gRPC had come.
+		// The coordinator may have heard a part of it, depending on how far gRPC had come.
 		if got := read(co, func() int { return co.whole }); got != 0 {
 			t.Errorf("the coordinator took %d manifests for whole, want none", got)
 		}
@@ -393,7 +393,7 @@ func TestSlowBeatDoesNotCutAGoodbye(t *testing.T) {
 					return
 				}
 			}
-			stop() // nor does the end of Run
+			stop() // nor must the end of Run stop it
 		})
 		if err != nil {
 			t.Errorf("got %v from a goodbye beside beats that fail, want it to arrive", err)
@@ -404,7 +404,7 @@ func TestSlowBeatDoesNotCutAGoodbye(t *testing.T) {
 	})
 }
 
-// In a large fleet a beat is ten seconds away, and the node whose blocks landed here may be gone in one.
+// In a large fleet the next beat may be ten seconds away, and the peer whose blocks landed here may be gone by then.
 func TestReportDoesNotWaitForTheBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{interval: 10 * time.Second}

@@ -18,11 +18,11 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// mostRevokedFile is far above what a coordinator keeps, which are a thousand names.
+// mostRevokedFile is far above the thousand names that a coordinator keeps.
 const mostRevokedFile = 4 << 20
 
-// revokedBook is the list of revoked certificates last heard, in memory and in a file: a node that was shut out is not to be let in
-// because an agent begins anew while no coordinator answers.
+// revokedBook is the list of revoked certificates last heard, in memory and in a file: an agent that restarts while no
+// coordinator answers must not let in a node that was shut out.
 type revokedBook struct {
 	file string // empty: none
 	log  *slog.Logger
@@ -46,7 +46,7 @@ type revokedRecord struct {
 	At   time.Time `json:"at"`
 }
 
-// loadRevoked reads the file. A broken one is logged and counts as empty, like that of the peers.
+// loadRevoked reads the file. A broken one is logged and counts as empty, as with the peers.
 func loadRevoked(file string, log *slog.Logger) *revokedBook {
 	b := &revokedBook{file: file, log: log, dirty: make(chan struct{}, 1)}
 	if file == "" {
@@ -70,8 +70,8 @@ func loadRevoked(file string, log *slog.Logger) *revokedBook {
 	return b
 }
 
-// hear replaces the list, and says whether it is news. A coordinator that was restored from a snapshot has one from before it, which tells
-// nothing of what was revoked since: what is known here stands until something newer is decided.
+// hear replaces the list if it is newer, and reports whether it was. A coordinator restored from a snapshot has an older
+// list, which lacks what was revoked since: the list here stands until a newer decision comes.
 func (b *revokedBook) hear(version uint64, all []*api.Revoked) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

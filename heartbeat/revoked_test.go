@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// What was revoked is known again at once after a restart, without a coordinator; one that was restored from a snapshot from before it
-// does not take it back, and whatever is decided after that counts.
+// After a restart the revoked certificates are known at once, without a coordinator. A coordinator restored from an older
+// snapshot does not take a revocation back, and decisions after that count.
 func TestRevokedSurvivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stolen := &api.Revoked{Role: "node", Name: "host-b", At: timestamppb.Now()}

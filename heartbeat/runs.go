@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// A batch fits into 32 KiB, above which gRPC's buffers are of 1 MiB (grpc/mem, defaultBufferPoolSizes), and is far below
-	// the 4 MiB and the blocks that a coordinator takes in one message.
+	// A batch fits into 32 KiB, above which gRPC's buffers are of 1 MiB (grpc/mem, defaultBufferPoolSizes). It is far below
+	// the 4 MiB and the number of blocks that a coordinator takes in one message.
 	batchItems = 1024
 	batchBytes = 28 << 10
 )
 
-// Blocks travel as runs, of which a coordinator makes less work than of thousands of small messages.
+// Blocks travel as runs, which are less work for a coordinator than thousands of small messages.
 
 // batch counts what a message holds.
 type batch struct{ items, bytes int }
 
-// add says whether the message is full with one more.
+// add counts one more item, and reports whether the message is full with it.
 func (b *batch) add(bytes int) (full bool) {
 	b.items++
 	b.bytes += bytes
@@ -74,9 +74,9 @@ func (m *manifestRuns) take() *api.GoodbyeRequest {
 	return &api.GoodbyeRequest{Runs: runs}
 }
 
-// inBatches hands each item to add, and sends what was gathered when that says that a message is full, and at the end: the
-// memory is one message. An io.EOF that comes back bare is send's way to say that the stream ended and that its reply says
-// why; what items yields is always wrapped, so a manifest cut short is never mistaken for that.
+// inBatches hands each item to add, and calls send when add says that the message is full, and at the end. So one message is
+// in memory at a time. A bare io.EOF comes from send: the stream ended, and its reply says why. Errors of items are wrapped,
+// so that a manifest cut short is never taken for that.
 func inBatches[T any](what string, items iter.Seq2[T, error], add func(T) (full bool), send func() error) error {
 	some := false
 	for item, err := range items {

@@ -14,11 +14,11 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// What is told in runs is what there is, whatever the ids look like.
+// Runs carry exactly the blocks that they were made of, whatever the ids look like.
 func TestBlocksAreToldInRuns(t *testing.T) {
 	ids := []string{"s/app/x", "s/app/dir/y", "s/app2/z", "s/app/é", "(2 blocks)", "s/app/last"}
 	entries := func(yield func(*api.ManifestEntry, error) bool) {
-		e := new(api.ManifestEntry) // each until the next
+		e := new(api.ManifestEntry) // each is valid until the next
 		for i, id := range ids {
 			e.Id, e.Bytes, e.Outcome, e.Peer = id, int64(i), "moved", fmt.Sprint("b", i/4)
 			if !yield(e, nil) {

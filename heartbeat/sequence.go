@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// sequence numbers what the agent says of itself, so that a coordinator knows an older word that a cut link held back.
-// The clock is its beginning, so the words of a restarted agent come after those of the one before; where the clock was
-// set back meanwhile, the registration that a start begins with says that they do.
+// sequence numbers what the agent says of itself, so that a coordinator recognises an older word that a slow link held back.
+// The numbers start at the clock, so those of a restarted agent come after those of the process before. If the clock was set
+// back meanwhile, the registration with which a start begins says that they do.
 type sequence struct {
 	mu          sync.Mutex
 	first, last uint64
@@ -23,7 +23,7 @@ func (s *sequence) next() uint64 {
 	return s.last
 }
 
-// began is the number of this process's first word.
+// began is the first number of this process.
 func (s *sequence) began() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

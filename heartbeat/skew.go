@@ -6,11 +6,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// skewSamples is of how many replies the quickest counts. A clock that is set shows after as many.
+// skewSamples is of how many replies the quickest one counts. After so many replies a clock that was set shows.
 const skewSamples = 8
 
-// mostSkew is all that is told of a clock that lost its battery: a coordinator refuses what it holds to be nonsense, and a
-// beat must not be lost over this.
+// mostSkew bounds the skew that is told, as of a clock that lost its battery: a coordinator refuses figures that it holds
+// for nonsense, and a beat must not be lost over this.
 const mostSkew = 365 * 24 * time.Hour
 
 // skew measures how far this machine's clock is ahead of the coordinator's. Nothing here is decided by it.
@@ -20,8 +20,8 @@ type skew struct {
 
 type sample struct{ took, ahead time.Duration }
 
-// measure takes a reply that was written at a time by the coordinator's clock. It is held to have been written in the middle
-// of its journey, which is wrong by half of that journey at most.
+// measure takes a sample of a reply that the coordinator's clock dates at written. It counts as written in the middle of its
+// journey, which is wrong by half of the journey at most.
 func (s *skew) measure(sent, came time.Time, written *timestamppb.Timestamp) {
 	if written == nil || written.CheckValid() != nil {
 		return
@@ -34,8 +34,9 @@ func (s *skew) measure(sent, came time.Time, written *timestamppb.Timestamp) {
 	s.samples = append(s.samples, sample{took, ahead})
 }
 
-// ahead is by the quickest of the newest replies, and no more than is certain: the first one of a new leader, to whom all come at once,
-// may take seconds, and half of them would be a clock that is off. False: none was measured.
+// ahead is how far this clock is ahead by the quickest of the newest replies, less what that reply leaves uncertain: the
+// first reply of a new leader, to which all nodes come at once, may take seconds, and half of them would pass for a wrong
+// clock. False: no reply was measured.
 func (s *skew) ahead() (time.Duration, bool) {
 	if len(s.samples) == 0 {
 		return 0, false
@@ -53,5 +54,5 @@ func (s *skew) ahead() (time.Duration, bool) {
 	return sure, true
 }
 
-// forget is for another coordinator, which has another clock.
+// forget drops the samples: another coordinator has another clock.
 func (s *skew) forget() { s.samples = s.samples[:0] }

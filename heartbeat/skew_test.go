@@ -28,12 +28,12 @@ func TestSkewIsByTheQuickestReply(t *testing.T) {
 			t.Errorf("got %s, want %s to %s", got, least, most)
 		}
 	}
-	for _, late := range []struct{ there, back time.Duration }{{4 * time.Second, 0}, {0, 4 * time.Second}} { // by a leader to whom all come at once
+	for _, late := range []struct{ there, back time.Duration }{{4 * time.Second, 0}, {0, 4 * time.Second}} { // a new leader, to which all nodes come at once
 		hear(late.there, late.back, 0)
 		want(0, 0)
 	}
 	s.forget()
-	hear(2*time.Second, 0, time.Hour) // half of the journey wrong, and so much is not sure
+	hear(2*time.Second, 0, time.Hour) // half of the journey may be wrong, and is not told
 	want(time.Hour-2*time.Second, time.Hour-2*time.Second)
 	hear(time.Millisecond, time.Millisecond, time.Hour)
 	want(time.Hour-time.Millisecond, time.Hour-time.Millisecond)
@@ -52,7 +52,7 @@ func TestSkewIsByTheQuickestReply(t *testing.T) {
 	want(-time.Minute-5*time.Millisecond, -time.Minute+5*time.Millisecond)
 }
 
-// The node says how far off its clock is; what the coordinator wishes is on time all the same.
+// The node says how far off its clock is, and the coordinator's deadlines still come on time.
 func TestAnHourOffIsToldAndHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{interval: time.Second, term: 1, behind: time.Hour}

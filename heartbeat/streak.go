@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// streak logs a run of failures when it starts and when it ends, and between them once for every new kind of failure: a
-// coordinator that is at last there but refuses the certificate must not hide behind "connection refused".
+// streak logs a run of failures when it starts and when it ends, and in between once for every new kind of failure: a
+// coordinator that is back but refuses the certificate must not hide behind "connection refused".
 type streak struct {
 	log          *slog.Logger
 	starts, ends string // the messages

@@ -21,14 +21,14 @@ type wish struct {
 	deadline  time.Time // zero: no limit
 }
 
-// wishes turns the directive that every reply repeats into the changes that NextDirective returns. It compares what is
-// wished with what was last given, so neither a lost reply nor a slow caller loses a change.
+// wishes turns the directive that every reply repeats into the changes that NextDirective returns. It compares the newest
+// directive with the one given last, so that neither a lost reply nor a slow caller loses a change.
 type wishes struct {
 	mu      sync.Mutex // guards what follows
 	wished  *wish
 	given   *wish
 	apps    []string      // of the last reply
-	heard   bool          // a reply, since the start
+	heard   bool          // there was a reply since the start
 	changed chan struct{} // closed, and replaced, when wished is no longer what was given
 }
 
@@ -101,11 +101,11 @@ func same(a, b *wish) bool {
 	return a.deadline.Sub(b.deadline).Abs() <= sameDeadline
 }
 
-// believe takes over what an earlier process was given, so that its end is news. Its limit is not known here: the first
-// reply is news as well, also of none.
+// believe takes over the directive that an earlier process was given, so that its end is news. Its deadline is not known
+// here, so the first reply is news too, even one without a deadline.
 func (w *wishes) believe(d *api.Directive) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.given = &wish{directive: d, deadline: time.Unix(0, 0)} // as no order has it
+	w.given = &wish{directive: d, deadline: time.Unix(0, 0)} // a deadline that no order has
 	w.wished = w.given
 }

@@ -45,7 +45,7 @@ func TestDirectiveIsGivenOncePerChange(t *testing.T) {
 		start(t, c)
 		none(t, c, 10*time.Second)
 
-		// A coordinator counts the remaining time down, so the deadline stands still.
+		// A coordinator counts the remaining time down, so the deadline stays the same.
 		deadline := time.Now().Add(10 * time.Minute)
 		co.set(func() {
 			co.onBeat = func(context.Context) error {
@@ -74,7 +74,7 @@ func TestDirectiveIsGivenOncePerChange(t *testing.T) {
 		next(t, c, 5*time.Second, "")
 		none(t, c, time.Minute)
 		co.set(func() { co.directive = &api.Directive{Decommission: "d-2"} })
-		next(t, c, 5*time.Second, "d-2") // wished again after it ended: a new wish
+		next(t, c, 5*time.Second, "d-2") // ordered again after it ended: a new directive
 	})
 }
 

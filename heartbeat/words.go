@@ -23,7 +23,7 @@ func words(err error) string {
 	return strings.Replace(text, inner.Error(), api.Why(inner), 1)
 }
 
-// plainError is an error in plain words that still has its status: what a call returns may be told to a reader of blocks.
+// plainError is an error in plain words that keeps its gRPC status: a reader of blocks may be told what a call returns.
 type plainError struct{ error }
 
 func (e plainError) Error() string { return words(e.error) }
