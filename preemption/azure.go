@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What is asked. https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events and
+// The paths that are asked. https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events and
 // https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service name the versions.
 const (
 	azureAddress = "http://169.254.169.254"
@@ -25,8 +25,8 @@ const (
 	pathCompute = "instance/compute"
 )
 
-// azureBodyLimit leaves room for the day on which every machine of a scale set of 1000 is reclaimed at once: the list
-// tells each of them of all, at some 500 bytes an event.
+// azureBodyLimit leaves room for the day on which every machine of a scale set of 1000 is reclaimed at once: each machine's
+// list names all of them, at some 500 bytes an event.
 const azureBodyLimit = 1 << 20
 
 // AzureConfig is what an Azure source needs to know.
@@ -37,26 +37,26 @@ type AzureConfig struct {
 	// Acknowledge lets an event begin, by Release, before its time. It is never done for an event that names other
 	// machines too.
 	Acknowledge bool
-	// Uptime is how long ago this machine booted, 0 if that is not known. Nil: the kernel's word. In a synctest bubble
-	// the kernel's clock is another than the bubble's.
+	// Uptime is how long ago this machine booted, 0 if that is not known. Nil: the kernel is asked. In a synctest bubble the
+	// kernel's clock differs from the bubble's.
 	Uptime func() time.Duration
 }
 
 // Azure is the source that polls Azure's Scheduled Events, once per second as Microsoft advises.
 //
-// Only 200 with a well-formed list changes what it believes. The list tells of all machines of a scale set or
-// availability set, so what does not name this machine is nothing; and as long as this machine's name is not known, a
-// list with events in it means neither yes nor no, even with one name in it: that may be a neighbour's.
+// Only 200 with a well-formed list changes what it believes. The list has the events of all machines of a scale set or
+// availability set, so an event that does not name this machine is passed over. As long as this machine's name is not known,
+// a list with events in it means neither yes nor no, even if it names only one machine: that may be a neighbour.
 //
-// To be asked is also what turns the events on, which may keep the first question waiting for two minutes, and a day
-// without a question turns them off. So a question that gets no answer in time is left waiting beside those that follow.
+// The first question turns the events on, and may have to wait two minutes for its answer; a day without a question turns
+// them off again. So a question that gets no answer in time is left waiting beside those that follow.
 type Azure struct {
 	poller
 	cfg      AzureConfig
 	endpoint string
 	client   *http.Client
 
-	// These belong to whoever calls Next.
+	// Only the goroutine that calls Next uses these.
 	seen   map[string]sighting // by notice id, the events that name us in the newest list
 	naming streak
 
@@ -87,9 +87,9 @@ func NewAzure(cfg AzureConfig) (*Azure, error) {
 	a.poller = poller{
 		every:  every,
 		beside: a.learnName, idle: transport.CloseIdleConnections, polled: cfg.Polled,
-		// The list is whole or it is no answer, so one that leaves an event out is enough to withdraw it. A list with a
-		// lower incarnation than an earlier one counts as any other: that the number never starts anew is promised
-		// nowhere, and to wait for it to catch up would be to go deaf.
+		// A well-formed list is complete, so one list that leaves an event out withdraws it. A list with a lower incarnation
+		// than an earlier one counts too: nothing promises that the number never starts anew, and a source that waited for
+		// it to catch up would be deaf until then.
 		paths: []*polledPath{{
 			belief: newBelief(cfg.Log, SourceAzure, pathEvents, every, 1, a.read),
 			asker:  asker[answer]{ask: a.events, limit: armLimit},
@@ -98,7 +98,7 @@ func NewAzure(cfg AzureConfig) (*Azure, error) {
 	return a, nil
 }
 
-// Health tells how well the source is informed: of events and, as long as it is not known, of this machine's name.
+// Health tells how well the source is informed of events and, until it is known, of this machine's name.
 func (a *Azure) Health() []Health {
 	all := a.poller.Health()
 	a.mu.Lock()
@@ -109,14 +109,14 @@ func (a *Azure) Health() []Health {
 	return all
 }
 
-// events asks for the list of events. There is no "nothing found": an empty list is a body, too.
+// events asks for the list of events. An empty list is a body too, so there is no "nothing found".
 func (a *Azure) events(ctx context.Context) (answer, error) {
 	body, err := a.ask(ctx, http.MethodGet, azureEvents, nil)
 	return answer{body: body, found: err == nil}, err
 }
 
-// learnName asks what this machine is called, unless that is known. It does so beside the question for events, of which
-// nothing can be made before: each has all the time of a poll.
+// learnName asks what this machine is called, unless that is known. It runs beside the question for events, whose answer is
+// of no use without the name: each has the whole time of a poll.
 func (a *Azure) learnName(ctx context.Context) {
 	if name, _ := a.ownName(); name != "" {
 		return
@@ -136,7 +136,7 @@ func (a *Azure) learnName(ctx context.Context) {
 	a.naming.worked()
 }
 
-// ownName is what Azure's events call this machine, or "" and why that is not known.
+// ownName is what Azure's events call this machine; "" with the reason why it is not known.
 func (a *Azure) ownName() (name, trouble string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -191,7 +191,7 @@ func (a *Azure) Instance(ctx context.Context) (Instance, error) {
 	return i, nil
 }
 
-// ask makes one request and returns the body of a 200. Everything else is an error: we do not know.
+// ask makes one request and returns the body of a 200. Everything else is an error, which means: not known.
 func (a *Azure) ask(ctx context.Context, method, path string, say []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, a.endpoint+path, bytes.NewReader(say))
 	if err != nil {
@@ -208,7 +208,7 @@ func (a *Azure) ask(ctx context.Context, method, path string, say []byte) ([]byt
 	defer resp.Body.Close()
 	a.clock.hear(resp)
 	if resp.StatusCode != http.StatusOK {
-		io.CopyN(io.Discard, resp.Body, 4<<10) // a page that is read to its end keeps the connection
+		io.CopyN(io.Discard, resp.Body, 4<<10) // reading it to its end keeps the connection
 		return nil, &statusError{resp.StatusCode}
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, azureBodyLimit+1))
@@ -221,7 +221,7 @@ func (a *Azure) ask(ctx context.Context, method, path string, say []byte) ([]byt
 	return body, nil
 }
 
-// inTime says in few words that err came of running out of time, where it did.
+// inTime replaces err by a short error when time ran out.
 func inTime(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no whole answer in time: %w", ctx.Err())

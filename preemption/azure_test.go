@@ -22,7 +22,7 @@ func TestAzureEventsAreHeardWithinOnePoll(t *testing.T) {
 	}{
 		"Freeze": {KindFreeze, true, StanceIgnore}, "Reboot": {KindReboot, true, StanceWatch}, "Redeploy": {KindRedeploy, true, StanceDrain},
 		"Preempt": {KindPreempt, false, StanceDrain}, "Terminate": {KindTerminate, false, StanceDrain},
-		"Teleport": {KindMaintenance, true, StancePreCopy}, // no type that Azure has: step aside, but stay
+		"Teleport": {KindMaintenance, true, StancePreCopy}, // not a type of Azure's: step aside, but stay
 	} {
 		for _, iso := range []bool{false, true} {
 			t.Run(fmt.Sprint(typ, " iso ", iso), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAzureEventThatHasStartedIsDue(t *testing.T) {
 		c.Remove(id)
 		c.within(t, time.Minute)
 
-		// It starts when it said that it would: nothing new.
+		// It starts at the announced time: nothing new.
 		id = c.Schedule(azurefake.Event{Type: "Redeploy", NotBefore: time.Now().Add(10 * time.Minute)})
 		c.within(t, 10*time.Minute+30*time.Second)
 		c.Start(id)
@@ -110,7 +110,7 @@ func TestAzureEventThatHasStartedIsDue(t *testing.T) {
 	})
 }
 
-// NotBefore is when an event may start at the earliest. One that is late is not called off as long as it is listed.
+// NotBefore is the earliest start of an event. A late event is not called off as long as it is listed.
 func TestAzureEventStandsAsLongAsItIsListed(t *testing.T) {
 	azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
 		c.listen(t)
@@ -130,7 +130,7 @@ func TestAzureEventStandsAsLongAsItIsListed(t *testing.T) {
 	})
 }
 
-// A host that has found no time server yet has the time that Azure gives, and no more than that.
+// A host that has found no time server yet has the time that Azure gives, and no more.
 func TestAzureTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"this host's is ahead": -4 * time.Minute, "this host's is behind": time.Hour, "a little": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestAzureTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 					if left := got.Deadline.Sub(got.at); left < lead-3*time.Second || left > lead+time.Second || !strings.Contains(got.Reason, "clock") {
 						t.Errorf("%s are left of %+v, want %s", left, got.Notice, lead)
 					}
-					c.silent(t, lead/2) // what the clocks' grain makes of it is no news
+					c.silent(t, lead/2) // a shift by the clocks' grain is no news
 					c.Remove(id)
 					c.within(t, 2*time.Second)
 				}
@@ -158,7 +158,7 @@ func TestAzureTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 
 func TestAzureTimePastIsNeverStale(t *testing.T) {
 	azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
-		// This host's clock is ahead, or the agent was not there when it was first shown. What is listed is not over.
+		// This host's clock is ahead, or the agent did not run when the event was first listed. A listed event is not over.
 		c.Schedule(azurefake.Event{Type: "Preempt", NotBefore: time.Now().Add(-5 * time.Minute)})
 		c.listen(t)
 		if got := c.within(t, 10*time.Minute); got.Kind != KindPreempt || !got.Deadline.Equal(got.SeenAt) {
@@ -184,7 +184,7 @@ func TestAzureSameEventChanges(t *testing.T) {
 		}
 		c.Change(id, func(e *azurefake.Event) { e.Description = "other words" })
 		c.silent(t, time.Minute)
-		c.Change(id, func(e *azurefake.Event) { e.Resources = []string{"pool_7"} }) // it is not ours any more
+		c.Change(id, func(e *azurefake.Event) { e.Resources = []string{"pool_7"} }) // it no longer names this machine
 		if got := c.within(t, time.Minute); !got.Withdrawn || !got.same(first.Notice) {
 			t.Errorf("heard %+v, want it withdrawn", got)
 		}
@@ -253,7 +253,7 @@ func TestAzureIncarnationIsTakenAsItComes(t *testing.T) {
 		c.show(700, "")
 		c.listen(t)
 		c.silent(t, time.Minute)
-		// The count starts anew: a source that waits for 701 would never hear of this.
+		// The incarnation starts anew: a source that waits for 701 would never hear of this event.
 		c.show(1, `{"EventId":"a","EventType":"Preempt","Resources":["pool_24"],"EventStatus":"Scheduled","NotBefore":""}`)
 		c.within(t, time.Second)
 		c.show(1, "")
@@ -296,7 +296,7 @@ func TestAzureNameThatIsNotKnownIsNeitherYesNorNo(t *testing.T) {
 		c.onlyCompute(http.NotFound)
 		c.silent(t, time.Minute) // the name is known for good
 	})
-	if got := strings.Count(log.String(), "\n"); got != 4 { // two streaks, each with a start and an end
+	if got := strings.Count(log.String(), "\n"); got != 4 { // two runs of failures, each logged at its start and its end
 		t.Errorf("logged %d lines, want 4:\n%s", got, log.String())
 	}
 }
@@ -348,7 +348,7 @@ func TestAzureMachineThatCameBackStays(t *testing.T) {
 		c.listen(t)
 		c.silent(t, time.Minute)
 
-		// What is scheduled is yet to come, however short ago it booted.
+		// A scheduled event is yet to come, however recently the machine booted.
 		booted = time.Now()
 		c.Schedule(azurefake.Event{Type: "Redeploy", NotBefore: time.Now().Add(10 * time.Minute)})
 		if got := c.within(t, time.Minute); got.Kind != KindRedeploy {

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// maxEvents is far above what a scale set, of 1000 machines at most, can have standing.
+// maxEvents is far above the number of events that a scale set of 1000 machines, the largest, can have at once.
 const maxEvents = 4000
 
 // azureEvent is one of Azure's Scheduled Events that names this machine.
@@ -37,7 +37,7 @@ var azureKinds = map[string]struct {
 	"freeze":    {KindFreeze, 15 * time.Minute},
 }
 
-// leastNotice is the least notice that is given of a kind; 0: not known.
+// leastNotice is the least notice that Azure gives of a kind; 0: not known.
 func leastNotice(k Kind) time.Duration {
 	for _, known := range azureKinds {
 		if known.kind == k {
@@ -47,9 +47,9 @@ func leastNotice(k Kind) time.Duration {
 	return 0
 }
 
-// readAzureEvents reads the list of all events and returns those that name the machine called name. What is wrong with an
-// event that clearly names others only is no concern of ours. Anything else that is wrong is an error, beside the events that
-// can be read: it takes nothing from them, and what is left out for it is not known to be gone.
+// readAzureEvents reads the list of all events and returns those that name the machine called name. It passes over faults of
+// events that clearly name only other machines. Any other fault is an error, which it returns with the events that it can
+// read: those hold, and an event that is missing beside an error is not known to be gone.
 func readAzureEvents(body []byte, name string) ([]azureEvent, error) {
 	var doc struct {
 		DocumentIncarnation *json.Number
@@ -94,7 +94,7 @@ func readAzureEvent(raw []byte, name string) (e azureEvent, named bool, err erro
 	var doc struct {
 		EventID, EventType string
 		Resources          []string
-		// What these say is of use where it can be read; the event stands where it cannot.
+		// Optional: the event counts even if these cannot be read.
 		EventStatus, NotBefore, EventSource, Description, DurationInSeconds any
 	}
 	err = json.Unmarshal(raw, &doc) // reads on past a field of the wrong type
@@ -116,7 +116,7 @@ func readAzureEvent(raw []byte, name string) (e azureEvent, named bool, err erro
 	}
 	e = azureEvent{
 		id:        doc.EventID,
-		kind:      KindMaintenance, // a new type: nobody should build on this machine, but there is no telling that it goes
+		kind:      KindMaintenance, // an unknown type: nobody should build on this machine, but nothing says that it goes
 		notBefore: readNotBefore(doc.NotBefore),
 		alone:     !slices.ContainsFunc(doc.Resources, func(r string) bool { return !ours(r) }),
 		reason:    azureReason(doc.EventType, doc.EventSource, doc.Description, doc.DurationInSeconds),
@@ -129,7 +129,7 @@ func readAzureEvent(raw []byte, name string) (e azureEvent, named bool, err erro
 	case "started":
 		e.started = true
 	case "completed", "canceled", "cancelled":
-		// Microsoft says that an event is then left out instead, but its own mock knows these words.
+		// Microsoft says that such an event is left out of the list, but its own mock sends these words.
 		return azureEvent{}, false, nil
 	}
 	return e, true, nil
@@ -142,8 +142,8 @@ var notBeforeLayouts = []string{
 	time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
 }
 
-// readNotBefore reads the time before which an event does not start. Zero: there is none ("" from the start on), or it is
-// written in a way that nobody has seen yet, for which an event that takes this machine away must not go unheard.
+// readNotBefore reads the time before which an event does not start. Zero: there is none ("" once it has started), or the
+// format is an unknown one, which must not keep an event that takes this machine away from being heard.
 func readNotBefore(said any) time.Time {
 	text, _ := said.(string)
 	for _, layout := range notBeforeLayouts {
@@ -154,7 +154,7 @@ func readNotBefore(said any) time.Time {
 	return time.Time{}
 }
 
-// azureReason says for people what an event is.
+// azureReason describes an event for people.
 func azureReason(typ string, source, description, seconds any) string {
 	reason := "Azure " + typ
 	if by, _ := source.(string); by != "" {

@@ -47,7 +47,7 @@ func azureBubble(t *testing.T, cfg AzureConfig, test func(t *testing.T, c *azure
 	})
 }
 
-// restart puts a source in place that knows nothing.
+// restart replaces the source by a new one, which knows nothing.
 func (c *azureCloud) restart(t *testing.T) {
 	t.Helper()
 	source, err := NewAzure(c.cfg)
@@ -74,14 +74,14 @@ func (c *azureCloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Service.ServeHTTP(w, r)
 }
 
-// show makes a list of the service's answer to everything.
+// show makes the service answer every question with this list.
 func (c *azureCloud) show(incarnation int, events string) {
 	c.failWith(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"DocumentIncarnation":%d,"Events":[%s]}`, incarnation, events)
 	})
 }
 
-// onlyCompute lets questions for events through and answers those for the machine's name with h.
+// onlyCompute answers questions for events as usual, and those for the machine's name with h.
 func (c *azureCloud) onlyCompute(h http.HandlerFunc) {
 	c.failWith(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metadata/instance/compute" {

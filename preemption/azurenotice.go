@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// settled is how long after a boot an event may still be listed that was the reason for it: Microsoft puts the time from
-// Started to the end of an event at 10 minutes, and it takes a machine some time to boot.
+// settled is how long after a boot the event that caused it may still be listed: Microsoft puts the time from Started to the
+// end of an event at 10 minutes, and it takes a machine some time to boot.
 const settled = 15 * time.Minute
 
-// sighting is what was made of an event so far. It keeps what the list says only once.
+// sighting is what is known of an event so far. It keeps what the list says only once.
 type sighting struct {
 	first     time.Time // when it was first heard of
 	deadline  time.Time // zero: not known
@@ -18,8 +18,8 @@ type sighting struct {
 	behind    bool // the event was under way when this machine had just booted
 }
 
-// Believe tells what was known before a restart, so that it is not given again, and is withdrawn if the service no
-// longer shows it. It is called before the first Next. Notices of other sources, and withdrawn ones, are passed over.
+// Believe takes the notices that were known before a restart: they are not given again, and are withdrawn if the service no
+// longer shows them. Call it before the first Next. It passes over withdrawn notices and those of other sources.
 func (a *Azure) Believe(notices ...Notice) {
 	for _, n := range notices {
 		if n.Source == SourceAzure && !n.Withdrawn {
@@ -29,7 +29,7 @@ func (a *Azure) Believe(notices ...Notice) {
 	a.poller.Believe(notices...)
 }
 
-// read turns the list of events into the notices that stand for this machine: with an error, those that could be read.
+// read turns the list of events into notices for this machine; with an error, those of the events that it could read.
 func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 	name, trouble := a.ownName()
 	events, err := readAzureEvents(body, name)
@@ -40,7 +40,7 @@ func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 		err = fmt.Errorf("read %s: %w", pathEvents, err)
 	}
 	seen := make(map[string]sighting, len(events))
-	if err != nil { // what could not be read may stand still
+	if err != nil { // an event that could not be read may still be listed
 		seen = maps.Clone(a.seen)
 	}
 	notices := make([]Notice, 0, len(events))
@@ -65,19 +65,21 @@ func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 	return notices, err
 }
 
-// update takes in what the list says of an event, and returns the notice for it, but for its id.
+// update takes in what the list says of an event, and returns the notice for it, without its id.
 //
-// An event that is listed is never stale: Azure takes it off when it is over. So a time that is past when it is first
-// heard of means that the event may start at any moment, and a machine that is there long after it has not outlived it.
+// A listed event is never stale, for Azure takes it off the list when it is over. So a time that has passed when the event
+// is first heard of means that the event may start at any moment, and a machine that is still there long after it has not
+// outlived the event.
 func (s *sighting) update(e azureEvent, now time.Time) Notice {
 	kind := e.kind
 	switch {
 	case e.started:
-		// It is on, by its time, before it with somebody's approval, or (a failure of the host) without any notice.
+		// The event has begun: at its time, or earlier because somebody approved it or, at a failure of the host, without
+		// notice.
 		s.deadline = earliest(s.deadline, now)
 		if s.behind && kind == KindRedeploy {
-			// This machine came back from it. Until the event is off the list shorter interruptions may follow, but
-			// there is nothing to leave for.
+			// This machine came back from the redeployment. Shorter interruptions may follow until the event is off the
+			// list, but there is nothing to leave for.
 			kind = KindMaintenance
 		}
 	case !e.notBefore.IsZero():

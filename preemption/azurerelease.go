@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// startLimit is how long one attempt to acknowledge an event may take. Nothing waits for it but the minutes that it may
-// give back.
+// startLimit is how long one attempt to acknowledge an event may take. Nothing waits for it; success may free the machine
+// some minutes earlier.
 const startLimit = 30 * time.Second
 
-// Release lets the event begin that n tells of, where the configuration says so. To start it is to start it for every
-// machine that it names, so the newest list must name this one alone, and it must not have started yet. It tries again
-// until ctx ends; the error is why it went without.
+// Release lets the event of a notice begin early, where the configuration says so. That starts it for every machine that the
+// event names, so the newest list must name this machine alone, and the event must not have started. Release tries until ctx
+// ends; the error is why it gave up.
 func (a *Azure) Release(ctx context.Context, n Notice) error {
 	id, ours := strings.CutPrefix(n.ID, pathEvents+"/")
 	if !a.cfg.Acknowledge || n.Source != SourceAzure || !ours || !emptiedFor(n.Kind) {
@@ -81,6 +81,6 @@ func (a *Azure) acknowledge(ctx context.Context, id string) error {
 	return nil
 }
 
-// emptiedFor tells whether an empty node may as well be gone for an event of this kind. To hurry a reclaim on wins
-// nothing for anybody here, a pause needs no empty node, and what we do not know is not ours to start.
+// emptiedFor tells whether, for an event of this kind, an empty node may as well go early. To hurry a reclaim gains nothing
+// here, a pause needs no empty node, and an event of an unknown kind is not ours to start.
 func emptiedFor(k Kind) bool { return k == KindTerminate || k == KindRedeploy || k == KindReboot }

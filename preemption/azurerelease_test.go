@@ -56,7 +56,7 @@ func TestAzureReleaseOnlyWhenAlone(t *testing.T) {
 				}
 				want := []string{}
 				if row.want {
-					want = append(want, id) // once: by the second time it has started
+					want = append(want, id) // once: at the second call it has started
 				}
 				if got := c.Approved(); !slices.Equal(got, want) {
 					t.Errorf("acknowledged %v, want %v", got, want)
@@ -102,7 +102,7 @@ func TestAzureReleaseTriesAgain(t *testing.T) {
 	})
 }
 
-// A service that takes its time to say that it has heard is not told again and again.
+// A service that is slow to confirm an acknowledgement does not get it again and again.
 func TestAzureReleaseIsSaidOnceToASlowService(t *testing.T) {
 	azureBubble(t, AzureConfig{Acknowledge: true}, func(t *testing.T, c *azureCloud) {
 		id := c.Schedule(azurefake.Event{Type: "Terminate", NotBefore: time.Now().Add(time.Hour)})

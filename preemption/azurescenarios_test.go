@@ -26,8 +26,8 @@ type scenario struct {
 	}
 }
 
-// TestAzureScenarios plays Microsoft's scenarios, from the service to the stance of the node, second by second: with one
-// id for an event, as the real service does, and with another once it starts, as Microsoft's mock does.
+// TestAzureScenarios plays Microsoft's scenarios, from the service to the stance of the node, second by second: with one id
+// for an event, as the real service has it, and with a new id once it starts, as Microsoft's mock has it.
 func TestAzureScenarios(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "azure", "scenarios.json"))
 	if err != nil {
@@ -45,7 +45,7 @@ func TestAzureScenarios(t *testing.T) {
 			for _, startedID := range []string{"", "of-its-own"} {
 				t.Run(s.Name+"/"+timing+"/"+startedID, func(t *testing.T) {
 					azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
-						node := c.node(t, 59800*time.Millisecond) // so that it is no draw between the clock and this test
+						node := c.node(t, 59800*time.Millisecond) // so that the stance does not change in the very second that the test looks
 						c.WriteISO()
 						shown := time.Now()
 						id := c.Schedule(azurefake.Event{
@@ -55,7 +55,7 @@ func TestAzureScenarios(t *testing.T) {
 						begun := false
 						for second := range want.Gone + 60 {
 							switch second {
-							case 0: // it is only just shown
+							case 0: // it was shown this second
 							case want.Gone:
 								c.Remove(id)
 							case want.Started:

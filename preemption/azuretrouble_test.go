@@ -17,7 +17,7 @@ import (
 var azureTroubles = map[string]func(*azureCloud){
 	"503":     func(c *azureCloud) { c.Fail(http.StatusServiceUnavailable) },
 	"429":     func(c *azureCloud) { c.Fail(http.StatusTooManyRequests) },
-	"404":     func(c *azureCloud) { c.Fail(http.StatusNotFound) }, // there is no list that is not there
+	"404":     func(c *azureCloud) { c.Fail(http.StatusNotFound) }, // the list always exists
 	"410":     func(c *azureCloud) { c.Fail(http.StatusGone) },     // "retry after some time", says Azure
 	"400":     func(c *azureCloud) { c.Fail(http.StatusBadRequest) },
 	"hang":    func(c *azureCloud) { c.failWith(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }) },
@@ -53,12 +53,13 @@ var azureTroubles = map[string]func(*azureCloud){
 	"trickling body": func(c *azureCloud) { c.failWith(trickle) },
 }
 
-// says makes a text of the service's answer to everything.
+// says makes the service answer every question with this text.
 func says(text string) func(*azureCloud) {
 	return func(c *azureCloud) { c.failWith(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }) }
 }
 
-// azureFlood answers with a list without events in a body that has no end, in chunks so large that a test of many of them is no matter of minutes.
+// azureFlood answers with an empty list in a body that has no end. Its chunks are large, so that many tests of it do not
+// take minutes.
 func azureFlood(status int) http.HandlerFunc {
 	chunk := bytes.Repeat([]byte(" "), azureBodyLimit)
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -132,7 +133,7 @@ func TestAzureTroubleKeepsTheBelief(t *testing.T) {
 				begin(c)
 				c.silent(t, time.Minute)
 				c.heal()
-				c.silent(t, time.Minute) // it is still there: nothing new
+				c.silent(t, time.Minute) // still listed: nothing new
 
 				c.Remove(id)
 				if got := c.within(t, 3*time.Second); !got.Withdrawn || !got.same(first.Notice) {
@@ -160,7 +161,7 @@ func TestAzureBrokenEventOfOthersIsNoTrouble(t *testing.T) {
 	}
 }
 
-// What cannot be read in a list takes nothing from what can, and what is not there beside it may stand still.
+// An unreadable event in a list takes nothing from the others, and an event that is missing beside it may still stand.
 func TestAzureUnreadableEventHidesNothing(t *testing.T) {
 	const good = `{"EventId":"g","EventType":"Preempt","Resources":["pool_24"]}`
 	for name, bad := range map[string]string{
@@ -239,7 +240,7 @@ func TestAzureFirstQuestionTurnsTheEventsOn(t *testing.T) {
 			t.Errorf("heard %+v, want preempt two minutes after the start", got)
 		}
 
-		// It forgets a machine that does not ask for a day, and may do so for reasons of its own.
+		// The service forgets a machine that has not asked for a day, and may do so for other reasons.
 		c.Arm(2 * time.Minute)
 		c.silent(t, 2*time.Minute+time.Second)
 		c.Schedule(azurefake.Event{Type: "Redeploy", NotBefore: time.Now().Add(10 * time.Minute)})
@@ -267,7 +268,7 @@ func TestAzureSlowServiceIsHeard(t *testing.T) {
 			c.within(t, 5070*time.Millisecond)
 		}
 		stop()
-		time.Sleep(2 * time.Second) // the handlers sleep on, whoever went away
+		time.Sleep(2 * time.Second) // the handlers sleep on after their clients are gone
 	})
 }
 
@@ -286,7 +287,7 @@ func TestAzureNameThatComesSlowlyIsLearnt(t *testing.T) {
 			t.Errorf("heard %+v after %v, want preempt", got, got.at.Sub(shown))
 		}
 		stop()
-		time.Sleep(time.Second) // the handlers sleep on, whoever went away
+		time.Sleep(time.Second) // the handlers sleep on after their clients are gone
 	})
 }
 
@@ -338,7 +339,7 @@ func FuzzAzureEvents(f *testing.F) {
 		b := a.paths[0]
 		for range 2 {
 			for _, body := range [][]byte{first, second} {
-				news, _ := b.hear(body, true, nil, now) // what can be read of a list that is not whole counts
+				news, _ := b.hear(body, true, nil, now) // the readable part of an incomplete list counts
 				for _, n := range news {
 					bad := n.Kind.severity() < 0 || !b.owns(n.ID) || n.Source != SourceAzure || n.SeenAt.IsZero() || len(n.Reason) > 4*300
 					if bad || n.Kind.stance() == StanceDrain && n.Deadline.IsZero() {

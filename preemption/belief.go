@@ -12,34 +12,33 @@ import (
 	"time"
 )
 
-// staleAfter is how far in the past a notice may lie that is seen for the first time. When a reclaim falls through, EC2
-// may go on showing its time for ever.
+// staleAfter is how long ago the time of a notice may be that is seen for the first time. After a reclaim that fell through,
+// EC2 may go on showing its time for ever.
 const staleAfter = time.Minute
 
-// troubleSettles is how long a service must answer before its trouble is over in the log. One that is slow, or asked too often by
-// this host, fails and answers in turns, for hours.
+// troubleSettles is how long a service must answer before the log says that its trouble is over. A service that is slow, or
+// that this host asks too often, fails and answers in turns, for hours.
 const troubleSettles = 30 * time.Second
 
-// belief is what a metadata service was last heard to say at one path: the notices that stand there. Only a definite
-// answer changes it.
+// belief is what a metadata service last said at one path: the notices that stand there. Only a definite answer changes it.
 type belief struct {
 	source string
 	path   string // also the start of its notices' ids
 	every  time.Duration
 	// goneAfter is how many answers in a row must leave a notice out before it counts as withdrawn.
 	goneAfter int
-	// missingFor is how long there must be nothing at the path before that counts as an answer while a notice stands there.
+	// missingFor is how long the path must be missing, while a notice stands there, before that counts as an answer.
 	missingFor time.Duration
 	// read turns the body of an answer into the notices that stand, without SeenAt. The id of each is the path, or begins
-	// with the path and a slash. With an error, the notices beside it stand, and of others nothing is known. It must not
-	// keep body.
+	// with the path and a slash. With an error it returns the notices that it could read: these stand, and nothing is known
+	// of others. It must not keep body.
 	read func(body []byte, now time.Time) ([]Notice, error)
 	log  *slog.Logger
 
 	trouble streak
 	due     time.Time
 	known   []told
-	missing time.Time // since when there is nothing where a notice stands; zero: there is something, or none stands
+	missing time.Time // since when the path of a standing notice is missing; zero: it is not, or none stands
 
 	mu       sync.Mutex // guards what follows
 	lastGood time.Time
@@ -50,22 +49,22 @@ type belief struct {
 type told struct {
 	notice Notice
 	gone   int  // answers in a row that left it out
-	stale  bool // it was past when first seen, and nobody was told
-	past   bool // the time that was shown last had passed
+	stale  bool // its time had passed when it was first seen, so nobody was told
+	past   bool // the time that the service last showed had passed
 }
 
-// newBelief returns the belief of a source at a path that has said nothing yet.
+// newBelief returns the belief of a source at a path that has not answered yet.
 func newBelief(log *slog.Logger, source, path string, every time.Duration, goneAfter int, read func([]byte, time.Time) ([]Notice, error)) *belief {
 	b := &belief{source: source, path: path, every: every, goneAfter: goneAfter, read: read, log: log.With("source", source, "path", path)}
 	b.trouble = streak{log: b.log, what: "metadata service", settles: troubleSettles}
 	return b
 }
 
-// believe takes over what was known before a restart, where it is this belief's.
+// believe takes over those notices from before a restart that are this belief's.
 func (b *belief) believe(notices ...Notice) {
 	for _, n := range notices {
 		if n.Source == b.source && b.owns(n.ID) && !n.Withdrawn {
-			n.Stance = "" // not ours to say
+			n.Stance = "" // the policy in force decides
 			b.known = append(b.known, told{notice: n})
 		}
 	}
@@ -73,9 +72,9 @@ func (b *belief) believe(notices ...Notice) {
 
 func (b *belief) owns(id string) bool { return id == b.path || strings.HasPrefix(id, b.path+"/") }
 
-// hear weighs one answer: a body, nothing found, or an error, which is to know nothing. It returns what is new, the new
-// notices before the withdrawals, so that one that takes another's place never leaves a gap. The error is why the answer
-// counts for nothing but the notices that were read in it.
+// hear weighs one answer: a body, nothing found, or an error, which means that nothing is known. It returns what is new,
+// notices before withdrawals, so that a notice that replaces another leaves no gap. The returned error is why the answer
+// counts for nothing except the notices that could be read in it.
 func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Notice, error) {
 	var said []Notice
 	if err == nil && found {
@@ -86,9 +85,9 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 	}
 	b.note(err, now)
 	if err != nil {
-		if !errors.Is(err, context.DeadlineExceeded) { // an answer that is yet to come may be the second one
+		if !errors.Is(err, context.DeadlineExceeded) { // the answer may still come, and be the second that leaves a notice out
 			for i := range b.known {
-				b.known[i].gone = 0 // what we do not know is no second "none"
+				b.known[i].gone = 0 // "not known" breaks the row of answers that left it out
 			}
 		}
 		b.trouble.failed(err)
@@ -98,10 +97,10 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 	return append(b.present(said, now), b.absent(said)...), nil
 }
 
-// errMissing is what a service says that does not know its own paths yet, as when it has just restarted.
+// errMissing is the answer of a service that does not know its own paths yet, as when it has just restarted.
 var errMissing = fmt.Errorf("a notice stood where there is nothing now: %w", &statusError{http.StatusNotFound})
 
-// isMissing tells whether that there is nothing says nothing yet.
+// isMissing reports whether a missing path counts as no answer yet.
 func (b *belief) isMissing(found bool, now time.Time) bool {
 	if found || len(b.known) == 0 {
 		b.missing = time.Time{}
@@ -113,7 +112,7 @@ func (b *belief) isMissing(found bool, now time.Time) bool {
 	return now.Sub(b.missing) < b.missingFor
 }
 
-// present takes in the notices that stand, and returns those that are news.
+// present takes in the notices of an answer, and returns those that are news.
 func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 	for _, n := range said {
 		n.Source, n.SeenAt = b.source, now
@@ -130,7 +129,7 @@ func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 		}
 		known := &b.known[at]
 		known.gone = 0
-		another := known.past && !stale && !n.Deadline.IsZero() // what was shown came to nothing
+		another := known.past && !stale && !n.Deadline.IsZero() // a new time after one that had passed: the earlier notice came to nothing
 		known.past = stale
 		switch {
 		case known.stale && stale:
@@ -147,10 +146,9 @@ func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 	return news
 }
 
-// update is a notice after the source's newer word about it. Only an earlier deadline is news: AWS's own mock shows "two
-// minutes from now" at each poll, for ever; but where a time that had passed is followed by one to come, that is another
-// notice (see present). An appointment is moved either way, also when its time has come and it is none
-// any more.
+// update applies the source's newer word to a known notice. Only an earlier deadline is news, because AWS's own mock shows
+// "two minutes from now" at each poll, for ever. But a time to come after one that had passed is another notice (see
+// present), and an appointment moves either way, even when its time has come and it is an appointment no more.
 func update(known, said Notice, stale bool) Notice {
 	next := known
 	if said.Kind != known.Kind {
@@ -165,7 +163,7 @@ func update(known, said Notice, stale bool) Notice {
 	return next
 }
 
-// absent returns the withdrawals of the notices that were left out often enough.
+// absent withdraws the notices that enough answers in a row have left out.
 func (b *belief) absent(said []Notice) (withdrawn []Notice) {
 	b.known = slices.DeleteFunc(b.known, func(t told) bool {
 		return t.stale && !contains(said, t.notice)

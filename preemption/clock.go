@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// serviceClock is a metadata service's clock as its answers tell of it (RFC 9110, 6.6.1: Date). The cloud writes its times by it,
-// and a host that has not found a time server yet would believe that it has more time than there is, or none.
+// serviceClock follows a metadata service's clock by its answers (RFC 9110, 6.6.1: Date). The cloud writes its deadlines by
+// that clock, and a host that has not found a time server yet would think it has more time than there is, or none.
 type serviceClock struct{ ahead atomic.Int64 } // nanoseconds, of this host's
 
-// clockGrain is how far the two clocks may seem apart and be one: a Date has a grain of a second, and comes as late as its
-// answer. clockSlack is what does not matter between them: as much is kept back from a deadline.
+// clockGrain is how far apart the two clocks may seem and still agree: a Date has a grain of a second, and arrives as late
+// as its answer. clockSlack is a difference that does not matter, because the tail keeps as much back from a deadline.
 const clockGrain, clockSlack = 2 * time.Second, 5 * time.Second
 
 func (c *serviceClock) hear(answer *http.Response) {
@@ -25,7 +25,8 @@ func (c *serviceClock) hear(answer *http.Response) {
 	}
 }
 
-// differs is how far the service's clock is ahead of this host's, and what to say of it; 0 where that does not matter.
+// differs returns how far the service's clock is ahead of this host's, and a remark on it for people; 0 where that does not
+// matter.
 func (c *serviceClock) differs() (ahead time.Duration, word string) {
 	ahead = time.Duration(c.ahead.Load())
 	if ahead.Abs() <= clockSlack {
@@ -34,7 +35,8 @@ func (c *serviceClock) differs() (ahead time.Duration, word string) {
 	return ahead, fmt.Sprintf(" (by the service's clock: this host's is off by %s)", ahead.Abs().Round(time.Second))
 }
 
-// by has times read by the service's clock, where this host's differs: it is the one that they were written by.
+// by wraps read so that it takes deadlines by the service's clock, by which they are written, and turns them into this
+// host's time.
 func (c *serviceClock) by(read func([]byte, time.Time) ([]Notice, error)) func([]byte, time.Time) ([]Notice, error) {
 	return func(body []byte, now time.Time) ([]Notice, error) {
 		ahead, word := c.differs()

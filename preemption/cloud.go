@@ -12,7 +12,7 @@ type Cloud interface {
 	Document(ctx context.Context, p Purpose) ([]byte, error)
 }
 
-// Instance is what the metadata service says of this machine. What it does not say is empty.
+// Instance is what the metadata service says of this machine. A field that it does not tell is empty.
 type Instance struct {
 	ID        string // i-0123456789abcdef0
 	Type      string // r5.4xlarge

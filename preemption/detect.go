@@ -10,14 +10,14 @@ import (
 // https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events and cloud-init's Azure data source.
 const azureChassis = "7783-7084-3265-9085-8269-3286-77"
 
-// Detect names the cloud that this machine runs in by what its firmware says: "ec2", "gce", "azure", or "" for none of
-// them. root is "/", or a tree to look at in its place. It asks no network: a packet to 169.254.169.254 on a machine
-// outside of a cloud goes to whoever pleases to answer.
+// Detect names the cloud that this machine runs in by its firmware: "ec2", "gce", "azure", or "" for none of them. root is
+// "/", or a tree to look at in its place. It asks no network: outside of a cloud, anybody may answer a packet to
+// 169.254.169.254.
 func Detect(root string) string {
 	dmi := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, "sys/class/dmi/id", name))
 		if err != nil {
-			return "" // no firmware tables, or (product_uuid) not ours to read
+			return "" // no firmware tables, or (product_uuid) no right to read them
 		}
 		return strings.TrimSpace(string(data))
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
-// Purpose is what a cloud is asked to put into a document, so that it is of no use elsewhere. EC2 puts nothing in.
+// Purpose is what a cloud puts into a document so that the document is of no use elsewhere. EC2 puts nothing in.
 type Purpose struct {
 	Audience string // a URI (Google)
 	Nonce    string // ten digits (Azure)
 }
 
-// documentLimit is more patience than a poll has: Google signs each token anew.
+// documentLimit is longer than a poll may take: Google signs each token anew.
 const documentLimit = 4 * askLimit
 
-// Document asks the cloud for its signed word on which machine this is, as the metadata service gives it. The provider is
-// "" where there is no cloud to ask.
+// Document asks the cloud for its signed document on which machine this is, as the metadata service gives it. The provider
+// is "" where there is no cloud to ask.
 func (s Settings) Document(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), p Purpose) (provider string, signed []byte, err error) {
 	cloud, err := s.Open(slog.New(slog.DiscardHandler), dial, nil)
 	if cloud == nil || err != nil {

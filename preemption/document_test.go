@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/gcefake"
 )
 
-// Each cloud is asked where its documents are, for what they are to be good; where there is none, it says so.
+// Each cloud is asked at the path of its documents, with the purpose. Without a cloud the answer says so.
 func TestDocument(t *testing.T) {
 	ec2, gce, azure := ec2fake.New(ec2fake.Instance{ID: "i-1"}), gcefake.New(gcefake.Instance{ID: "1"}), azurefake.New(azurefake.Machine{ID: "1"})
 	servers := map[string]*httptest.Server{SourceEC2: httptest.NewServer(ec2), SourceGCE: httptest.NewServer(gce), SourceAzure: httptest.NewServer(azure)}

@@ -14,20 +14,20 @@ type EC2Config struct {
 	Lifecycle   LifecycleHook
 	AutoScaling string // a URL in place of the service's own address; for tests
 
-	// AllowV1 lets the service be asked without a token while none is to be had, as in a container one hop too far away.
-	// Version 1 answers whoever can make this host send a GET.
+	// AllowV1 allows asking the service without a token while none is to be had, as in a container one hop too far away.
+	// Version 1 answers anybody who can make this host send a GET.
 	AllowV1 bool
 }
 
 // EC2 is the source that polls the EC2 instance metadata service for spot interruptions, rebalance recommendations,
-// scheduled events, and for what its Auto Scaling group wants with the instance.
+// scheduled events, and the state that its Auto Scaling group wants the instance in.
 //
 // Only two answers change what it believes: 200 with a well-formed body, and 404. Everything else (another status, a
 // hang, a refused connection, nonsense) leaves the belief, and the pace, as they were.
 //
-// All paths are asked on every instance, also those that speak of spot: a 404 costs a millisecond, and a life cycle that
-// is not known here might be interrupted too. No host polls out of step with the next one on purpose: the service is on
-// the host itself, and no fleet meets there.
+// It asks all paths on every instance, also those about spot: a 404 costs a millisecond, and an instance with a life cycle
+// that is not known here might be interrupted too. Hosts do not spread their polls: the service is on the host itself, so a
+// fleet does not meet there.
 type EC2 struct {
 	poller
 	metadata  *metadata
@@ -89,10 +89,10 @@ func (e *EC2) Instance(ctx context.Context) (Instance, error) {
 	return i, nil
 }
 
-// errNotSaid is the answer 404 to a question that has no notice for an answer.
+// errNotSaid is the error for a 404 to a question other than that for a notice.
 var errNotSaid = errors.New("the metadata service does not say")
 
-// text asks for what stands at a path.
+// text asks for the text at a path.
 func (m *metadata) text(ctx context.Context, path string) (string, error) {
 	body, found, err := m.get(ctx, path)
 	if err == nil && !found {
@@ -104,7 +104,7 @@ func (m *metadata) text(ctx context.Context, path string) (string, error) {
 	return strings.TrimSpace(string(body)), nil
 }
 
-// word asks for a name that AWS gave.
+// word asks for a name at a path, as AWS writes names.
 func (m *metadata) word(ctx context.Context, path string) (string, error) {
 	word, err := m.text(ctx, path)
 	if err == nil && !isName(word) {
@@ -113,10 +113,10 @@ func (m *metadata) word(ctx context.Context, path string) (string, error) {
 	return word, err
 }
 
-// isName tells whether a text can be a name that AWS gave, or is empty.
+// isName reports whether a text can be a name from a cloud, or is empty.
 func isName(text string) bool { return len(text) <= 128 && !strings.ContainsFunc(text, notOfAWord) }
 
-// notOfAWord finds what no name that AWS gives has in it.
+// notOfAWord reports whether a rune appears in no such name.
 func notOfAWord(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._", r))
 }

@@ -105,7 +105,7 @@ func TestGroupsStateIsANoticeWhereTheDisksGo(t *testing.T) {
 			if got.Kind != KindScaleIn || got.Withdrawn || !got.Deadline.IsZero() || got.at.Sub(shown) > targetEvery {
 				t.Errorf("%s: heard %+v after %v, want scale-in without a deadline within %v", state, got, got.at.Sub(shown), targetEvery)
 			}
-			c.Lifecycle("Pending:Whatever") // which says nothing
+			c.Lifecycle("Pending:Whatever") // an unknown state, which says nothing
 			c.silent(t, time.Minute)
 			c.Lifecycle("InService")
 			if back := c.within(t, time.Minute); !back.Withdrawn || !back.same(got.Notice) {
@@ -192,7 +192,7 @@ func TestEarlierDeadlineAndOtherKindAreNews(t *testing.T) {
 		if !got.same(first.Notice) || got.Kind != KindTerminate || !got.Deadline.Equal(deadline.Add(-30*time.Second)) {
 			t.Errorf("heard %+v, want terminate with the earlier deadline kept", got)
 		}
-		c.Interrupt("terminate", time.Now().Add(-time.Hour)) // no reason to hurry: it did not happen
+		c.Interrupt("terminate", time.Now().Add(-time.Hour)) // it did not happen: no reason to leave
 		c.silent(t, 3*time.Second)
 	})
 }
@@ -207,16 +207,16 @@ func TestStaleTimeIsIgnored(t *testing.T) {
 		c.Withdraw()
 		c.silent(t, time.Minute)
 
-		c.Interrupt("terminate", time.Now().Add(-30*time.Second)) // late, but meant
-		c.within(t, 10*time.Minute)                               // and not withdrawn for being old
+		c.Interrupt("terminate", time.Now().Add(-30*time.Second)) // late, but in earnest
+		c.within(t, 10*time.Minute)                               // it is not withdrawn for its age
 	})
 	if got := strings.Count(log.String(), "stale notice"); got != 1 {
 		t.Errorf("logged %d stale notices, want 1:\n%s", got, log.String())
 	}
 }
 
-// A host that has found no time server yet has the two minutes all the same, and no more than them. What has long passed by both clocks
-// has passed.
+// A host that has found no time server yet has the two minutes all the same, and no more. A time that has long passed by
+// both clocks has passed.
 func TestTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"this host's is ahead": -4 * time.Minute, "this host's is behind": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 	}
 }
 
-// So it is where a time could be one by this host's clock, too: it is not.
+// The same goes for a time that would be possible by this host's clock, too.
 func TestTimeIsTheServicesWhereTheClocksDifferALittle(t *testing.T) {
 	for name, row := range map[string]struct {
 		action              string
@@ -269,7 +269,7 @@ func TestTimeIsTheServicesWhereTheClocksDifferALittle(t *testing.T) {
 	}
 }
 
-// A reclaim falls through, and EC2 goes on showing its time until the next one takes that place.
+// After a reclaim fell through, EC2 shows its time until the next one replaces it.
 func TestInterruptionAfterOneThatCameToNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		c.listen(t)
@@ -334,7 +334,7 @@ func TestInstanceIsDescribed(t *testing.T) {
 	})
 }
 
-// What was asked is said beside the trouble with it, and not once more in it by each layer.
+// A message about trouble names the question once, and not again in each layer of the error.
 func TestTroubleIsSaidInFewWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail func(c *cloud)

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// pathScheduled holds a list: each event's id is the path, a slash, and AWS's own id for it. Events are announced days
-// ahead.
+// pathScheduled answers with a list of events, which are announced days ahead. Each event's id is the path, a slash, and
+// AWS's own id for it.
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
 const (
 	pathScheduled  = "events/maintenance/scheduled"
 	scheduledEvery = time.Minute
 
-	// eventTime has no zone but the one that the service writes out.
+	// eventTime is the layout of times there: the service writes the zone out as GMT.
 	eventTime = "2 Jan 2006 15:04:05 GMT"
 )
 
-// readScheduled reads a list of events. Those that are over count as none. One that cannot be read is an error, beside
-// the notices of those that can: it takes nothing from them, and what is left out for it is not known to be gone.
+// readScheduled reads a list of events and returns notices for the active ones. If it cannot read an event it returns an
+// error with the notices of the others: these hold, and an event that is missing beside an error is not known to be gone.
 func readScheduled(body []byte, now time.Time) ([]Notice, error) {
 	var docs []json.RawMessage
 	if err := json.Unmarshal(body, &docs); err != nil {
@@ -68,8 +68,8 @@ func readEvent(doc []byte, now time.Time) (n Notice, active bool, err error) {
 		ID: pathScheduled + "/" + e.EventID, Kind: eventKind(e.Code), Deadline: from, Appointed: true,
 		Reason: fmt.Sprintf("EC2 scheduled event %.40q: %.200q", e.Code, cmp.Or(e.Description, e.EventID)),
 	}
-	// From its start on the event can come at any moment until its end, which the service need not give. Without one the event stands
-	// until it is completed or canceled, and whoever first hears of it then hurries.
+	// From its start on the event can come at any moment until its end, which the service need not give. Without an end the
+	// event stands until it is completed or canceled, and a node that first hears of it then hurries.
 	if now.After(from) {
 		n.Appointed = false
 		if until, err := time.Parse(eventTime, e.NotAfter); err == nil && until.After(from) {
@@ -81,8 +81,8 @@ func readEvent(doc []byte, now time.Time) (n Notice, active bool, err error) {
 	return n, true, nil
 }
 
-// eventKind is what an event does to the machine. What AWS may come to announce by another code is taken for work on the
-// host: the node copies ahead, which is right should the event take the disks and costs little should it not.
+// eventKind is what an event does to the machine. An unknown code counts as work on the host: the node then copies ahead,
+// which is right if the event takes the disks and costs little if it does not.
 func eventKind(code string) Kind {
 	switch code {
 	case "instance-stop":

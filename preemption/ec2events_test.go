@@ -31,7 +31,7 @@ func TestScheduledEventIsAnAppointment(t *testing.T) {
 		"instance-reboot":     KindReboot,
 		"system-reboot":       KindReboot,
 		"system-maintenance":  KindMaintenance,
-		"instance-teleport":   KindMaintenance, // of which nothing is known yet
+		"instance-teleport":   KindMaintenance, // an unknown code
 	} {
 		t.Run(code, func(t *testing.T) {
 			calendar(t, func(t *testing.T, c *cloud) {
@@ -90,8 +90,8 @@ func TestEventIsMovedEitherWay(t *testing.T) {
 	})
 }
 
-// TestUnreadableEventHidesNothing has bad entries beside good ones: those are heard, and nothing counts as gone that a bad
-// one may have been.
+// TestUnreadableEventHidesNothing has bad entries beside good ones: the good ones are heard, and no event counts as gone
+// that a bad entry may have been.
 func TestUnreadableEventHidesNothing(t *testing.T) {
 	for name, bad := range map[string]string{
 		"not an event":  `7`,
@@ -142,7 +142,8 @@ func TestWhatIsNoListOfEventsSaysNothing(t *testing.T) {
 	})
 }
 
-// TestEventWhoseTimeHasCome can happen at any moment until its end: a node that sees it only then has no time to wait for.
+// TestEventWhoseTimeHasCome has an event that can happen at any moment until its end: a node that sees it only then has no
+// time to wait.
 func TestEventWhoseTimeHasCome(t *testing.T) {
 	begun := func(c *cloud, in time.Duration) (from, until time.Time) {
 		e := event("a", "instance-stop", time.Now().Add(in))
@@ -195,8 +196,8 @@ func TestEventWhoseTimeHasCome(t *testing.T) {
 	})
 }
 
-// Amazon need not say when an event is over. It is not over because its earliest start has passed: who first hears of it then leaves,
-// and who has left stays away, until it is completed.
+// Amazon need not give an event's end. That its earliest start has passed does not end it: a node that first hears of it
+// then leaves, and a node that has left stays away, until the event is completed.
 func TestEventWithoutAnEndStands(t *testing.T) {
 	calendar(t, func(t *testing.T, c *cloud) {
 		began := time.Now()
@@ -218,7 +219,8 @@ func TestEventWithoutAnEndStands(t *testing.T) {
 	})
 }
 
-// An event's times are the service's, too: a host whose clock is an hour behind would begin to leave when the machine has stopped.
+// An event's times are by the service's clock, too: a host whose clock is an hour behind would begin to leave after the
+// machine has stopped.
 func TestEventsTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 	calendar(t, func(t *testing.T, c *cloud) {
 		const ahead, lead = time.Hour, 3 * time.Hour

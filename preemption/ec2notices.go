@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is asked, under /latest/meta-data/. A path that holds one notice or none is that notice's id.
+// The paths that are asked, under /latest/meta-data/. A path that holds one notice or none is that notice's id.
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
 // https://docs.aws.amazon.com/autoscaling/ec2/userguide/retrieving-target-lifecycle-state-through-imds.html
@@ -18,9 +18,9 @@ const (
 	pathTarget    = "autoscaling/target-lifecycle-state"
 )
 
-// How often they are asked, unless the most urgent one, the interruption, is asked less often. That one comes two
-// minutes ahead, and each second of it is a second of sending. A lifecycle hook gives minutes, but a group without one
-// gives seconds. Advice comes minutes to hours ahead: AWS's own word for polling will do.
+// How often the less urgent paths are asked, unless the configured poll is slower. The interruption is asked at each poll:
+// it comes two minutes ahead, and each second of it is a second of sending. A lifecycle hook gives minutes, but a group
+// without one gives seconds. Advice comes minutes to hours ahead: AWS's own interval for polling will do.
 const (
 	targetEvery    = 2 * time.Second
 	rebalanceEvery = 5 * time.Second
@@ -42,7 +42,7 @@ func readAction(body []byte, now time.Time) ([]Notice, error) {
 			return nil, fmt.Errorf("read %s: %w", pathAction, err)
 		}
 		if kind == KindHibernate && at.After(now) {
-			at = now // it begins at once, whatever the time says
+			at = now // hibernation begins at once, whatever the time says
 		}
 		return []Notice{{ID: pathAction, Kind: kind, Deadline: at, Reason: "EC2 spot interruption: " + doc.Action}}, nil
 	default:
@@ -50,7 +50,7 @@ func readAction(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
-// actionLead is how far ahead EC2 says it.
+// actionLead is how far ahead EC2 announces an interruption.
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 const actionLead = 2 * time.Minute
 
@@ -69,15 +69,15 @@ func readRebalance(body []byte, _ time.Time) ([]Notice, error) {
 func readTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err == nil && at.IsZero() {
-		err = errors.New("the time is empty") // it would pass for a deadline that is not known
+		err = errors.New("the time is empty") // a zero deadline would count as an unknown one
 	}
 	return at, err
 }
 
-// readTarget reads the state that the Auto Scaling group brings the instance to. Whatever stops takes the local disks
-// along, also on the way back into a warm pool, from which the instance may come again with empty ones. (An instance that
-// is being made ready for the pool is under such a notice from its first boot: it has nothing to lose yet, and nothing
-// should be placed on it.) In standby, detached, or warm and running, the disks stay.
+// readTarget reads the state that the Auto Scaling group brings the instance to. An instance that stops loses its local
+// disks, also on its way back into a warm pool, from which it may return with empty ones. (An instance that is being
+// prepared for the pool is under such a notice from its first boot: it has nothing to lose yet, and nothing should be placed
+// on it.) In standby, detached, or warm and running, the disks stay.
 func (l LifecycleHook) readTarget(body []byte, now time.Time) ([]Notice, error) {
 	n := Notice{ID: pathTarget, Kind: KindScaleIn, Stands: true} // a hook may be prolonged
 	if l.Timeout > 0 {

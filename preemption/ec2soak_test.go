@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestSoak is 72 hours at the usual pace: 260,000 polls, in which 2,000 interruptions come and are taken back, a tenth of
-// the answers in between being none. What the source holds must not grow with them. The questions are answered in memory,
-// without the SDK and HTTP, which alone would make this take minutes; TestDescriptorsStayFlat has those.
+// TestSoak runs 72 hours at the usual pace: 260,000 polls, in which 2,000 interruptions come and are taken back, and a tenth
+// of the other polls get no answer. What the source keeps must not grow. The polls are answered in memory, without the SDK
+// and HTTP, which alone would make this take minutes; TestDescriptorsStayFlat has those.
 func TestSoak(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		rounds := 2000
@@ -70,7 +70,7 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// used is what a process holds on to.
+// used is how much a process holds.
 type used struct {
 	heap       uint64
 	goroutines int
@@ -79,7 +79,7 @@ type used struct {
 func usedNow() used {
 	synctest.Wait()
 	runtime.GC()
-	runtime.GC() // what the first one found to be finished
+	runtime.GC() // a second run frees what the first one finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return used{m.HeapAlloc, runtime.NumGoroutine()}
@@ -107,7 +107,7 @@ func TestDescriptorsStayFlat(t *testing.T) {
 				c.silent(t, 5*time.Second)
 			}
 		}
-		c.silent(t, slowLimit) // in which the service notices that nobody waits for the last answers any more
+		c.silent(t, slowLimit) // the service notices that nobody waits for its last answers
 		if most.Load() > 9 || open.Load() > 4 {
 			t.Errorf("%d connections were open at once, %d at the end, want one for each path that is kept, and one for what is late of each path and of the token", most.Load(), open.Load())
 		}

@@ -19,31 +19,31 @@ const (
 	longestTTL  = 21600 // seconds
 )
 
-// renewAgain is the pause after a renewal that failed. The old token has half its life left then.
+// renewAgain is the pause after a failed renewal. The old token has half its life left then.
 const renewAgain = time.Minute
 
-// tokenEvery is a little longer than a try may last: who waited in vain for its end is told that it failed, and does not make
-// another one, of which the next poll would have to wait for the end.
+// tokenEvery is a little longer than a request for a token may last. A poll that waited in vain for that request is told
+// that it failed, and makes no second one, for whose end the next poll would have to wait.
 const tokenEvery = askLimit + 100*time.Millisecond
 
-// session stands between the SDK and the wire, and keeps the token, which the SDK would keep by the wall clock, for five
-// minutes, and would fetch while a poll waits. What the SDK is given for a token is a word without a meaning.
+// session stands between the SDK and the wire, and keeps the token. The SDK itself would keep it for five minutes by the
+// wall clock, and fetch it while a poll waits; the session gives the SDK a word without meaning for a token.
 //
-// The SDK reads every body to its end, so its length is capped here. And an answer to the request for a token is never
-// taken for one about the thing itself: 404 there is not "no notice".
+// The SDK reads every body to its end, so its length is capped here. And an answer to the request for a token never counts
+// as one to the question itself: 404 there is not "no notice".
 type session struct {
 	wire    http.RoundTripper
 	allowV1 bool
 
-	turn    chan struct{} // holds an element while somebody uses what follows
-	service *url.URL      // where tokens are had; nil: nothing was asked yet
+	turn    chan struct{} // full while a goroutine uses the fields below
+	service *url.URL      // where tokens are asked for; nil: nothing was asked yet
 	asking  asker[token]
 	token   string    // "": there is none
 	v1      bool      // no token could be had, and asking without one is allowed
-	tried   time.Time // when one was last asked for
-	failed  error     // why none was had then
-	// By the clock that only runs, which a step of the wall clock does not touch. It stands still while the machine sleeps:
-	// a token that ran out unseen is refused, and then replaced within the same poll.
+	tried   time.Time // when a token was last asked for
+	failed  error     // why that failed
+	// By the monotonic clock, which a step of the wall clock does not touch. It stands still while the machine sleeps: a
+	// token that expired meanwhile is refused, and then replaced within the same poll.
 	renewAt, expires time.Time
 
 	clock serviceClock
@@ -55,7 +55,7 @@ func newSession(wire http.RoundTripper, allowV1 bool) *session {
 	return s
 }
 
-// RoundTrip sends what the SDK asks with the token, and once more with a new one if that is refused.
+// RoundTrip sends the SDK's request with the token, and once more with a new token if that one is refused.
 func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPut {
 		return unmeant(r), nil
@@ -80,10 +80,10 @@ func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// errRefused is no answer: the service knows no token, or keeps none.
+// errRefused says that the service refused a new token too: it knows no tokens, or keeps none.
 var errRefused = fmt.Errorf("a new metadata token is refused: %w", &statusError{http.StatusUnauthorized})
 
-// unmeant answers the SDK's own request for a token.
+// unmeant answers the SDK's own request for a token without asking the service.
 func unmeant(r *http.Request) *http.Response {
 	return &http.Response{
 		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
@@ -92,7 +92,7 @@ func unmeant(r *http.Request) *http.Response {
 	}
 }
 
-// send asks the service with a token, or without one.
+// send sends a request with a token, or without one.
 func (s *session) send(r *http.Request, token string) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Del(tokenHeader)
@@ -108,13 +108,13 @@ func (s *session) send(r *http.Request, token string) (*http.Response, error) {
 	return resp, nil
 }
 
-// discard reads what is left of an answer, so that its connection serves again.
+// discard reads an answer to its end, so that its connection can be used again.
 func discard(resp *http.Response) {
-	io.Copy(io.Discard, resp.Body) // an error costs the connection, no more
+	io.Copy(io.Discard, resp.Body) // an error only costs the connection
 	resp.Body.Close()
 }
 
-// current is the token to ask with: "" for none.
+// current returns the token to ask with; "": ask without one.
 func (s *session) current(r *http.Request) (string, error) {
 	if err := s.lock(r.Context()); err != nil {
 		return "", err
@@ -134,7 +134,7 @@ func (s *session) current(r *http.Request) (string, error) {
 	return s.token, err
 }
 
-// another is a token in place of one that was refused.
+// another returns a token to replace one that was refused.
 func (s *session) another(ctx context.Context, refused string) (string, error) {
 	if err := s.lock(ctx); err != nil {
 		return "", err
@@ -142,14 +142,14 @@ func (s *session) another(ctx context.Context, refused string) (string, error) {
 	defer s.unlock()
 	s.v1 = false
 	if s.token != refused && s.token != "" {
-		return s.token, nil // somebody was faster
+		return s.token, nil // another goroutine was faster
 	}
 	err := s.fetch(ctx)
 	return s.token, err
 }
 
-// renew gets the next token at half the life of this one, so that no poll waits for it. That it fails is no trouble as
-// long as this one is good, and when it is not, the polls say so.
+// renew gets the next token at half the life of this one, so that no poll waits for it. A failure is no trouble as long as
+// this token is good, and when it no longer is, the polls report it.
 func (s *session) renew(ctx context.Context) {
 	if ctx.Err() != nil || s.lock(ctx) != nil {
 		return
@@ -163,8 +163,8 @@ func (s *session) renew(ctx context.Context) {
 	}
 }
 
-// fetch asks for a token. It does so once in tokenEvery at most, which is once in a poll, however many paths are asked
-// there: one that fails, or is refused when it is new, fares no better at the next path. The caller has the turn.
+// fetch asks for a token, at most once in tokenEvery. That is once in a poll, however many paths the poll asks: a request
+// that fails, or a new token that is refused, would fare no better at the next path. The caller has the turn.
 func (s *session) fetch(ctx context.Context) error {
 	now := time.Now()
 	if !s.tried.IsZero() && now.Sub(s.tried) < tokenEvery {
@@ -174,9 +174,9 @@ func (s *session) fetch(ctx context.Context) error {
 		return errRefused
 	}
 	s.tried = now
-	limit := askLimit // the caller may wait for longer, but not those who want the turn
+	limit := askLimit // the caller may have longer, but other goroutines wait for the turn
 	if s.allowV1 {
-		limit /= 2 // where the answer does not cross a container's bridge it never comes: that leaves time to ask without
+		limit /= 2 // in a container the answer may never come: leave time to ask without a token
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -189,14 +189,14 @@ func (s *session) fetch(ctx context.Context) error {
 	return nil
 }
 
-// giveUp ends what still waits for a token.
+// giveUp ends a request for a token that still waits.
 func (s *session) giveUp() {
 	s.turn <- struct{}{}
 	defer s.unlock()
 	s.asking.giveUp()
 }
 
-// token is one, and for how long it is good.
+// token is a token of the service, and for how long it is good.
 type token struct {
 	word string
 	life time.Duration
@@ -225,12 +225,12 @@ func (s *session) put(ctx context.Context) (token, error) {
 	}
 	seconds, err := strconv.Atoi(resp.Header.Get(ttlHeader))
 	if err != nil {
-		seconds = longestTTL // as was asked for; that it is less will show
+		seconds = longestTTL // what was asked for; if it is less, a refusal will show that
 	}
 	return token{string(body), time.Duration(min(max(seconds, 1), longestTTL)) * time.Second}, nil
 }
 
-// notOfAToken finds what no header can hold.
+// notOfAToken reports whether a rune cannot stand in a header.
 func notOfAToken(r rune) bool { return r <= ' ' || r > '~' }
 
 // lock waits for the turn, no longer than ctx.

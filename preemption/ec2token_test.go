@@ -40,8 +40,8 @@ func TestLostTokenCostsNoPoll(t *testing.T) {
 	})
 }
 
-// TestNoPollWaitsForAToken runs for twelve hours on a service that takes its time over each token. A token is good for
-// six, so that some were due on the way.
+// TestNoPollWaitsForAToken runs for twelve hours on a service that is slow with each token. A token is good for six hours,
+// so some must be renewed on the way.
 func TestNoPollWaitsForAToken(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		c.onToken(func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func TestNoPollWaitsForAToken(t *testing.T) {
 		c.listen(t)
 		c.silent(t, 10*time.Second)
 		mu.Lock()
-		slowest = 0 // the first poll has nobody to fetch its token
+		slowest = 0 // the first poll must fetch its token itself
 		mu.Unlock()
 		c.silent(t, 12*time.Hour)
 		mu.Lock()
@@ -92,7 +92,7 @@ func TestRenewalThatFailsCostsNothing(t *testing.T) {
 		}}})
 		c.listen(t)
 		c.silent(t, time.Minute)
-		c.source.metadata.session.renewAt = time.Now() // the source sleeps until its next poll: nobody else looks
+		c.source.metadata.session.renewAt = time.Now() // no race: the source sleeps until its next poll
 		c.TooFar(true)                                 // so that renewing hangs until it is given up
 		before, polls := c.puts.Load(), c.polls.Load()
 		c.silent(t, 10*time.Minute)
@@ -125,8 +125,8 @@ func TestStormOfRefusalsIsNoStormOfTokens(t *testing.T) {
 	}
 }
 
-// TestWallClockOfTheSDKIsNotAsked holds the SDK's own idea of a token's life away from the service: it may ask as often
-// as a wall clock that is set makes it.
+// TestWallClockOfTheSDKIsNotAsked keeps the SDK's requests for tokens away from the service: when the wall clock is set, the
+// SDK may ask as often as it likes.
 func TestWallClockOfTheSDKIsNotAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		c.listen(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/figures"
 )
 
-// Counters count what is heard of notices. Their labels are of few words: those of sources, paths and kinds.
+// Counters count what is heard of notices. Their labels have few values: sources, paths and kinds.
 type Counters struct {
 	polls     *prometheus.CounterVec
 	pollTook  *prometheus.HistogramVec
@@ -19,7 +19,7 @@ type Counters struct {
 	Ends      *prometheus.CounterVec // by why the machine stayed
 }
 
-// ShortTimes are the buckets of what takes milliseconds: 0.5 ms to 2 s.
+// ShortTimes are histogram buckets for spans of milliseconds: 0.5 ms to 2 s.
 func ShortTimes() []float64 { return prometheus.ExponentialBuckets(0.0005, 4, 7) }
 
 // NewCounters begins to count.
@@ -37,7 +37,7 @@ func NewCounters(r prometheus.Registerer) Counters {
 // Polled counts a question.
 func (c Counters) Polled(p Poll) {
 	c.polls.WithLabelValues(p.Source, p.Path, p.Result).Inc()
-	if p.Took > 0 { // a hanging question takes as long as there is nothing to say
+	if p.Took > 0 { // a hanging GET has none: it lasts until there is news
 		c.pollTook.WithLabelValues(p.Source).Observe(p.Took.Seconds())
 	}
 }
@@ -45,7 +45,7 @@ func (c Counters) Polled(p Poll) {
 // Synced counts a page of the journal that was made durable.
 func (c Counters) Synced(took time.Duration) { c.syncs.Observe(took.Seconds()) }
 
-// Figures tells of the notice that the node is under, if any, and of how well the sources know.
+// Figures writes metrics of the notice that the node is under, if any, and of how well the sources are informed.
 func Figures(to figures.To, n *api.Notice, sources []Health) {
 	if n != nil {
 		to.Gauge("lifeboat_notice", "1 while the node is under notice, by kind and source.", 1, "kind", n.Kind, "source", n.Source, "stance", n.Stance)

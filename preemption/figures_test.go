@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A question that waits for news says nothing of how fast the service answers.
+// A hanging GET says nothing about how fast the service answers.
 func TestHangingQuestionsAreNotTimed(t *testing.T) {
 	c := NewCounters(prometheus.NewRegistry())
 	c.Polled(Poll{Source: "gce", Path: "preempted", Result: "ok"})

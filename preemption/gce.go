@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is asked, under /computeMetadata/v1/instance/. Each notice's id begins with the key that shows it.
+// The keys that are asked, under /computeMetadata/v1/instance/. Each notice's id begins with the key that shows it.
 // https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
 // https://cloud.google.com/compute/docs/instances/create-use-preemptible
 // https://cloud.google.com/compute/docs/instances/graceful-shutdown-overview
@@ -20,13 +20,14 @@ const (
 )
 
 const (
-	// gceLookEvery is how often a key is read plainly beside the hanging GET, which may be lost without a word.
+	// gceLookEvery is how often a key is read plainly beside the hanging GET, which may be lost without a sign.
 	gceLookEvery = 10 * time.Second
-	// gceMissingFor is for the keys by which a machine goes. They say in so many words that it does not, after all, and are not taken
-	// away with that; a server that has none of them for a moment would give the node back in the middle of its thirty seconds, and
-	// thirty new ones a moment later.
+	// gceMissingFor is how long one of the urgent keys must be missing before that withdraws its notice. The server says in
+	// so many words when the machine stays after all, and does not remove the key for that. If a server that briefly lacks
+	// the keys counted, the node would go back into service in the middle of its thirty seconds, and get thirty new ones a
+	// moment later.
 	gceMissingFor = time.Minute
-	// upcomingEvery is for what is announced hours to days ahead.
+	// upcomingEvery is the pause between polls of announcements, which come hours to days ahead.
 	upcomingEvery = time.Minute
 )
 
@@ -36,14 +37,14 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// GCE is the source that listens to Google Compute Engine's metadata server, and to those that speak like it. It listens
+// GCE is the source that listens to Google Compute Engine's metadata server, and to servers that speak like it. It listens
 // while Run runs.
 //
-// Every key has a belief of its own, so that none of them can take back what another one says. Only two answers change
-// what is believed: 200 with a well-formed body, and 404, each with the header that proves where it came from.
+// Every key has a belief of its own, so that no key can take back what another one says. Only two answers change what is
+// believed: 200 with a well-formed body, and 404, each with the header that proves where it came from.
 type GCE struct {
 	metadata *gceMetadata
-	keys     []*gceKey // the urgent one first
+	keys     []*gceKey // the most urgent one first
 	news     *queue
 }
 
@@ -89,15 +90,15 @@ func (g *GCE) Run(ctx context.Context) error {
 // Next blocks until Run heard something new, or ctx ends; it returns no other error.
 func (g *GCE) Next(ctx context.Context) (Notice, error) { return g.news.pop(ctx) }
 
-// Believe tells what was known before a restart, so that it is not given again, and is withdrawn if the service no
-// longer shows it. It is called before Run. Notices of other sources, and withdrawn ones, are passed over.
+// Believe takes the notices that were known before a restart: they are not given again, and are withdrawn if the service no
+// longer shows them. Call it before Run. It passes over withdrawn notices and those of other sources.
 func (g *GCE) Believe(notices ...Notice) {
 	for _, k := range g.keys {
 		k.belief.believe(notices...)
 	}
 }
 
-// Health tells, for each key, when it was last answered, by a notice or by none, and what ails it since.
+// Health tells for each key when it last gave a definite answer, a notice or none, and what has been wrong since.
 func (g *GCE) Health() []Health {
 	all := make([]Health, len(g.keys))
 	for i, k := range g.keys {

@@ -118,7 +118,7 @@ func TestGCENoticeIsHeardSoonAfterABurstOf503(t *testing.T) {
 	})
 }
 
-// TestGCEMaintenanceEventIsArmedFromBoot: Google warns only who asked.
+// TestGCEMaintenanceEventIsArmedFromBoot: Google warns only a machine that has asked.
 func TestGCEMaintenanceEventIsArmedFromBoot(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
 		c.listen(t)
@@ -233,7 +233,7 @@ func TestGCEStopDoesNotWaitForItsDeadline(t *testing.T) {
 	})
 }
 
-// Both of the times that a stop's deadline is made of are Google's.
+// Google's clock has written both times that a stop's deadline is made of.
 func TestGCEStopIsByTheServicesClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-15 * time.Minute, -5 * time.Minute, -20 * time.Second, 0, 5 * time.Minute, time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestGCEStopIsByTheServicesClock(t *testing.T) {
 	}
 }
 
-// Somebody ends the graceful time, or the agent is new when it is over: the two keys beside the state no longer say anything.
+// The graceful time is ended early, or the agent starts when it is over: the two keys beside the state say nothing any more.
 func TestGCEStopThatIsPendingNoMore(t *testing.T) {
 	for name, pending := range map[string]bool{"was heard before": true, "is heard first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestGCEStopThatIsPendingNoMore(t *testing.T) {
 	}
 }
 
-// A server that answers late tells the deadline late, and not never.
+// From a server that answers late the deadline is heard late, but it is heard.
 func TestGCEStopsDeadlineMayComeSlowly(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
 		stop := c.listen(t)
@@ -305,11 +305,11 @@ func TestGCEStopsDeadlineMayComeSlowly(t *testing.T) {
 			t.Errorf("heard %+v, want it by %v", got, shown.Add(5*time.Minute))
 		}
 		stop()
-		time.Sleep(time.Second) // the handlers sleep on, whoever went away
+		time.Sleep(time.Second) // the handlers sleep on after their clients are gone
 	})
 }
 
-// hangFor lets requests for what ends so hang, and no others.
+// hangFor makes requests hang whose path ends in suffix, and no others.
 func (c *gceCloud) hangFor(suffix string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	google "cloud.google.com/go/compute/metadata"
 )
 
-// gceMetadata asks Google's metadata server with Google's own client less its patience: left alone, it asks a dead server
-// six times before it says so. Its way to wait for a change is not used at all: after a failure that sleeps for 5 s of the
-// 30 that a preemption leaves.
+// gceMetadata asks Google's metadata server through Google's own client, without its retries: by default it asks a dead
+// server six times before it returns an error. Its call to wait for a change is not used, because after a failure that
+// sleeps for 5 s of the 30 that a preemption leaves.
 type gceMetadata struct {
 	transport *http.Transport
-	endpoint  *url.URL // nil: where the client would ask by itself
+	endpoint  *url.URL // nil: the client's own choice
 	clock     serviceClock
 }
 
@@ -30,8 +30,8 @@ func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
 	return &gceMetadata{transport: cfg.transport(), endpoint: at}, nil
 }
 
-// get returns what stands at a path under instance/, which may end in a query. Everything but a value and "there is none"
-// is an error: we do not know. The caller's ctx bounds it.
+// get returns the value at a path under instance/, which may end in a query. Everything but a value and "there is none" is
+// an error, which means: not known. The caller's ctx bounds it.
 func (m *gceMetadata) get(ctx context.Context, path string) (answer, error) {
 	// The client returns neither ETags nor errors as they were, so each question has a round trip that remembers both.
 	one := &exchange{next: m.transport, endpoint: m.endpoint, clock: &m.clock}
@@ -52,14 +52,15 @@ func (m *gceMetadata) get(ctx context.Context, path string) (answer, error) {
 	}
 }
 
-// errFlavor is the answer of somebody else: a captive portal, or a process that listens where the server should.
+// errFlavor is the error for an answer from something else than the server, such as a captive portal or a process that
+// listens in its place.
 var errFlavor = errors.New("the answer lacks the header Metadata-Flavor: Google")
 
-// errNoAnswer is what the client gets to see of every failure, because it would ask again after most of them.
+// errNoAnswer is the error that the client gets for every failure: after most others it would ask again.
 var errNoAnswer = errors.New("no definite answer")
 
-// exchange is one question to the metadata server. It lets only definite answers through to the client, so no redirect
-// either, and remembers what the client would not say.
+// exchange is the round trip of one question. It lets only definite answers through to the client, so no redirect either,
+// and keeps the ETag and the error that the client would not return.
 type exchange struct {
 	next     http.RoundTripper
 	endpoint *url.URL

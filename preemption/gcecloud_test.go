@@ -22,7 +22,7 @@ type gceCloud struct {
 
 	mu       sync.Mutex               // guards what follows
 	trouble  http.HandlerFunc         // answers in the server's place
-	only     func(*http.Request) bool // what the trouble is with; nil: all
+	only     func(*http.Request) bool // which requests are in trouble; nil: all
 	lost     context.CancelFunc
 	waiting  context.Context // of the requests under way, until they are lost
 	requests map[string]int
@@ -58,7 +58,8 @@ func newGCECloud(t *testing.T, log *slog.Logger, instance gcefake.Instance) *gce
 	return c
 }
 
-// serve answers as the service does, or as the trouble does, where that began while a request was waiting too.
+// serve answers as the service does or, if trouble has begun by then, even during the wait of a request, as the trouble
+// does.
 func (c *gceCloud) serve(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	c.requests[r.URL.Path]++
@@ -104,7 +105,7 @@ func (c *gceCloud) track(conn net.Conn, state http.ConnState) {
 	c.mostOpen = max(c.mostOpen, len(c.conns))
 }
 
-// failWith answers in the server's place, also those that wait for a change.
+// failWith answers requests in the server's place, also those that wait for a change.
 func (c *gceCloud) failWith(h http.HandlerFunc) {
 	c.mu.Lock()
 	c.trouble = h
@@ -112,7 +113,7 @@ func (c *gceCloud) failWith(h http.HandlerFunc) {
 	c.lose()
 }
 
-// lose lets those that wait for a change wait for ever.
+// lose makes the requests that wait for a change wait for ever.
 func (c *gceCloud) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *gceCloud) heal() {
 	c.Fail(0)
 }
 
-// asked counts the requests, and starts to count anew.
+// asked returns how many requests there were, and resets the count.
 func (c *gceCloud) asked() (total int, byPath map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

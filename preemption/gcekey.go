@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// hangFor is how long the server is asked to wait for a change: what Google's own guest agent asks for. hangLimit
-	// leaves it time to say that there was none.
+	// hangFor is how long the server is asked to wait for a change: as long as Google's own guest agent asks. hangLimit
+	// leaves it time to answer that there was none.
 	hangFor   = time.Minute
 	hangLimit = hangFor + 5*time.Second
 
-	// shortestPause and longestPause lie between two hanging GETs that were answered at once without news: some servers do
-	// not wait, and a client that does not mind makes 26,000 requests a second.
+	// shortestPause and longestPause bound the pause after a hanging GET that was answered at once without news. Some
+	// servers do not wait, and a client that does not pause makes 26,000 requests a second.
 	shortestPause = 50 * time.Millisecond
 	longestPause  = time.Second
 
-	// missingEvery is how often an urgent key is asked for that does not exist, for which no GET can hang.
+	// missingEvery is how often an urgent key is asked for while it does not exist, for then no GET can hang on it.
 	missingEvery = 2 * time.Second
 )
 
-// gceKey listens at one key of the metadata server: by a GET that hangs until the value changes, where that is worth a
-// connection, and by plain ones. One goroutine runs it.
+// gceKey listens at one key of the metadata server: with a GET that hangs until the value changes, if the key is worth a
+// connection, and with plain GETs. One goroutine runs it.
 type gceKey struct {
 	path, query string
 	every       time.Duration // between plain GETs
 	hangs       bool
-	// ahead is called before an answer is weighed, to ask for what else its reading needs. It may be nil.
+	// ahead is called before an answer is read, to ask for more keys that the reading needs. It may be nil.
 	ahead func(ctx context.Context, body []byte)
 
 	belief *belief
@@ -41,10 +41,10 @@ type gceKey struct {
 	polled func(Poll)
 	news   *queue
 
-	last  string        // the body that was heard last
+	last  string        // the body of the last answer
 	etag  string        // its ETag; empty: there is none, or the last GET failed, so a plain one comes next
 	pause time.Duration // the spacing of hanging GETs, which grows while they bring nothing and do not wait
-	waits streak        // hanging GETs fail while plain ones work
+	waits streak        // of hanging GETs that fail while plain ones work
 }
 
 // run listens until ctx ends.
@@ -59,7 +59,7 @@ func (k *gceKey) run(ctx context.Context) {
 		} else {
 			pause = k.hang(ctx)
 		}
-		if sleepUntil(ctx, began.Add(pause)) != nil { // from its start: one that took long delays the next no further
+		if sleepUntil(ctx, began.Add(pause)) != nil { // from its start, so that a GET that took long does not delay the next further
 			return
 		}
 	}
@@ -91,9 +91,9 @@ func (k *gceKey) look(ctx context.Context) time.Duration {
 }
 
 // hang waits for the value to change, and returns how long after its start the next GET is due. A plain GET now and then
-// sees to it that nothing is missed where the hanging one was lost. One that fails, or that hears of a change first, ends
-// the hanging one, which closes its connection: nothing else would tell the server that nobody listens any more. So
-// answers are always weighed in the order in which they were true.
+// covers the case that the hanging GET was lost. If the plain GET fails, or sees a change first, it ends the hanging GET and
+// closes its connection: nothing else would tell the server that nobody listens any more. So answers are always weighed in
+// the order in which they were true.
 func (k *gceKey) hang(ctx context.Context) time.Duration {
 	began := time.Now()
 	var said answer
@@ -126,8 +126,8 @@ func (k *gceKey) hang(ctx context.Context) time.Duration {
 	}
 }
 
-// end weighs what a hanging GET brought, and returns how long after its start the next GET is due. A failure says nothing
-// yet: the plain GET that comes next tells whether we are informed.
+// end weighs the answer of a hanging GET, and returns how long after its start the next GET is due. A failure alone is no
+// trouble: the plain GET that comes next shows whether the server can be asked.
 func (k *gceKey) end(ctx context.Context, answer answer, err error, took time.Duration) time.Duration {
 	if err == nil && answer.found {
 		_, err = k.belief.read(answer.body, time.Now())
@@ -143,7 +143,7 @@ func (k *gceKey) end(ctx context.Context, answer answer, err error, took time.Du
 	case changed, err == nil && took >= longestPause:
 		k.pause = shortestPause
 		k.waits.worked()
-	case took >= longestPause: // it held for a while: worth trying again at once
+	case took >= longestPause: // the server did wait: try again at once
 		k.pause = shortestPause
 	default:
 		k.pause = min(2*k.pause, longestPause)
@@ -175,9 +175,9 @@ func (k *gceKey) hear(ctx context.Context, answer answer, err error) (changed bo
 	return changed, nil
 }
 
-// patience is the pause after a plain GET that failed: a twentieth of how long the trouble has lasted, so that a short one
-// costs little of the thirty seconds that a preemption leaves, and a long one little traffic. A refusal by rule is no
-// outage, and is waited out for longer.
+// patience is the pause after a plain GET that failed: a twentieth of how long the trouble has lasted. So a short trouble
+// costs little of the thirty seconds that a preemption leaves, and a long one causes little traffic. A refusal by rule (403)
+// is no outage, and its pauses grow longer.
 func (k *gceKey) patience(err error) time.Duration {
 	longest := k.every / 10
 	if s, ok := errors.AsType[*statusError](err); ok && s.Code == http.StatusForbidden {
@@ -186,7 +186,7 @@ func (k *gceKey) patience(err error) time.Duration {
 	return jittered(max(k.every/200, min(time.Since(k.belief.trouble.failing)/20, longest)))
 }
 
-// target is the key as it is asked for, with more parameters for its query.
+// target is the path of the key with its query and more parameters.
 func (k *gceKey) target(more url.Values) string {
 	switch query := more.Encode(); {
 	case k.query == "" && query == "":
@@ -205,7 +205,7 @@ func (k *gceKey) tell(p Poll) {
 	}
 }
 
-// jittered is d give or take a tenth, so that the machines of a fleet do not ask in step.
+// jittered returns d give or take a tenth, so that the machines of a fleet do not ask in step.
 func jittered(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5)
 }

@@ -15,16 +15,16 @@ const (
 	// https://cloud.google.com/compute/docs/instances/spot#preemption-process
 	preemptLead = 30 * time.Second
 
-	// maintenanceLead is how long before a host's maintenance the key changes. With some GPUs it is an hour, but nothing
-	// here tells which machines those are, and a minute is safe for all; the key says so for as long as it is so.
+	// maintenanceLead is how long before a host's maintenance the key changes. With some GPUs that is an hour, but nothing
+	// here tells which machines have those, and a minute is safe for all; the key keeps its value until the maintenance.
 	// https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
 	maintenanceLead = time.Minute
 )
 
-// word is a value that is one word, however it is written.
+// word returns a value of one word, in upper case and without spaces around it.
 func word(body []byte) string { return strings.ToUpper(strings.TrimSpace(string(body))) }
 
-// readPreempted reads FALSE or TRUE. No time comes with it.
+// readPreempted reads FALSE or TRUE. The key gives no time.
 func readPreempted(body []byte, now time.Time) ([]Notice, error) {
 	switch w := word(body); w {
 	case "FALSE":
@@ -39,8 +39,8 @@ func readPreempted(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
-// readMaintenanceEvent reads what is about to happen to the machine for its host's sake. The two have ids of their own:
-// the lighter one in the place of the graver is a withdrawal.
+// readMaintenanceEvent reads what is about to happen to the machine because of maintenance of its host. A migration and a
+// stop have ids of their own: when the migration takes the place of the stop, the stop is withdrawn.
 func readMaintenanceEvent(body []byte, now time.Time) ([]Notice, error) {
 	switch w := word(body); w {
 	case "NONE":
@@ -57,29 +57,29 @@ func readMaintenanceEvent(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
-// siblingLimit bounds the questions for the deadline of a stop, which is told without one rather than late. Once it is told they
-// may take slowLimit.
+// siblingLimit bounds the questions for the deadline of a stop: the stop is announced without a deadline rather than late.
+// Once it is announced they may take slowLimit.
 const siblingLimit = 100 * time.Millisecond
 
-// stopping reads shutdown-details/stop-state: somebody stops the machine, and it has a graceful shutdown set up. The
-// deadline stands beside it, in two more keys, while the stop is pending.
+// stopping reads shutdown-details/stop-state: a person or program stops the machine, which has a graceful shutdown set up.
+// While the stop is pending, two more keys give the deadline.
 // https://cloud.google.com/compute/docs/reference/rest/v1/instances (resourceStatus.shutdownDetails)
 type stopping struct {
 	get   func(ctx context.Context, path string) (answer, error)
 	clock *serviceClock
 	by    time.Time // zero: not known
-	asked bool      // by when it is, in vain or not
-	goes  bool      // it is pending no more
+	asked bool      // the deadline was asked for, in vain or not
+	goes  bool      // the stop is no longer pending: the machine goes down
 }
 
-// ahead asks by when the machine stops, unless it is known or the machine does not stop.
+// ahead asks for the time by which the machine stops, unless that is known or the machine does not stop.
 func (s *stopping) ahead(ctx context.Context, body []byte) {
 	switch w := word(body); {
 	case !stops(w):
 		s.by, s.asked, s.goes = time.Time{}, false, false
 		return
 	case w == stateStopping:
-		if !s.goes { // it has what any machine has, however much of the graceful time was left: somebody ended that
+		if !s.goes { // the graceful time was ended early: what is left is what any machine has
 			s.goes, s.by = true, earliest(s.by, time.Now().Add(preemptLead))
 		}
 		return
@@ -112,7 +112,7 @@ func (s *stopping) read(body []byte, _ time.Time) ([]Notice, error) {
 	case stops(w):
 		_, word := s.clock.differs()
 		if s.by.IsZero() || s.goes {
-			word = "" // no time of the service's is in it
+			word = "" // the deadline has no time of the service's in it
 		}
 		return []Notice{{ID: keyStopState, Kind: KindStop, Deadline: s.by, Reason: "the machine is being stopped or deleted" + word}}, nil
 	case w == "" || w == "NONE" || strings.HasSuffix(w, "UNKNOWN") || strings.HasSuffix(w, "UNSPECIFIED"):
@@ -127,8 +127,9 @@ func stops(w string) bool { return w == "PENDING_STOP" || w == stateStopping }
 
 const stateStopping = "STOPPING"
 
-// stopDeadline adds up when the stop was asked for and how long it may take at most, which Google bounds by an hour, by the
-// service's clock. The deadline is never later than if the stop had been asked for now; one that is past while we live is none.
+// stopDeadline adds the longest duration of the stop, which Google bounds by an hour, to the time at which it was asked for,
+// by the service's clock. The deadline is never later than if the stop had been asked for now. One that has passed while the
+// machine lives counts as unknown.
 func stopDeadline(since, within []byte, now time.Time) time.Time {
 	const longest = 24 * time.Hour // room for Google to allow more
 	from, err := time.Parse(time.RFC3339, strings.TrimSpace(string(since)))
@@ -156,9 +157,10 @@ func stopDeadline(since, within []byte, now time.Time) time.Time {
 // upcoming is the announcement of a maintenance.
 type upcoming struct{ Status, Type, Start, Latest, Error string }
 
-// readUpcoming reads what is announced for later. "Nothing" is NONE, an empty object, an object that says that there was
-// no notification yet, or 404, by the machine's type. One that has begun, or may begin at any moment, has an id of its own
-// and no deadline: the time that was named is past, and that the machine must go is said by the other keys.
+// readUpcoming reads the announcement of a later maintenance. "Nothing" is NONE, an empty object, an object that says that
+// there was no notification yet, or 404, depending on the machine's type. A maintenance that has begun, or may begin at any
+// moment, has an id of its own and no deadline: the announced time has passed, and the other keys say when the machine must
+// go.
 // https://cloud.google.com/compute/docs/instances/monitor-plan-host-maintenance-event
 // https://cloud.google.com/tpu/docs/view-maintenance-notifications
 func readUpcoming(body []byte, now time.Time) ([]Notice, error) {
@@ -197,7 +199,7 @@ func readUpcoming(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
-// unpackUpcoming takes the fields out of an object, whether their names are written like windowStartTime or like
+// unpackUpcoming takes the fields out of an object, whose names may be written like windowStartTime or like
 // window_start_time.
 func unpackUpcoming(body []byte) (doc upcoming, empty bool, _ error) {
 	var fields map[string]any
@@ -228,7 +230,7 @@ func unpackUpcoming(body []byte) (doc upcoming, empty bool, _ error) {
 	return doc, len(fields) == 0, nil
 }
 
-// windowStart reads a time; empty or in 1970 it stands for none.
+// windowStart reads a time. Zero, for none: the text is empty, or a time in 1970.
 func windowStart(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

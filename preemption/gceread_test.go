@@ -115,8 +115,8 @@ func TestGCEStopDeadline(t *testing.T) {
 		{"2026-11-22T12:00:00Z", "600s", 10 * time.Minute},
 		{"2026-11-22T03:59:00.5-08:00\n", "600", 9*time.Minute + 500*time.Millisecond},
 		{"2026-11-22T11:59:00Z", "1h0m0s", 59 * time.Minute},
-		{"2026-11-22T13:00:00Z", "600s", 10 * time.Minute}, // asked for later than now
-		{"2026-11-22T11:00:00Z", "600s", 0},                // over, and we are there
+		{"2026-11-22T13:00:00Z", "600s", 10 * time.Minute}, // asked for in the future
+		{"2026-11-22T11:00:00Z", "600s", 0},                // over, and the machine is still there
 		{"2026-11-22T12:00:00Z", "0", 0},
 		{"2026-11-22T12:00:00Z", "-5s", 0},
 		{"2026-11-22T12:00:00Z", "800000h", 0},
@@ -170,7 +170,8 @@ func FuzzGCEBodies(f *testing.F) {
 	})
 }
 
-// Where a machine has an hour from TERMINATE to its end, it is not back in service after ten minutes: the key says NONE when it is.
+// Some machines have an hour from TERMINATE to their end. They are not back in service after ten minutes: the key says NONE
+// when they are.
 func TestTerminateStandsAsLongAsTheKeySaysSo(t *testing.T) {
 	said, err := readMaintenanceEvent([]byte("TERMINATE_ON_HOST_MAINTENANCE"), time.Now())
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/gcefake"
 )
 
-// gceTroubles are the ways in which a metadata server fails, each set on a healthy cloud and taken off by heal. Those that
-// wait for a change are caught in the middle.
+// gceTroubles are the ways in which a metadata server fails, each set on a healthy cloud and taken off by heal. Requests
+// that wait for a change are caught in the middle.
 var gceTroubles = map[string]func(*gceCloud){
 	"503":  func(c *gceCloud) { c.Fail(http.StatusServiceUnavailable) },
 	"500":  func(c *gceCloud) { c.Fail(http.StatusInternalServerError) },
@@ -32,7 +32,7 @@ var gceTroubles = map[string]func(*gceCloud){
 		c.failWith(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Metadata-Flavor", "Google")
 			if r.URL.Path == "/elsewhere" {
-				w.WriteHeader(http.StatusNotFound) // whoever answers there, it says nothing about this machine
+				w.WriteHeader(http.StatusNotFound) // not Google's server: it says nothing about this machine
 				return
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
@@ -136,7 +136,7 @@ func TestGCETroubleKeepsTheBelief(t *testing.T) {
 				begin(c)
 				c.silent(t, time.Minute)
 				c.heal()
-				c.silent(t, time.Minute) // it is still there: nothing new
+				c.silent(t, time.Minute) // still shown: nothing new
 
 				c.Withdraw()
 				if got := c.within(t, time.Second); !got.Withdrawn || !got.same(first.Notice) {
@@ -180,7 +180,7 @@ func TestGCEKeysThatAreAwayForAMomentTakeNothingBack(t *testing.T) {
 	})
 }
 
-// A server may take seconds for each answer: what it shows is heard when it has said it.
+// A server may take seconds for each answer: a notice is heard once it has answered.
 func TestGCESlowServerIsHeard(t *testing.T) {
 	for _, takes := range []time.Duration{500 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestGCESlowServerIsHeard(t *testing.T) {
 				c.silent(t, time.Minute)
 				for range 9 {
 					c.Preempt()
-					got := c.within(t, 2*takes+2*time.Second) // a question that just missed it, and the one after that
+					got := c.within(t, 2*takes+2*time.Second) // the question that just missed it, and the next one
 					if got.Kind != KindPreempt {
 						t.Errorf("heard %+v, want preempt", got)
 					}
@@ -201,7 +201,7 @@ func TestGCESlowServerIsHeard(t *testing.T) {
 					c.within(t, 2*takes+2*time.Second)
 				}
 				stop()
-				time.Sleep(2 * takes) // the handlers sleep on, whoever went away
+				time.Sleep(2 * takes) // the handlers sleep on after their clients are gone
 			})
 		})
 	}
@@ -281,8 +281,8 @@ type flapper interface {
 	silent(t *testing.T, d time.Duration)
 }
 
-// failThenFlap has a service fail once for long, and then again and again for moments. It takes settles until all is told of either; once is
-// how much was logged of the first.
+// failThenFlap makes a service fail once for long, and then again and again for moments. Each is logged completely after
+// settles; once is how much was logged of the first.
 func failThenFlap(t *testing.T, c flapper, log *bytes.Buffer, settles time.Duration) (once int) {
 	c.silent(t, time.Minute)
 	c.Fail(http.StatusServiceUnavailable)
@@ -290,7 +290,7 @@ func failThenFlap(t *testing.T, c flapper, log *bytes.Buffer, settles time.Durat
 	c.heal()
 	c.silent(t, settles)
 	once = log.Len()
-	for range 100 { // well, and not well again: that is no end
+	for range 100 { // well for a moment does not end the trouble
 		c.Fail(http.StatusServiceUnavailable)
 		c.silent(t, 7*time.Second)
 		c.heal()

@@ -13,8 +13,8 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// metadata asks the EC2 instance metadata service with the AWS SDK's client less its patience: left alone, it answers a
-// refused connection after 4 s and falls back to version 1 without a word.
+// metadata asks the EC2 instance metadata service through the AWS SDK's client, without its retries and fallback: by default
+// it reports a refused connection after 4 s, and falls back to version 1 without a word.
 type metadata struct {
 	client    *imds.Client
 	session   *session
@@ -35,7 +35,7 @@ func newMetadata(cfg Metadata, allowV1 bool) (*metadata, error) {
 		client: imds.New(imds.Options{
 			Endpoint:                 cfg.Endpoint,
 			ClientEnableState:        imds.ClientEnabled, // the configuration asked for EC2
-			EnableFallback:           aws.FalseTernary,   // the session has the say
+			EnableFallback:           aws.FalseTernary,   // the session decides that
 			Retryer:                  aws.NopRetryer{},   // the next poll is the retry
 			DisableDefaultMaxBackoff: true,
 			HTTPClient:               &http.Client{Transport: session, CheckRedirect: refuseRedirects},
@@ -43,8 +43,8 @@ func newMetadata(cfg Metadata, allowV1 bool) (*metadata, error) {
 	}, nil
 }
 
-// get returns the text at path, or false where the service says that there is none. Everything else is an error: we do
-// not know. The caller's ctx bounds it.
+// get returns the text at path, or false where the service says that there is none. Everything else is an error, which
+// means: not known. The caller's ctx bounds it.
 func (m *metadata) get(ctx context.Context, path string) (body []byte, found bool, err error) {
 	out, err := m.client.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
 	switch {
@@ -60,13 +60,13 @@ func (m *metadata) get(ctx context.Context, path string) (body []byte, found boo
 	return body, true, nil
 }
 
-// close lets go of what waits and of what is kept open. It may be used again.
+// close ends waiting requests and idle connections. The client may be used again.
 func (m *metadata) close() {
 	m.session.giveUp()
 	m.transport.CloseIdleConnections()
 }
 
-// explain says in few words what the SDK says in many layers, where it can.
+// explain shortens an error that the SDK has wrapped in many layers, where it can.
 func explain(ctx context.Context, err error) error {
 	if code := status(err); code != 0 {
 		return &statusError{code}
@@ -78,12 +78,12 @@ func explain(ctx context.Context, err error) error {
 		return errLong
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err // the caller says what was asked
+		return failed.Err // the caller adds what was asked
 	}
 	return err
 }
 
-// status is the HTTP status of the answer that err stands for, or 0. That a token was refused is no answer.
+// status is the HTTP status of the answer that err stands for, or 0. A refused token is no answer.
 func status(err error) int {
 	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		return answer.HTTPStatusCode()

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Incident is what all notices about one end of this machine's life add up to. A node has at most one open.
+// Incident sums up all notices about one end of this machine's life. A node has at most one open.
 //
-// It is plain data with no clock of its own, so it can be kept as JSON and is found unchanged after a restart. It is not
+// It is plain data without a clock of its own, so it can be kept as JSON and is found unchanged after a restart. It is not
 // safe for concurrent use, but a copy stays as it was when the original is joined.
 type Incident struct {
 	ID      string   `json:"id"`
@@ -24,10 +24,10 @@ func Open(n Notice) Incident {
 	return Incident{ID: "inc-" + hex.EncodeToString(id[:]), Notices: []Notice{n}}
 }
 
-// Join adds what a source said, and tells whether that changed anything. A notice that is repeated changes nothing. A
-// source's newer word about the same notice moves its deadline either way (an operator may give more time), but never
-// forgets one, unless it is the operator's, and makes it graver, but never lighter: only a withdrawal does. Withdrawing what
-// never joined is nothing.
+// Join adds a notice, and reports whether that changed anything. A repeated notice changes nothing. A source's newer word
+// about a known notice moves its deadline either way (an operator may give more time), but never removes one, except an
+// operator's. It makes the notice graver, but never lighter: only a withdrawal does that. The withdrawal of a notice that
+// never joined changes nothing.
 func (i *Incident) Join(n Notice) bool {
 	at := slices.IndexFunc(i.Notices, n.same)
 	if at < 0 {
@@ -42,7 +42,7 @@ func (i *Incident) Join(n Notice) bool {
 	switch {
 	case n.Withdrawn:
 		next.Withdrawn = true
-	case known.Withdrawn: // it is back, as a new word
+	case known.Withdrawn: // it is back, with everything it says now
 		next = n
 		next.SeenAt = earliest(known.SeenAt, n.SeenAt)
 	default:
@@ -50,7 +50,7 @@ func (i *Incident) Join(n Notice) bool {
 			next.Kind, next.Reason, next.Stance, next.Appointed = n.Kind, n.Reason, n.Stance, n.Appointed
 		}
 		next.Stands = n.Stands
-		told := !n.Deadline.IsZero() || n.Source == SourceOperator // whose order is whole each time, and may have lost its limit
+		told := !n.Deadline.IsZero() || n.Source == SourceOperator // an operator's order is always complete: without a deadline it has lost the one it had
 		if told && !sameInstant(n.Deadline, known.Deadline) {
 			next.Deadline, next.Appointed = n.Deadline, n.Appointed
 		}
@@ -63,7 +63,7 @@ func (i *Incident) Join(n Notice) bool {
 	return true
 }
 
-// knows tells whether n is in force here as it is said: joining it would change nothing.
+// knows reports whether n is already part of the incident just as it is said: joining it would change nothing.
 func (i Incident) knows(n Notice) bool { return !i.Join(n) }
 
 // InForce returns the notices that were not withdrawn.
@@ -71,12 +71,12 @@ func (i *Incident) InForce() []Notice {
 	return slices.DeleteFunc(slices.Clone(i.Notices), func(n Notice) bool { return n.Withdrawn })
 }
 
-// From tells whether a notice in force is of one of these sources.
+// From reports whether a notice in force comes from one of these sources.
 func (i *Incident) From(sources ...string) bool {
 	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && slices.Contains(sources, n.Source) })
 }
 
-// SaidHere tells whether a notice in force is one that Manual.Withdraw takes back.
+// SaidHere reports whether a notice in force is one that Manual.Withdraw takes back.
 func (i *Incident) SaidHere() bool { return i.From(saidHere...) }
 
 // Withdrawn tells whether every notice was taken back: the node stays.
@@ -84,17 +84,17 @@ func (i *Incident) Withdrawn() bool {
 	return !slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn })
 }
 
-// Kind is the gravest kind in force. Once all are withdrawn, it is what the gravest had been.
+// Kind is the gravest kind in force. Once all notices are withdrawn, it is the gravest kind that was.
 func (i *Incident) Kind() Kind { return i.gravest().Kind }
 
-// Source is where the gravest notice came from.
+// Source is the source of the gravest notice.
 func (i *Incident) Source() string { return i.gravest().Source }
 
-// Reason is what the gravest notice gave as its reason.
+// Reason is the reason of the gravest notice.
 func (i *Incident) Reason() string { return i.gravest().Reason }
 
-// Lead is how long before the deadline it was first noticed; nil: no deadline is known. A clock that is set moves both alike, so that
-// the same deadline has the same lead in every journal.
+// Lead is the time from the first sight of the incident to its deadline; nil: no deadline is known. A step of the clock
+// moves both instants alike, so the same deadline has the same lead in every journal.
 func (i *Incident) Lead() *time.Duration {
 	d := i.Deadline()
 	if d.IsZero() {
@@ -103,7 +103,7 @@ func (i *Incident) Lead() *time.Duration {
 	return new(d.Sub(i.NoticedAt()))
 }
 
-// Moved tells whether the deadline is another than when its lead was that one.
+// Moved reports whether the deadline has moved since the incident had that lead.
 func (i *Incident) Moved(lead *time.Duration) bool {
 	now := i.Lead()
 	return (lead == nil) != (now == nil) || now != nil && (*lead-*now).Abs() > slack
@@ -118,9 +118,9 @@ func (i *Incident) NoticedAt() time.Time {
 	return first
 }
 
-// LeftAt is when the node began to leave for the notice that sets the deadline, which is what its time is measured from; where
-// that is for later, or nobody knows a deadline, for the first in force. Advice may have stood for weeks before that. Before it
-// leaves, it is when the first was seen.
+// LeftAt is when the node began to leave for the notice that sets the deadline; the node's time is measured from then, since
+// advice may have stood for weeks before. If the node does not leave for that notice yet, or no deadline is known, LeftAt is
+// when it began to leave for the first notice in force. Before it leaves at all, it is when the first notice was seen.
 func (i *Incident) LeftAt() time.Time {
 	if at := i.binding().LeftAt; !at.IsZero() {
 		return at
@@ -143,7 +143,7 @@ func (i *Incident) Leaving() bool {
 	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && !n.LeftAt.IsZero() })
 }
 
-// leave notes for which notices the node leaves now, and reports whether there are any that it did not leave for before.
+// leave marks the notices for which the node leaves now, and reports whether it did not leave for one of them before.
 func (i *Incident) leave(now time.Time, estimate time.Duration) (begins bool) {
 	for at, n := range i.Notices {
 		if goes, _ := n.goesAt(now, estimate); n.Withdrawn || !n.LeftAt.IsZero() || !goes.AtLeast(StanceDrain) {
@@ -157,30 +157,31 @@ func (i *Incident) leave(now time.Time, estimate time.Duration) (begins bool) {
 	return begins
 }
 
-// hurry has the time of a notice whose deadline was moved closer count from now: the node could not know of it before. One that is
-// moved to this moment, as that of an event of Azure's that somebody lets begin, is one that leaves no time at all.
+// hurry lets the time of a notice whose deadline was moved closer count from now, because the node could not know of it
+// before. An event of Azure's that somebody lets begin has its deadline moved to this moment, and so leaves no time at all.
 func (i *Incident) hurry(was Incident, now time.Time) {
-	for at, n := range i.Notices { // what joins comes after those that were there
+	for at, n := range i.Notices { // a notice that joined comes after those that were there
 		if at == len(was.Notices) {
 			break
 		}
 		before := was.Notices[at].Deadline
 		if !n.LeftAt.IsZero() && !n.Deadline.IsZero() && (before.IsZero() || before.Sub(n.Deadline) > slack) {
-			i.Notices[at].LeftAt = now // in a copy: its deadline was changed
+			i.Notices[at].LeftAt = now // Join has cloned the notices, for the deadline was changed
 		}
 	}
 }
 
-// Deadline is when the machine goes, as far as anybody said: the earliest deadline in force that binds. A time that
-// comes with mere advice binds nobody. Zero: not known.
+// Deadline is when the machine goes, as far as any source said: the earliest binding deadline in force. A time that comes
+// with mere advice does not bind. Zero: not known.
 func (i *Incident) Deadline() time.Time { return i.binding().Deadline }
 
-// leastAhead is how long before an appointment the node begins to leave at the latest: what EC2 gives for all.
+// leastAhead is the latest time before an appointment at which the node begins to leave: as long as the notice that EC2
+// gives every spot machine.
 const leastAhead = 2 * time.Minute
 
-// Stance is how far the node should go at an instant, and when that changes by itself, which it does once at most, for an
-// appointment (zero: it does not). estimate is how long emptying the node would take. An appointment is left for three
-// times that before it; until then a node that will leave copies ahead, and one that only steps aside serves on.
+// Stance is how far the node should go at an instant, and when that changes by itself, which an appointment does at most
+// once (zero: it does not). estimate is how long emptying the node would take. The node leaves for an appointment three
+// times that long before it. Until then a node that will leave copies ahead, and a node that only steps aside serves on.
 func (i *Incident) Stance(now time.Time, estimate time.Duration) (stance Stance, changes time.Time) {
 	stance = StanceIgnore
 	for _, n := range i.Notices {
@@ -198,7 +199,7 @@ func (i *Incident) Stance(now time.Time, estimate time.Duration) (stance Stance,
 	return stance, changes
 }
 
-// goesAt is how far the node goes for one notice, and when it goes further by itself (zero: it does not).
+// goesAt is how far the node goes for one notice at an instant, and when it goes further by itself (zero: it does not).
 func (n Notice) goesAt(now time.Time, estimate time.Duration) (goes Stance, changes time.Time) {
 	goes = n.goes()
 	begin := n.Deadline.Add(-max(3*estimate, leastAhead))
@@ -215,9 +216,9 @@ func (n Notice) goesAt(now time.Time, estimate time.Duration) (goes Stance, chan
 	return early, begin
 }
 
-// Tail is how long before the deadline sending should stop, for the account to be given and the node to say goodbye. It
-// follows the notice that sets the deadline: AWS calls its time approximate (EC2 User Guide, Spot Instance interruption
-// notices), so more is kept back from it.
+// Tail is how long before the deadline sending should stop, to leave time for the account and the goodbye. It depends on the
+// notice that sets the deadline: AWS calls its time approximate (EC2 User Guide, Spot Instance interruption notices), so
+// more of it is kept back.
 func (i *Incident) Tail() time.Duration {
 	n := i.binding()
 	if n.Deadline.IsZero() {
@@ -229,7 +230,7 @@ func (i *Incident) Tail() time.Duration {
 	return 5 * time.Second
 }
 
-// goes is how far the node goes for this notice when it is time to.
+// goes is how far the node goes for this notice once it is time to.
 func (n Notice) goes() Stance {
 	if n.Stance != "" {
 		return n.Stance
@@ -237,8 +238,8 @@ func (n Notice) goes() Stance {
 	return n.Kind.stance()
 }
 
-// gravest is the most severe notice in force, the first of several; of the withdrawn ones when none is in force. What the
-// policy goes further for is graver.
+// gravest is the notice in force for which the policy goes furthest, and of several the most severe kind, and of those the
+// first. When none is in force, it is taken from the withdrawn ones.
 func (i *Incident) gravest() Notice {
 	var gravest Notice // of no known kind: any other is graver
 	all, rehearsed := i.Withdrawn(), i.Rehearsed()
@@ -254,9 +255,9 @@ func (i *Incident) gravest() Notice {
 	return gravest
 }
 
-// Rehearsed tells whether the node goes further for a rehearsal than for anything in earnest. What is pretended counts for
-// nothing beside what goes as far, and advice that goes less far makes no rehearsal earnest. Once all are withdrawn, it is
-// what was.
+// Rehearsed reports whether the node goes further for a rehearsal than for any notice in earnest. A rehearsal does not count
+// beside a notice in earnest for which the node goes as far, and advice, for which it goes less far, makes no rehearsal
+// earnest. Once all are withdrawn, it is what it was.
 func (i *Incident) Rehearsed() bool {
 	all, earnest, pretended := i.Withdrawn(), StanceIgnore, StanceIgnore
 	for _, n := range i.Notices {
@@ -286,8 +287,9 @@ func (i *Incident) binding() Notice {
 	return binding
 }
 
-// OutlivedAt is the instant from which a machine that still lives has outlived this incident: all in it that go furthest. What
-// stands beside them and goes less far ends with none of them. Zero: it can last for ever, as an operator's word does.
+// OutlivedAt is the instant from which a machine that still lives has outlived the incident: every notice for which the node
+// goes furthest. Notices for which it goes less far do not count. Zero: never, as with an operator's order, which stands
+// until it is taken back.
 func (i *Incident) OutlivedAt() time.Time {
 	var last time.Time
 	furthest := StanceWatch
@@ -308,9 +310,9 @@ func (i *Incident) OutlivedAt() time.Time {
 	return last
 }
 
-// outlivedAt is the instant from which a machine that still lives has outlived this notice: a cloud that has not taken it ten
-// minutes after it said it would has changed its mind without a word (an EC2 notice is known to stay, in the past, when a
-// reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever, or until it is taken back in so many words.
+// outlivedAt is the instant from which a machine that still lives has outlived this notice. A cloud that has not taken it
+// ten minutes after the announced time has changed its mind without saying so (an EC2 notice is known to stay, in the past,
+// when a reclaim fails), and a rehearsal is over at its deadline. Zero: the notice stands until it is withdrawn.
 func (n Notice) outlivedAt() time.Time {
 	switch {
 	case n.Deadline.IsZero(), n.Stands:
@@ -324,15 +326,15 @@ func (n Notice) outlivedAt() time.Time {
 
 const outliveAfter = 10 * time.Minute
 
-// Outlived tells whether the machine lives on though it should have gone by all in the incident, or a rehearsal is over.
+// Outlived reports whether the machine lives on although every such notice should have taken it, or a rehearsal is over.
 func (i *Incident) Outlived() bool { return over(i.OutlivedAt()) }
 
-// Outlived tells it of one notice.
+// Outlived reports whether the machine has outlived this notice.
 func (n Notice) Outlived() bool { return over(n.outlivedAt()) }
 
 func over(until time.Time) bool { return !until.IsZero() && !time.Now().Before(until) }
 
-// Left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
+// Left is the time to a deadline, as an attribute of logs. It is empty where no deadline is known: 0s would mean now.
 func Left(deadline time.Time) slog.Attr {
 	if deadline.IsZero() {
 		return slog.Attr{}

@@ -10,7 +10,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// after gives a notice of the kind that was seen at noon and is due that long after; 0: no deadline known.
+// after makes a notice of the kind that was seen at noon and is due that long after; 0: no deadline known.
 func after(source, id string, kind Kind, lead time.Duration) Notice {
 	n := Notice{Source: source, ID: id, Kind: kind, SeenAt: noon, Reason: string(kind) + " by " + source}
 	if lead != 0 {
@@ -21,7 +21,7 @@ func after(source, id string, kind Kind, lead time.Duration) Notice {
 
 func withdrawn(n Notice) Notice { n.Withdrawn = true; return n }
 
-// A rehearsal shortens nobody's time, and is not what a node leaves for, once something in earnest makes it leave.
+// A rehearsal shortens no deadline once a node leaves in earnest, and is not what it leaves for.
 func TestRehearsalGivesWay(t *testing.T) {
 	i := Open(after(SourceRehearsal, "simulate", KindTerminate, time.Minute))
 	i.Join(after(SourceEC2, "r", KindRebalance, 0))
@@ -164,7 +164,7 @@ func TestCopyOfAnIncidentStaysAsItWas(t *testing.T) {
 	}
 }
 
-// A rehearsal gives way to what goes as far as it in earnest, and to nothing less.
+// A rehearsal gives way to a notice in earnest for which the node goes as far, and not to a lesser one.
 func TestRehearsedUntilSomethingGoesAsFar(t *testing.T) {
 	pretended := after(SourceRehearsal, "simulate", KindTerminate, time.Minute)
 	i := Open(pretended)

@@ -11,13 +11,13 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// journal is what must not be forgotten: the open incident, and how far its owner is. It is one small file, written and
-// synced before anything acts on what it says.
+// journal keeps what must not be forgotten: the open incident, and what its owner has done about it. It is one small file,
+// written and synced before anything acts on it.
 //
-// Each incident has a directory of its own for its owner; an ended one's is kept for a while.
+// Each incident also has a directory for its owner's files; that of an ended incident is kept for a while.
 type journal[W any] struct{ dir string }
 
-// keptIncidents is how many ended incidents' manifests are kept for people to look at.
+// keptIncidents is how many ended incidents keep their directories, for people who look at the manifests.
 const keptIncidents = 5
 
 func openJournal[W any](dir string) (*journal[W], error) {
@@ -33,8 +33,8 @@ func (j *journal[W]) path() string { return filepath.Join(j.dir, "incident.json"
 // dirOf is where an incident's drain keeps its plan and manifest.
 func (j *journal[W]) dirOf(id string) string { return filepath.Join(j.dir, "incidents", id) }
 
-// read returns what was written last; ok is false when there is nothing. A page that cannot be read is an error: going on
-// without it would forget a notice.
+// read returns the page that was written last; ok is false when there is none. A page that cannot be read is an error,
+// because going on without it would forget a notice.
 func (j *journal[W]) read() (p Page[W], ok bool, err error) {
 	b, err := os.ReadFile(j.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func (j *journal[W]) read() (p Page[W], ok bool, err error) {
 // write replaces the page, which is JSON, durably.
 func (j *journal[W]) write(page []byte) error { return durable.WriteFile(j.path(), page) }
 
-// close ends an incident: its page goes to its directory, and the oldest of those go.
+// close ends an incident: its page moves to its directory, and the oldest directories are removed.
 func (j *journal[W]) close(id string, page []byte) error {
 	dir := j.dirOf(id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

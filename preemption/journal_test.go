@@ -42,7 +42,7 @@ func text(t *testing.T, p Page[string]) []byte {
 	return b
 }
 
-// What a restart reads is what was written, to the last digit of the deadline.
+// A restart reads exactly what was written, to the last digit of the deadline.
 func TestJournalKeepsAPage(t *testing.T) {
 	j := newJournal(t)
 	if _, ok, err := j.read(); ok || err != nil {
@@ -72,7 +72,7 @@ func TestJournalRefusesADamagedPage(t *testing.T) {
 	}
 }
 
-// A write that fails leaves the page of before.
+// A failed write leaves the page from before.
 func TestJournalSurvivesAFailedWrite(t *testing.T) {
 	j := newJournal(t)
 	want := somePage("inc-1")

@@ -16,13 +16,13 @@ import (
 // Page is what the journal holds of an incident. W is what its owner has done about it.
 type Page[W any] struct {
 	Incident Incident `json:"incident"`
-	// Begun says that the node has begun to leave. Only the end of the incident undoes that. For which notices it has says each
-	// (Notice.LeftAt): once they are taken back it need not leave any more.
+	// Begun says that the node has begun to leave. Only the end of the incident resets it. Notice.LeftAt says for which
+	// notices it has: once these are withdrawn the node need not leave any more.
 	Begun bool `json:"begun,omitempty"`
 	Work  W    `json:"work"`
 	// Closed says why the incident is over while the machine is not.
 	Closed string `json:"closed,omitempty"`
-	// Clock is when the page was written. Every instant in the page is by its wall clock.
+	// Clock is when the page was written. Every instant in the page is by that wall clock.
 	Clock Moment `json:"clock"`
 }
 
@@ -39,16 +39,16 @@ type KeeperConfig struct {
 	Disk     *durable.Beside      // writes to the journal's disk; nil: one of the keeper's own
 }
 
-// Keeper keeps this machine's open incident. What notices change is on disk before anybody sees it, so that a restart
-// finds the incident, and as much time left as there truly is, whatever was done to the clock meanwhile. A disk that is full or fails
-// holds up nobody, and one that hangs for no longer than durable.Patience: a machine that is about to go does not lose its data for the
-// page about it, which is written once the disk answers.
+// Keeper keeps this machine's open incident. A change by a notice is on disk before anybody sees it, so a restart finds the
+// incident, and as much time left as there truly is, even if the clock was set meanwhile. A disk that is full or fails holds
+// up nobody, and one that hangs no longer than durable.Patience: a machine that is about to go must not lose its data for a
+// page about it. The page is written once the disk answers.
 //
 // It is safe for concurrent use.
 type Keeper[W any] struct {
 	cfg     KeeperConfig
 	journal *journal[W]
-	writes  sync.Mutex // held while a page is changed; mu is not while it is written: a disk may hang, and the heartbeat asks
+	writes  sync.Mutex // held while a page is changed and written; mu is not: a disk may hang, and the heartbeat takes mu
 
 	mu      sync.Mutex // guards what follows
 	open    bool
@@ -57,16 +57,16 @@ type Keeper[W any] struct {
 	changed chan struct{} // closed and replaced when the incident changes
 }
 
-// ended is the newest incident that did, as far as the journal could be read. It is kept here: who asks what became of a machine asks
-// whether its disk hangs, too.
+// ended is the newest ended incident, as far as the journal could be read. It is kept in memory, because people ask what
+// became of a machine while its disk hangs, too.
 type ended[W any] struct {
 	page Page[W]
 	is   bool
 	err  error
 }
 
-// OpenKeeper opens the journal in cfg.Dir. An incident that an earlier process left open is open again, but for the
-// notices that a boot since has put behind the machine.
+// OpenKeeper opens the journal in cfg.Dir. An incident that an earlier process left open is open again, without the notices
+// that a boot since then has settled.
 func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	if cfg.Clock == nil {
 		cfg.Clock = Now
@@ -99,7 +99,8 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	if p.Incident.Withdrawn() {
 		p.Closed = cmp.Or(p.Closed, "the machine has booted since")
 		if err := k.end(p); err != nil {
-			// A full disk must not keep anybody from hearing the next notice. The next start finds this one over, too.
+			// A full disk must not keep the agent from hearing the next notice. The next start finds this incident over,
+			// too.
 			cfg.Log.Error("the end of the incident is not on disk", "incident", p.Incident.ID, "err", err)
 		}
 		k.ended = ended[W]{page: p, is: true}
@@ -109,8 +110,8 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	return k, nil
 }
 
-// resume sets a page right that an earlier process wrote: its instants are moved as the wall clock was since, and what a
-// boot ends is withdrawn.
+// resume corrects a page of an earlier process: it moves the instants by as much as the wall clock was set since, and
+// withdraws the notices that a boot settles.
 func (k *Keeper[W]) resume(p *Page[W]) {
 	now := k.cfg.Clock()
 	if p.Clock.Wall.IsZero() {
@@ -138,19 +139,19 @@ func (k *Keeper[W]) resume(p *Page[W]) {
 	}
 }
 
-// anchored is an instant that a step of the wall clock does not bring closer: it is measured from now on by the clock
-// that only runs.
+// anchored returns an instant that is measured by the monotonic clock from now on, so that a step of the wall clock brings
+// it no closer.
 func anchored(t time.Time) time.Time {
 	now := time.Now()
 	return now.Add(t.Sub(now))
 }
 
-// Join makes a notice part of the open incident, or opens one, and tells whether that changed anything. What the policy
-// ignores changes nothing, unless it is news of what is not ignored. The error is why the change, which stands, is not on
-// disk: a restart would forget it.
+// Join makes a notice part of the open incident, or opens one, and reports whether that changed anything. A notice that the
+// policy ignores changes nothing, unless it is already part of the incident. The error says why the change, which holds, is
+// not on disk: a restart would forget it.
 //
-// What has been done so far may count for less from then on: so changes says what of it, and that is one write with the
-// notice. It is told what the incident was.
+// After the change, work done so far may count for less. The functions so adjust the page for that, in the same write; they
+// get the incident as it was before.
 func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page[W], changed bool, err error) {
 	k.writes.Lock()
 	defer k.writes.Unlock()
@@ -163,7 +164,7 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 	switch {
 	case n.Stance == StanceIgnore && !(open && p.Incident.has(n)):
 		if !n.Withdrawn {
-			var when slog.Attr // left out where it is not known
+			var when slog.Attr // empty where no deadline is known
 			if !n.Deadline.IsZero() {
 				when = slog.Time("deadline", n.Deadline)
 			}
@@ -176,7 +177,7 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 		}
 		p.Incident.hurry(was, time.Now())
 	case n.Withdrawn:
-		return Page[W]{}, false, nil // of something that never was an incident here
+		return Page[W]{}, false, nil // the withdrawal of a notice that never was part of an incident here
 	default:
 		p = Page[W]{Incident: Open(n)}
 	}
@@ -191,13 +192,13 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 	return p, true, err
 }
 
-// Begin notes that the node begins to leave because it is time to.
+// Begin records that the node begins to leave because it is time to.
 func (k *Keeper[W]) Begin() error {
 	estimate := k.cfg.Estimate()
 	return k.amend(func(p *Page[W]) { p.Begun = p.Incident.leave(time.Now(), estimate) || p.Begun })
 }
 
-// Amend changes what was done about the open incident, on disk first. Where the disk fails, the change stands all the same.
+// Amend changes what was done about the open incident, on disk first. Where the disk fails, the change holds all the same.
 func (k *Keeper[W]) Amend(change func(*W)) error {
 	return k.amend(func(p *Page[W]) { change(&p.Work) })
 }
@@ -215,7 +216,7 @@ func (k *Keeper[W]) amend(change func(*Page[W])) error {
 	return err
 }
 
-// Close ends the open incident: the machine stays. The error is why a restart would open it again.
+// Close ends the open incident: the machine stays. The error says why a restart would open it again.
 func (k *Keeper[W]) Close(why string) error {
 	k.writes.Lock()
 	defer k.writes.Unlock()
@@ -275,10 +276,10 @@ func (k *Keeper[W]) Changes() <-chan struct{} {
 	return k.changed
 }
 
-// Dir is where an incident's owner may keep what belongs to it. Those of ended incidents are kept for a while.
+// Dir is where an incident's owner may keep its files. The directories of ended incidents are kept for a while.
 func (k *Keeper[W]) Dir(incident string) string { return k.journal.dirOf(incident) }
 
-// set shows a page to everybody. The caller holds writes.
+// set makes a page visible to everybody. The caller holds writes.
 func (k *Keeper[W]) set(open bool, p Page[W]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -300,7 +301,7 @@ func (k *Keeper[W]) write(p Page[W]) error {
 	return nil
 }
 
-// end puts the page of an incident that is over where those are.
+// end moves the page of an incident that is over into the incident's directory.
 func (k *Keeper[W]) end(p Page[W]) error {
 	err := k.insist("the end of incident "+p.Incident.ID, p, func(page []byte) error { return k.journal.close(p.Incident.ID, page) })
 	if err != nil {
@@ -324,8 +325,8 @@ func (k *Keeper[W]) insist(what string, p Page[W], write func(page []byte) error
 	})
 }
 
-// byWall returns the notices with their instants as the wall clock shows them at now. An instant that was anchored
-// before the clock was set has another distance to it on paper than in truth.
+// byWall returns the notices with their instants as the wall clock shows them at now. For an instant that was anchored
+// before the clock was set, the distance by the wall clock differs from the true one.
 func (i *Incident) byWall(now time.Time) []Notice {
 	notices := make([]Notice, len(i.Notices))
 	for k, n := range i.Notices {
@@ -341,5 +342,5 @@ func (i *Incident) byWall(now time.Time) []Notice {
 	return notices
 }
 
-// has tells whether the notice is part of the incident already.
+// has reports whether the notice is already part of the incident.
 func (i *Incident) has(n Notice) bool { return slices.ContainsFunc(i.Notices, n.same) }

@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// machine is one with a clock on the wall that can be set, and a journal that outlives the process.
+// machine is a machine whose wall clock can be set, with a journal that outlives the process.
 type machine struct {
 	dir   string
 	clock Moment
@@ -53,11 +53,11 @@ func terminate(in time.Duration) Notice {
 	return Notice{Source: SourceEC2, ID: "spot/instance-action", Kind: KindTerminate, Deadline: time.Now().Add(in), SeenAt: time.Now()}
 }
 
-// A kill -9 takes no time away and gives none, whatever is done to the clock on the wall in between.
+// A kill -9 neither takes nor gives time, even if the wall clock is set in between.
 func TestKeeperKeepsTheTimeThatIsLeft(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		set  time.Duration // how far the wall clock is put ahead of the truth while nobody runs
+		set  time.Duration // how far the wall clock is set ahead while no process runs
 	}{
 		{"the clock runs on", 0},
 		{"the clock is put an hour ahead", time.Hour},
@@ -91,7 +91,7 @@ func TestKeeperKeepsTheTimeThatIsLeft(t *testing.T) {
 	}
 }
 
-// A machine that boots with its clock far back has no more time left than it had.
+// After a boot with a clock that is far back, there is no more time left than before.
 func TestKeeperGivesNoTimeToAClockThatWentBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(10 * time.Hour)
@@ -105,7 +105,7 @@ func TestKeeperGivesNoTimeToAClockThatWentBack(t *testing.T) {
 	})
 }
 
-// What a boot puts behind the machine is over after it; a notice of the cloud's is for the cloud to take back.
+// A boot settles some notices; a cloud's notice is for the cloud to take back.
 func TestKeeperAfterABoot(t *testing.T) {
 	for _, row := range []struct {
 		kind   Kind
@@ -136,7 +136,7 @@ func TestKeeperAfterABoot(t *testing.T) {
 	}
 }
 
-// A disk that is full or read-only after a boot keeps nobody from hearing the next notice.
+// A disk that is full or read-only after a boot must not keep the agent from hearing the next notice.
 func TestKeeperStartsWithoutItsDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -153,8 +153,8 @@ func TestKeeperStartsWithoutItsDisk(t *testing.T) {
 	})
 }
 
-// The page on disk goes by the wall clock of the moment it is written, also for a deadline that was heard before the
-// clock was set.
+// The page on disk is by the wall clock at the moment of the write, even for a deadline that was heard before the clock was
+// set.
 func TestKeeperWritesByTheClockOfTheMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -174,7 +174,8 @@ func TestKeeperWritesByTheClockOfTheMoment(t *testing.T) {
 	})
 }
 
-// The policy says how far the node goes; what it ignores opens nothing, and a newer policy holds for newer notices.
+// The policy says how far the node goes. A notice that it ignores opens no incident, and a new policy applies to new
+// notices.
 func TestKeeperFollowsThePolicy(t *testing.T) {
 	policy := Policy{}
 	k, err := OpenKeeper[string](KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return policy }})
@@ -196,7 +197,7 @@ func TestKeeperFollowsThePolicy(t *testing.T) {
 	if p := join(t, k, Notice{Source: SourceEC2, ID: "r", Kind: KindRebalance, SeenAt: time.Now()}); !p.Begun || p.Incident.Kind() != KindRebalance {
 		t.Errorf("got %+v, want it to leave on advice", p)
 	}
-	policy = nil // what was noticed under the old one stands
+	policy = nil // notices under the old policy keep its stance
 	if s, _ := k.Stance(); s != StanceDrain {
 		t.Errorf("got %s, want drain", s)
 	}
@@ -207,7 +208,7 @@ func TestKeeperFollowsThePolicy(t *testing.T) {
 	}
 }
 
-// A node that has begun to leave for an appointment does not stop because it looks further away all at once.
+// A node that has begun to leave for an appointment does not stop because the estimate now allows more time.
 func TestKeeperDoesNotWaver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		estimate := 10 * time.Minute
@@ -234,7 +235,7 @@ func TestKeeperDoesNotWaver(t *testing.T) {
 	})
 }
 
-// A disk that is full keeps nobody from acting, and is told of.
+// A full disk keeps nobody from acting, and is reported.
 func TestKeeperActsWithoutItsDisk(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
@@ -259,7 +260,7 @@ func TestKeeperActsWithoutItsDisk(t *testing.T) {
 	}
 }
 
-// Repeated, moving and late words open one incident, and one only: this is what a journal of the whole soak shows.
+// Repeated, moved and late notices open one incident, and only one: this is what the journal of a whole soak test shows.
 func TestKeeperOpensOneIncident(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -279,7 +280,8 @@ func TestKeeperOpensOneIncident(t *testing.T) {
 	})
 }
 
-// A journal of the version before says that the node has begun to leave, and not for what: for all that it leaves for.
+// A journal of the version before says that the node has begun to leave, but not for which notices: it counts for all that
+// it would leave for.
 func TestKeeperReadsWhoHadBegun(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
@@ -313,7 +315,7 @@ func TestKeeperReadsWhoHadBegun(t *testing.T) {
 	}
 }
 
-// A disk that hangs under the journal holds up who writes, and nobody who only asks: the heartbeat asks.
+// When the journal's disk hangs, writers wait and readers do not: the heartbeat reads.
 func TestKeeperAnswersWhileItsDiskHangs(t *testing.T) {
 	dir, writes, disk := t.TempDir(), make(chan struct{}), make(chan struct{})
 	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Synced: func(time.Duration) { writes <- struct{}{}; <-disk }})
@@ -349,8 +351,8 @@ func TestKeeperAnswersWhileItsDiskHangs(t *testing.T) {
 	}
 }
 
-// A machine that is about to go does not lose its data for a page about that: where the disk hangs, the notice is seen after a moment, and on
-// disk once that answers.
+// A machine that is about to go must not lose its data for a page about it: when the disk hangs, the notice is seen after a
+// moment, and is on disk once that answers.
 func TestKeeperWhoseDiskHangs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

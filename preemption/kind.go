@@ -45,7 +45,7 @@ func ParseKind(word string) (Kind, error) {
 // severity is the place of k among the kinds, or -1.
 func (k Kind) severity() int { return slices.Index(Kinds(), k) }
 
-// Appointed tells whether notices of this kind name a time well ahead, before which the machine is safe.
+// Appointed reports whether notices of this kind name a time well ahead, until which the machine is safe.
 func (k Kind) Appointed() bool {
 	switch k {
 	case KindFreeze, KindMaintenance, KindReboot, KindRetirement, KindRedeploy:
@@ -55,7 +55,7 @@ func (k Kind) Appointed() bool {
 	}
 }
 
-// endsWithBoot tells whether a machine that has booted since has a notice of this kind behind it.
+// endsWithBoot reports whether a boot of the machine settles a notice of this kind.
 func (k Kind) endsWithBoot() bool {
 	return k == KindFreeze || k == KindReboot || k == KindRedeploy || k == KindShutdown || k == KindHibernate
 }
@@ -89,9 +89,9 @@ func (p Policy) Stance(k Kind) Stance {
 	return k.stance()
 }
 
-// stance is the default. What takes the local disks away is left; what only might take them is copied for: of
-// rebalance recommendations about 7 in 10 are followed by no reclaim (36 nodes over 17 h, aws-node-termination-handler
-// #141). A reboot keeps the disks, and a pause keeps all.
+// stance is the default. The node leaves when its local disks will go, and copies ahead when they only might: about 7 in 10
+// rebalance recommendations are followed by no reclaim (36 nodes over 17 h, aws-node-termination-handler #141). A reboot
+// keeps the disks, and a pause keeps everything.
 func (k Kind) stance() Stance {
 	switch k {
 	case KindFreeze, KindMigrate:
@@ -102,7 +102,7 @@ func (k Kind) stance() Stance {
 		return StanceWatch
 	}
 	if k.severity() < 0 {
-		return StanceWatch // a word from a newer journal: nobody should place anything here, no more is known
+		return StanceWatch // a kind from a newer journal: place nothing here, for nothing else is known
 	}
 	return StanceDrain
 }

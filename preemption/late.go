@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// armLimit is how long one question to Azure may wait. The first to a service that was never asked, or not for a day, is
-	// what turns the events on, and takes up to two minutes for it.
+	// armLimit is how long one question to Azure may wait. The first question to a service that was never asked, or not for
+	// a day, turns the events on, and that takes up to two minutes.
 	// https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events
 	armLimit = 130 * time.Second
 
-	// slowLimit is how long one to the others may. A service that takes seconds for each answer has troubles of its own, as a host
-	// has that is about to fail, but it does answer.
+	// slowLimit is how long one question to another cloud may wait. A service that takes seconds for each answer is in
+	// trouble, as on a host that is about to fail, but it does answer.
 	slowLimit = 10 * time.Second
 )
 
-// answer is a definite one: a value, with its ETag where the service gives it one, or that there is none.
+// answer is a definite answer: a value, with its ETag where the service gives one, or that there is none.
 type answer struct {
 	body  []byte
 	found bool
@@ -25,9 +25,9 @@ type answer struct {
 
 // asker asks a service one thing, time and again. One goroutine uses it.
 //
-// The first question that gets no answer in time goes on waiting, beside all later ones, until any of them is answered: were
-// each cut off, a service that takes its time would never be heard. So a late question is always newer than the last answer,
-// and none is left when there is one.
+// The first question that gets no answer in time goes on waiting, beside all later ones, until any of them is answered: if
+// each were cut off, a slow service would never be heard. So the late question was always asked after the last answer, and
+// no question is left waiting once there is one.
 type asker[A any] struct {
 	ask   func(ctx context.Context) (A, error)
 	limit time.Duration // how long one question may wait
@@ -35,7 +35,7 @@ type asker[A any] struct {
 	late *question[A] // nil: none waits
 }
 
-// question is one that is under way.
+// question is a question that is under way.
 type question[A any] struct {
 	asked   time.Time
 	cancel  context.CancelFunc
@@ -47,7 +47,7 @@ type reply[A any] struct {
 	err    error
 }
 
-// question asks, for longer than the caller may have the time to wait.
+// question asks, and may wait longer than the caller does.
 func (a *asker[A]) question(ctx context.Context) *question[A] {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.limit)
 	q := &question[A]{time.Now(), cancel, make(chan reply[A], 1)}

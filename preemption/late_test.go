@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A service that takes 3 s for each answer is told of as one that takes 3 s, in whichever poll its answers come.
+// A service that takes 3 s for each answer is counted with 3 s, in whichever poll its answers come.
 func TestLateAnswerIsNotAQuickOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 3 * time.Second

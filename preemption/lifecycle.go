@@ -21,15 +21,16 @@ import (
 // https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks.html
 type LifecycleHook struct {
 	Name    string        `yaml:"name"`    // empty: nobody is told that the node is empty
-	Group   string        `yaml:"group"`   // empty: what the instance's own tag says, if its metadata show tags
+	Group   string        `yaml:"group"`   // empty: read from the instance's tag, if its metadata show tags
 	Region  string        `yaml:"region"`  // empty: the instance's
 	Timeout time.Duration `yaml:"timeout"` // how long the group waits, as set in the hook; 0: not known, a notice has no deadline then
 }
 
-// groupTag is the metadata path of the tag with which Auto Scaling marks what is its own.
+// groupTag is the metadata path of the tag with which Auto Scaling marks its instances.
 const groupTag = "tags/instance/aws:autoscaling:groupName"
 
-// completeLimit bounds one try, the SDK's own three attempts included. A metadata service that is slow is asked five things for it.
+// completeLimit bounds one try, including the SDK's own three attempts. A try also asks the metadata service, which may be
+// slow, five things.
 const completeLimit = 30 * time.Second
 
 // lifecycle tells Auto Scaling that the instance may go.
@@ -40,8 +41,8 @@ type lifecycle struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Release completes the lifecycle hook of a scale-in notice, if one is configured. It tries until ctx ends, or until it
-// is told what another try will not change.
+// Release completes the lifecycle hook of a scale-in notice, if one is configured. It tries until ctx ends, or until an
+// error that another try will not change.
 func (e *EC2) Release(ctx context.Context, n Notice) error {
 	l := e.lifecycle
 	if n.Source != SourceEC2 || n.ID != pathTarget || l.Name == "" {
@@ -55,7 +56,7 @@ func (e *EC2) Release(ctx context.Context, n Notice) error {
 	}
 }
 
-// complete makes one try. It keeps nothing for the next one: there is one good one in a machine's life.
+// complete makes one try. It keeps nothing for a second call: one success is all that a machine needs in its life.
 func (l lifecycle) complete(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, completeLimit)
 	defer cancel()
@@ -77,7 +78,7 @@ func (l lifecycle) complete(ctx context.Context) error {
 		AutoScalingGroupName:  &l.Group,
 		LifecycleHookName:     &l.Name,
 		InstanceId:            &instance,
-		LifecycleActionResult: aws.String("CONTINUE"), // which lets other hooks have their turn before the instance goes
+		LifecycleActionResult: aws.String("CONTINUE"), // other hooks still have their turn before the instance goes
 	})
 	if err != nil {
 		return fmt.Errorf("complete lifecycle hook %s of group %s for %s: %w", l.Name, l.Group, instance, err)
@@ -85,8 +86,8 @@ func (l lifecycle) complete(ctx context.Context) error {
 	return nil
 }
 
-// client asks with the credentials of the instance's role. Unlike the metadata service, this one is out in the network:
-// a proxy may be the way to it.
+// client makes a client with the credentials of the instance's role. Unlike the metadata service, Auto Scaling is out in the
+// network, so a proxy may be the way to it.
 func (l lifecycle) client() *autoscaling.Client {
 	options := autoscaling.Options{
 		Region:      l.Region,
@@ -104,8 +105,8 @@ func (l lifecycle) client() *autoscaling.Client {
 	return autoscaling.New(options)
 }
 
-// isFinal tells whether another try would end the same: Auto Scaling itself said no, the instance has no role, or its
-// metadata lack what has to be told.
+// isFinal reports whether another try would end the same: Auto Scaling itself refused, the instance has no role, or its
+// metadata lack something that the call needs.
 func isFinal(err error) bool {
 	if errors.Is(err, errNotSaid) || status(err) == http.StatusNotFound {
 		return true

@@ -92,7 +92,7 @@ func TestReleaseOfAnythingElseIsNothing(t *testing.T) {
 		s := scaled(t, c, LifecycleHook{Name: "leave", Group: "workers"})
 		for _, n := range []Notice{
 			{Source: SourceEC2, ID: pathAction, Kind: KindTerminate},
-			{Source: SourceRehearsal, ID: pathTarget, Kind: KindScaleIn}, // nobody means it
+			{Source: SourceRehearsal, ID: pathTarget, Kind: KindScaleIn}, // a rehearsal
 		} {
 			if err := c.source.Release(t.Context(), n); err != nil || len(s.asked) > 0 {
 				t.Errorf("%+v: asked %d times, %v, want nothing", n, len(s.asked), err)
@@ -162,7 +162,7 @@ func TestReleaseTriesAgain(t *testing.T) {
 	}
 }
 
-// The hook is completed also where the metadata service takes seconds for each answer.
+// The hook is completed even if the metadata service takes seconds for each answer.
 func TestReleaseAsksASlowService(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		s := scaled(t, c, LifecycleHook{Name: "drain"})
@@ -178,7 +178,7 @@ func TestReleaseAsksASlowService(t *testing.T) {
 		if err := c.source.Release(ctx, n); err != nil || len(s.asked) != 1 {
 			t.Errorf("got %v, and asked %v", err, s.asked)
 		}
-		c.silent(t, 10*time.Second) // the handlers sleep on, whoever went away
+		c.silent(t, 10*time.Second) // the handlers sleep on after their clients are gone
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
-// line is the way from a source to the pretend service that it asks, in one bubble, and what the source says.
+// line connects a source to the pretend service that it asks, in one bubble, and keeps what the source says.
 type line struct {
 	network *pipenet.Listener
 	refuse  atomic.Bool // connections
@@ -27,7 +27,7 @@ type said struct {
 	at time.Time
 }
 
-// begin has a server answer until the test ends. Then hangUp closes what the source has open.
+// begin runs a server until the test ends. Then hangUp closes the connections that the source has open.
 func (l *line) begin(t *testing.T, server *http.Server, hangUp func()) {
 	l.network = pipenet.Listen()
 	served := make(chan error, 1)
@@ -48,7 +48,7 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return l.network.Dial(ctx, network, addr)
 }
 
-// follow runs a source, where it is to be run, and asks it over and over, until the test ends or stop is called.
+// follow runs a source, if it has a Run, and asks it over and over, until the test ends or stop is called.
 func (l *line) follow(t *testing.T, source Source) (stop func()) {
 	if l.heard == nil {
 		l.heard = make(chan said, 1000)

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// loginEvery is how often a silent logind is asked whether it is still there, and how long the pauses between two
-	// tries get when it is not.
+	// loginEvery is how often a silent logind is asked whether it is still there, and the longest pause between two tries to
+	// connect.
 	loginEvery = 10 * time.Second
 	// loginLimit bounds one question to logind. The first one may have to start it.
 	loginLimit = 5 * time.Second
-	// managerLimit bounds what is asked of the service manager. One that stops everything at once answers late: 0.24 s was
-	// measured in a small container (systemd 257), and not to know is to stay.
+	// managerLimit bounds a question to the service manager. A manager that stops all units at once answers late: 0.24 s was
+	// measured in a small container (systemd 257). Without an answer the node stays.
 	managerLimit = time.Second
 
-	// longestStop is when systemd takes a host down that hangs while it stops: JobTimeoutSec of poweroff.target and
-	// reboot.target. A unit without a limit of its own has no more.
+	// longestStop is when systemd forces down a host that hangs while it stops: JobTimeoutSec of poweroff.target and
+	// reboot.target. A unit without a limit of its own has no more time than that.
 	longestStop = 30 * time.Minute
 
 	shutdownID   = "shutdown"
@@ -33,56 +33,56 @@ const (
 
 // Login is a connection to logind, as systemd.OpenLogin gives it.
 type Login interface {
-	// Next blocks until logind says that the host goes down, or that it does not after all.
+	// Next blocks until logind says that the host goes down, or that it stays after all.
 	Next(ctx context.Context) (systemd.Shutdown, error)
 	// Preparing tells whether the host is going down.
 	Preparing(ctx context.Context) (systemd.Shutdown, error)
-	// Planned tells for when a shutdown is set that has not begun.
+	// Planned returns the shutdown that is set for a later time, if one is.
 	Planned(ctx context.Context) (systemd.Plan, error)
-	// MaxDelay is for how long logind lets a lock hold a shutdown back.
+	// MaxDelay is how long a lock may hold a shutdown back.
 	MaxDelay(ctx context.Context) (time.Duration, error)
-	// Inhibit takes a lock that does so until it is closed.
+	// Inhibit takes a lock that holds a shutdown back until it is closed.
 	Inhibit(ctx context.Context, why string) (io.Closer, error)
 	Close() error
 }
 
-// LogindConfig says how the operating system is asked. What is nil asks the real one.
+// LogindConfig says how to ask the operating system. Nil fields ask the real one.
 type LogindConfig struct {
 	Log *slog.Logger
 
 	// Login connects to logind.
 	Login func(ctx context.Context) (Login, error)
-	// GoingDown asks the service manager whether the host goes down now. Its word counts where logind does not know: after
-	// a restart, and of a shutdown that went past it.
+	// GoingDown asks the service manager whether the host goes down now. Its answer counts where logind does not know: after
+	// logind restarted, and about a shutdown that did not go through logind.
 	GoingDown func(ctx context.Context) (systemd.Shutdown, error)
-	// StopTimeout is how long this process may stay after it is told to stop. An error is none at all.
+	// StopTimeout is how long this process may stay after it is told to stop. After an error that is not known.
 	StopTimeout func(ctx context.Context) (time.Duration, error)
 }
 
 // Logind is the source for the end of the operating system. It holds a delay inhibitor from the start, so that a shutdown
-// waits until the node is empty or logind's patience ends, and takes it again after a shutdown that was called off and
-// after logind or the bus restarted. Where there is no logind it says so once and keeps looking.
+// waits until the node is empty or logind's patience ends. It takes the inhibitor again after a shutdown was called off, and
+// after logind or the bus restarted. Where there is no logind it logs that once and keeps looking.
 //
-// When the context of Next ends the lock is let go, and a shutdown no longer waits.
+// When the context of Next ends the lock is released, and a shutdown no longer waits.
 type Logind struct {
 	cfg LogindConfig
 
-	// What only Next uses.
+	// Only Next uses these.
 	login   Login         // nil: not connected
 	locked  bool          // this connection gave us the lock
-	settled bool          // nothing has happened since the lock was last seen to
+	settled bool          // nothing has happened since settle last ran
 	due     time.Time     // of the next question, or of the next try to connect
 	pause   time.Duration // before the try after that
 	trouble streak
 	plans   bool         // logind has said what is planned
 	plan    systemd.Plan // as it was heard last
-	planned Notice       // of it, in force; Source is empty: none is
+	planned Notice       // the notice in force of that plan; Source is empty: none is
 
 	mu       sync.Mutex // guards what follows
 	lock     io.Closer  // nil: not held
 	notice   Notice     // in force; Source is empty: none is
 	maxDelay time.Duration
-	stop     time.Duration // 0: nobody stops this process before the host is gone, as far as is known
+	stop     time.Duration // 0: as far as is known, this process is not stopped before the host is gone
 	lastGood time.Time
 	lastErr  string
 }
@@ -107,7 +107,7 @@ func NewLogind(cfg LogindConfig) *Logind {
 	return &Logind{cfg: cfg, trouble: streak{log: cfg.Log.With("source", SourceLogind), what: "logind"}}
 }
 
-// Believe tells what was known before a restart. It is called before the first Next.
+// Believe takes the notices that were known before a restart. Call it before the first Next.
 func (l *Logind) Believe(notices ...Notice) {
 	for _, n := range notices {
 		if n.Source != SourceLogind || n.Withdrawn {
@@ -137,7 +137,7 @@ func (l *Logind) Next(ctx context.Context) (Notice, error) {
 			l.lose(err)
 			continue
 		}
-		l.settled = false // which comes after the news, however short the way is
+		l.settled = false // after the news: taking the lock must not hold it up
 		if n, news := l.weigh(ctx, said, certain); news {
 			return n, nil
 		}
@@ -146,8 +146,9 @@ func (l *Logind) Next(ctx context.Context) (Notice, error) {
 	return Notice{}, ctx.Err()
 }
 
-// listen returns logind's next word, or what it answers when it is newly found or has been silent. certain tells whether
-// a "no" counts: a logind that has restarted has forgotten what it had begun.
+// listen returns logind's next signal, or its answer to a question when logind was just found or has been silent. certain
+// says that a "no" counts: in an answer it may come from a logind that has restarted and has forgotten the shutdown that it
+// had begun.
 func (l *Logind) listen(ctx context.Context) (said systemd.Shutdown, certain bool, err error) {
 	if l.login == nil {
 		if err := sleepUntil(ctx, l.due); err != nil {
@@ -183,7 +184,8 @@ func (l *Logind) connect(ctx context.Context) error {
 	return nil
 }
 
-// ask puts all questions to logind, and to the manager how long it would wait for us. The next time is loginEvery later.
+// ask asks logind everything, and the manager how long it would wait for this process to stop. The next time is loginEvery
+// later.
 func (l *Logind) ask(ctx context.Context) (systemd.Shutdown, error) {
 	l.due = time.Now().Add(loginEvery)
 	limited, cancel := context.WithTimeout(ctx, loginLimit)
@@ -196,13 +198,13 @@ func (l *Logind) ask(ctx context.Context) (systemd.Shutdown, error) {
 	l.mu.Lock()
 	l.maxDelay, l.stop = maxDelay, stop
 	l.mu.Unlock()
-	if plan, err := l.login.Planned(limited); err == nil { // one that does not say has said nothing else
+	if plan, err := l.login.Planned(limited); err == nil { // an error leaves the last plan in force
 		l.plans, l.plan = true, plan
 	}
 	return l.login.Preparing(limited)
 }
 
-// weigh makes a notice of what logind said, if it is news.
+// weigh turns logind's word into a notice, if it is news.
 func (l *Logind) weigh(ctx context.Context, said systemd.Shutdown, certain bool) (n Notice, news bool) {
 	known, standing := l.standing()
 	if standing && !said.Down && !certain {
@@ -210,8 +212,8 @@ func (l *Logind) weigh(ctx context.Context, said systemd.Shutdown, certain bool)
 		switch {
 		case err == nil:
 			said = asked
-		case !errors.Is(err, systemd.ErrNotBooted): // where there is no manager, logind's word is all there is
-			return Notice{}, false // not known: what stands stands, and is asked for again
+		case !errors.Is(err, systemd.ErrNotBooted): // without a manager there is only logind's word
+			return Notice{}, false // not known: the notice stands, and the question comes again
 		}
 	}
 	if said.Down && said.How == "" {
@@ -242,8 +244,9 @@ func (l *Logind) weigh(ctx context.Context, said systemd.Shutdown, certain bool)
 	return n, true
 }
 
-// settle sees to it that the lock is held, except while the host goes down: then logind gives none, and one that was let
-// go stays so. A lock from before logind restarted is let go only when there is a new one: logind keeps them on disk.
+// settle takes the lock if it is not held, except while the host goes down: then logind gives none, and a lock that was
+// released stays so. A lock from before a restart of logind is released only when there is a new one, because logind keeps
+// locks on disk.
 func (l *Logind) settle(ctx context.Context) {
 	l.settled = true
 	l.mu.Lock()
@@ -269,8 +272,7 @@ func (l *Logind) settle(ctx context.Context) {
 	l.lastGood, l.lastErr = time.Now(), ""
 }
 
-// lose gives a connection up that is of no more use. The first try for another comes at once, further ones less and less
-// often.
+// lose gives up a connection that failed. The first try for another comes at once, further ones less and less often.
 func (l *Logind) lose(err error) {
 	l.hangUp()
 	l.due = time.Now().Add(l.pause)
@@ -278,7 +280,7 @@ func (l *Logind) lose(err error) {
 	l.ail(err)
 }
 
-// leave ends all that Next has begun.
+// leave ends everything that Next has begun.
 func (l *Logind) leave() {
 	l.letGo(nil)
 	l.hangUp()
@@ -287,19 +289,19 @@ func (l *Logind) leave() {
 
 func (l *Logind) hangUp() {
 	if l.login != nil {
-		_ = l.login.Close() // it is of no more use either way
+		_ = l.login.Close() // the connection is given up either way
 		l.login = nil
 	}
 }
 
-// letGo lets the lock go that is held, for another or for none.
+// letGo replaces the lock that is held by another, or by none, and closes it.
 func (l *Logind) letGo(next io.Closer) {
 	l.mu.Lock()
 	lock := l.lock
 	l.lock = next
 	l.mu.Unlock()
 	if lock != nil {
-		_ = lock.Close() // the descriptor is gone whatever close(2) returns, and that is all that counts
+		_ = lock.Close() // whatever close(2) returns, the descriptor is gone, and with it the lock
 	}
 }
 
@@ -318,16 +320,16 @@ func (l *Logind) Release(_ context.Context, n Notice) error {
 	return nil
 }
 
-// Health tells when the lock was last known to hold (or the host to go down), and why it may not since.
+// Health tells when the lock was last known to be held (or the host to go down), and what has been wrong since.
 func (l *Logind) Health() []Health {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return []Health{{Source: SourceLogind, Path: shutdownPath, LastGood: l.lastGood, Trouble: l.lastErr}}
 }
 
-// Terminating tells whether the host goes down, when this process is told to stop. An upgrade or an operator who restarts
-// it is no notice. What remains until the deadline is what the manager leaves a unit that it stops. It takes managerLimit
-// at most and may be called beside Next, or after it.
+// Terminating reports whether the host goes down, when this process is told to stop. An upgrade, or an operator who restarts
+// it, is no notice. The deadline is what the manager leaves a unit that it stops. It takes managerLimit at most, and may be
+// called beside Next or after it.
 func (l *Logind) Terminating(ctx context.Context) (Notice, bool) {
 	ctx, cancel := context.WithTimeout(ctx, managerLimit)
 	defer cancel()
@@ -353,14 +355,14 @@ func (l *Logind) Terminating(ctx context.Context) (Notice, bool) {
 	return n, true
 }
 
-// goingDown asks the manager, in a moment.
+// goingDown asks the manager, for managerLimit at most.
 func (l *Logind) goingDown(ctx context.Context) (systemd.Shutdown, error) {
 	ctx, cancel := context.WithTimeout(ctx, managerLimit)
 	defer cancel()
 	return l.cfg.GoingDown(ctx)
 }
 
-// stopTimeout asks the manager, in a moment, and otherwise returns what it last said.
+// stopTimeout asks the manager, for managerLimit at most, and after an error returns what it last said.
 func (l *Logind) stopTimeout(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, managerLimit)
 	defer cancel()
@@ -373,8 +375,8 @@ func (l *Logind) stopTimeout(ctx context.Context) time.Duration {
 	return stop
 }
 
-// granted is how long the node has once logind has begun: the lock holds it that long, and then the manager waits for
-// the unit to stop.
+// granted is how long the node has once a shutdown has begun: the lock holds it back for so long, and then the manager waits
+// for the unit to stop.
 func (l *Logind) granted() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -394,7 +396,7 @@ func (l *Logind) stand(n Notice) {
 	l.notice = n
 }
 
-// kindOf is the kind of a shutdown; where it is not known how the host goes down, it is otherwise.
+// kindOf is the kind of a shutdown; otherwise, if it is not known how the host goes down.
 func kindOf(how systemd.How, otherwise Kind) Kind {
 	switch {
 	case how == "":

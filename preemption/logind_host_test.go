@@ -29,7 +29,7 @@ type loginHost struct {
 	down        systemd.Shutdown // what logind says
 	manager     systemd.Shutdown // what the service manager says
 	unsure      error            // why the manager says nothing
-	stop        time.Duration    // 0: this process is no unit
+	stop        time.Duration    // 0: this process is in no unit
 	plan        systemd.Plan     // what logind has planned
 	noPlans     error            // why it does not say
 	connections []*loginConn
@@ -83,7 +83,7 @@ func (h *loginHost) stopTimeout(context.Context) (time.Duration, error) {
 	return h.stop, nil
 }
 
-// say makes logind say something, as a signal and in its property.
+// say makes logind announce a shutdown, by a signal and in its property.
 func (h *loginHost) say(s systemd.Shutdown) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,7 +186,7 @@ type overheard struct {
 	end func()
 }
 
-// take waits until nothing moves any more and returns what was heard since the last time.
+// take waits until the bubble is idle and returns what was heard since the last call.
 func (h *overheard) take() []said { return h.all(0) }
 
 func (h *overheard) one(t *testing.T) Notice {

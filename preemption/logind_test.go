@@ -143,7 +143,8 @@ func TestLogindRestartsWhileAllIsQuiet(t *testing.T) {
 				t.Fatalf("heard %v, %d locks, %d connections, want none, 1, %d, at once", all, host.held(), host.tries, i+2)
 			}
 		}
-		// A logind that comes back reads the locks from /run/systemd/inhibit: between two there must be no moment without.
+		// A logind that comes back reads the locks from /run/systemd/inhibit: between the old and the new lock there must be
+		// no moment without one.
 		if host.most != 2 {
 			t.Errorf("at most %d locks, want the old one kept until there is a new one", host.most)
 		}
@@ -165,7 +166,7 @@ func TestLogindRestartsWhileTheHostGoesDown(t *testing.T) {
 		host.say(reboots)
 		n := news.one(t)
 		host.set(func() { host.manager = reboots })
-		host.restart() // and forgets
+		host.restart() // logind forgets the shutdown
 		if all := news.take(); len(all) != 0 {
 			t.Errorf("heard %+v, want the manager's word to count", all)
 		}
@@ -233,7 +234,7 @@ func TestLogindDiesAndComesBack(t *testing.T) {
 		host := newLoginHost()
 		l, _ := host.source(t)
 		listenTo(t, l)
-		for range 3 { // the pauses begin anew each time
+		for range 3 { // the pauses start short each time
 			host.set(func() { host.absent = errors.New("away") })
 			host.restart()
 			time.Sleep(2 * time.Second)
@@ -258,7 +259,7 @@ func TestLogindRefusesTheLock(t *testing.T) {
 		if got := l.Health()[0]; !strings.Contains(got.Trouble, "permission denied") || host.tries != 1 {
 			t.Errorf("health %+v after %d connections, want trouble on one", got, host.tries)
 		}
-		host.say(goesOff) // what is not held up is heard all the same
+		host.say(goesOff) // a shutdown that no lock holds up is heard all the same
 		news.one(t)
 		host.say(stays)
 		news.one(t)

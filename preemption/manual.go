@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Manual is the source for what is said on this host: DecommissionSelf by the socket, the command line or the shell
+// Manual is the source of notices that are given on this host: DecommissionSelf by the socket, the command line or the shell
 // trigger, SIGPWR, and rehearsals. It is safe for concurrent use.
 type Manual struct {
 	news *queue
@@ -21,11 +21,11 @@ type Manual struct {
 // saidHere are the sources that a Manual speaks for.
 var saidHere = []string{SourceManual, SourceSignal, SourceRehearsal}
 
-// NewManual returns a source that nobody has said anything to.
+// NewManual returns a source without any notice.
 func NewManual() *Manual { return &Manual{news: newQueue()} }
 
-// Believe tells what was said before a restart, so that Withdraw can take it back. Notices of other sources, and those
-// already withdrawn, are passed over.
+// Believe takes the notices from before a restart, so that Withdraw can take them back. It passes over withdrawn notices and
+// those of other sources.
 func (m *Manual) Believe(notices ...Notice) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -36,9 +36,9 @@ func (m *Manual) Believe(notices ...Notice) {
 	}
 }
 
-// Say passes a notice on. What is left empty is filled in: source and kind manual, the source's name as the id, seen
-// now. Several scripts may say the same; a deadline that was given only ever gets earlier, since whoever named it may
-// know why. To give the node more time, Withdraw and say it again. It returns the notice as it stands with all that was said.
+// Say passes a notice on. It fills in empty fields: source and kind manual, the source's name as the id, seen now. Several
+// scripts may give the same notice. Its deadline only ever gets earlier, since the script that gave the earlier one may know
+// why; to give the node more time, call Withdraw and Say again. Say returns the notice with everything that was said of it.
 func (m *Manual) Say(n Notice) Notice {
 	n.Source = cmp.Or(n.Source, SourceManual)
 	n.ID = cmp.Or(n.ID, n.Source)
@@ -73,10 +73,11 @@ func (m *Manual) Say(n Notice) Notice {
 // ErrTakenBack is the answer to a notice that was cancelled before it was part of an incident.
 var ErrTakenBack = errors.New("the notice was taken back at the same moment")
 
-// lookAgain is how often who waits for an incident looks whether there will be one: what was taken back changes none.
+// lookAgain is how often Say looks whether its notice still stands: a notice that was taken back before it joined changes no
+// incident.
 const lookAgain = time.Second
 
-// Say passes a notice on, and returns the incident that it became part of, once that is on disk.
+// Say passes a notice on, and returns the incident that it joined, once that is on disk.
 func Say[W any](ctx context.Context, m *Manual, k *Keeper[W], n Notice) (Incident, error) {
 	n = m.Say(n)
 	for {
@@ -96,14 +97,14 @@ func Say[W any](ctx context.Context, m *Manual, k *Keeper[W], n Notice) (Inciden
 	}
 }
 
-// stands tells whether what was said is in force still, or about to be.
+// stands reports whether the notice has not been taken back.
 func (m *Manual) stands(n Notice) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(m.said, n.same)
 }
 
-// Withdraw takes back all that was said here, and tells whether there was anything.
+// Withdraw takes back all notices that were given here, and reports whether there were any.
 func (m *Manual) Withdraw(reason string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +118,7 @@ func (m *Manual) Withdraw(reason string) bool {
 	return said
 }
 
-// Forget drops what was said under notices that are over, so that it can be said anew.
+// Forget drops notices that are over, so that they can be given anew.
 func (m *Manual) Forget(notices ...Notice) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

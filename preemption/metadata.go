@@ -16,39 +16,40 @@ import (
 )
 
 const (
-	// dialLimit and askLimit hold a poll well inside one second, so that no answer that fails to come delays the next
-	// poll. A healthy service, on the host itself, answers in about a millisecond.
+	// dialLimit and askLimit keep a poll well inside one second, so that an answer that does not come does not delay the
+	// next poll. A healthy service is on the host itself and answers in about a millisecond.
 	dialLimit = 250 * time.Millisecond
 	askLimit  = 800 * time.Millisecond
 
-	// bodyLimit is far above any answer of EC2's and Google's, which are under 4 KiB. Azure's list of events has its own.
+	// bodyLimit is far above any answer of EC2 and Google, which are under 4 KiB. Azure's list of events has a limit of its
+	// own.
 	bodyLimit = 64 << 10
 )
 
 // Metadata is what every source that asks a cloud's metadata service needs to know.
 type Metadata struct {
-	Endpoint string        // a URL in place of the service's own address; empty: that, or what the cloud's own tools' environment names
+	Endpoint string        // a URL; empty: the one that the cloud's own tools' environment names, or the service's own address
 	Poll     time.Duration // how often the most urgent path is asked; 0: each second
 	Log      *slog.Logger
 
 	// Dial replaces the network. Nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Polled is told of every question that was asked, if it is not nil. It must not block.
+	// Polled is called for every question, if it is not nil. It must not block.
 	Polled func(Poll)
 }
 
 // Poll is one question to a metadata service, and how it went.
 type Poll struct {
 	Source, Path string
-	// Result is "ok" for an answer that means something, whether notice or none, the status of one that does not, or why
-	// there was none: timeout, refused, reset, garbage. The words are few, so that they can be a metric's label.
+	// Result is "ok" for a definite answer, whether a notice or none, the status of any other answer, or why there was none:
+	// timeout, refused, reset, garbage. It has few values, so that it can be a metric's label.
 	Result string
 	Took   time.Duration // 0 where the service was asked to wait
 }
 
 func (m Metadata) every() time.Duration { return cmp.Or(m.Poll, time.Second) }
 
-// transport is the way to a link-local metadata service: no proxy, no patience.
+// transport makes a transport to a link-local metadata service: no proxy, short limits.
 func (m Metadata) transport() *http.Transport {
 	dial := m.Dial
 	if dial == nil {
@@ -62,16 +63,16 @@ func (m Metadata) transport() *http.Transport {
 			return dial(ctx, network, addr)
 		},
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    8, // of four paths, each asked twice at a time: Google's hang, and an answer may be late
+		MaxIdleConnsPerHost:    8, // four paths, each with two questions at a time: a hanging or late one, and a new one
 		MaxResponseHeaderBytes: bodyLimit,
 		IdleConnTimeout:        5 * time.Minute, // above the longest pause between two polls
 	}
 }
 
-// refuseRedirects is an http.Client's CheckRedirect: whoever answers elsewhere says nothing about this machine.
+// refuseRedirects is an http.Client's CheckRedirect: a server at another address says nothing about this machine.
 func refuseRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// parseEndpoint reads an endpoint, which must be a URL; nil where it is empty.
+// parseEndpoint reads an endpoint, which must be a URL; nil if it is empty.
 func parseEndpoint(endpoint string) (*url.URL, error) {
 	if endpoint == "" {
 		return nil, nil
@@ -83,17 +84,17 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	return u, nil
 }
 
-// statusError is an answer that says nothing of what was asked.
+// statusError is an answer whose status says nothing about the question.
 type statusError struct{ Code int }
 
 func (e *statusError) Error() string {
 	return fmt.Sprintf("answered %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// errLong ends a body that has no end.
+// errLong ends a body that is too long.
 var errLong = fmt.Errorf("body is longer than %d bytes", bodyLimit)
 
-// cappedBody ends in an error where more than left bytes come.
+// cappedBody is a body that ends in errLong once more than left bytes have come.
 type cappedBody struct {
 	io.ReadCloser
 	left int
@@ -108,7 +109,7 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// result names how a poll went, in one of few words.
+// result is Poll.Result for an error.
 func result(err error) string {
 	if err == nil {
 		return "ok"

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moment is one instant by two clocks: the one on the wall, which people and time servers set, and the kernel's own,
+// Moment is one instant by two clocks: the wall clock, which people and time servers set, and the kernel's clock since boot,
 // which only runs.
 type Moment struct {
 	Wall time.Time `json:"wall"`
@@ -28,13 +28,13 @@ func Now() Moment {
 	return m
 }
 
-// sameBoot tells whether the machine has run through since m.
+// sameBoot reports whether the machine has not booted between m and now.
 func (m Moment) sameBoot(now Moment) bool { return m.Boot != "" && m.Boot == now.Boot }
 
 // step is how far the wall clock was set, by hand or by a time server, between m and now.
 //
-// Without a boot in common the time between is not known: then only a clock that stands before m was set for certain, and
-// by at least that much.
+// If the machine has booted in between, the time that passed is not known. Then the wall clock was set for certain only if
+// it stands before m, and by at least that much.
 func (m Moment) step(now Moment) time.Duration {
 	passed := now.Wall.Sub(m.Wall)
 	if m.sameBoot(now) {

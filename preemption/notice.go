@@ -17,15 +17,15 @@ const (
 	SourceRehearsal = "simulate" // somebody on this host rehearses a notice
 )
 
-// fromCloud tells whether a source's word is a cloud's, which may leave a notice standing that came to nothing.
+// fromCloud reports whether a source is a cloud, which may go on showing a notice that came to nothing.
 func fromCloud(source string) bool {
 	return source == SourceEC2 || source == SourceGCE || source == SourceAzure
 }
 
 // Notice is one source's word that this machine will or may go. It is plain data: it can be copied and kept as JSON.
 type Notice struct {
-	// Source and ID together say which notice this is. The ID never holds a time that the source may move, and is the
-	// same again after a restart.
+	// Source and ID together say which notice this is. The ID contains no time that the source may move, and is the same
+	// after a restart.
 	Source string `json:"source"`
 	ID     string `json:"id"`
 
@@ -34,29 +34,28 @@ type Notice struct {
 	SeenAt   time.Time `json:"seen_at"`           // when this host first heard it
 	Reason   string    `json:"reason,omitempty"`
 
-	// Appointed says that the machine is safe until the deadline, which lies well ahead: it is no use to leave before it
-	// is time to.
+	// Appointed says that the machine is safe until the deadline, which lies well ahead: there is no use in leaving early.
 	Appointed bool `json:"appointed,omitempty"`
 
-	// Stands says that the source shows the notice until what it tells of has happened or was called off. The deadline is then the first
-	// instant at which that may be, or a guess; that it has passed means nothing.
+	// Stands says that the source shows the notice until the announced event has happened or was called off. The deadline is
+	// then a guess, or the first instant at which that may be; its passing means nothing.
 	Stands bool `json:"stands,omitempty"`
 
 	// Stance is how far the node goes, by the policy in force when the notice joined its incident. Sources leave it empty.
 	Stance Stance `json:"stance,omitempty"`
 
-	// LeftAt is when the node began to leave for this notice: when it joined its incident, or when it was time to, or when its deadline
-	// was last moved closer. Sources leave it empty. Zero: it has not.
+	// LeftAt is when the node began to leave for this notice: when it joined its incident, when it was time to, or when its
+	// deadline was last moved closer. Sources leave it empty. Zero: the node has not begun.
 	LeftAt time.Time `json:"left_at,omitzero"`
 
 	// Withdrawn says that the source took the notice back. The other fields say what it had been.
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
-// Name is what a notice is known by: two words about one and the same have one name.
+// Name identifies a notice: two words about the same notice have the same name.
 func (n Notice) Name() string { return n.Source + " " + n.ID }
 
-// same tells whether both are words about one and the same notice.
+// same reports whether both are words about the same notice.
 func (n Notice) same(other Notice) bool { return n.Source == other.Source && n.ID == other.ID }
 
 // Source is one place where notices come from.
@@ -69,25 +68,25 @@ type Source interface {
 
 // Believer is a Source that remembers what it has said.
 type Believer interface {
-	// Believe tells what was known before a restart, so that it is not said again, and is withdrawn if it does not hold any more. It
-	// is called before the first Next, and passes over notices of other sources.
+	// Believe takes the notices that were known before a restart: the source does not give them again, and withdraws those
+	// that no longer hold. It is called before the first Next, and passes over notices of other sources.
 	Believe(notices ...Notice)
 }
 
-// Releaser is a Source that wants to know when the node has done all that a notice of it asked for, so that the machine
-// may go sooner: a lock is let go, an event acknowledged, a hook completed.
+// Releaser is a Source that is told when the node has done all that its notice asked for, so that the machine may go sooner:
+// it releases a lock, acknowledges an event, or completes a hook.
 type Releaser interface {
 	// Release is called once for each notice in force when the node is empty. It may be called beside Next.
 	Release(ctx context.Context, n Notice) error
 }
 
-// Healthy is a Source that asks a service which may not answer.
+// Healthy is a Source that asks a service, which may not answer.
 type Healthy interface {
 	// Health may be called beside Next.
 	Health() []Health
 }
 
-// Health is how well a source is informed. A source that asks at several paths has one for each.
+// Health is how well a source is informed. A source that asks at several paths has one Health for each.
 type Health struct {
 	Source   string
 	Path     string
@@ -95,11 +94,11 @@ type Health struct {
 	Trouble  string    // why there was none since; "": all is well
 }
 
-// slack is how far a deadline may move without being news: clouds write whole seconds, and a time that remains, turned
-// into an instant, moves with every delivery.
+// slack is how far a deadline may move without being news: clouds write whole seconds, and a remaining time that is turned
+// into an instant gives a slightly different one each time.
 const slack = time.Second
 
-// sameInstant tells whether two deadlines differ by no more than slack.
+// sameInstant reports whether two deadlines differ by no more than slack.
 func sameInstant(a, b time.Time) bool {
 	return a.IsZero() == b.IsZero() && a.Sub(b).Abs() <= slack
 }

@@ -7,24 +7,25 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// appoint makes a notice of what logind has planned, if it is news. It is heard within loginEvery: logind says so to whoever asks, and
-// to nobody else.
+// appoint turns logind's planned shutdown into a notice, if it is news. A plan is heard within loginEvery, because logind
+// sends no signal for it and must be asked.
 //
-// The plan says when logind begins. From then on the lock holds it, as it does a shutdown that nobody announced, so the machine has that
-// time too. Who is told two minutes before or less has no time to wait for anything.
+// The plan says when logind begins the shutdown. From then on the lock holds it back, like a shutdown that was not
+// announced, so the machine has that time too. A plan for the next two minutes or less is no appointment: there is no time
+// to wait for it.
 func (l *Logind) appoint() (n Notice, news bool) {
 	_, down := l.standing()
 	known, standing := l.planned, l.planned.Source != ""
-	if !l.plans || down { // once it has begun the other notice speaks for both
+	if !l.plans || down { // once the shutdown has begun, its own notice speaks for both
 		return Notice{}, false
 	}
 	if standing && (l.plan.At.IsZero() || kindOf(l.plan.How, known.Kind) != known.Kind) {
 		known.Withdrawn, known.Reason = true, "the planned shutdown was called off"
-		l.planned = Notice{} // what is planned in its place comes next
+		l.planned = Notice{} // a plan that replaced it comes with the next call
 		return known, true
 	}
 	now := time.Now()
-	left := l.plan.At.Sub(now) // by the wall clock, as logind means it, whatever is done to it meanwhile
+	left := l.plan.At.Sub(now) // by the wall clock, as logind goes by it, even if that is set meanwhile
 	if l.plan.At.IsZero() || !standing && left < 0 {
 		return Notice{}, false
 	}
@@ -43,8 +44,8 @@ func (l *Logind) appoint() (n Notice, news bool) {
 	return n, true
 }
 
-// asPlanned is how the host goes down where it begins to when that was planned for: a logind before version 255 does not say it
-// then. Empty: nothing was planned, or for another time.
+// asPlanned is how the host goes down, if it begins to at the time of the plan: a logind before version 255 does not say how
+// at that moment. Empty: nothing was planned, or for another time.
 func (l *Logind) asPlanned(now time.Time) systemd.How {
 	if since := now.Sub(l.plan.At); l.plan.At.IsZero() || since < 0 || since > loginEvery {
 		return ""

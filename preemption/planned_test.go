@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// `shutdown -h +2` and `shutdown -r 04:00` say so when they are typed, and not when it is time.
+// `shutdown -h +2` and `shutdown -r 04:00` are heard when they are typed, and not when it is time.
 func TestPlannedShutdown(t *testing.T) {
 	const granted = 30*time.Second + 90*time.Second // logind's delay, then the unit's TimeoutStopSec
 	for name, row := range map[string]struct {
@@ -59,7 +59,7 @@ func TestPlannedShutdown(t *testing.T) {
 	}
 }
 
-// The notice of what has begun takes the place of that of the plan, and what is called off then is both.
+// The notice of a shutdown that has begun replaces that of the plan, and calling it off withdraws both.
 func TestPlannedShutdownBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newLoginHost()
@@ -70,7 +70,7 @@ func TestPlannedShutdownBegins(t *testing.T) {
 		time.Sleep(loginEvery)
 		planned := news.one(t)
 		time.Sleep(time.Until(at))
-		host.say(goesOff) // then logind forgets the plan: a question in between would be told that it is called off
+		host.say(goesOff) // then logind forgets the plan: an answer in between would say that it was called off
 		host.set(func() { host.plan = systemd.Plan{} })
 		time.Sleep(time.Minute)
 		if begun := news.one(t); begun.ID != shutdownID || begun.Withdrawn || begun.Deadline.Before(planned.Deadline.Add(-time.Second)) {
@@ -98,9 +98,9 @@ func TestPlannedRebootTurnsIntoPowerOff(t *testing.T) {
 	})
 }
 
-// An older logind says how when it is planned, and not when it begins.
+// An older logind says how the host goes down in its plan, and not when that begins.
 func TestPlannedRebootIsOneWhenItBegins(t *testing.T) {
-	for early, want := range map[time.Duration]Kind{0: KindReboot, time.Minute: KindShutdown} { // what begins before its time is something else
+	for early, want := range map[time.Duration]Kind{0: KindReboot, time.Minute: KindShutdown} { // a shutdown before the planned time is another one
 		synctest.Test(t, func(t *testing.T) {
 			host := newLoginHost()
 			l, _ := host.source(t)
@@ -118,8 +118,8 @@ func TestPlannedRebootIsOneWhenItBegins(t *testing.T) {
 	}
 }
 
-// What was planned before a restart is not said again, and called off if it is not planned any more. A logind that is away, or too
-// old to say, has called off nothing, and its lock is held.
+// A plan from before a restart is not announced again, and is called off if it no longer stands. A logind that is away, or
+// too old to know plans, has called off nothing, and its lock stays held.
 func TestPlannedShutdownIsBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newLoginHost()

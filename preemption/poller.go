@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// poller asks a metadata service, path by path and as often as each wants it, and weighs the answers.
+// poller asks a metadata service, each path at its own interval, and weighs the answers.
 type poller struct {
-	paths  []*polledPath // the urgent one first
+	paths  []*polledPath // the most urgent one first
 	every  time.Duration
-	beside func(ctx context.Context) // what is asked beside a poll, within its time; may be nil
-	rest   func(ctx context.Context) // what is done between two polls, bounded by ctx; may be nil
-	idle   func()                    // lets the connections go
+	beside func(ctx context.Context) // runs beside a poll, in its time; may be nil
+	rest   func(ctx context.Context) // runs between two polls, bounded by ctx; may be nil
+	idle   func()                    // closes idle connections
 	polled func(Poll)
 
 	due  time.Time // of the next poll
-	news []Notice  // heard and not yet given
+	news []Notice  // not yet returned by Next
 }
 
 // polledPath is one path: what is asked there, and what is believed of it.
@@ -25,8 +25,8 @@ type polledPath struct {
 	asker[answer]
 }
 
-// Believe tells what was known before a restart, so that it is not given again, and is withdrawn if the service no
-// longer shows it. It is called before the first Next. Notices of other sources, and withdrawn ones, are passed over.
+// Believe takes the notices that were known before a restart: they are not given again, and are withdrawn if the service no
+// longer shows them. Call it before the first Next. It passes over withdrawn notices and those of other sources.
 func (p *poller) Believe(notices ...Notice) {
 	for _, path := range p.paths {
 		path.believe(notices...)
@@ -59,8 +59,8 @@ func (p *poller) Next(ctx context.Context) (Notice, error) {
 	}
 }
 
-// ask makes one poll of all that is due, side by side, so that a path that hangs keeps no other from being heard. Each has
-// askLimit; an answer that comes later is weighed in the poll that it comes in.
+// ask makes one poll of all paths that are due, side by side, so that a path that hangs does not delay the others. Each has
+// askLimit; an answer that comes later is weighed in the poll in which it comes.
 func (p *poller) ask(ctx context.Context, start time.Time) {
 	poll, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -88,7 +88,7 @@ func (p *poller) ask(ctx context.Context, start time.Time) {
 	}
 	asking.Wait()
 	if ctx.Err() != nil {
-		return // told to stop: that an answer did not come says nothing
+		return // told to stop: a missing answer says nothing
 	}
 	for _, h := range all {
 		h.due = start.Add(h.belief.every)
@@ -100,7 +100,7 @@ func (p *poller) ask(ctx context.Context, start time.Time) {
 	}
 }
 
-// Health tells, for each path, when it was last answered, by a notice or by none, and what ails it since.
+// Health tells for each path when it last gave a definite answer, a notice or none, and what has been wrong since.
 func (p *poller) Health() []Health {
 	all := make([]Health, len(p.paths))
 	for i, path := range p.paths {

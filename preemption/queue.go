@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// queue hands notices from those who hear them to the one who acts on them. What waits about one notice is its newest
-// word only, so the queue is never longer than there are notices, however long nobody asks.
+// queue hands notices from the goroutines that hear them to the one that acts on them. It keeps only the newest word about
+// each notice, so it is never longer than there are notices, even if nobody pops for long.
 type queue struct {
 	ready chan struct{} // holds one token whenever waiting is not empty
 

@@ -14,19 +14,19 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// Settings say in a configuration file whose notices are listened for. Provider is auto, none or one of Providers;
-// Endpoint replaces the metadata service's address.
+// Settings are the section of a configuration file that says whose notices are listened for. Provider is auto, none or one
+// of Providers; Endpoint replaces the metadata service's address.
 type Settings struct {
 	Provider string        `yaml:"provider"`
 	Endpoint string        `yaml:"endpoint"`
 	Poll     time.Duration `yaml:"poll"`
 
-	// AllowIMDSv1 lets EC2's metadata service be asked without a token where it gives none.
+	// AllowIMDSv1 allows asking EC2's metadata service without a token where it gives none.
 	AllowIMDSv1   bool          `yaml:"allow_imds_v1"`
 	LifecycleHook LifecycleHook `yaml:"lifecycle_hook"`
 
-	// MachineName is what Azure's events call this machine; empty: Azure is asked. Acknowledge lets an event of Azure's
-	// that names this machine alone begin before its time, once the node is empty.
+	// MachineName is what Azure's events call this machine; empty: Azure is asked. With Acknowledge, an event of Azure's
+	// that names only this machine may begin before its time, once the node is empty.
 	MachineName string `yaml:"machine_name"`
 	Acknowledge bool   `yaml:"acknowledge"`
 }
@@ -40,8 +40,8 @@ func DefaultSettings() Settings {
 // 100 times the hook's timeout).
 const longestHook = 48 * time.Hour
 
-// AWS asks to look every 5 s (docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html);
-// slower than that spends the two minutes of a notice on not knowing it.
+// AWS recommends a poll every 5 s (docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html); a
+// slower one would spend the two minutes of a notice without knowing of it.
 const minPoll, maxPoll = 100 * time.Millisecond, 5 * time.Second
 
 // Validate reports what is out of bounds, under the key cloud.
@@ -70,12 +70,13 @@ func (s Settings) Resolve() string {
 		return found
 	}
 	if s.Endpoint != "" {
-		return SourceEC2 // an endpoint was given: somebody pretends
+		return SourceEC2 // an endpoint is given: something pretends to be EC2, as in tests
 	}
 	return "none"
 }
 
-// LeastLead is how long before it takes a machine back its cloud says so, at the least; 0: it is none that is known.
+// LeastLead is the least time that a cloud gives between the announcement of a reclaim and the reclaim; 0: the provider is
+// not known.
 func LeastLead(provider string) time.Duration {
 	return map[string]time.Duration{SourceEC2: actionLead, SourceGCE: preemptLead, SourceAzure: azureKinds["preempt"].least}[provider]
 }
@@ -94,7 +95,7 @@ func (s Settings) Address() string {
 	return cmp.Or(endpoint, "http://169.254.169.254")
 }
 
-// Open returns the source of the cloud's notices, nil where there is none to listen to. It asks nothing yet.
+// Open returns the source of the cloud's notices; nil: there is no cloud to listen to. It asks nothing yet.
 func (s Settings) Open(log *slog.Logger, dial func(ctx context.Context, network, addr string) (net.Conn, error), polled func(Poll)) (Cloud, error) {
 	m := Metadata{Endpoint: s.Endpoint, Poll: s.Poll, Log: log, Dial: dial, Polled: polled}
 	switch provider := s.Resolve(); provider {

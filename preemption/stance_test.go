@@ -33,7 +33,7 @@ func TestStanceOverTime(t *testing.T) {
 	}
 }
 
-// A machine that goes at once is left at once, whatever appointments it has.
+// A node leaves at once for a notice that asks for it, whatever appointments stand besides.
 func TestStanceIsThatOfWhoGoesFurthest(t *testing.T) {
 	appointed := after(SourceEC2, "events/maintenance/scheduled/e", KindRetirement, 48*time.Hour)
 	appointed.Appointed = true
@@ -47,7 +47,8 @@ func TestStanceIsThatOfWhoGoesFurthest(t *testing.T) {
 	}
 }
 
-// What comes to nothing is over some time after its deadline, what people say is not, and a rehearsal is at once.
+// A cloud's notice that came to nothing is over some time after its deadline, a rehearsal at its deadline, and what people
+// say never.
 func TestOutlived(t *testing.T) {
 	for _, row := range []struct {
 		source string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// streak logs an unbroken run of failures twice: when it starts and when it ends. Where settles is set, it has not ended before
-// all was well for as long: of a service of which every other answer fails there is no more to say.
+// streak logs a run of failures twice: when it starts and when it ends. Where settles is set, the run ends only after
+// nothing has failed for so long: a service of which every other answer fails must not fill the log.
 type streak struct {
 	log     *slog.Logger
 	what    string

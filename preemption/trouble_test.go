@@ -21,7 +21,7 @@ var troubles = map[string]func(*cloud){
 	"redirect": func(c *cloud) {
 		c.failWith(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/elsewhere" {
-				http.NotFound(w, r) // whoever answers there, it says nothing about this machine
+				http.NotFound(w, r) // not the service: it says nothing about this machine
 				return
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
@@ -46,13 +46,13 @@ var troubles = map[string]func(*cloud){
 	"slow body":      func(c *cloud) { c.onlyData(slow) },
 	"cut-off body":   func(c *cloud) { c.onlyData(cutOff) },
 	"reset":          func(c *cloud) { c.failWith(reset) },
-	"no token": func(c *cloud) { // too far away to hear of one
+	"no token": func(c *cloud) { // one hop too far away to get one
 		c.ForgetTokens()
 		c.TooFar(true)
 	},
 }
 
-// onlyData lets tokens through and answers the rest with h.
+// onlyData answers requests for tokens as usual, and the rest with h.
 func (c *cloud) onlyData(h http.HandlerFunc) {
 	c.failWith(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut {
@@ -84,7 +84,7 @@ func trickle(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// slow gives away a notice byte by byte, and its end too late.
+// slow sends a notice byte by byte, and its end too late.
 func slow(w http.ResponseWriter, _ *http.Request) {
 	for _, char := range `{"action":"stop","time":"2000-01-01T00:10:00Z"}` {
 		fmt.Fprint(w, string(char))
@@ -109,8 +109,8 @@ func reset(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// longOutage is how long the longest outage of a kind lasts: ten minutes of those that clouds are known for, and what the
-// race detector's cost allows of the others.
+// longOutage is how long the longest outage of a kind lasts: ten minutes for those that clouds are known for, and for the
+// others what the cost of the race detector allows.
 func longOutage(name string) time.Duration {
 	switch name {
 	case "503", "429", "hang", "refused", "reset", "401 storm", "slow body", "trickling body":
@@ -170,7 +170,7 @@ func TestTroubleKeepsTheBelief(t *testing.T) {
 				begin(c)
 				c.silent(t, time.Minute)
 				c.heal()
-				c.silent(t, time.Minute) // it is still there: nothing new
+				c.silent(t, time.Minute) // still shown: nothing new
 
 				c.Withdraw()
 				if got := c.within(t, 3*time.Second); !got.Withdrawn || !got.same(first.Notice) {
@@ -181,8 +181,8 @@ func TestTroubleKeepsTheBelief(t *testing.T) {
 	}
 }
 
-// A service may take seconds for each answer: what it shows is heard when it has said it, also where one path hangs, and
-// also by one who has yet to get a token.
+// A service may take seconds for each answer: a notice is heard once it has answered, even if another path hangs, or no
+// token was had yet.
 func TestSlowServiceIsHeard(t *testing.T) {
 	for _, takes := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestSlowServiceIsHeard(t *testing.T) {
 				for range 9 {
 					shown := time.Now()
 					c.Interrupt("terminate", shown.Add(2*time.Minute))
-					most := 2*takes + 2*time.Second // a question that just missed it, and the one after that
+					most := 2*takes + 2*time.Second // the question that just missed it, and the next one
 					if got := c.within(t, most); got.Kind != KindTerminate {
 						t.Errorf("heard %+v, want terminate", got)
 					}
@@ -224,13 +224,13 @@ func TestSlowServiceIsHeard(t *testing.T) {
 					t.Errorf("heard %+v while another path hangs, want scale-in", got)
 				}
 				c.heal()
-				c.silent(t, slowLimit+takes) // the handlers sleep on, whoever went away
+				c.silent(t, slowLimit+takes) // the handlers sleep on after their clients are gone
 			})
 		})
 	}
 }
 
-// TestTroubleHasAName holds what a metric counts to few words.
+// TestTroubleHasAName keeps the values of a metric's label few.
 func TestTroubleHasAName(t *testing.T) {
 	want := map[string]string{
 		"503": "503", "429": "429", "403": "403", "401 storm": "401", "redirect": "302", "hang": "timeout", "no token": "timeout",
@@ -259,7 +259,7 @@ func TestTroubleHasAName(t *testing.T) {
 					}
 				}
 				c.heal()
-				c.silent(t, 7*time.Second) // in which the path that is asked each five is answered, and the service notices, too
+				c.silent(t, 7*time.Second) // the path that is asked every five seconds is answered, and the service notices, too
 			})
 		})
 	}

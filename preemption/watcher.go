@@ -24,7 +24,7 @@ func NewWatcher(log *slog.Logger, sources ...Source) *Watcher {
 	return &Watcher{log: log, sources: sources, news: newQueue()}
 }
 
-// Believe tells the sources what was known before a restart. It is called before Run.
+// Believe passes the notices that were known before a restart to the sources. Call it before Run.
 func (w *Watcher) Believe(notices ...Notice) {
 	for _, s := range w.sources {
 		if b, ok := s.(Believer); ok {
@@ -50,8 +50,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// Next blocks until a source has something new to say, or ctx ends. Of several words about one notice that nobody asked
-// for in time, only the newest is given: it may be the withdrawal of a notice that was never given.
+// Next blocks until a source has something new to say, or ctx ends. If several words about one notice wait, it returns only
+// the newest: that may be the withdrawal of a notice that it never returned.
 func (w *Watcher) Next(ctx context.Context) (Notice, error) { return w.news.pop(ctx) }
 
 func (w *Watcher) listen(ctx context.Context, s Source) {
@@ -61,7 +61,7 @@ func (w *Watcher) listen(ctx context.Context, s Source) {
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				w.news.push(n) // heard at the last moment: keep it for who asks next
+				w.news.push(n) // heard at the last moment: keep it for the next call of Next
 			}
 			return
 		case err != nil:
@@ -87,8 +87,8 @@ func (w *Watcher) Health() []Health {
 	return all
 }
 
-// Release tells the sources of the notices that the node has done what they asked for. One that fails keeps no other from
-// being told; nothing waits for longer than ctx.
+// Release tells the sources of the notices that the node has done what they asked for. A source that fails keeps no other
+// from being told. It lasts no longer than ctx.
 func (w *Watcher) Release(ctx context.Context, notices ...Notice) error {
 	var failed []error
 	for _, s := range w.sources {

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Remaining is the time to an instant on the wire: absent where none is known.
+// Remaining is the time to an instant, for the wire; nil: no instant is known.
 func Remaining(instant time.Time) *durationpb.Duration {
 	if instant.IsZero() {
 		return nil
@@ -16,14 +16,15 @@ func Remaining(instant time.Time) *durationpb.Duration {
 	return durationpb.New(time.Until(instant))
 }
 
-// Wire is the incident as others are told of it, with how far the node goes.
+// Wire is the incident as coordinator and sockets are told it, with how far the node goes.
 func (i *Incident) Wire(stance Stance) *api.Notice {
 	return &api.Notice{
 		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance), Remaining: Remaining(i.Deadline()), Reason: i.Reason(),
 	}
 }
 
-// Tell says in a status what the sources know, how well they know it, and when the stance changes by itself (zero: it does not).
+// Tell fills into a status what the sources know, how well they know it, and when the stance changes by itself (zero: it
+// does not).
 func Tell(s *api.AgentStatus, sources []Health, i Incident, changes time.Time) {
 	for _, h := range sources {
 		w := &api.SourceHealth{Source: h.Source, Path: h.Path, Trouble: h.Trouble}
