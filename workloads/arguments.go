@@ -5,30 +5,32 @@ import (
 	"time"
 )
 
-// longRead is how long the arguments of a process may take to be read: some microseconds else.
+// longRead is how long reading the arguments of a process may take; normally it takes some microseconds.
 const longRead = 200 * time.Millisecond
 
-// arguments reads those of processes. One that is stuck in the kernel amid a change of its memory, for the disk of a mapped file hangs, lets
-// nobody read its own, as whoever has seen ps(1) hang knows: the word to all others must not wait for it. The zero value is ready.
+// arguments reads the command lines of processes. The kernel lets nobody read that of a process that is stuck in the middle
+// of a change of its memory, because the disk of a mapped file hangs; ps(1) hangs there, too. Telling all other processes
+// must not wait for it. The zero value is ready.
 type arguments struct {
 	mu      sync.Mutex
 	reading map[whose]*reading
 }
 
-// whose they are: a process's, by its number and when it started.
+// whose identifies a process, by its number and when it started.
 type whose struct {
 	pid     int
 	started uint64
 }
 
-// reading is a read, whose end all wait for who want the same.
+// reading is a read under way; all callers that want the same command line wait for its end.
 type reading struct {
 	began time.Time
 	ended chan struct{}
-	line  string // then
+	line  string // once ended is closed
 }
 
-// of is false where they cannot be read now. A read that does not come back is not tried again beside itself: each keeps a thread.
+// of returns the command line of a process; false: it cannot be read now. While a read of a process does not return no
+// second one is begun, since each keeps a thread.
 func (a *arguments) of(proc procfs, p process) (line string, read bool) {
 	r := a.read(proc, whose{p.pid, p.started})
 	late := time.NewTimer(time.Until(r.began.Add(longRead)))

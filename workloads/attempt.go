@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Slack is how far a deadline may move without being told: clouds write whole seconds.
+// Slack is how far a deadline may move without being told again: clouds write whole seconds.
 const Slack = time.Second
 
 var (
@@ -15,11 +15,12 @@ var (
 	ErrSuperseded = errors.New("it no longer holds")
 )
 
-// Attempt tells a word once, for as long as until leaves it; false: it does not hold. until is asked anew whenever changes, which is
-// asked before, is closed. The error is ErrMoved when the time became another: what goes on by itself, a program, is found again by the
-// next attempt. It is ErrSuperseded when the word stopped to hold. What stands in the way meanwhile trouble hears.
+// Attempt tells a word once, until the time that until returns; false from until means that the word does not hold. Whenever
+// the channel of changes is closed it asks until again. If the time has moved Attempt ends with ErrMoved: the next attempt
+// finds what goes on by itself, such as a program. If the word no longer holds it ends with ErrSuperseded. trouble is called
+// with what hinders the telling meanwhile.
 func Attempt(ctx context.Context, who Action, w Word, changes func() <-chan struct{}, until func() (time.Time, bool), trouble func(error)) error {
-	changed := changes() // before looking: what changes from here on is seen
+	changed := changes() // before until, so that no later change is missed
 	end, holds := until()
 	if !holds {
 		return ErrSuperseded

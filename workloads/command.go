@@ -19,14 +19,14 @@ import (
 type question []string
 
 const (
-	// longestAnswer is how much of what a program prints is read; the rest is thrown away.
+	// longestAnswer is how many bytes of a program's output are read; the rest is thrown away.
 	longestAnswer = 64 << 10
-	// lastBytes is how long output may be underway when the program and all of its group have ended.
+	// lastBytes is how long output may still arrive once the program and its whole group have ended.
 	lastBytes = 100 * time.Millisecond
 )
 
-// ask runs the program. When ctx ends it and its process group are killed; what a kill does not end, because it hangs in
-// the kernel, is waited for.
+// ask runs the program. When ctx ends it kills the program and its process group; a program that hangs in the kernel is
+// waited for until the kill ends it.
 func (q question) ask(ctx context.Context) (status int, answer string, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -44,7 +44,7 @@ func (q question) ask(ctx context.Context) (status int, answer string, err error
 	printed := make(chan string, 1)
 	go func() {
 		b, _ := io.ReadAll(io.LimitReader(out, longestAnswer))
-		io.Copy(io.Discard, out) // or it would wait for us
+		io.Copy(io.Discard, out) // or the program would block on a full pipe
 		printed <- string(b)
 	}()
 	pid := program.Process.Pid
@@ -56,8 +56,8 @@ func (q question) ask(ctx context.Context) (status int, answer string, err error
 		<-ended
 		err = fmt.Errorf("ask %s: %w", q[0], context.Cause(ctx))
 	}
-	unix.Kill(-pid, unix.SIGKILL) // whom it left behind
-	program.Wait()                // what it returns is in the state
+	unix.Kill(-pid, unix.SIGKILL) // kill what it left behind
+	program.Wait()                // its error is in ProcessState too
 	out.SetReadDeadline(time.Now().Add(lastBytes))
 	answer = <-printed
 	if state := program.ProcessState.Sys().(syscall.WaitStatus); err == nil && state.Signaled() {
@@ -66,7 +66,7 @@ func (q question) ask(ctx context.Context) (status int, answer string, err error
 	return program.ProcessState.ExitCode(), answer, err
 }
 
-// yes runs a program that answers with 0 for yes and 1 for no. Anything else is not known.
+// yes runs a program that answers with status 0 for yes and 1 for no. Any other status means that it is not known.
 func (q question) yes(ctx context.Context) (bool, error) {
 	status, _, err := q.ask(ctx)
 	switch {
@@ -78,18 +78,18 @@ func (q question) yes(ctx context.Context) (bool, error) {
 	return status == 0, nil
 }
 
-// Executor is what an app knows a part of a workload as.
+// Executor is a part of a workload under the name that its app has for it.
 type Executor struct{ App, ID string }
 
-// Bounds on what a workload is said to run: it goes with every heartbeat.
+// Bounds on the apps and executors of a workload, which go with every heartbeat.
 const (
 	mostApps      = 64
 	mostExecutors = 256
-	longestName   = 128 // in bytes, as a coordinator takes it
+	longestName   = 128 // in bytes: a coordinator takes no longer one
 )
 
-// list runs a program that prints a line for each app that runs, APP, or APP EXECUTOR for each of its executors. The error
-// is about what is left out of the lists.
+// list runs a program that prints a line APP for each app that runs, or a line APP EXECUTOR for each of its executors. The
+// error says what the lists leave out.
 func (q question) list(ctx context.Context) (apps []string, executors []Executor, err error) {
 	status, answer, err := q.ask(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (q question) list(ctx context.Context) (apps []string, executors []Executor
 	return parseList(q[0], answer)
 }
 
-// parseList reads such lines. Whatever they say, the lists keep within their bounds.
+// parseList reads such lines, and keeps the lists within their bounds.
 func parseList(from, answer string) (apps []string, executors []Executor, err error) {
 	if len(answer) == longestAnswer { // its last line may be cut
 		answer = answer[:strings.LastIndexByte(answer, '\n')+1]
@@ -141,7 +141,7 @@ func parseList(from, answer string) (apps []string, executors []Executor, err er
 	return apps, executors, err
 }
 
-// unspeakable says whether a word is no name that a heartbeat may carry.
+// unspeakable reports whether a word is no name that a heartbeat may carry.
 func unspeakable(word string) bool {
 	return len(word) > longestName || strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) })
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// Doubt is what looks wrong about a workload, or about who is to be told, before there is a notice.
+// Doubt is something that looks wrong about a workload, or about the process that is to be told, before there is a notice.
 type Doubt struct {
-	Bad   bool // it would not be found, or not be told
+	Bad   bool // the workload would not be found, or not be told
 	Found string
 }
 
-// Doubts looks for what would go wrong if the action were told, without telling anybody anything. That whom it is for is not there
-// now may be as it should; nil has none.
+// Doubts looks for what would go wrong if the action were told, without telling anything. That its target is not there now
+// is no more than a doubt that is not Bad; a nil action has no doubts.
 func Doubts(ctx context.Context, a Action) (all []Doubt) {
 	switch a := a.(type) {
 	case Signal:

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handle holds one process: unlike its number it never comes to mean another (pidfd_open(2), Linux 5.3).
+// handle holds one process. Unlike a process number it never comes to mean another process (pidfd_open(2), Linux 5.3).
 type handle struct{ file *os.File }
 
 func openHandle(pid int) (*handle, error) {
@@ -22,7 +22,7 @@ func openHandle(pid int) (*handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, os.NewSyscallError("pidfd_open", err))
 	}
-	// Go waits for what does not block without giving it a thread.
+	// With a descriptor that does not block, Go waits without giving the wait a thread.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(fmt.Errorf("hold process %d: %w", pid, err), unix.Close(fd))
 	}
@@ -31,8 +31,8 @@ func openHandle(pid int) (*handle, error) {
 
 func (h *handle) close() error { return h.file.Close() }
 
-// deathOf is closed when a child has ended. It is not buried by that: until it is its number, which is its group's too, cannot
-// come to mean another.
+// deathOf returns a channel that is closed when a child has ended. The child is not reaped by that: until it is, its number,
+// which is also its group's, cannot come to mean another process.
 func deathOf(pid int) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
@@ -43,7 +43,7 @@ func deathOf(pid int) <-chan struct{} {
 	return ended
 }
 
-// signal sends to the process that is held, or returns errGone.
+// signal sends a signal to the process, or returns errGone.
 func (h *handle) signal(s syscall.Signal) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
@@ -60,7 +60,7 @@ func (h *handle) signal(s syscall.Signal) error {
 }
 
 // wait returns nil once the process has ended, or the context's error. It works for any process, not only for a child, and
-// leaves a child for its parent to bury.
+// leaves a child for its parent to reap.
 func (h *handle) wait(ctx context.Context) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {

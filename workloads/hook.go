@@ -17,33 +17,33 @@ import (
 
 // Hook runs a program with the word as a line of JSON on its stdin and as LIFEBOAT_* in its environment.
 //
-// The program is a child of a supervisor, which is this binary started anew (Supervise), in a session of its own: it
-// goes on when we are restarted or killed, and how it ended is there to be read by whoever asks next. In one boot it is
-// run once for a word, however often that is told; after a reboot it is run again, as everybody whom it told is gone.
-// A shell would do for the supervisor where there is one, but could not stop a group of processes without risking that
-// its number means another by then.
+// The program is a child of a supervisor, which is this binary started anew (Supervise) in a session of its own. So the
+// program goes on when this process is restarted or killed, and the next process can read how it ended. In one boot it runs
+// once for a word, however often that word is told; after a reboot it runs again, since the processes that it told are gone.
+// A shell could be the supervisor where there is one, but it could not stop a group of processes without the risk that its
+// number means another group by then.
 //
-// When the context's deadline is over, the program's process group gets SIGTERM, and SIGKILL five seconds later or once
-// the program itself has ended. A context that is cancelled stops only the waiting. So who waits for a
-// program and hears of another deadline cancels, and tells the same word again. The word that a notice is withdrawn
-// first stops, in the same way, what still runs for the incident's earlier words.
+// When the context's deadline passes, the program's process group gets SIGTERM, and SIGKILL five seconds later or once the
+// program itself has ended. A cancelled context stops only the waiting. So a caller that hears of another deadline cancels,
+// and tells the same word again. The word that a notice is withdrawn first stops, in the same way, what still runs for the
+// incident's earlier words.
 type Hook struct {
-	Name string // unlike those of the other hooks with the same State
+	Name string // unique among the hooks with the same State
 	Argv []string
 	Env  []string // KEY=VALUE, on top of our own environment
 	Dir  string   // empty: /
-	// State is the directory that holds what must outlive us. It is best in memory (a RuntimeDirectory= that is preserved):
-	// it need not outlive the boot, and a slow or full disk then keeps no program from starting.
+	// State is the directory for what must outlive this process. It is best in memory (a RuntimeDirectory= that is
+	// preserved): it need not outlive the boot, and then no slow or full disk keeps a program from starting.
 	State string
-	// Detach, if set, moves a process out of our control group, lest the service manager kill it with us. It is called
-	// before the program starts.
+	// Detach, if set, moves a process out of this process's control group, so that the service manager does not kill both.
+	// It is called before the program starts.
 	Detach func(ctx context.Context, pid int) error
 }
 
 const (
 	grace        = 5 * time.Second        // between SIGTERM and SIGKILL
-	detachLimit  = 2 * time.Second        // a service manager that is slower than this does not hold up the program
-	announcement = 10 * time.Millisecond  // how often to look for a supervisor that is only starting
+	detachLimit  = 2 * time.Second        // the program starts even if the service manager takes longer
+	announcement = 10 * time.Millisecond  // how often to look for a supervisor that is starting
 	burial       = 3 * time.Second        // from SIGKILL to the supervisor's end, on a busy machine
 	checkOutput  = 250 * time.Millisecond // how often the supervisor looks at the size of what is printed
 )
@@ -70,7 +70,7 @@ func (h Hook) tell(ctx context.Context, w Word) error {
 	return errors.Join(earlier, h.run(ctx, r, w))
 }
 
-// run starts the program if nobody did before, and waits for its end.
+// run starts the program unless it was started before, and waits for its end.
 func (h Hook) run(ctx context.Context, r run, w Word) error {
 	var started bool
 	var detached error
@@ -85,7 +85,7 @@ func (h Hook) run(ctx context.Context, r run, w Word) error {
 		case err != nil:
 			return err
 		}
-		// Nobody runs it. Either it has ended, or it is yet to begin.
+		// It does not run. Either it has ended, or it has not begun.
 		if started || r.begun() {
 			lock.Close()
 			err := r.outcome()
@@ -105,8 +105,8 @@ func (h Hook) run(ctx context.Context, r run, w Word) error {
 	}
 }
 
-// start starts a supervisor, which takes over the lock. It waits for the pipe to be closed before it starts the program,
-// be it that we close it or that we are gone.
+// start starts a supervisor, which takes over the lock. The supervisor starts the program once the pipe is closed: by this
+// process, or because this process is gone.
 func (h Hook) start(ctx context.Context, r run, w Word, lock *os.File) (detached, err error) {
 	defer lock.Close()
 	if err := r.prepare(job{h.Argv, h.Dir}, w); err != nil {
@@ -136,10 +136,10 @@ func (h Hook) start(ctx context.Context, r run, w Word, lock *os.File) (detached
 	if err != nil {
 		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
-	// Before it may go, so that there is no moment at which it runs and cannot be found. It does the same for itself, in case
-	// that we are gone by now, so either is enough.
+	// Write down the supervisor before the gate opens, so that it can be found from the first moment at which it runs. It
+	// does the same for itself, in case this process is gone by now, so either is enough.
 	_ = r.introduce(supervisor.Process.Pid)
-	// It is waited for only so that it is buried. It may outlive us, so nobody waits for this goroutine.
+	// Wait only reaps it. The supervisor may outlive this process, so nothing waits for this goroutine.
 	go supervisor.Wait()
 
 	if h.Detach != nil {
@@ -152,10 +152,10 @@ func (h Hook) start(ctx context.Context, r run, w Word, lock *os.File) (detached
 	return detached, nil
 }
 
-// follow waits for the end of a supervisor. It returns nil when it may be time to look again.
+// follow waits for the end of a supervisor. It returns nil when the caller should look again.
 func (h Hook) follow(ctx context.Context, r run) error {
 	s, err := r.supervisor()
-	if err != nil { // it is only starting, or gone, as its lock will be in a moment
+	if err != nil { // it is starting, or gone, and then its lock will be free in a moment
 		select {
 		case <-time.After(announcement):
 			return nil
@@ -174,7 +174,7 @@ func (h Hook) follow(ctx context.Context, r run) error {
 	}
 }
 
-// stopEarlier stops what runs for the earlier words of an incident.
+// stopEarlier stops the programs that run for earlier words of the incident.
 func (h Hook) stopEarlier(w Word) error {
 	runs, err := earlierRuns(h.State, w, h.Name)
 	if err != nil {
@@ -198,8 +198,8 @@ func (h Hook) stopEarlier(w Word) error {
 	return errors.Join(errs...)
 }
 
-// inherited is our environment, without what is between the service manager and us alone (sd_notify(3),
-// sd_listen_fds(3)).
+// inherited is this process's environment, without the variables that are between the service manager and this process alone
+// (sd_notify(3), sd_listen_fds(3)).
 func inherited() (env []string) {
 	for _, kv := range os.Environ() {
 		key, _, _ := strings.Cut(kv, "=")
@@ -212,7 +212,8 @@ func inherited() (env []string) {
 	return env
 }
 
-// environ is what the program inherits, and the word. Every LIFEBOAT_ variable is always set: an empty one is not known.
+// environ is the inherited environment with the word in it. Every LIFEBOAT_ variable is always set: an empty one is not
+// known.
 func (h Hook) environ(w Word) []string {
 	env := append(inherited(), h.Env...)
 	var deadline, remaining, rehearsal string

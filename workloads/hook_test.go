@@ -35,7 +35,7 @@ func from(t *testing.T, fifo string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// release lets a script go on that reads a fifo.
+// release lets a script continue that reads a fifo.
 func release(t *testing.T, fifo string) {
 	t.Helper()
 	if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
@@ -43,7 +43,7 @@ func release(t *testing.T, fifo string) {
 	}
 }
 
-// holdPID takes hold of a process whose number a script wrote, and makes sure that it does not outlive the test.
+// holdPID opens a handle on the process whose number a script wrote, and makes sure that it does not outlive the test.
 func holdPID(t *testing.T, text string) *handle {
 	t.Helper()
 	pid, err := strconv.Atoi(text)
@@ -61,7 +61,7 @@ func holdPID(t *testing.T, text string) *handle {
 	return h
 }
 
-// ended checks that a process is gone: whoever killed it may be a moment ahead of the kernel.
+// ended checks that a process is gone. It waits a little, because a killer may be a moment ahead of the kernel.
 func ended(t *testing.T, h *handle) {
 	t.Helper()
 	if err := h.wait(within(t, 2*time.Second)); err != nil {
@@ -173,7 +173,7 @@ func TestHookIsRunAgainAfterAReboot(t *testing.T) {
 	}
 }
 
-// A context that is cancelled is ours that ends, not the machine's.
+// A cancelled context means that this process ends, not the machine.
 func TestCancelledTellerLeavesTheHookAlone(t *testing.T) {
 	dir := t.TempDir()
 	began, gate := fifo(t, dir, "began"), fifo(t, dir, "gate")
@@ -227,7 +227,7 @@ func TestHookSurvivesKill9OfItsTeller(t *testing.T) {
 	errorWith(t, h.Tell(t.Context(), testWord(PhaseNoticed)), "exit status 7: after all")
 }
 
-// The teller dies at each moment of the start: the program is run once, by whoever.
+// The teller dies at each moment of the start: the program is run once, by this or the next process.
 func TestKill9AtAnyMoment(t *testing.T) {
 	rounds := 30
 	if testing.Short() {
@@ -254,7 +254,7 @@ func TestDeadlineEndsTheWholeGroup(t *testing.T) {
 	t.Parallel() // it takes the five seconds between the signals
 	dir := t.TempDir()
 	began := fifo(t, dir, "began")
-	// Neither the program nor its children heed SIGTERM.
+	// Neither the program nor its children end at SIGTERM.
 	script := fmt.Sprintf(`trap '' TERM; sh -c 'sh -c "echo \$\$ >%s; sleep 300"; true' ; true`, began)
 	h := testHook(t.TempDir(), script)
 	told := make(chan error)
@@ -274,7 +274,7 @@ func TestDeadlineEndsWhomTheProgramLeavesBehind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	began := fifo(t, dir, "began")
-	// The program heeds SIGTERM, its child does not.
+	// The program ends at SIGTERM, its child does not.
 	h := testHook(t.TempDir(), fmt.Sprintf(`trap 'echo bye; exit 0' TERM; sh -c 'trap "" TERM; echo $$ >%s; exec sleep 300' & wait`, began))
 	told := make(chan error)
 	ctx := within(t, 5*time.Second) // by then the slowest machine has begun
@@ -332,7 +332,7 @@ func TestSupervisorThatIsKilled(t *testing.T) {
 	sleep := holdPID(t, program)
 	holdPID(t, supervisor).signal(syscall.SIGKILL)
 	errorWith(t, <-told, "how it ended is not known")
-	// Telling it again does not run it twice: it may still go, as it does here.
+	// Telling it again does not run the program twice: it may still run, as it does here.
 	errorWith(t, h.Tell(within(t, 20*time.Second), testWord(PhaseNoticed)), "how it ended is not known")
 	if err := sleep.wait(within(t, 20*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the program: %v, want it to go on", err)
@@ -353,7 +353,7 @@ func TestDetachComesBeforeTheProgram(t *testing.T) {
 		moved = pid
 		return errors.New("no bus")
 	}
-	// That it runs in our control group has done no harm once it is over.
+	// A program that stays in this process's control group has done no harm once it is over.
 	if err := h.Tell(within(t, 20*time.Second), testWord(PhaseNoticed)); err != nil {
 		t.Error(err)
 	}
@@ -429,7 +429,7 @@ func TestSupervisorNeedsARun(t *testing.T) {
 	}
 }
 
-// The directory of a run has the name of what is told, as the arguments of what is told may have it.
+// A supervisor's command line contains the name of its hook, and a match may look for that name.
 func TestSupervisorIsNobodysTarget(t *testing.T) {
 	dir := t.TempDir()
 	said, gate := fifo(t, dir, "said"), fifo(t, dir, "gate")

@@ -14,17 +14,17 @@ import (
 
 // kind is how a workload is found on this machine.
 type kind interface {
-	// look tells whether it runs, RUNNING, DONE or UNKNOWN, and its processes. known are those that it had.
+	// look says whether the workload runs, RUNNING, DONE or UNKNOWN, and lists its processes. known are those that it had.
 	look(ctx context.Context, known []Identity) Look
-	// terminate asks it to end and returns whom it asked, and what those had started. It waits for nobody.
+	// terminate asks the workload to end and returns the processes that it asked, and their descendants. It does not wait.
 	terminate(ctx context.Context, known []Identity) (asked []Identity, err error)
-	// kill ends those that were asked, and what they have started.
+	// kill ends the processes that were asked, and their descendants.
 	kill(ctx context.Context, asked []Identity) error
 	// String says in a few words what it is.
 	String() string
 }
 
-// unitKind is all that runs in a unit.
+// unitKind is everything that runs in a unit.
 type unitKind struct {
 	name  string
 	units Units
@@ -35,7 +35,7 @@ func (u unitKind) String() string { return u.name }
 func (u unitKind) look(ctx context.Context, _ []Identity) Look {
 	a, err := u.units.Look(ctx, u.name)
 	switch {
-	case errors.Is(err, systemd.ErrNoUnit): // one that never was, or a transient one that has ended
+	case errors.Is(err, systemd.ErrNoUnit): // a unit that never was, or a transient one that has ended
 		return Look{State: Done, Trouble: err.Error()}
 	case err != nil:
 		return Look{State: Unknown, Trouble: err.Error()}
@@ -54,7 +54,7 @@ func (u unitKind) kill(ctx context.Context, _ []Identity) error {
 	return u.units.Kill(ctx, u.name, unix.SIGKILL)
 }
 
-// processKind is the processes that a target means, and those that it meant.
+// processKind is the processes that a target means, and those that it meant before.
 type processKind struct {
 	target Target
 	proc   procfs
@@ -63,7 +63,8 @@ type processKind struct {
 
 func (k processKind) String() string { return k.target.String() }
 
-// living are those of the processes that still are there, as they are now. A number that went to another is nobody.
+// living returns those of the processes that are still there, as they are now. A process that has got the number of another
+// since is left out.
 func (k processKind) living(known []Identity) (alive []process) {
 	for _, id := range known {
 		if p, err := k.proc.read(id.PID); err == nil && p.started == id.Started && id.Boot == k.boot {
@@ -73,8 +74,8 @@ func (k processKind) living(known []Identity) (alive []process) {
 	return alive
 }
 
-// find looks for the target's processes, and adds those that it meant earlier and that are still there: many a pid file
-// goes before its process does, and many a process takes another name.
+// find looks for the target's processes, and adds those that it meant earlier and that are still there: many pid files are
+// removed before their process ends, and many processes change their name.
 func (k processKind) find(ctx context.Context, known []Identity) ([]process, error) {
 	all := k.living(known)
 	found, err := k.target.find(ctx, k.proc)
@@ -121,8 +122,8 @@ func (k processKind) terminate(ctx context.Context, known []Identity) ([]Identit
 		return nil, err
 	}
 	heads := k.identities(all)
-	asked := k.withOffspring(heads) // first: a parent that ends leaves its children to nobody that we know
-	// A find that failed keeps nobody who was found from being asked.
+	asked := k.withOffspring(heads) // before the signal: the children of a parent that has ended get another parent
+	// A find that failed must not keep the processes that it found from being asked.
 	return asked, errors.Join(err, k.send(heads, unix.SIGTERM))
 }
 
@@ -156,7 +157,7 @@ func (k processKind) sendOne(id Identity, s syscall.Signal) error {
 	return p.handle.signal(s)
 }
 
-// withOffspring adds what the processes have started, and what that has, as far as it did not leave its parents.
+// withOffspring adds the descendants of the processes, except those that were given to another parent.
 func (k processKind) withOffspring(ids []Identity) []Identity {
 	pids, err := k.proc.pids()
 	if err != nil {
@@ -170,7 +171,7 @@ func (k processKind) withOffspring(ids []Identity) []Identity {
 	}
 	all := slices.Clone(ids)
 	for i := 0; i < len(all) && len(all) < mostProcesses; i++ { // all grows as it is walked
-		// What the first process has started is everything, and what we have is ours.
+		// The first process's descendants are all processes, and this process's are its own: leave them out.
 		if alive := k.living(all[i : i+1]); len(alive) == 0 || alive[0].spared() != nil {
 			continue
 		}
@@ -186,7 +187,7 @@ func (k processKind) withOffspring(ids []Identity) []Identity {
 // mostProcesses bounds what is remembered of one workload.
 const mostProcesses = 4096
 
-// execKind is whatever a program says of it.
+// execKind is a workload whose state a program reports.
 type execKind struct{ running question }
 
 func (e execKind) String() string { return "what " + e.running[0] + " says" }

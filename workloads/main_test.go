@@ -19,7 +19,7 @@ const (
 	catchRole = "catch" // prints each SIGPWR that it gets, until it gets SIGTERM
 	tellRole  = "tell"  // tells the hook of testHook in the directory that follows
 	defyRole  = "defy"  // ignores SIGTERM
-	forkRole  = "fork"  // starts two that defy, says their numbers, and ends at SIGTERM
+	forkRole  = "fork"  // starts two defying children, prints their numbers, and ends at SIGTERM
 )
 
 // TestMain lets this binary play the processes that are told, the one that tells, and the hooks' supervisor.
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each of those takes a second to end under -race
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each of these processes takes a second to end under -race
 	os.Exit(m.Run())
 }
 
@@ -62,7 +62,7 @@ func catch() {
 func defy() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println("ready")
-	io.Copy(io.Discard, os.Stdin) // until somebody kills it, or the test is over
+	io.Copy(io.Discard, os.Stdin) // until it is killed, or the test is over
 }
 
 func fork() {
@@ -102,7 +102,7 @@ type child struct {
 	out *bufio.Reader
 }
 
-// start runs a program, under another name if there is one, and waits for its first line if it prints any.
+// start runs a program, under another name if name is set, and waits for its first line if it speaks.
 func start(t *testing.T, name string, speaks bool, argv ...string) child {
 	t.Helper()
 	path, err := exec.LookPath(argv[0])
@@ -121,7 +121,7 @@ func start(t *testing.T, name string, speaks bool, argv ...string) child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cmd.StdinPipe(); err != nil { // nothing comes from there, so who reads it waits
+	if _, err := cmd.StdinPipe(); err != nil { // nothing is written to it, so a child that reads it waits
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -164,7 +164,7 @@ func (c child) ends(t *testing.T) string {
 	return string(rest)
 }
 
-// unharmed tells whether the process is still there.
+// unharmed checks that the process is still there.
 func (c child) unharmed(t *testing.T) {
 	t.Helper()
 	if _, err := procfs("").read(c.Process.Pid); err != nil {
@@ -172,7 +172,7 @@ func (c child) unharmed(t *testing.T) {
 	}
 }
 
-// errorWith checks that an error says all of want.
+// errorWith checks that an error contains all of want.
 func errorWith(t *testing.T, err error, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -182,7 +182,7 @@ func errorWith(t *testing.T, err error, want ...string) {
 	}
 }
 
-// within is a context for what real processes do, which takes milliseconds.
+// within makes a context for work of real processes, which takes milliseconds.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

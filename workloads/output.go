@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a program prints goes to a file that it holds itself, so that it needs nobody to read. The supervisor looks after
-// its size while the program runs: a limit on the size of files (setrlimit(2)) would hold for those that it works on, too.
+// A program prints into a file that it holds open itself, so that no process has to read the output. The supervisor limits
+// the file's size while the program runs: a limit of the kernel (setrlimit(2)) would also apply to the files that the
+// program works on.
 const (
 	mostOutput = 1 << 20  // more than this is cut
 	keptOutput = 64 << 10 // to its last part
@@ -20,13 +21,13 @@ const (
 )
 
 func (r run) openOutput() (*os.File, error) {
-	// Appending is what lets the file be cut while it is written to.
+	// A file opened for appending can be cut while it is written to.
 	return os.OpenFile(r.path(outputFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 }
 
-// cutOutput frees all but the end of what was printed, if that is much. The file keeps its length, with a hole before the
-// end, so that what is printed at the same moment, which may be the last word, is not lost. A file that cannot be cut so
-// goes on growing: there is nobody to tell, and the program matters more.
+// cutOutput frees all but the end of the output, if that is much. The file keeps its length, with a hole before the end, so
+// that what is printed at the same moment, perhaps the last word, is not lost. A file that cannot be cut goes on growing:
+// there is nobody to report it to, and the program matters more.
 func (r run) cutOutput() {
 	f, err := os.OpenFile(r.path(outputFile), os.O_WRONLY, 0)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procfs is where proc(5) is mounted; empty: /proc. Only the processes that it shows exist for us: those of containers
-// have the number that they have here, not the one that they have inside.
+// procfs is where proc(5) is mounted; empty: /proc. Only the processes that it shows can be seen; a process of a container
+// has its number on this host there, not the one inside the container.
 type procfs string
 
 func (p procfs) path(pid int, name string) string {
@@ -31,7 +31,7 @@ type process struct {
 	comm    string
 	state   byte
 	parent  int
-	kernel  bool   // a thread of the kernel's
+	kernel  bool   // a thread of the kernel
 	started uint64 // in ticks since boot: with the pid it names the process, as the pid alone does not
 	uid     uint32 // effective
 	ignored uint64 // signals, the lowest bit is signal 1
@@ -46,7 +46,7 @@ const isKernelThread = 0x00200000
 
 func (p process) String() string { return fmt.Sprintf("%s (pid %d)", p.comm, p.pid) }
 
-// startedAt is the wall clock's time at which it started, if the clock was not set since.
+// startedAt is the wall clock's time at which the process started, if the clock was not set since.
 func (p process) startedAt() (time.Time, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
@@ -62,7 +62,7 @@ func (p process) ignores(s syscall.Signal) bool { return p.ignored&(1<<(s-1)) !=
 // errGone says that there is no such process, or none any more.
 var errGone = errors.New("there is no such process")
 
-// read looks at a process. One that has ended and waits to be buried is gone.
+// read looks at a process. A process that has ended and waits to be reaped counts as gone.
 func (p procfs) read(pid int) (process, error) {
 	stat, err := os.ReadFile(p.path(pid, "stat"))
 	if err == nil {
@@ -163,14 +163,15 @@ func (p procfs) pids() ([]int, error) {
 	return pids, nil
 }
 
-// hidden tells whether processes of others are kept from our eyes (ProtectProc= of systemd.exec(5), hidepid= of proc(5)).
-// Then one that is not found may still be there. The first process is somebody else's on every host.
+// hidden reports whether this process cannot see those of other users (ProtectProc= of systemd.exec(5), hidepid= of
+// proc(5)). Then a process that is not found may still be there. Process 1, by which it is tested, belongs to another user
+// on every host.
 func (p procfs) hidden() bool {
 	_, err := os.Stat(p.path(1, "stat"))
 	return err != nil
 }
 
-// spared says why a process is never signalled, whoever asks; nil: it may be.
+// spared says why a process is never signalled; nil: it may be.
 func (p process) spared() error {
 	switch {
 	case p.pid == 1:
@@ -183,7 +184,7 @@ func (p process) spared() error {
 	return nil
 }
 
-// printable keeps what others call themselves from breaking a line of a log.
+// printable keeps the names of other programs from breaking a line of the log.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -17,17 +17,17 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// run is a directory for one program that is told one word. Whoever tells and the supervisor meet in it:
+// run is a directory for one program that is told one word, in which the teller and the supervisor meet:
 //
-//	lock             held by the supervisor as long as it lives, and by who is about to start one
+//	lock             held by the supervisor as long as it lives, and by a process about to start one
 //	job.json         what to run
 //	word.json        the program's stdin
-//	supervisor.json  who supervises, or did; without it nothing has begun
+//	supervisor.json  which process supervises, or did; without it nothing has begun
 //	output           what the program prints, its end if that is much
 //	stopped          why it was told to stop
 //	result.json      how it ended
 //
-// They are replaced whole, and not synced: a kill -9 loses nothing, and after a power cut the boot is another one.
+// The JSON files are replaced whole, and not synced: a kill -9 loses nothing, and after a power cut the boot is another one.
 type run struct{ dir string }
 
 const (
@@ -45,7 +45,7 @@ type job struct {
 	Dir  string   `json:"dir"`
 }
 
-// Identity names a process beyond its end: a number alone would come to mean another.
+// Identity names a process even after its end, when its number alone may mean another.
 type Identity struct {
 	PID     int    `json:"pid"`
 	Started uint64 `json:"started"` // in ticks since boot
@@ -63,7 +63,7 @@ type result struct {
 // keptIncidents is how many incidents' runs are kept for people to look at.
 const keptIncidents = 5
 
-// openRun makes the directory for a word. With the first of an incident those of the oldest incidents go.
+// openRun makes the directory for a word. With the first word of an incident it removes the runs of the oldest incidents.
 func openRun(state string, w Word, name string) (run, error) {
 	state, err := filepath.Abs(state) // the supervisor works elsewhere
 	if err != nil {
@@ -71,7 +71,7 @@ func openRun(state string, w Word, name string) (run, error) {
 	}
 	incident := filepath.Join(state, fileName(w.Incident))
 	if _, err := os.Stat(incident); errors.Is(err, fs.ErrNotExist) {
-		prune(state) // what cannot be removed keeps nobody from being told, and is tried again with the next incident
+		prune(state) // a run that cannot be removed must not hinder the telling; the next incident tries again
 	}
 	r := run{filepath.Join(incident, fileName(append([]string{name}, w.same()...)...))}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
@@ -97,7 +97,8 @@ func earlierRuns(state string, w Word, name string) (runs []run, err error) {
 	return runs, nil
 }
 
-// prune removes the oldest incidents' runs, so that with one more there are keptIncidents, but none that still goes.
+// prune removes the runs of the oldest incidents, so that with one more there are keptIncidents. It keeps incidents for
+// which a program still runs.
 func prune(state string) {
 	all, _ := durable.Dirs(state)
 	for _, old := range all[:max(0, len(all)-(keptIncidents-1))] {
@@ -107,11 +108,11 @@ func prune(state string) {
 	}
 }
 
-// goes tells whether a program still runs for an incident.
+// goes reports whether a program still runs for an incident.
 func goes(incident string) bool {
 	entries, err := os.ReadDir(incident)
 	if err != nil {
-		return true // nothing is removed that could not be looked at
+		return true // keep what cannot be read
 	}
 	for _, e := range entries {
 		lock, err := run{filepath.Join(incident, e.Name())}.lock()
@@ -123,7 +124,7 @@ func goes(incident string) bool {
 	return false
 }
 
-// fileName makes one name of words that may hold anything. A comma stands between them and in none of them.
+// fileName makes one file name of words that may hold any characters. A comma separates them and is in none of them.
 func fileName(words ...string) string {
 	for i, w := range words {
 		words[i] = url.PathEscape(cmp.Or(w, "-"))
@@ -137,11 +138,11 @@ func fileName(words ...string) string {
 
 func (r run) path(name string) string { return filepath.Join(r.dir, name) }
 
-// errRuns says that a supervisor is at it, or somebody who is about to start one.
+// errRuns says that a supervisor runs, or that another process is about to start one.
 var errRuns = errors.New("it is being run")
 
-// lock takes the lock, which belongs to the open file: a child that inherits it holds it when we are long gone
-// (flock(2)).
+// lock takes the lock, which belongs to the open file: a child that inherits the file holds the lock even after this process
+// has ended (flock(2)).
 func (r run) lock() (*os.File, error) {
 	f, err := os.OpenFile(r.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -157,7 +158,7 @@ func (r run) lock() (*os.File, error) {
 	return f, nil
 }
 
-// prepare clears what another boot left and says what is to be done. The lock is held.
+// prepare removes what another boot left, and writes what is to be done. The caller holds the lock.
 func (r run) prepare(j job, w Word) error {
 	for _, name := range []string{supervisorFile, resultFile, stoppedFile} {
 		if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +172,7 @@ func (r run) prepare(j job, w Word) error {
 	return errors.Join(replace(r.path(wordFile), line), r.put(jobFile, j))
 }
 
-// introduce says who supervises.
+// introduce writes down which process supervises.
 func (r run) introduce(pid int) error {
 	boot, err := bootID()
 	if err != nil {
@@ -184,7 +185,7 @@ func (r run) introduce(pid int) error {
 	return r.put(supervisorFile, Identity{p.pid, p.started, boot})
 }
 
-// begun tells whether the run was begun in this boot.
+// begun reports whether the run was begun in this boot.
 func (r run) begun() bool {
 	s, err := r.supervisor()
 	if err == nil {
@@ -193,7 +194,7 @@ func (r run) begun() bool {
 	return err == nil || errors.Is(err, errGone)
 }
 
-// supervisor takes hold of who supervises; errGone: who did in this boot has ended. The handle is the caller's to close.
+// supervisor takes hold of the supervisor; errGone: the one of this boot has ended. The caller closes the handle.
 func (r run) supervisor() (held, error) {
 	var id Identity
 	if err := r.get(supervisorFile, &id); err != nil {
@@ -211,14 +212,14 @@ func (r run) supervisor() (held, error) {
 
 // stop has the supervisor stop the program and all of its group, and waits for that.
 func (r run) stop(s held, why string) error {
-	// First come, first served: what was written before is the reason that the program is being stopped for.
+	// If a reason was written before, the program is already being stopped for that one.
 	f, err := os.OpenFile(r.path(stoppedFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		_, err = f.WriteString(why)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		why = fmt.Sprintf("%s (%v)", why, err) // no reason to let it go on
+		why = fmt.Sprintf("%s (%v)", why, err) // a reason that cannot be written down still stops the program
 	}
 	if err := s.handle.signal(unix.SIGTERM); err != nil && !errors.Is(err, errGone) {
 		return fmt.Errorf("stop it, as %s: %w", why, err)
@@ -231,13 +232,13 @@ func (r run) stop(s held, why string) error {
 	return nil
 }
 
-// outcome is how the program ended, as an error unless that was well.
+// outcome is how the program ended: nil if that was with status 0.
 func (r run) outcome() error {
 	why, stopErr := os.ReadFile(r.path(stoppedFile))
 	var res result
 	err := r.get(resultFile, &res)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && stopErr == nil: // it had not come far enough to heed SIGTERM
+	case errors.Is(err, fs.ErrNotExist) && stopErr == nil: // the supervisor ended before it could handle SIGTERM
 		return withOutput(fmt.Sprintf("stopped, as %s, before it was started", why), r.lastLines())
 	case errors.Is(err, fs.ErrNotExist):
 		return withOutput("how it ended is not known, as its supervisor was killed or could not write it down", r.lastLines())
@@ -289,7 +290,7 @@ func (r run) get(name string, v any) error {
 	return nil
 }
 
-// replace writes a file so that whoever reads sees the old one or the new one, whole.
+// replace writes a file so that a reader sees the old one or the new one, whole.
 func replace(path string, b []byte) error {
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {

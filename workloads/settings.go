@@ -12,10 +12,10 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// What follows are the parts of files of settings that say who is told and how, with their validation. They are the same
-// for a sidecar's actions and for an agent's workloads.
+// The parts of configuration files that say what is told and how, with their validation. A sidecar's actions and an agent's
+// workloads share them.
 
-// SignalSettings are a signal and whom it is for: the main process of a unit, the process that a file names, or those
+// SignalSettings are a signal and its target: the main process of a unit, the process that a file names, or the processes
 // that match.
 type SignalSettings struct {
 	Signal  string        `yaml:"signal"`
@@ -24,7 +24,7 @@ type SignalSettings struct {
 	Match   MatchSettings `yaml:"match"`
 }
 
-// MatchSettings say which processes are meant, by all that they name.
+// MatchSettings say which processes are meant: those that fit every field that is set.
 type MatchSettings struct {
 	Comm    string `yaml:"comm"`
 	CmdLine string `yaml:"cmdline"`
@@ -38,8 +38,7 @@ type HookSettings struct {
 	Dir     string            `yaml:"dir"`
 }
 
-// WebhookSettings are a URL that is called. HeaderFiles name the files that hold what should not stand in a file of
-// settings.
+// WebhookSettings are a URL that is called. HeaderFiles name files for values that should not be in a configuration file.
 type WebhookSettings struct {
 	URL         string            `yaml:"url"`
 	Headers     map[string]string `yaml:"headers"`
@@ -72,7 +71,7 @@ func (m MatchSettings) open() (match, error) {
 	return match, err
 }
 
-// Open makes the hook of settings that were validated. state is where it keeps what must outlive us.
+// Open makes the hook of validated settings. state is the directory for what must outlive this process.
 func (h HookSettings) Open(name, state string) Action {
 	hook := Hook{Name: name, Argv: h.Command, Dir: h.Dir, State: state, Detach: Systemd{}.detach}
 	for _, name := range slices.Sorted(maps.Keys(h.Env)) {
@@ -81,7 +80,7 @@ func (h HookSettings) Open(name, state string) Action {
 	return program{hook}
 }
 
-// program is a hook by what it runs. Its arguments may hold what is not for logs.
+// program is a hook whose String names only what it runs: its arguments may hold secrets.
 type program struct{ Hook }
 
 func (p program) String() string { return "run " + p.Argv[0] }
@@ -154,7 +153,7 @@ func checkCommand(report config.Report, key string, argv []string) {
 func (w WebhookSettings) Validate(report config.Report, key string) {
 	u, err := url.Parse(w.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		report(key+".url", nil, "must be a URL", // which is not shown: chat services' are secrets
+		report(key+".url", nil, "must be a URL", // the value is not shown: URLs of chat services are secrets
 			"write it like https://hooks.example.com/lifeboat")
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
@@ -181,7 +180,7 @@ func checkHeader(report config.Report, key, name string) {
 	}
 }
 
-// CheckUnit reports what is not the name of a unit that has processes.
+// CheckUnit reports a name that is not that of a service or a scope, the units that have processes.
 func CheckUnit(report config.Report, key, name string) {
 	if !strings.HasSuffix(name, ".service") && !strings.HasSuffix(name, ".scope") || strings.ContainsAny(name, "/ ") {
 		report(key, name, "must be the whole name of a service or a scope", "write it like spark-worker.service")

@@ -12,10 +12,10 @@ import (
 
 // Signal sends a signal to every process that its target means and that can bear it.
 //
-// A signal that a process does not catch ends most of them: a JVM without Spark's decommissioning dies of SIGPWR. So it
-// goes only to a process that has a handler. A process that takes the signal by signalfd(2) instead has none and is
-// refused, since it looks like one that blocks it for a moment. A Go program has one for every signal, whether it listens
-// or not, and for those that would end it as well.
+// Most processes die of a signal that they do not catch: a JVM without Spark's decommissioning dies of SIGPWR. So the signal
+// goes only to a process that has a handler for it, unless its default action is harmless (signal(7)). A process that takes
+// the signal by signalfd(2) has no handler and is refused, because it looks like one that blocks the signal for a moment. A
+// Go program has a handler for every signal, whether it listens or not, also for those that would end it.
 type Signal struct {
 	Signal syscall.Signal
 	Target Target
@@ -24,8 +24,8 @@ type Signal struct {
 
 func (s Signal) String() string { return fmt.Sprintf("%s to %s", signalName(s.Signal), s.Target) }
 
-// Tell implements Action. It does not wait for what the processes do about it. One that cannot be told does not keep the
-// others from being told.
+// Tell implements Action. It does not wait for what the processes do. A process that cannot be told does not keep the others
+// from being told.
 func (s Signal) Tell(ctx context.Context, _ Word) error {
 	told, err := hold(ctx, s.Target, procfs(s.Proc))
 	defer releaseAll(told)
@@ -41,13 +41,13 @@ func (s Signal) Tell(ctx context.Context, _ Word) error {
 	return errors.Join(errs...)
 }
 
-// held is a process as it is known to be now and, as long as the handle is open, for good.
+// held is a process with a handle that, while it is open, means this process and no other.
 type held struct {
 	process
 	handle *handle
 }
 
-// hold takes hold of a process of this boot, or returns errGone.
+// hold opens a handle on a process of this boot, or returns errGone.
 func (p procfs) hold(id Identity) (held, error) {
 	h, err := openHandle(id.PID)
 	if err != nil {
@@ -65,9 +65,9 @@ func (p procfs) hold(id Identity) (held, error) {
 	return held{is, h}, nil
 }
 
-// hold finds a target's processes and takes hold of them. Since a number may come to mean another process at any time, it
-// looks twice and opens the handles in between: what is the same at both looks is what the handle holds. An error with
-// some processes is about the others.
+// hold finds a target's processes and opens handles on them. A number may come to mean another process at any time, so it
+// looks twice and opens the handles in between: a process that is the same at both looks is the one that its handle holds.
+// If it returns processes and an error, the error is about other ones.
 func hold(ctx context.Context, target Target, proc procfs) (all []held, err error) {
 	first, err := target.find(ctx, proc)
 	if err != nil {
@@ -115,7 +115,7 @@ func releaseAll(all []held) {
 	}
 }
 
-// send signals the process, unless that would do it harm.
+// send signals the process, unless the signal would harm it.
 func (h held) send(s syscall.Signal) error {
 	if err := h.bears(s); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (h held) send(s syscall.Signal) error {
 	return nil
 }
 
-// bears says why a process must not get a signal, or would not hear it; nil: it may get it.
+// bears says why a process must not get a signal, or would not notice it; nil: it may get it.
 func (p process) bears(s syscall.Signal) error {
 	if err := p.spared(); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (p process) bears(s syscall.Signal) error {
 	return fmt.Errorf("%s does not catch %s and would die of it", p, name)
 }
 
-// parseSignal understands SIGPWR, PWR and pwr, and refuses what no process can catch.
+// parseSignal understands SIGPWR, PWR and pwr, and refuses signals that no process can catch.
 func parseSignal(name string) (syscall.Signal, error) {
 	full := strings.ToUpper(name)
 	if !strings.HasPrefix(full, "SIG") {

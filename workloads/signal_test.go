@@ -137,7 +137,7 @@ func TestMatchTellsAllThatCanBeTold(t *testing.T) {
 	}
 }
 
-// copied is a /proc with one process, as the real one has it.
+// copied is a /proc with one process, copied from the real one.
 func copied(t *testing.T, pid int) procfs {
 	t.Helper()
 	dir := t.TempDir()
@@ -171,7 +171,7 @@ func edit(t *testing.T, fake procfs, pid, nth int, value string) {
 	}
 }
 
-// unitAt is a unit whose main process has a number; before its second answer something happens.
+// unitAt is a unit whose main process has the number pid; between runs before its second answer.
 func unitAt(pid int, between func()) mainProcess {
 	asked := 0
 	return mainProcess{"spark.service", func(context.Context, string) (int, error) {
@@ -198,7 +198,7 @@ func TestProcessThatEndsMeanwhile(t *testing.T) {
 	err := tellPWR(t, unitAt(worker.Process.Pid, worker.end))
 	errorWith(t, err, "there is no such process")
 
-	// It ends after the last look: only the handle knows, and it is no other process by then.
+	// It ends after the last look: only the handle shows that, and no other process has its number by then.
 	worker = start(t, "", true, os.Args[0], catchRole)
 	fake := copied(t, worker.Process.Pid)
 	err = Signal{syscall.SIGPWR, unitAt(worker.Process.Pid, worker.end), string(fake)}.Tell(t.Context(), Word{})
@@ -215,8 +215,9 @@ func TestKernelThreadsAreSpared(t *testing.T) {
 	errorWith(t, err, "there are no processes matching")
 }
 
-// The kernel lets nobody read the arguments of a process that is stuck amid a change of its memory. A pipe that nobody writes to is read as
-// they are. The others are told, and where none is found it is not said that there is none.
+// The kernel lets nobody read the command line of a process that is stuck in a change of its memory; reading it is like
+// reading a pipe that nobody writes to. The other processes are told, and if none is found the answer is not that there is
+// none.
 func TestProcessWhoseArgumentsCannotBeReadHoldsNoWordBack(t *testing.T) {
 	worker := start(t, "", true, os.Args[0], catchRole)
 	proc, stuck := copied(t, worker.Process.Pid), os.Getppid()
@@ -243,14 +244,15 @@ func TestProcessWhoseArgumentsCannotBeReadHoldsNoWordBack(t *testing.T) {
 		t.Errorf("the others were not told: %v", err)
 	}
 	worker.says(t, "caught power failure")
-	w, err := os.OpenFile(lines, os.O_RDWR, 0) // what is stuck comes back
+	w, err := os.OpenFile(lines, os.O_RDWR, 0) // unblock the read
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
 }
 
-// A workload is looked at while it is told, by the same match: neither look takes arguments that the other one reads for such as nobody can.
+// A workload may be looked at and told at the same time with the same match. A command line that one of them is reading does
+// not count as unreadable for the other.
 func TestProcessWhoseArgumentsTwoReadAtOnceIsFoundByBoth(t *testing.T) {
 	proc := copied(t, os.Getppid())
 	lines := proc.path(os.Getppid(), "cmdline")
@@ -264,7 +266,7 @@ func TestProcessWhoseArgumentsTwoReadAtOnceIsFoundByBoth(t *testing.T) {
 		found <- err
 	}
 	go find()
-	w, err := os.OpenFile(lines, os.O_WRONLY, 0) // once it is read
+	w, err := os.OpenFile(lines, os.O_WRONLY, 0) // opens once the other side reads
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +323,7 @@ func FuzzParseProcess(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is believed to catch a signal must have been said to.
+		// A process that counts as catching a signal must say so in its status.
 		if p.caught != 0 && !strings.Contains(string(status), "SigCgt:") {
 			t.Errorf("caught %x, of which %q says nothing", p.caught, status)
 		}

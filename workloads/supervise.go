@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SupervisorArg is the first argument of this binary when a Hook starts it as a supervisor. Whoever owns main calls
-// Supervise with the arguments behind it before it does anything else, and exits with what that returns.
+// SupervisorArg is the first argument of this binary when a Hook starts it as a supervisor. Then main must call Supervise
+// with the other arguments before it does anything else, and exit with the result.
 const SupervisorArg = "hook-supervisor"
 
 // What a supervisor inherits besides its output, see exec.Cmd.ExtraFiles.
 const (
 	lockFD = 3 // the run's lock, held
-	gateFD = 4 // a pipe whose end means go
+	gateFD = 4 // a pipe; its end means that the program may start
 )
 
 // Supervise runs one hook's program and writes down how it ended. It returns this process's exit status.
@@ -41,7 +41,7 @@ func supervise(r run) error {
 	syscall.CloseOnExec(gateFD)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT) // not ignored, or the program would inherit it
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT) // caught, since the program would inherit an ignored signal
 
 	if err := r.introduce(os.Getpid()); err != nil {
 		return err
@@ -76,13 +76,13 @@ func (r run) execute(j job, stop <-chan os.Signal) result {
 	program := exec.Command(j.Argv[0], j.Argv[1:]...)
 	program.Dir = j.Dir
 	program.Stdin, program.Stdout, program.Stderr = word, os.Stdout, os.Stderr
-	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so its group's number is its own
+	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that it leads a group of its own
 	if err := program.Start(); err != nil {
 		return result{Error: err.Error()}
 	}
 	res := result{Stopped: r.attend(program.Process.Pid, stop)}
 	r.cutOutput()
-	program.Wait() // what it returns is in the state
+	program.Wait() // its error is in ProcessState too
 	status := program.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		res.Signal = signalName(status.Signal())
@@ -92,7 +92,7 @@ func (r run) execute(j job, stop <-chan os.Signal) result {
 	return res
 }
 
-// attend returns when the program has ended, and tells whether it was stopped. It does not bury the program.
+// attend returns when the program has ended, and reports whether it was stopped. It does not reap the program.
 func (r run) attend(pid int, stop <-chan os.Signal) (stopped bool) {
 	ended := deathOf(pid)
 	look := time.NewTicker(checkOutput)
@@ -102,7 +102,7 @@ func (r run) attend(pid int, stop <-chan os.Signal) (stopped bool) {
 		select {
 		case <-ended:
 			if stopped {
-				unix.Kill(-pid, unix.SIGKILL) // whom it left behind
+				unix.Kill(-pid, unix.SIGKILL) // kill what it left behind
 			}
 			return stopped
 		case <-stop:

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// Units is the service manager, as far as workloads need it.
+// Units is the service manager as workloads need it.
 type Units interface {
 	// Look tells what a unit does now. systemd.ErrNoUnit: there is none of that name.
 	Look(ctx context.Context, unit string) (systemd.Activity, error)
@@ -21,8 +21,7 @@ type Units interface {
 	Kill(ctx context.Context, unit string, s syscall.Signal) error
 }
 
-// Systemd is the service manager of this host. It is asked anew each time: a connection that is kept would have to be
-// mended.
+// Systemd is the service manager of this host. Each call opens a connection: one that is kept might break and need repair.
 type Systemd struct{}
 
 // Look implements Units.
@@ -56,13 +55,13 @@ func (Systemd) Kill(ctx context.Context, unit string, s syscall.Signal) error {
 	return asking(ctx, func(m *systemd.Manager) error { return m.KillAll(ctx, unit, s) })
 }
 
-// detach gives a process a scope of its own, so that it outlives a restart of our unit.
+// detach moves a process into a scope of its own, so that it outlives a restart of this process's unit.
 func (Systemd) detach(ctx context.Context, pid int) error {
 	err := asking(ctx, func(m *systemd.Manager) error {
 		return m.StartTransientScope(ctx, fmt.Sprintf("lifeboat-hook-%d.scope", pid), uint32(pid))
 	})
 	if errors.Is(err, systemd.ErrNotBooted) {
-		return nil // nobody here kills by control group
+		return nil // without systemd nothing is killed by control group
 	}
 	return err
 }

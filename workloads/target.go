@@ -18,19 +18,19 @@ import (
 
 // Target says which processes are meant: a pidFile, a match or a mainProcess.
 type Target interface {
-	// find looks for them as they are now. None at all is an error that says so.
+	// find returns the processes as they are now. If there are none it returns an error.
 	find(ctx context.Context, proc procfs) ([]process, error)
 	String() string
 }
 
-// nobody is the error of a target that was looked for and is certainly not there.
+// nobody makes the error of a target that certainly does not exist.
 func nobody(format string, args ...any) error { return &nobodyError{fmt.Sprintf(format, args...)} }
 
 type nobodyError struct{ text string }
 
 func (e *nobodyError) Error() string { return e.text }
 
-// isNobody tells whether an error says that a target is certainly not there. Anything else is not known.
+// isNobody reports whether an error says that a target certainly does not exist. After any other error that is not known.
 func isNobody(err error) bool {
 	_, ok := errors.AsType[*nobodyError](err)
 	return ok || errors.Is(err, errGone) || errors.Is(err, fs.ErrNotExist)
@@ -38,9 +38,9 @@ func isNobody(err error) bool {
 
 // pidFile is the path of a file that holds the number of one process.
 //
-// Such files outlive their process, and Spark's lie in /tmp, where they outlive even a reboot. So a file is believed only
-// if it was written after the process with that number started, and only if it belongs to that process's user or to one
-// who may signal it anyway: anybody can write a number into a file.
+// Such files outlive their process, and Spark's lie in /tmp, where they outlive even a reboot. So a file counts only if it
+// was written after the process with that number started. Anybody can write a number into a file, so it must also belong to
+// that process's user or to a user who may signal the process anyway.
 type pidFile string
 
 func (f pidFile) String() string { return "the process of " + string(f) }
@@ -50,7 +50,7 @@ func (f pidFile) String() string { return "the process of " + string(f) }
 const pidFileSlack = 2 * time.Second
 
 func (f pidFile) find(_ context.Context, proc procfs) ([]process, error) {
-	file, err := os.OpenFile(string(f), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe in its place must not hold us up
+	file, err := os.OpenFile(string(f), os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a named pipe in its place must not block
 	if err != nil {
 		return nil, fmt.Errorf("read pid file: %w", err)
 	}
@@ -62,7 +62,7 @@ func (f pidFile) find(_ context.Context, proc procfs) ([]process, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read pid file: %s is no file", f)
 	}
-	const longest = 64 // a number, of which there may be more lines: PostgreSQL's has seven
+	const longest = 64 // a number, and perhaps more lines: PostgreSQL's file has seven
 	text, err := io.ReadAll(io.LimitReader(file, longest))
 	if err != nil {
 		return nil, fmt.Errorf("read pid file: %w", err)
@@ -90,14 +90,14 @@ func (f pidFile) find(_ context.Context, proc procfs) ([]process, error) {
 	return []process{p}, nil
 }
 
-// match means every process that fits all that is set. The first process, the kernel's threads, this process and the
-// supervisors of hooks fit nothing.
+// match means every process that fits all fields that are set. The first process, the kernel's threads, this process and the
+// supervisors of hooks never fit.
 type match struct {
 	Comm    string         // the name as in /proc/PID/comm, whole; the kernel keeps 15 bytes of it, and so does this
 	CmdLine *regexp.Regexp // found somewhere in the arguments, which have blanks between them
 	User    string         // a name or a number; empty: any
 
-	lines *arguments // of all looks; nil: of one
+	lines *arguments // shared by all looks; nil: each look has its own
 }
 
 // longestComm is TASK_COMM_LEN less the zero at its end, see proc_pid_comm(5).
@@ -137,7 +137,7 @@ func (m match) find(ctx context.Context, proc procfs) ([]process, error) {
 		}
 		p, err := proc.read(pid)
 		if err != nil || p.spared() != nil {
-			continue // ended since it was listed, or hidden from us: nothing that can be told
+			continue // it has ended since, or is hidden from this process: it cannot be told
 		}
 		switch {
 		case m.Comm != "" && p.comm != m.Comm[:min(len(m.Comm), longestComm)]:
@@ -162,7 +162,8 @@ func (m match) find(ctx context.Context, proc procfs) ([]process, error) {
 	return nil, nobody("there are no %s", m)
 }
 
-// fits tells whether a pattern is found in a command line. A supervisor's holds the name of what its hook tells.
+// fits reports whether the pattern is found in a command line. A supervisor's never fits, since it holds the name of the
+// program that its hook runs.
 func (m match) fits(line string) bool {
 	words := strings.Fields(line)
 	return m.CmdLine.MatchString(line) && (len(words) < 2 || words[1] != SupervisorArg)
@@ -183,7 +184,7 @@ func (m match) uid() (int, error) {
 	return strconv.Atoi(u.Uid)
 }
 
-// mainProcess is the process that the service manager takes for a unit's own.
+// mainProcess is the process that the service manager regards as a unit's main one.
 type mainProcess struct {
 	Unit string
 	PID  func(ctx context.Context, unit string) (int, error) // 0: the unit has none now

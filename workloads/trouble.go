@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// troubled is the key under which a context has whom to tell what stands in the way.
+// troubled is the context key of the function that Trouble calls.
 type troubled struct{}
 
-// Trouble says why an Action has not told yet what it will try to tell again, to who began it and wants to know.
+// Trouble reports, to the function in ctx if there is one, why an Action has not told its word yet, which it will try again.
 func Trouble(ctx context.Context, err error) {
 	if say, ok := ctx.Value(troubled{}).(func(error)); ok && ctx.Err() == nil {
 		say(err)
 	}
 }
 
-// hearTrouble has an Action that tries again by itself say each time what stood in the way: until its time is up nobody would know that
-// it is not told. Whoever hears it may take long to note it: a disk that hangs keeps a word from being noted, not from being told. What
-// comes last is heard, until ctx ends, by a goroutine of hearing's.
+// hearTrouble returns a context in which an Action that retries by itself reports each failure to hear: otherwise nobody
+// would know of them until its time is up. hear may take long, as when a hanging disk keeps the failure from being noted,
+// and must not delay the telling. So a goroutine in hearing calls it, until ctx ends, with the newest failure.
 func hearTrouble(ctx context.Context, hearing *sync.WaitGroup, hear func(error)) context.Context {
 	trouble := make(chan error, 1)
 	hearing.Go(func() {
@@ -35,7 +35,7 @@ func hearTrouble(ctx context.Context, hearing *sync.WaitGroup, hear func(error))
 	return context.WithValue(ctx, troubled{}, newest(trouble))
 }
 
-// newest passes on what comes last, and what came before and was not taken is forgotten: who says it never waits for who takes it.
+// newest returns a function that never blocks: it replaces an error that was not taken yet by the newer one.
 func newest(to chan error) func(error) {
 	return func(err error) {
 		for {
@@ -52,7 +52,7 @@ func newest(to chan error) func(error) {
 	}
 }
 
-// GivenUp is what is said of a word that was told in vain until ctx ended.
+// GivenUp is the error for a word that was told in vain until ctx ended.
 func GivenUp(ctx context.Context, tries int, last error) error {
 	times := fmt.Sprintf("after %d tries", tries)
 	if tries == 1 {
@@ -65,7 +65,7 @@ func GivenUp(ctx context.Context, tries int, last error) error {
 	return fmt.Errorf("given up %s, as %w; the last: %w", times, why, last)
 }
 
-// whyOver is why ctx has ended, in words for whoever reads what became of a word: Go's own are those of programmers.
+// whyOver says why ctx has ended, in words for people who read what became of a word; Go's own are for programmers.
 func whyOver(ctx context.Context) error {
 	switch why := context.Cause(ctx); why {
 	case context.DeadlineExceeded:

@@ -6,7 +6,7 @@ import "context"
 type Unit struct {
 	Name    string
 	Stop    func(ctx context.Context, unit string) error        // its error names the unit
-	MainPID func(ctx context.Context, unit string) (int, error) // by which Doubts finds it; nil: it does not look
+	MainPID func(ctx context.Context, unit string) (int, error) // for Doubts; nil: it does not look for the process
 }
 
 func (u Unit) String() string { return "stop " + u.Name }

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Webhook posts the word as JSON, again and again until the answer is 2xx, the answer is that it never will be, or the
-// context ends. Tries for the same word have the same Idempotency-Key.
+// Webhook posts the word as JSON, again and again until the answer is 2xx, until an answer says that it never will be, or
+// until the context ends. All tries for the same word have the same Idempotency-Key.
 //
 // A URL can be a secret itself (those of chat services are), and headers often are: no error and no String shows more
 // than the URL's scheme and host.
@@ -26,7 +26,7 @@ type Webhook struct {
 	URL         string
 	Headers     map[string]string
 	HeaderFiles map[string]string // a header's name and the file that holds its value, which is read for each try
-	Client      *http.Client      // nil: one that goes by the environment's proxies. Redirects are refused in any case
+	Client      *http.Client      // nil: a client that uses the environment's proxies. Redirects are refused in any case
 }
 
 const (
@@ -61,15 +61,15 @@ func (h Webhook) Tell(ctx context.Context, w Word) error {
 		if _, final := errors.AsType[refusal](err); final {
 			return fmt.Errorf("%s: %w", h, err)
 		}
-		if last == nil || ctx.Err() == nil { // that time was up says less than what went wrong before
+		if last == nil || ctx.Err() == nil { // "time is up" says less than the failure before it
 			last = err
 		}
-		if tries&(tries-1) == 0 { // the first, and then ever more seldom: what it says may be another each time, as ports are
+		if tries&(tries-1) == 0 { // tries 1, 2, 4, 8...: the text may differ each time, as by a port
 			Trouble(ctx, fmt.Errorf("%s: %w", h, err))
 		}
-		wait := pause + rand.N(pause) // so that a fleet does not come back as one
+		wait := pause + rand.N(pause) // random, so that a fleet does not retry all at once
 		if end, ok := ctx.Deadline(); ok {
-			// Who asks for more patience than there is gets as much as leaves time for one more try.
+			// If the answer asks to wait longer than there is time, wait as long as leaves time for one more try.
 			after = min(after, time.Until(end)-tryLimit)
 		}
 		select {
@@ -81,13 +81,14 @@ func (h Webhook) Tell(ctx context.Context, w Word) error {
 	}
 }
 
-// Post sends a body once, to who takes other words than Tell's. When it was not taken, after is what the answer asks to
-// wait before the next try.
+// Post sends a body once, for a caller whose words are other than Tell's. If it is not taken, after is what the answer asks
+// to wait before the next try.
 func (h Webhook) Post(ctx context.Context, body []byte, key string) (after time.Duration, err error) {
 	return h.try(ctx, h.client(), body, key)
 }
 
-// client is the caller's, but one that keeps to the URL: a redirect could lead the word and its headers anywhere.
+// client is the caller's client, or a default one, that follows no redirect: a redirect could lead the word and its headers
+// anywhere.
 func (h Webhook) client() *http.Client {
 	client := http.Client{Transport: http.DefaultTransport}
 	if h.Client != nil {
@@ -97,7 +98,7 @@ func (h Webhook) client() *http.Client {
 	return &client
 }
 
-// refusal is a fault that would be the same next time.
+// refusal is an error that another try would meet again.
 type refusal struct{ text string }
 
 func (r refusal) Error() string { return r.text }
@@ -121,7 +122,7 @@ func (h Webhook) try(ctx context.Context, client *http.Client, body []byte, key 
 		return 0, err
 	}
 	defer resp.Body.Close()
-	io.Copy(io.Discard, io.LimitReader(resp.Body, mostAnswer)) // the status has been read, and says it all
+	io.Copy(io.Discard, io.LimitReader(resp.Body, mostAnswer)) // only the status matters
 	answer := fmt.Sprintf("the answer is %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
@@ -147,7 +148,7 @@ func (h Webhook) request(ctx context.Context, body []byte, key string) (*http.Re
 		req.Header.Set(name, value)
 	}
 	for name, path := range h.HeaderFiles {
-		value, err := os.ReadFile(path) // may come right: it may be being replaced
+		value, err := os.ReadFile(path) // worth another try: the file may be being replaced
 		if err != nil {
 			return nil, fmt.Errorf("header %s: %w", name, err)
 		}

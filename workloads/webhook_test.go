@@ -229,7 +229,7 @@ func TestWebhookGivesUpWhenTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := receive(t, func(n int, w http.ResponseWriter, r *http.Request) {
 			if n == 2 {
-				<-r.Context().Done() // what went wrong before says more than that time was up at this
+				<-r.Context().Done() // the failure before says more than "time is up"
 			}
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})

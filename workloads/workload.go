@@ -12,7 +12,7 @@ type State string
 
 const (
 	Running  State = "RUNNING"
-	Told     State = "TOLD"     // it runs, and knows that the machine goes
+	Told     State = "TOLD"     // it runs, and was told that the machine goes
 	Stopping State = "STOPPING" // it was asked to end
 	Done     State = "DONE"
 	Killed   State = "KILLED"
@@ -29,40 +29,40 @@ type Look struct {
 	Trouble   string // empty: well
 }
 
-// Workload is something on this machine that is waited for, told or stopped before the machine goes. It is made by
-// Settings.Open. Its methods may be called by several goroutines.
+// Workload is a process or engine on this machine that is waited for, told or stopped before the machine goes. Settings.Open
+// makes it. Its methods may be called by several goroutines.
 type Workload struct {
 	Name  string
 	Type  string
-	Await bool          // a node that leaves waits for it
-	Stops bool          // it is stopped when it is there late
+	Await bool          // a leaving node waits for it
+	Stops bool          // it is stopped if it still runs when time is short
 	Grace time.Duration // between SIGTERM and SIGKILL
 	Every time.Duration // from one look to the next
-	Idle  time.Duration // the same, as long as there is no notice
-	// Teller is how it is told; nil: it is told nothing.
+	Idle  time.Duration // the same, while there is no notice
+	// Teller is how it is told; nil: not at all.
 	Teller Action
 
 	kind    kind
-	list    question // empty: what it runs is not known
-	done    question // empty: it is done when it is gone
+	list    question // lists its apps; empty: they are not known
+	done    question // asks whether it is done; empty: it is done when it is gone
 	timeout time.Duration
 
 	mu     sync.Mutex // guards what follows
-	asked  time.Time  // when the look began that has not come back; zero: none is under way
-	listed Look       // its apps and executors are those that were listed last
+	asked  time.Time  // when the look under way began; zero: none is
+	listed Look       // the apps and executors of the last list
 }
 
 // String says in a few words what it is.
 func (w *Workload) String() string { return w.kind.String() }
 
-// killing is how long a look that is over its time may take to end what it has started.
+// killing is how long a look that is out of time may take to end the program that it started.
 const killing = time.Second
 
-// Look tells how the workload is. known are the processes that it had, leaving says that the node is about to go: only
-// then it is asked whether it is done though it runs.
+// Look says how the workload is. known are the processes that it had. Only if leaving, when the node is about to go, does it
+// ask whether the workload is done though it runs.
 //
-// A look that does not come back in its time is left behind, as nothing can end it: the answer is that it is not known,
-// and it stays so until that look is back. No second one is begun.
+// A look that does not return in time is left behind, since nothing can end it. The answer is UNKNOWN then, and for every
+// further call until that look returns: no second one begins.
 func (w *Workload) Look(ctx context.Context, known []Identity, leaving bool) Look {
 	if since, busy := w.begin(); busy {
 		return w.unknown(fmt.Sprintf("it was asked %s ago and has not answered: nobody asks again before it does", time.Since(since).Round(time.Second)))
@@ -88,7 +88,7 @@ func (w *Workload) Look(ctx context.Context, known []Identity, leaving bool) Loo
 	return w.unknown(fmt.Sprintf("it does not answer within %s", w.timeout))
 }
 
-// unknown is a look that saw nothing: as far as anybody knows, it runs what it ran.
+// unknown is a look that saw nothing: the apps and executors are assumed to be those of the last list.
 func (w *Workload) unknown(trouble string) Look {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,22 +143,23 @@ func (w *Workload) look(ctx context.Context, known []Identity, leaving bool) Loo
 	return l
 }
 
-// Terminate asks the workload to end: SIGTERM to its processes, or the stop job of its unit. It returns those whom Kill
-// may end, and waits for nobody.
+// Terminate asks the workload to end: SIGTERM to its processes, or the stop job of its unit. It returns the processes that
+// Kill may end, and does not wait.
 func (w *Workload) Terminate(ctx context.Context, known []Identity) ([]Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	return w.kind.terminate(ctx, known)
 }
 
-// Kill ends those whom Terminate asked and what they have started since, and nobody else.
+// Kill ends the processes that Terminate asked and their descendants, and no others.
 func (w *Workload) Kill(ctx context.Context, asked []Identity) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	return w.kind.kill(ctx, asked)
 }
 
-// Hears tells whether the workload is told a word. A signal and a stop say one thing only: leave. A rehearsal stops nothing.
+// Hears reports whether the workload is told a word. A signal or the stop of a unit can only say that the machine goes. In a
+// rehearsal no unit is stopped.
 func (w *Workload) Hears(word Word) bool {
 	switch w.Teller.(type) {
 	case nil:
@@ -171,7 +172,7 @@ func (w *Workload) Hears(word Word) bool {
 	return word.Phase == PhaseNoticed
 }
 
-// Again tells whether a word that did not arrive may arrive at another try. A program is run once for a word.
+// Again reports whether another try may succeed for a word that did not arrive. A program runs once for a word.
 func (w *Workload) Again() bool {
 	_, once := w.Teller.(program)
 	return !once

@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// Settings are a workload as a file of settings has it. What is left out has a default; nothing is awaited, told or
-// stopped without being asked for.
+// Settings are a workload in a configuration file. Fields that are left out have defaults; without a field that asks for it
+// no workload is awaited, told or stopped.
 type Settings struct {
 	Name string `yaml:"name"`
 	Type string `yaml:"type"`
@@ -35,7 +35,7 @@ type Settings struct {
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// TellSettings are one way to tell a workload. Signal and Unit are for the workload's own processes.
+// TellSettings are one way to tell a workload. Signal and Unit are about the workload's own processes.
 type TellSettings struct {
 	Signal  string          `yaml:"signal"`
 	Unit    string          `yaml:"unit"`
@@ -47,8 +47,8 @@ const (
 	defaultGrace   = 30 * time.Second
 	defaultEvery   = 2 * time.Second
 	defaultTimeout = 10 * time.Second
-	// idlePace is for looks that start programs or walk through all processes, while there is no notice: at 30 s even ten
-	// milliseconds of work are nothing.
+	// idlePace is the pause between looks that start programs or walk through all processes, while there is no notice: at 30
+	// s even ten milliseconds of work are nothing.
 	idlePace = 30 * time.Second
 
 	leastEvery   = 100 * time.Millisecond
@@ -58,7 +58,7 @@ const (
 	mostGrace    = time.Hour
 )
 
-// Open makes the workload of settings that were validated. state is where hooks keep what must outlive us.
+// Open makes the workload of validated settings. state is the directory where hooks keep what must outlive this process.
 func (s Settings) Open(units Units, state string) (*Workload, error) {
 	w := &Workload{
 		Name: s.Name, Type: s.Type, Await: s.Await, Stops: s.Stop, list: s.List, done: s.Done,
@@ -118,10 +118,10 @@ func (t TellSettings) open(s Settings, target Target, units Units, state string)
 // workloadName is a part of file names.
 var workloadName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
 
-// mostWorkloads bounds what goes with every heartbeat.
+// mostWorkloads bounds the workloads that every heartbeat names.
 const mostWorkloads = 64
 
-// Validate reports every value out of its bounds, of all workloads of a file. key is where they stand in it.
+// Validate reports every value out of its bounds in all workloads of a file. key is where they stand in it.
 func Validate(report config.Report, key string, all []Settings) {
 	if len(all) > mostWorkloads {
 		report(key, len(all), fmt.Sprintf("must be %d at most", mostWorkloads), "join some of them by a match or an exec")
@@ -144,7 +144,7 @@ func Validate(report config.Report, key string, all []Settings) {
 	}
 }
 
-// types are what a workload can be, each with the key that says which.
+// types maps the types of workloads to the key that identifies one of that type.
 var types = map[string]string{"unit": "unit", "pid_file": "pid_file", "match": "match", "exec": "command", "spark": "unit"}
 
 func (s Settings) validate(report config.Report, key string) {
@@ -184,7 +184,7 @@ func (s Settings) validate(report config.Report, key string) {
 	}
 }
 
-// validateWho checks what says which workload is meant: the key of its type, and no other.
+// validateWho checks the keys that identify the workload: there must be the one of its type, and no other.
 func (s Settings) validateWho(report config.Report, key, theirs string) {
 	set := map[string]bool{"unit": s.Unit != "", "pid_file": s.PIDFile != "", "match": s.Match != (MatchSettings{}), "command": len(s.Command) > 0}
 	for _, other := range []string{"unit", "pid_file", "match", "command"} {
@@ -204,7 +204,8 @@ func (s Settings) validateWho(report config.Report, key, theirs string) {
 	}
 }
 
-// validateSpark keeps the word for what an engine's own means will do.
+// validateSpark refuses keys beside name, unit and every: type spark is reserved for telling Spark by its own means, and
+// only watched so far.
 func (s Settings) validateSpark(report config.Report, key string) {
 	watched := Settings{Name: s.Name, Type: s.Type, Unit: s.Unit, Every: s.Every}
 	if !reflect.DeepEqual(s, watched) {
@@ -254,10 +255,10 @@ func (w *Workload) Doubts(ctx context.Context) (all []Doubt) {
 		all = append(all, Doubt{l.State == Unknown, l.Trouble})
 	}
 	if _, signalled := w.Teller.(Signal); signalled && l.State != Running {
-		return all // to whom, is not known
+		return all // no process that would get the signal is known
 	}
 	for _, d := range Doubts(ctx, w.Teller) {
-		d.Bad = true // it is there, and would not be told
+		d.Bad = true // the workload runs, and would not be told
 		all = append(all, d)
 	}
 	return all

@@ -21,7 +21,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// open makes a workload of settings that must be well.
+// open makes a workload of settings, which must be valid.
 func open(t *testing.T, s Settings, units Units) *Workload {
 	t.Helper()
 	s.Name = "w"
@@ -33,7 +33,7 @@ func open(t *testing.T, s Settings, units Units) *Workload {
 	return w
 }
 
-// looks checks what a look says.
+// looks checks the result of a look.
 func looks(t *testing.T, l Look, state State, count int) {
 	t.Helper()
 	if l.State != state || l.Count != count {
@@ -41,7 +41,7 @@ func looks(t *testing.T, l Look, state State, count int) {
 	}
 }
 
-// vanishes waits until the processes are gone. They need no longer than the kernel does.
+// vanishes waits until the processes are gone, which takes as long as the kernel needs.
 func vanishes(t *testing.T, w *Workload, known []Identity) {
 	t.Helper()
 	ctx := within(t, 10*time.Second)
@@ -61,7 +61,7 @@ func vanishes(t *testing.T, w *Workload, known []Identity) {
 	looks(t, w.Look(ctx, known, true), Done, 0)
 }
 
-// A pid file says which process is meant. Once that is known, the file may go before the process does.
+// A pid file says which process is meant. Once that is known, the file may be removed before the process ends.
 func TestWorkloadOfAPIDFile(t *testing.T) {
 	c := start(t, "", true, "/proc/self/exe", catchRole)
 	file := string(pidFileOf(t, c.Process.Pid))
@@ -81,7 +81,7 @@ func TestWorkloadOfAPIDFile(t *testing.T) {
 	vanishes(t, w, asked)
 }
 
-// A file that cannot be read, or that holds anything, does not say that nobody runs.
+// A pid file that is unreadable or holds nonsense does not mean that the process is gone.
 func TestPIDFileThatSaysNothingIsNotDone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "w.pid")
 	if err := os.WriteFile(file, []byte("starting\n"), 0o644); err != nil {
@@ -92,7 +92,7 @@ func TestPIDFileThatSaysNothingIsNotDone(t *testing.T) {
 	}
 }
 
-// Where the processes of others are hidden, nobody is not the answer.
+// If the processes of other users are hidden, finding none does not mean that there is none.
 func TestHiddenProcessesAreNotDone(t *testing.T) {
 	w := open(t, Settings{Type: "match", Match: MatchSettings{Comm: "nobody-has-it"}}, nil)
 	k := w.kind.(processKind)
@@ -105,7 +105,7 @@ func TestHiddenProcessesAreNotDone(t *testing.T) {
 	}
 }
 
-// One that ignores SIGTERM stays until it is killed, and nobody else is.
+// A process that ignores SIGTERM stays until it is killed, and no other process is.
 func TestStubbornWorkload(t *testing.T) {
 	bystander := start(t, "bystander", true, "/proc/self/exe", catchRole)
 	start(t, "stubborn-one", true, "/proc/self/exe", defyRole)
@@ -121,14 +121,14 @@ func TestStubbornWorkload(t *testing.T) {
 	if err := w.Kill(ctx, asked); err != nil {
 		t.Error(err)
 	}
-	later.unharmed(t) // it was never asked
+	later.unharmed(t) // it was not asked
 	bystander.unharmed(t)
 	later.Process.Kill()
 	later.Wait()
 	vanishes(t, w, asked)
 }
 
-// What a process has started goes with it, also when it went first.
+// The children of a process are killed with it, even if it ended first.
 func TestForkingWorkload(t *testing.T) {
 	parent := start(t, "", true, "/proc/self/exe", forkRole)
 	w := open(t, Settings{Type: "pid_file", PIDFile: string(pidFileOf(t, parent.Process.Pid))}, nil)
@@ -138,7 +138,7 @@ func TestForkingWorkload(t *testing.T) {
 	if err != nil || len(asked) != 3 {
 		t.Fatalf("asked %v, %v, want the parent and its two children", asked, err)
 	}
-	if _, err := parent.Process.Wait(); err != nil { // and not parent.Wait, which closes what its children read
+	if _, err := parent.Process.Wait(); err != nil { // not parent.Wait, which closes the pipe that its children read
 		t.Fatal(err)
 	}
 	looks(t, w.Look(ctx, asked, true), Running, 2)
@@ -148,7 +148,7 @@ func TestForkingWorkload(t *testing.T) {
 	vanishes(t, w, asked)
 }
 
-// A number that went to another process, or that is from before a boot, means nobody.
+// A number that went to another process, or that is from before a boot, means no process.
 func TestReusedNumbersMeanNobody(t *testing.T) {
 	c := start(t, "", true, "/proc/self/exe", catchRole)
 	p, err := procfs("").read(c.Process.Pid)
@@ -172,7 +172,7 @@ func TestReusedNumbersMeanNobody(t *testing.T) {
 	c.unharmed(t)
 }
 
-// Whatever is asked of us, the offspring of the first process, which is everybody, is not in it, nor is ours.
+// The first process's descendants, which are all processes, are never included, nor are this process's own.
 func TestOffspringOfTheFirstProcessIsSpared(t *testing.T) {
 	boot, err := bootID()
 	if err != nil {
@@ -193,7 +193,7 @@ func TestOffspringOfTheFirstProcessIsSpared(t *testing.T) {
 
 func script(text string) []string { return []string{"/bin/sh", "-c", text} }
 
-// What a program says: 0 runs, 1 is done, and everything else is not known.
+// The statuses of a program: 0 runs, 1 is done, and any other is not known.
 func TestWorkloadThatAProgramKnows(t *testing.T) {
 	for text, want := range map[string]State{
 		"exit 0": Running, "exit 1": Done, "exit 2": Unknown, "exit 127": Unknown, "kill -9 $$": Unknown, "sleep 120 & exit 0": Running,
@@ -211,13 +211,13 @@ func TestWorkloadThatAProgramKnows(t *testing.T) {
 	}
 }
 
-// A program that does not answer is killed with all that it started, and is not known.
+// A program that does not answer is killed with all that it started, and the state is not known.
 func TestSlowProgramIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	s := Settings{Type: "exec", Command: script("sleep 301 & echo $! $$ > " + pids + "; wait"), Timeout: 500 * time.Millisecond}
 	var w *Workload
 	var both []string
-	for ; len(both) < 2; s.Timeout *= 2 { // it may be killed before it has started anything
+	for ; len(both) < 2; s.Timeout *= 2 { // it may be killed before it has started any process
 		w = open(t, s, nil)
 		looks(t, w.Look(t.Context(), nil, true), Unknown, 0)
 		text, err := os.ReadFile(pids)
@@ -228,7 +228,7 @@ func TestSlowProgramIsKilled(t *testing.T) {
 	}
 	for _, field := range both {
 		pid, _ := strconv.Atoi(field)
-		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // what is killed ends once it has a processor: it is waited for
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // a killed process ends once it gets a processor: wait for it
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Minute.Milliseconds()))
 			unix.Close(fd)
 		}
@@ -241,7 +241,7 @@ func TestSlowProgramIsKilled(t *testing.T) {
 	}
 }
 
-// stuck is a kind whose look nothing ends.
+// stuck is a kind whose look never ends.
 type stuck struct {
 	execKind
 	looks *atomic.Int32
@@ -254,7 +254,7 @@ func (s stuck) look(context.Context, []Identity) Look {
 	return Look{State: Done}
 }
 
-// What hangs where nothing can end it is left behind, and not begun again.
+// A look that nothing can end is left behind, and no second one begins.
 func TestStuckLookIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int32
@@ -275,7 +275,7 @@ func TestStuckLookIsLeftBehind(t *testing.T) {
 	})
 }
 
-// One that never ends by itself may be done all the same, when the node leaves and not before.
+// A workload that never ends by itself may be done all the same. That is asked when the node leaves, and not before.
 func TestDoneIsAskedWhenTheNodeLeaves(t *testing.T) {
 	c := start(t, "", true, "/proc/self/exe", catchRole)
 	s := Settings{Type: "pid_file", PIDFile: string(pidFileOf(t, c.Process.Pid)), Done: script("exit 0")}
@@ -290,7 +290,7 @@ func TestDoneIsAskedWhenTheNodeLeaves(t *testing.T) {
 	}
 }
 
-// What a workload runs is what was listed last, as long as nothing newer is known.
+// The apps of a workload are those of the last list, as long as no newer one is known.
 func TestListIsKeptWhileNothingIsKnown(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "list")
 	write := func(text string) {
@@ -343,7 +343,7 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// A coordinator refuses the beat that names an app which it would not show: the node would be taken for dead.
+// A coordinator refuses a beat with an app's name that it would not show, and the node would be taken for dead.
 func TestListLeavesOutWhatIsNoName(t *testing.T) {
 	long := strings.Repeat("a", 129)
 	for _, line := range []string{long, "app " + long, "\x1b[32mapp", "app x\u200b"} {
@@ -425,7 +425,7 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// Who is not there may come yet; a program that is not there will not.
+// A process that is not there may still start; a program that is not there will not appear.
 func TestDoubtsOfActions(t *testing.T) {
 	asked := func(err error) func(context.Context, string) (int, error) {
 		return func(context.Context, string) (int, error) { return 0, err }
