@@ -27,16 +27,16 @@ type localAgent struct {
 }
 
 const (
-	// agentTimeout bounds one call, and agentRetry is the pause after one that failed in a way that may pass: an agent that
-	// is being restarted takes about a second.
+	// agentTimeout bounds one call, and agentRetry is the pause after a failure that may pass: an agent that is being
+	// restarted takes about a second.
 	agentTimeout = 5 * time.Second
 	agentRetry   = 500 * time.Millisecond
 )
 
 func (l localAgent) String() string { return "decommission the agent on " + l.socket }
 
-// Tell implements workloads.Action: DecommissionSelf, its rehearsal for a rehearsal, or Cancel for what is withdrawn. It tries until
-// ctx ends. That all is done says nothing to an agent, which knows by itself when it is.
+// Tell implements workloads.Action. It calls DecommissionSelf, Simulate for a rehearsal, or Cancel after a withdrawal, and
+// tries until ctx ends. PhaseDone tells an agent nothing, because it knows by itself when it is done.
 func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dial(ctx, "unix", l.socket) }))
@@ -60,7 +60,7 @@ func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 				return err
 			}
 		}
-		if last == nil || ctx.Err() == nil { // that time was up says less than what went wrong before
+		if last == nil || ctx.Err() == nil { // "time is up" says less than the failure before it
 			last = err
 		}
 		if tries&(tries-1) == 0 {

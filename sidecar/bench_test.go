@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// dialOut is a network without unix sockets: nobody listens there.
+// dialOut is a network without unix sockets: dialling one fails.
 func dialOut(to *pipenet.Listener) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if network == "unix" {
@@ -38,9 +38,9 @@ type heard struct {
 	ended    error     // what ended it, once it ended
 }
 
-// fake is an action that notes what it is told. tell, if set, is what it then does.
+// fake is an action that records what it is told. tell, if set, is what it then does.
 type fake struct {
-	again bool // it is told again when it was not
+	again bool // telling is retried after a failure
 
 	tell func(ctx context.Context, w workloads.Word) error
 
@@ -81,7 +81,7 @@ func (f *fake) phases() []workloads.Phase {
 	return phases
 }
 
-// hang waits until it is told to stop, as a hook does that goes on by itself.
+// hang waits until it is told to stop, like a hook that goes on by itself.
 func hang(ctx context.Context, _ workloads.Word) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -95,7 +95,7 @@ type machine struct {
 	booted  time.Time
 	cfg     Config
 	logind  *preemption.Logind
-	source  preemption.Source // beside the usual ones, if it is not nil
+	source  preemption.Source // an additional source, if it is not nil
 
 	*Sidecar
 	stop func() error // ends it as SIGTERM does
@@ -130,7 +130,7 @@ func bubble(t *testing.T, test func(t *testing.T, m *machine)) {
 	})
 }
 
-// action adds one to the configuration that the next sidecar is started with.
+// action adds an action to the configuration of the next sidecar.
 func (m *machine) action(a Action) {
 	a.Webhook.URL = "http://replaced.test"
 	m.cfg.Actions = append(m.cfg.Actions, a)
@@ -170,8 +170,8 @@ func (m *machine) end() {
 	m.stop = nil
 }
 
-// crash leaves what is on disk as kill -9 at this moment would, for the next sidecar to start with. The dying one works
-// on a disk that nobody will read.
+// crash keeps the disk as kill -9 would leave it at this moment, for the next sidecar. The dying one goes on with a disk
+// that nobody reads any more.
 func (m *machine) crash() {
 	m.t.Helper()
 	synctest.Wait()

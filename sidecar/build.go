@@ -12,7 +12,7 @@ import (
 func (c *Config) build(deps Deps) ([]*action, error) {
 	var all []*action
 	for _, from := range c.Actions {
-		from.fill() // a configuration that no file holds may leave the same things out
+		from.fill() // a configuration that comes from no file lacks the defaults of Load
 		way, err := c.open(from, deps)
 		if err != nil {
 			return nil, fmt.Errorf("action %s: %w", from.Name, err)
@@ -33,7 +33,8 @@ func (c *Config) open(a Action, deps Deps) (workloads.Action, error) {
 	case "unit":
 		return workloads.Unit{Name: a.Unit.Name, Stop: workloads.Systemd{}.StopAndWait, MainPID: workloads.Systemd{}.MainPID}, nil
 	case "hook":
-		// Not in data_dir: a full or broken disk would keep its program from starting. Nor with the hooks of an agent, which has the same directory.
+		// Not in data_dir, where a full or broken disk would keep a program from starting. And not beside the hooks of an
+		// agent, which may use the same directory.
 		return a.Hook.Open(a.Name, filepath.Join(filepath.Dir(c.Listen.Socket), "sidecar-hooks")), nil
 	case "webhook":
 		return a.Webhook.Open(), nil

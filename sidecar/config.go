@@ -31,14 +31,14 @@ type Node struct {
 	Name string `yaml:"name"`
 }
 
-// Listen is where the sidecar is found on its own machine. An empty HTTP is none.
+// Listen is where the sidecar is found on its own machine. With an empty HTTP it listens only on the socket.
 type Listen struct {
 	HTTP   string `yaml:"http"`
 	Socket string `yaml:"socket"`
 }
 
-// Action is somebody to tell, in exactly one of the ways of its last five fields. When is the stance from which it is
-// told; empty Phases are those that suit the way.
+// Action is one process, unit, program, URL or agent to tell, in exactly one of the ways of its last five fields. When is
+// the stance from which it is told; empty Phases are those that suit the way.
 type Action struct {
 	Name    string        `yaml:"name"`
 	When    string        `yaml:"when"`
@@ -52,14 +52,14 @@ type Action struct {
 	Agent   Agent   `yaml:"agent"`
 }
 
-// How somebody is told is said as in an agent's workloads.
+// The ways of telling are configured as in an agent's workloads.
 type (
 	Signal  = workloads.SignalSettings
 	Hook    = workloads.HookSettings
 	Webhook = workloads.WebhookSettings
 )
 
-// Unit is one of systemd's, and what is done with it.
+// Unit is a unit of systemd, and what is done with it.
 type Unit struct {
 	Name string `yaml:"name"`
 	Verb string `yaml:"verb"`
@@ -81,10 +81,11 @@ func Default() Config {
 	}
 }
 
-// defaultTimeout is what an action gets that names none: more than EC2's two minutes, and less than forever.
+// defaultTimeout is the time of an action that names none: more than EC2's two minutes, and not for ever.
 const defaultTimeout = 10 * time.Minute
 
-// Load reads the file at path and what is merged into it from beside it. Names of header files are relative to path's directory.
+// Load reads the file at path and merges the files of conf.d and of its own .d directory beside it (config.Load). Names of
+// header files are relative to path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
 	if err := config.Load(path, &c); err != nil {
@@ -100,7 +101,7 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// fill puts defaults where an action leaves something out.
+// fill sets the fields that an action leaves out to their defaults.
 func (a *Action) fill() {
 	if a.When == "" {
 		a.When = string(preemption.StanceDrain)
@@ -112,7 +113,7 @@ func (a *Action) fill() {
 		return
 	}
 	a.Phases = []string{string(workloads.PhaseNoticed)}
-	if a.way() != "signal" && a.way() != "unit" { // which have one word only: leave
+	if a.way() != "signal" && a.way() != "unit" { // these two can only say: leave
 		a.Phases = append(a.Phases, string(workloads.PhaseWithdrawn))
 	}
 }
@@ -131,7 +132,7 @@ func (a *Action) ways() (ways []string) {
 // way is the one way of an action that was validated.
 func (a *Action) way() string { return strings.Join(a.ways(), " and ") }
 
-// maxTimeout is a day: longer than any notice leaves but that of maintenance that is far away.
+// maxTimeout is a day: longer than any notice gives, except maintenance that is announced for later.
 const maxTimeout = 24 * time.Hour
 
 // An action's name is a label of its figures and a part of file names.

@@ -35,8 +35,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// What people copy must be accepted: the example with its comments removed, and every block of YAML in the manual that
-// begins with the comment "# ...sidecar.yaml".
+// What people copy must be accepted: the example without its comments, and every block of YAML in the manual that begins
+// with the comment "# ...sidecar.yaml".
 func TestWhatPeopleCopyIsAccepted(t *testing.T) {
 	accepted := func(where, text string) {
 		t.Helper()
@@ -134,7 +134,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Whatever is accepted can be built: no file that a person writes makes the sidecar fail only when a notice comes.
+// An accepted configuration can be built: no file fails only when a notice comes.
 func FuzzAccepted(f *testing.F) {
 	for _, file := range []string{example, "testdata/faults.yaml"} {
 		text, err := os.ReadFile(file)

@@ -13,7 +13,7 @@ type Doubtful struct {
 	Doubts     []workloads.Doubt
 }
 
-// Doubts looks for what would go wrong with the actions of a configuration that was validated, without telling anybody anything.
+// Doubts looks for what would go wrong with the actions of a validated configuration, without telling anything.
 func (c *Config) Doubts(ctx context.Context) (all []Doubtful, err error) {
 	actions, err := c.build(Deps{})
 	if err != nil {

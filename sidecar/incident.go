@@ -12,15 +12,15 @@ import (
 
 // work is what the sidecar has done about the open incident; the journal remembers it.
 type work struct {
-	// Told holds, by the names of the actions, what each was told last.
+	// Told holds what each action was told last, by the action's name.
 	Told map[string]told `json:"told,omitempty"`
-	// Released names the notices whose sources know that all is done.
+	// Released names the notices whose sources know that everything is done.
 	Released []string `json:"released,omitempty"`
 }
 
 type page = preemption.Page[work]
 
-// join makes a notice part of the incident. It is on disk before anybody is told.
+// join makes a notice part of the incident. The notice is on disk before any action is told.
 func (s *Sidecar) join(n preemption.Notice) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -37,7 +37,8 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 		return
 	}
 	if err != nil {
-		// A full disk must not keep anybody from being told. The price: a restart now would hear it anew, and tell again.
+		// A full disk must not keep the actions from being told. The price: after a restart now the notice is new, and is
+		// told again.
 		s.log.Error("cannot write the incident to the journal: a restart would forget it", "incident", p.Incident.ID, "err", err)
 	}
 	stance, _ := s.stance(p)
@@ -51,7 +52,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	}
 }
 
-// letGo lets a shutdown go on that the policy ignores, unless somebody is still told of something else.
+// letGo releases a shutdown that the policy ignores, unless an action is still being told of another notice.
 func (s *Sidecar) letGo(n preemption.Notice, p page) {
 	if stance, _ := s.stance(p); n.Source != preemption.SourceLogind || p.Incident.From(n.Source) || !s.over(p, stance) {
 		return
@@ -74,10 +75,10 @@ func (s *Sidecar) stance(p page) (stance preemption.Stance, changes time.Time) {
 	return stance, changes
 }
 
-// errIgnored says that the policy makes nothing of a kind of notice.
+// errIgnored says that the policy ignores a kind of notice.
 var errIgnored = errors.New("the policy ignores it")
 
-// say passes a notice on and returns the incident that it became part of, once that is on disk.
+// say passes a notice on, and returns the incident that it joined, once that is on disk.
 func (s *Sidecar) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
 	if !s.policy.Load().Stance(n.Kind).AtLeast(preemption.StanceWatch) {
 		return preemption.Incident{}, fmt.Errorf("notice of kind %s: %w", n.Kind, errIgnored)
@@ -85,12 +86,13 @@ func (s *Sidecar) say(ctx context.Context, n preemption.Notice) (preemption.Inci
 	return preemption.Say(ctx, s.manual, s.incidents, n)
 }
 
-// Signalled is what SIGPWR says: this machine is going, nobody knows when.
+// Signalled passes on SIGPWR as a notice: this machine is going, and the deadline is not known.
 func (s *Sidecar) Signalled() {
 	s.manual.Say(preemption.Notice{Source: preemption.SourceSignal, ID: preemption.SourceSignal, Kind: preemption.KindManual, Reason: "SIGPWR"})
 }
 
-// cancel takes back what was said on this host. still names the notice that keeps the incident open all the same.
+// cancel takes back the notices that were given on this host. still names the notice that keeps the incident open all the
+// same.
 func (s *Sidecar) cancel(ctx context.Context, reason string) (cancelled bool, still string) {
 	cancelled = s.manual.Withdraw(reason)
 	for changed := s.incidents.Changes(); ; changed = s.incidents.Changes() {
@@ -109,8 +111,8 @@ func (s *Sidecar) cancel(ctx context.Context, reason string) (cancelled bool, st
 	}
 }
 
-// Reload takes over the policy of a new configuration, which holds for what is noticed from then on. It returns the
-// sections that differ and were left alone: they need a restart.
+// Reload takes over the policy of a new configuration, which applies to notices that come after it. It returns the sections
+// that differ and were not taken over: they need a restart.
 func (s *Sidecar) Reload(cfg Config) (left []string) {
 	s.policy.Store(&cfg.Policy)
 	return config.Differs(s.cfg, cfg, "policy")

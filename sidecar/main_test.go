@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A full or broken disk keeps no program from being run.
+// A full or broken disk keeps no program from running.
 func TestBrokenDiskHoldsUpNoHook(t *testing.T) {
 	dir := t.TempDir()
 	broken, ran := filepath.Join(dir, "broken"), filepath.Join(dir, "ran")

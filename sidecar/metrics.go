@@ -12,9 +12,9 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// counters count what happens. Their labels are of few words: those of sources, kinds, and the configuration's actions.
+// counters count events. Their labels have few values: sources, kinds, and the configuration's actions.
 type counters struct {
-	registry *prometheus.Registry // of them, and of all else that /metrics tells
+	registry *prometheus.Registry // of all that /metrics serves
 	preemption.Counters
 	actions *prometheus.CounterVec
 }
@@ -35,5 +35,5 @@ func (s *Sidecar) metrics() http.Handler {
 	return promhttp.HandlerFor(s.counts.registry, promhttp.HandlerOpts{})
 }
 
-// figures are those of the moment, as its status has them.
+// figures are the metrics of the moment, from what the status shows.
 func (s *Sidecar) figures(to figures.To) { preemption.Figures(to, s.apiNotice(), s.notices.Health()) }

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// releaseTimeout bounds one attempt to tell the sources that all is done, and retryRelease is the pause before the
-	// next: the machine goes without it too, only later.
+	// releaseTimeout bounds one attempt to tell the sources that everything is done, and retryRelease is the pause before
+	// the next. Without it the machine goes too, only later.
 	releaseTimeout = 10 * time.Second
 	retryRelease   = 5 * time.Second
 )
 
-// mind looks after the incident as a whole, until ctx ends: it begins when its time comes, lets the machine go when all is
-// told, and is closed when the machine stays.
+// mind looks after the incident as a whole, until ctx ends: it begins leaving when its time comes, releases the machine when
+// every action was told, and closes the incident when the machine stays.
 func (s *Sidecar) mind(ctx context.Context) error {
 	said, refused := "", false
 	for {
@@ -48,8 +48,8 @@ func (s *Sidecar) mind(ctx context.Context) error {
 	}
 }
 
-// review does what is due about the incident, and says when something is due by itself. It returns the incident's page
-// when all is done that can be, and its notices are yet to be released.
+// review does what is due about the incident, and returns when something is due by itself. It returns the incident's page
+// when everything is done and its notices must still be released.
 func (s *Sidecar) review() (finished *page, again time.Time) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -91,16 +91,16 @@ func (s *Sidecar) end(p page, gone bool) {
 	s.log.Info("the machine stays", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "why", why)
 	for _, n := range p.Incident.InForce() {
 		if n.Outlived() {
-			s.manual.Forget(n) // or the next rehearsal would be taken for more of this one
+			s.manual.Forget(n) // or the next rehearsal would count as part of this one
 		} else {
 			s.joinInTurn(n)
 		}
 	}
 }
 
-// unreleased lists the notices whose sources are to know that all is done. Of a machine that does not leave none has to, and a
-// rehearsal has a cloud take no machine sooner. But a shutdown that waits for us waits for no more than that all are told, a reboot
-// like any other.
+// unreleased lists the notices whose sources must still be told that everything is done. If the machine does not leave there
+// are none, and in a rehearsal no cloud is told to take the machine sooner. But a shutdown that waits for this process, even
+// for a reboot, waits only until every action was told.
 func (s *Sidecar) unreleased(p page) []preemption.Notice {
 	leaving, rehearsed := p.Incident.Leaving(), p.Incident.Rehearsed()
 	return slices.DeleteFunc(p.Incident.InForce(), func(n preemption.Notice) bool {
@@ -137,7 +137,7 @@ func (s *Sidecar) release(ctx context.Context, p page) error {
 	return nil
 }
 
-// noteReleased writes down which notices need no releasing any more.
+// noteReleased writes down which notices have been released.
 func (s *Sidecar) noteReleased(p page, names []string) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -150,7 +150,7 @@ func (s *Sidecar) noteReleased(p page, names []string) {
 	}
 }
 
-// unrelease forgets the release of a notice that was taken back: should it return, it is another. The caller holds turn.
+// unrelease forgets the release of a notice that was taken back: if it returns, it is a new one. The caller holds turn.
 func (s *Sidecar) unrelease(n preemption.Notice) {
 	if p, _ := s.incidents.Open(); !slices.Contains(p.Work.Released, n.Name()) {
 		return

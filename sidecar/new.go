@@ -12,11 +12,11 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// dialTimeout bounds connecting to what is on this machine or next to it.
+// dialTimeout bounds a connection to something on this machine or near it.
 const dialTimeout = 5 * time.Second
 
-// New opens the journal and the listeners. It starts nothing: what comes in before Run waits. An error leaves nothing
-// open.
+// New opens the journal and the listeners. It starts nothing: connections that come in before Run wait. After an error
+// nothing stays open.
 func New(ctx context.Context, cfg Config, deps Deps) (_ *Sidecar, err error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -67,7 +67,7 @@ func (s *Sidecar) openNotices() (err error) {
 	return nil
 }
 
-// resume tells the sources what an earlier process heard of them.
+// resume tells the sources which of their notices an earlier process knew.
 func (s *Sidecar) resume() {
 	p, open := s.incidents.Open()
 	if !open {
@@ -89,7 +89,7 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// close releases what New opened. Whoever used it has ended.
+// close releases what New opened. The goroutines that used it have ended.
 func (s *Sidecar) close() {
 	for _, l := range []net.Listener{s.at.http, s.at.socket} {
 		if l != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// headerTimeout bounds what a stranger's connection may cost.
+	// headerTimeout bounds how long a connection may take to send a request's header.
 	headerTimeout = 10 * time.Second
 	// farewellTimeout is how long requests under way may take when the sidecar stops.
 	farewellTimeout = 2 * time.Second
@@ -42,7 +42,7 @@ func (s *Sidecar) serve(ctx context.Context) error {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 			defer cancel()
 			if server.Shutdown(last) != nil {
-				server.Close() // who still asks has had its time
+				server.Close() // requests still under way have had their time
 			}
 			return nil
 		})
@@ -59,7 +59,7 @@ func (s *Sidecar) page() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("GET /metrics", s.metrics())
-	mux.HandleFunc("GET /blocks/", func(w http.ResponseWriter, _ *http.Request) { // not 404, which readers take for a block that nobody has
+	mux.HandleFunc("GET /blocks/", func(w http.ResponseWriter, _ *http.Request) { // not 404, which tells a reader that nobody has the block
 		http.Error(w, "a sidecar has no blocks and knows of none: ask an agent", http.StatusNotImplemented)
 	})
 	return mux

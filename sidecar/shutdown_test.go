@@ -40,7 +40,7 @@ func TestStopTellsNobody(t *testing.T) {
 	})
 }
 
-// SIGTERM while the host goes down is a notice, and the sidecar stays until everybody knows.
+// SIGTERM while the host goes down is a notice, and the sidecar stays until every action was told.
 func TestShutdownIsToldBeforeTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.logind = system(systemd.Shutdown{Down: true, How: systemd.HowPowerOff}, 90*time.Second)
@@ -63,7 +63,7 @@ func TestShutdownIsToldBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// host is an operating system with a logind, which waits for the locks that it gave.
+// host is an operating system with a logind that waits for the locks that it gave.
 type host struct {
 	down  chan systemd.Shutdown
 	locks atomic.Int32
@@ -96,14 +96,14 @@ func (h *host) Inhibit(context.Context, string) (io.Closer, error) {
 	return h, nil
 }
 
-// Close is that of the lock; a connection is not closed before its end.
+// Close closes the lock; the connection is not closed before the end.
 func (h *host) Close() error {
 	h.locks.Add(-1)
 	return nil
 }
 
-// A reboot that the policy ignores, one for which nobody is told anything, and one for which somebody was, wait no longer for the
-// sidecar.
+// A reboot that the policy ignores, a reboot that no action is told of, and one of which an action was told, wait no longer
+// for the sidecar.
 func TestRebootGoesOnWhenAllAreTold(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy preemption.Policy

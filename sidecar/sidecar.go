@@ -1,11 +1,12 @@
 // Package sidecar passes this machine's notices on: to a process, to a unit, to a program, to a URL, or to an agent. It is
-// what Lifeboat has for a machine whose engine knows how to leave by itself and only must be told in time.
+// for a machine whose engine knows how to leave by itself and only must be told in time.
 //
-// It hears what an agent hears, keeps it as durably, and tells whom its configuration names, each as soon as the node goes
-// as far as that one's "when". It carries no block, asks no coordinator, and decides nothing but who is told what. Whom it
-// told is in its journal: a restart forgets nobody and tells nobody twice, but for a word that was under way.
+// It hears what an agent hears, keeps it as durably, and tells the actions of its configuration, each as soon as the node
+// goes as far as the action's "when". It carries no block, asks no coordinator, and decides nothing but which action is told
+// what. Its journal says what each was told: after a restart none is forgotten, and none is told twice, except a word that
+// was under way.
 //
-// Stopping it tells nobody anything, unless the operating system is going down.
+// Stopping it tells no action anything, unless the operating system is going down.
 package sidecar
 
 import (
@@ -27,9 +28,9 @@ type Deps struct {
 	Log     *slog.Logger
 	Version string // of this build, for its status
 
-	Logind *preemption.Logind // nil: nobody asks the operating system whether it goes down
+	Logind *preemption.Logind // nil: the operating system is not asked whether it goes down
 
-	// Listen and Dial replace the network in tests, and Clock the kernel's. Nil: the real ones.
+	// Listen and Dial replace the network in tests, Clock the kernel's clocks. Nil: the real ones.
 	Listen func(network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock  func() preemption.Moment
@@ -53,13 +54,13 @@ type Sidecar struct {
 	counts    *counters
 	at        struct{ http, socket net.Listener } // http: nil where none is configured
 
-	// turn is held from looking at the incident to writing down what follows from it, so that no two do so at once. It is
-	// never held while somebody is told.
+	// turn is held from reading the incident until what follows from it is written down, so that two decisions never
+	// overlap. It is not held while an action is told.
 	turn sync.Mutex
 }
 
-// Run hears notices and tells who should know, until ctx ends. What answers questions outlives the telling, which outlives
-// ctx where the whole host goes down.
+// Run hears notices and tells the actions, until ctx ends. When the whole host goes down it goes on telling after that, and
+// its servers run until the telling has ended.
 func (s *Sidecar) Run(ctx context.Context) error {
 	defer s.close()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -82,8 +83,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// lastWords waits until the sidecar is told to stop. Where that is because the host goes down, it says so to everybody
-// and waits until they know: for a shutdown that went past logind, and for what logind had no patience for.
+// lastWords waits until the sidecar is told to stop. If the host goes down, it passes that on as a notice and waits until
+// the actions know: for a shutdown that did not go through logind, and for actions that logind's delay was too short for.
 func (s *Sidecar) lastWords(ctx, life context.Context) {
 	select {
 	case <-ctx.Done():
@@ -107,7 +108,7 @@ func (s *Sidecar) lastWords(ctx, life context.Context) {
 	}
 }
 
-// attend does what notices ask. Each action has a goroutine of its own, so that one that hangs holds up no other.
+// attend does what the notices ask. Each action has a goroutine of its own, so that one that hangs holds up no other.
 func (s *Sidecar) attend(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.hear(ctx) })
@@ -118,7 +119,7 @@ func (s *Sidecar) attend(ctx context.Context) error {
 	return g.Wait()
 }
 
-// hear joins what is noticed to the incident.
+// hear joins each notice to the incident.
 func (s *Sidecar) hear(ctx context.Context) error {
 	for {
 		n, err := s.notices.Next(ctx)
@@ -132,8 +133,7 @@ func (s *Sidecar) hear(ctx context.Context) error {
 	}
 }
 
-// wait ends when the incident changes, when it is time to look again by itself (zero: never), or with ctx, and then
-// tells false.
+// wait waits until the incident changes, until again (zero: never), or until ctx ends, and then returns false.
 func wait(ctx context.Context, changed <-chan struct{}, again time.Time) bool {
 	var due <-chan time.Time
 	if !again.IsZero() {
@@ -147,7 +147,7 @@ func wait(ctx context.Context, changed <-chan struct{}, again time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// ready tells the service manager, and whoever started the sidecar.
+// ready tells the service manager and Deps.Ready that the sidecar listens.
 func (s *Sidecar) ready() {
 	page := "none"
 	if s.at.http != nil {
@@ -163,9 +163,9 @@ func (s *Sidecar) ready() {
 	}
 }
 
-// feedWatchdog tells the service manager that the sidecar is alive, as long as its incident can be looked at: a deadlock
-// would stop it.
+// feedWatchdog tells the service manager that the sidecar is alive. Each time it first looks at the incident, so a deadlock
+// silences it.
 func (s *Sidecar) feedWatchdog(ctx context.Context) error {
-	systemd.KeepAlive(ctx, s.log, func() { s.idle() }) // which waits for whoever decides something
+	systemd.KeepAlive(ctx, s.log, func() { s.idle() }) // idle waits for turn
 	return nil
 }

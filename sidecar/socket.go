@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// local answers on the machine's own socket. A sidecar carries no blocks, so it lists none and has no manifest.
+// local implements api.Local on the machine's own socket. A sidecar carries no blocks, so it lists none and has no manifest.
 type local struct {
 	api.UnimplementedLocalServer
 	sidecar *Sidecar
@@ -44,8 +44,8 @@ func (l *local) Cancel(ctx context.Context, r *api.CancelRequest) (*api.CancelRe
 	return &api.CancelReply{Cancelled: cancelled, Still: still}, nil
 }
 
-// Simulate sends a pretended notice the way of a real one: everybody is told of it, and told that it is a rehearsal. A
-// dry run says whom that would be, and tells nobody.
+// Simulate sends a pretended notice along the path of a real one: the actions are told of it, and that it is a rehearsal. A
+// dry run lists the actions that would be told, and tells none.
 func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.SimulateReply, error) {
 	s := l.sidecar
 	kind, err := preemption.ParseKind(r.Kind)
@@ -85,7 +85,7 @@ func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	return reply, nil
 }
 
-// plan says in one line what telling an action means.
+// plan describes in one line what the action does, and when.
 func (a *action) plan() string {
 	phases := make([]string, len(a.phases))
 	for i, p := range a.phases {

@@ -41,7 +41,7 @@ func TestRehearsal(t *testing.T) {
 		m.pass(time.Second)
 		m.told("early", early)
 
-		for range 2 { // the second must not be taken for more of the first
+		for range 2 { // the second must not count as part of the first
 			r, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "terminate", In: durationpb.New(time.Minute)})
 			if err != nil {
 				t.Fatal(err)
@@ -73,8 +73,8 @@ func TestRehearsal(t *testing.T) {
 	})
 }
 
-// Who was told of a rehearsal is told when it becomes earnest, with all of the time that there is then; who is being told is
-// told anew.
+// An action that was told of a rehearsal is told when it becomes earnest, with all the time that there is then. An action
+// that is being told at that moment is told anew.
 func TestNoticeAmidARehearsal(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "quick"})
@@ -99,7 +99,7 @@ func TestNoticeAmidARehearsal(t *testing.T) {
 	})
 }
 
-// Advice of the cloud that comes amid a rehearsal makes it no earnest, lets no machine go, and stands when that is over.
+// A cloud's advice during a rehearsal does not make it earnest, releases no machine, and stands when the rehearsal is over.
 func TestAdviceAmidARehearsal(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		d := &door{}
@@ -170,7 +170,7 @@ func real(t *testing.T, f *fake) (*Sidecar, api.LocalClient) {
 	return s, api.NewLocalClient(conn)
 }
 
-// Who names an earlier deadline is answered when that is on disk, with it.
+// A caller that gives an earlier deadline is answered with it, once it is on disk.
 func TestEarlierDeadlineIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "one"})
@@ -183,7 +183,7 @@ func TestEarlierDeadlineIsAnswered(t *testing.T) {
 			}
 			want := r.Timeout
 			if want.AsDuration() > time.Minute {
-				want = durationpb.New(time.Minute) // the earlier one stands
+				want = durationpb.New(time.Minute) // the earlier deadline stays
 			}
 			if got := said.Remaining; (got == nil) != (want == nil) || (got.AsDuration()-want.AsDuration()).Abs() > time.Second {
 				t.Errorf("said with %v: answered with %v, want %v", r.Timeout.AsDuration(), got.AsDuration(), want.AsDuration())
@@ -192,7 +192,7 @@ func TestEarlierDeadlineIsAnswered(t *testing.T) {
 	})
 }
 
-// What the command line says, on a real socket: the kernel says who it is.
+// What the command line calls, on a real socket, where the kernel says who calls.
 func TestSocketDecommissionsAndCancels(t *testing.T) {
 	arrived := make(chan struct{}, 2)
 	s, calls := real(t, &fake{tell: func(context.Context, workloads.Word) error { arrived <- struct{}{}; return nil }})
@@ -314,7 +314,7 @@ func TestAgentIsTold(t *testing.T) {
 	told := make(chan error, 1)
 	w := workloads.Word{Phase: noticed, Kind: "terminate", Source: "ec2", Reason: strings.Repeat("é", localsock.LongestReason), Deadline: time.Now().Add(time.Minute)}
 	go func() { told <- to.Tell(ctx, w) }()
-	<-tries // nobody was there
+	<-tries // no agent was there
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -340,7 +340,8 @@ func TestAgentIsTold(t *testing.T) {
 	}
 }
 
-// An agent that is told of a rehearsal rehearses: a drain in earnest would set off alerts. One that has no time for it is not asked on.
+// An agent that is told of a rehearsal rehearses: a drain in earnest would set off alerts. If it refuses to rehearse, it is
+// not asked again.
 func TestAgentRehearses(t *testing.T) {
 	l, err := net.Listen("unix", shortDir(t)+"/agent")
 	if err != nil {
@@ -370,7 +371,7 @@ func TestAgentRehearses(t *testing.T) {
 	}
 }
 
-// What is cancelled before it is part of an incident never will be: who said it hears so, and does not say it again.
+// A notice that is cancelled before it joins an incident never will: the caller is told so, and does not give it again.
 func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "one"})
@@ -380,7 +381,7 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 		}
 		defer s.close()
 		said := make(chan error, 1)
-		go func() { // and nobody joins what is said
+		go func() { // without anything that joins the notice
 			_, err := (&local{sidecar: s}).DecommissionSelf(t.Context(), &api.DecommissionSelfRequest{})
 			said <- err
 		}()

@@ -54,7 +54,7 @@ func TestNoticeIsToldAtOnceAndOnce(t *testing.T) {
 		if left := h.RemainingSeconds; left == nil || *left < 118 || *left > 120 {
 			t.Errorf("told of %v remaining, want two minutes less the poll", left)
 		}
-		for range 120 { // as AWS's own mock does: two minutes from now, whenever it is asked
+		for range 120 { // like AWS's own mock: two minutes from now, whenever it is asked
 			m.cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
 			m.pass(time.Second)
 		}
@@ -66,13 +66,13 @@ func TestNoticeIsToldAtOnceAndOnce(t *testing.T) {
 	})
 }
 
-// Whenever a notice appears between two polls, it is told in time.
+// A notice is told in time, at whatever moment between two polls it appears.
 func TestNoticeIsToldInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "one"})
 		one := &fake{}
 		m.start(one)
-		const rounds = 120 // of 30 one mean in a hundred is above what is wanted
+		const rounds = 120 // with 30 rounds one mean in a hundred is too high
 		var sum time.Duration
 		for i := range rounds {
 			m.pass(5*time.Second + rand.N(time.Second))
@@ -93,7 +93,7 @@ func TestNoticeIsToldInTime(t *testing.T) {
 	})
 }
 
-// A full or broken disk keeps nobody from being told.
+// A full or broken disk keeps no action from being told.
 func TestBrokenDiskHoldsUpNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "one"})
@@ -140,7 +140,8 @@ func TestWithdrawnIsToldToThoseWhoHadBeenTold(t *testing.T) {
 	})
 }
 
-// While a lesser notice stands, a graver one may come and go, and come again: that is another word, not the first again.
+// While a lesser notice stands, a graver one may come, go, and come again: the second time it is a new word, not the first
+// again.
 func TestSecondNoticeOfOneIncidentIsAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "one"})
@@ -200,7 +201,7 @@ func TestRestartNeitherForgetsNorTellsTwice(t *testing.T) {
 	})
 }
 
-// SIGTERM ends what is under way no more than kill -9 does, and what arrives at that very moment has arrived.
+// SIGTERM leaves a word under way like kill -9 does, and a word that arrives at that very moment has arrived.
 func TestStopLeavesUnderWayWhatIs(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "slow"})
@@ -218,7 +219,7 @@ func TestStopLeavesUnderWayWhatIs(t *testing.T) {
 	})
 }
 
-// What was withdrawn while nobody listened is told as soon as somebody does, and instead of what was under way.
+// A withdrawal that came while no sidecar ran is told as soon as one does, instead of the word that was under way.
 func TestWithdrawnWhileTheSidecarWasDead(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "slow"})
@@ -266,13 +267,13 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 		if got := p.Work.Told["down"]; got.State != stateFailed || got.Trouble == "" {
 			t.Errorf("got %+v, want it failed, and why", got)
 		}
-		if len(p.Work.Released) != 1 { // who cannot be told holds the machine no longer than there is time to tell
+		if len(p.Work.Released) != 1 { // an action that cannot be told holds the machine only until its time is up
 			t.Errorf("got %v released, want the notice", p.Work.Released)
 		}
 	})
 }
 
-// A worker may be between two of its starts when the notice comes. One that is not there at all holds nobody up for long.
+// A worker may be between two starts when the notice comes. A worker that is not there at all holds nothing up for long.
 func TestSignalThatFindsNobodyIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		for _, name := range []string{"starts", "absent"} {
@@ -306,9 +307,9 @@ func TestSignalThatFindsNobodyIsTriedAgain(t *testing.T) {
 	})
 }
 
-// door is a source that says nothing and wants to know when the machine may go.
+// door is a source without notices that records when the machine may go.
 type door struct {
-	refuse atomic.Int32 // so many times
+	refuse atomic.Int32 // refuses so many times
 
 	mu  sync.Mutex // guards all
 	all []string
@@ -335,8 +336,8 @@ func (d *door) opened() []string {
 	return slices.Clone(d.all)
 }
 
-// The sources are told that the machine may go: when all is done and not before, until they know, and once, also across
-// a restart.
+// The sources are told that the machine may go when everything is done and not before. They are told until they have heard
+// it, and once, even across a restart.
 func TestMachineIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		d := &door{}
@@ -390,7 +391,7 @@ func TestPolicyIgnores(t *testing.T) {
 	})
 }
 
-// An appointment is copied for ahead, and left for when it is near: nobody is told to go days before.
+// The node copies ahead for an appointment, and leaves when it is near: no action is told to go days before.
 func TestAppointmentIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.cfg.Cloud.Provider = "none" // or it would be asked a million times
@@ -418,7 +419,7 @@ func TestAppointmentIsKept(t *testing.T) {
 	})
 }
 
-// A deadline that comes closer bounds what is under way, and is told when that has arrived.
+// A deadline that comes closer bounds a word under way, and is told once that word has arrived.
 func TestDeadlineMoves(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(every("hook", preemption.StanceDrain))
@@ -481,7 +482,7 @@ func TestHibernationLeavesNoTime(t *testing.T) {
 	})
 }
 
-// One that tries again by itself, as webhooks and agents are told, says what stands in the way long before its time is up.
+// An action that retries by itself, like a webhook or an agent, reports what is wrong long before its time is up.
 func TestTroubleOfOneThatTriesByItselfIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.action(Action{Name: "url"})
@@ -509,7 +510,7 @@ func TestTroubleOfOneThatTriesByItselfIsSeen(t *testing.T) {
 	})
 }
 
-// refusing is a network on which nobody is.
+// refusing is a network on which no connection is accepted.
 type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) {

@@ -11,25 +11,25 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// action is one way to tell somebody, and when that is wanted.
+// action is one thing to tell, how, and when.
 type action struct {
 	name    string
 	when    preemption.Stance
 	phases  []workloads.Phase
 	timeout time.Duration
-	again   bool // what is not told at once may be in a moment, and knows no better itself than to say so
+	again   bool // a failure may pass in a moment, and the way of telling does not retry by itself
 	workloads.Action
 }
 
-// A process that is to get a signal may be between two of its starts, and a service manager busy: againEach is RestartSec's default ten
-// times over. One that is not there on purpose holds a shutdown up for no more than againFor.
+// A signal's process may be between two starts, and a service manager busy, so such a word is tried again each againEach,
+// ten times the default of RestartSec. A process that is not there on purpose holds a shutdown up no longer than againFor.
 const againEach, againFor = time.Second, 10 * time.Second
 
-// leastTelling is what a word gets whose notice leaves no time at all (EC2's hibernation): the machine may yet live for
-// some seconds, and a word that is given up unsaid helps nobody.
+// leastTelling is the least time that a word gets, even if its notice leaves none (EC2's hibernation): the machine may still
+// live for some seconds, and a word that is given up helps nobody.
 const leastTelling = 5 * time.Second
 
-// look tells an action all it must be told, until ctx ends.
+// look tells an action every word that is due, until ctx ends.
 func (s *Sidecar) look(ctx context.Context, a *action) error {
 	for {
 		changed := s.incidents.Changes()
@@ -45,7 +45,7 @@ func (s *Sidecar) look(ctx context.Context, a *action) error {
 	}
 }
 
-// begin decides what an action must be told now, and writes it down. Without anything, it says when to look again.
+// begin decides what an action must be told now, and writes it down. If nothing is due, it returns when to look again.
 func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -62,7 +62,7 @@ func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool)
 	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: p.Incident.Lead(), Round: was.Round, Rehearsal: p.Incident.Rehearsed()}
 	switch {
 	case was.State == stateRunning && was.Phase == phase && !a.pretended(was.Rehearsal, p.Incident):
-		t = was // what is news since is told after it
+		t = was // later news is told after this word
 	case !a.wants(phase):
 		t.State = stateSkipped
 	}
@@ -73,8 +73,8 @@ func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool)
 	return s.word(p.Incident, t.Round, phase, stance), time.Time{}, t.State == stateRunning
 }
 
-// word is what is told of an incident now. Those who were told that the machine stays while another of its notices stood
-// are told of a further one under a name of its own: they have seen the first end.
+// word makes the word about the incident as it is now. An action that was told that the machine stays, and then hears of a
+// further notice of the same incident, is told of it under another name: for the action the first incident has ended.
 func (s *Sidecar) word(i preemption.Incident, round int, phase workloads.Phase, stance preemption.Stance) workloads.Word {
 	name := i.ID
 	if round > 0 {
@@ -86,20 +86,21 @@ func (s *Sidecar) word(i preemption.Incident, round int, phase workloads.Phase, 
 	}
 	if d := i.Deadline(); !d.IsZero() {
 		w.RemainingSeconds = new(time.Until(d).Seconds())
-		// Whole seconds, as clouds write them: the same after a restart, whatever small corrections the clock has had.
+		// Whole seconds, as clouds write them: the deadline stays the same after a restart and after small corrections of
+		// the clock.
 		w.Deadline = d.Round(time.Second).UTC()
 	}
 	return w
 }
 
-// about tells whether a word is of an incident.
+// about reports whether a word is about an incident.
 func about(w workloads.Word, i preemption.Incident) bool {
 	name, _, _ := strings.Cut(w.Incident, ".")
 	return name == i.ID
 }
 
-// tell says a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way:
-// who runs next goes on with it.
+// tell tells a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way: the
+// next process goes on with it.
 func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	began := time.Now()
 	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, preemption.Left(w.Deadline), "what", a.String())
@@ -125,7 +126,7 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	case errors.Is(err, workloads.ErrSuperseded):
 		s.log.Info("no longer told", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took)
 		s.counts.told(a.name, w.Phase, "superseded")
-		return // what holds instead is due now
+		return // the word that replaces it is due now
 	case err != nil:
 		s.log.Error("not told, and it is not tried again", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took, "err", err)
 	default:
@@ -134,7 +135,7 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	s.ended(a, w, took, err)
 }
 
-// troubled tells of a word that is not told yet and will be tried again.
+// troubled notes and logs why a word was not told yet. The word is tried again.
 func (s *Sidecar) troubled(a *action, w workloads.Word, err error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -148,31 +149,31 @@ func (s *Sidecar) troubled(a *action, w workloads.Word, err error) {
 	s.note(a, t)
 }
 
-// ended writes down what came of a word.
+// ended writes down whether a word was told or given up.
 func (s *Sidecar) ended(a *action, w workloads.Word, took time.Duration, err error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	p, open := s.incidents.Open()
 	if !open || !about(w, p.Incident) {
-		return // an incident is closed only when nobody is being told; so this is not
+		return // cannot happen: an incident is closed only when no action is being told
 	}
 	t := p.Work.Told[a.name]
 	t.State, t.Took, t.Trouble = stateDone, took, ""
 	if err != nil {
 		t.State, t.Trouble = stateFailed, err.Error()
 	}
-	s.counts.told(a.name, w.Phase, string(t.State)) // before anybody can see that it is done
+	s.counts.told(a.name, w.Phase, string(t.State)) // before others can see that it is done
 	s.note(a, t)
 }
 
-// attempt says a word once, for as long as the incident leaves time.
+// attempt tells a word once, for as long as the incident leaves time.
 func (s *Sidecar) attempt(ctx context.Context, a *action, w workloads.Word, began time.Time) error {
 	until := func() (time.Time, bool) { return s.until(a, w, began) }
 	return workloads.Attempt(ctx, a, w, s.incidents.Changes, until, func(err error) { s.troubled(a, w, err) })
 }
 
-// until is when telling a word must end; false when it no longer holds. What is told of a machine that goes is told by
-// the deadline less the incident's tail; of a notice that leaves less than two tails, in half of what it leaves.
+// until is when telling a word must end; false: the word no longer holds. A word about a machine that goes has time until
+// the deadline less the incident's tail; if the notice leaves less than two tails, half of the time that it leaves.
 func (s *Sidecar) until(a *action, w workloads.Word, began time.Time) (time.Time, bool) {
 	limit := began.Add(a.timeout)
 	p, open := s.incidents.Open()

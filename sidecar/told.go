@@ -13,10 +13,10 @@ import (
 type state string
 
 const (
-	stateRunning state = "running" // or was when an earlier process ended
+	stateRunning state = "running" // under way, or it was when an earlier process ended
 	stateDone    state = "done"
 	stateFailed  state = "failed"
-	stateSkipped state = "skipped" // its phases leave the word out
+	stateSkipped state = "skipped" // the action's phases leave the word out
 )
 
 // told is what one action was told last. It is plain data, kept as JSON.
@@ -26,25 +26,25 @@ type told struct {
 	Kind   preemption.Kind   `json:"kind"`
 	Stance preemption.Stance `json:"stance"`
 	Lead   *time.Duration    `json:"lead,omitempty"`  // to the deadline that was told; nil: none was known
-	Round  int               `json:"round,omitempty"` // how often it was told that the machine stays, or of a rehearsal, and then of another notice
-	// Rehearsal says that it was told that nothing will happen to the machine.
+	Round  int               `json:"round,omitempty"` // how often another notice followed after it was told that the machine stays, or of a rehearsal
+	// Rehearsal says that the action was told that nothing will happen to the machine.
 	Rehearsal bool          `json:"rehearsal,omitempty"`
 	Trouble   string        `json:"trouble,omitempty"`
 	Took      time.Duration `json:"took,omitempty"`
 }
 
-// outdated tells whether what was told is no longer so.
+// outdated reports whether what was told is no longer true.
 func (t told) outdated(i preemption.Incident, stance preemption.Stance) bool {
 	return i.Moved(t.Lead) || t.Kind != i.Kind() || t.Stance != stance
 }
 
-// holds tells whether the action believes that the machine goes.
+// holds reports whether the action was last told that the machine goes.
 func (t told) holds() bool {
 	return t.Phase == workloads.PhaseNoticed || t.Phase == workloads.PhaseChanged || t.Phase == workloads.PhaseDone
 }
 
-// due is what an action must be told while the node takes a stance; false: it knows all there is to know, or is about to.
-// A word that an earlier process was about to say, and that still holds, is due again.
+// due is what an action must be told while the node takes a stance; false: nothing, or it is being told. A word that an
+// earlier process had begun, and that still holds, is due again.
 func (a *action) due(p page, stance preemption.Stance) (workloads.Phase, bool) {
 	t, known := p.Work.Told[a.name]
 	goes := stance.AtLeast(a.when) && stance != preemption.StanceIgnore
@@ -66,8 +66,8 @@ func (a *action) due(p page, stance preemption.Stance) (workloads.Phase, bool) {
 	}
 }
 
-// pretended tells whether a word was a rehearsal's that is none any more. A signal and a unit know no pretending: they did
-// what they were told.
+// pretended reports whether a word was about a rehearsal that has become earnest. For a signal or a unit there is no
+// difference: they did what they were told.
 func (a *action) pretended(rehearsal bool, i preemption.Incident) bool {
 	switch a.Action.(type) {
 	case workloads.Signal, workloads.Unit:
@@ -78,7 +78,7 @@ func (a *action) pretended(rehearsal bool, i preemption.Incident) bool {
 
 func (a *action) wants(phase workloads.Phase) bool { return slices.Contains(a.phases, phase) }
 
-// settled tells whether every action knows all there is to know, and none is being told.
+// settled reports whether every action has been told everything that is due, and none is being told.
 func (s *Sidecar) settled(p page, stance preemption.Stance) bool {
 	return !slices.ContainsFunc(s.actions, func(a *action) bool {
 		_, due := a.due(p, stance)
@@ -86,7 +86,7 @@ func (s *Sidecar) settled(p page, stance preemption.Stance) bool {
 	})
 }
 
-// next is what an action must be told now. That all is done is told last.
+// next is what an action must be told now. That everything is done is told last.
 func (s *Sidecar) next(a *action, p page, stance preemption.Stance) (workloads.Phase, bool) {
 	if phase, due := a.due(p, stance); due {
 		return phase, true
@@ -98,7 +98,7 @@ func (s *Sidecar) next(a *action, p page, stance preemption.Stance) (workloads.P
 	return "", false
 }
 
-// over tells whether there is nothing left to tell anybody.
+// over reports whether there is nothing left to tell any action.
 func (s *Sidecar) over(p page, stance preemption.Stance) bool {
 	return s.settled(p, stance) && !slices.ContainsFunc(s.actions, func(a *action) bool {
 		_, due := s.next(a, p, stance)
@@ -106,7 +106,7 @@ func (s *Sidecar) over(p page, stance preemption.Stance) bool {
 	})
 }
 
-// idle tells whether nobody is told anything now, and nobody must be.
+// idle reports whether no action is being told, and none must be.
 func (s *Sidecar) idle() bool {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -118,10 +118,10 @@ func (s *Sidecar) idle() bool {
 	return s.over(p, stance)
 }
 
-// note writes down how far an action is. The caller holds turn.
+// note writes down what an action was told. The caller holds turn.
 func (s *Sidecar) note(a *action, t told) {
 	err := s.incidents.Amend(func(w *work) {
-		w.Told = maps.Clone(w.Told) // pages that others look at stay as they are
+		w.Told = maps.Clone(w.Told) // other goroutines may hold the page with the old map
 		if w.Told == nil {
 			w.Told = map[string]told{}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// stateWaiting is what the status shows of an action that was told nothing yet.
+// stateWaiting is the state that the status shows of an action that was told nothing yet.
 const stateWaiting = "waiting"
 
 // status is what the socket shows.
@@ -20,10 +20,10 @@ func (s *Sidecar) status() *api.AgentStatus {
 		Status: &api.Status{Notice: s.apiNotice()},
 	}
 	p, _ := s.incidents.Open()
-	_, changes := s.incidents.Stance() // and not when the machine will have outlived its deadline: it goes no further then
+	_, changes := s.incidents.Stance() // not s.stance, whose next change may be that the machine has outlived its deadline
 	preemption.Tell(status, s.notices.Health(), p.Incident, changes)
 	for _, a := range s.actions {
-		t := p.Work.Told[a.name] // of the zero page: nothing
+		t := p.Work.Told[a.name] // nothing, where no incident is open
 		state := &api.ActionState{Name: a.name, Phase: string(t.Phase), State: cmp.Or(string(t.State), stateWaiting), Trouble: t.Trouble}
 		if t.Took > 0 {
 			state.Took = durationpb.New(t.Took)
