@@ -1,8 +1,8 @@
-// Package localsock is a daemon's door on its own machine: a Unix socket that speaks gRPC and plain HTTP, and asks the
-// kernel who calls.
+// Package localsock is how programs on its own machine reach a daemon: a Unix socket that speaks gRPC and plain HTTP. The
+// daemon asks the kernel who calls.
 //
-// Who may open it is decided by its mode: root, the daemon's own user, and the socket's group. Who may change something
-// is decided by the kernel's word about the caller: root and the daemon's own user. The package knows no call by name.
+// The socket's mode decides who may open it: root, the daemon's own user, and the socket's group. The caller's user, by the
+// kernel's word, decides who may change something: root and the daemon's own user. The package knows no call by name.
 package localsock
 
 import (
@@ -31,7 +31,7 @@ import (
 const LongestPath = 107
 
 const (
-	// headerTimeout bounds what a connection may cost that says nothing.
+	// headerTimeout bounds how long a connection may stay silent.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = time.Minute
 )
@@ -42,8 +42,8 @@ type Network struct {
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Listen makes the socket, and its directory where there is none. A socket that a killed daemon left behind is replaced;
-// one that answers is another daemon's, and a file is somebody's.
+// Listen makes the socket, and its directory where there is none. It replaces a socket that a killed daemon left behind. It
+// returns an error if another daemon answers on the socket, or if the path is a file.
 func Listen(ctx context.Context, on Network, path string) (net.Listener, error) {
 	if on.Listen == nil {
 		on.Listen = net.Listen
@@ -58,10 +58,10 @@ func Listen(ctx context.Context, on Network, path string) (net.Listener, error) 
 	case err == nil:
 		conn.Close()
 		return nil, fmt.Errorf("%s is another daemon's, and it answers: stop it, or give this one another socket", path)
-	case errors.Is(err, syscall.EAGAIN): // connect(2): more wait already than it lets in
+	case errors.Is(err, syscall.EAGAIN): // connect(2): the backlog is full
 		return nil, fmt.Errorf("%s is another daemon's, and more wait there than it answers: stop it, or give this one another socket", path)
 	case ctx.Err() != nil:
-		return nil, err // which says nothing about who is there
+		return nil, err // the error says nothing about another daemon
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is a file and no socket: name another path, or remove it", path)
@@ -74,7 +74,7 @@ func Listen(ctx context.Context, on Network, path string) (net.Listener, error) 
 		return nil, err
 	}
 	if _, ok := l.(*net.UnixListener); !ok {
-		return l, nil // a test's
+		return l, nil // in a test
 	}
 	if err := os.Chmod(path, 0o660); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -82,7 +82,7 @@ func Listen(ctx context.Context, on Network, path string) (net.Listener, error) 
 	return l, nil
 }
 
-// Server answers gRPC with calls and all else with page. Calls learn who calls through Gate.
+// Server answers gRPC with calls and everything else with page. Gate tells the calls who the caller is.
 func Server(calls *grpc.Server, page http.Handler, log *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,8 +105,8 @@ func Server(calls *grpc.Server, page http.Handler, log *slog.Logger) *http.Serve
 	return s
 }
 
-// Gate lets only root and this process's own user make the calls that change something, named by their full methods, and
-// logs who made them.
+// Gate lets only root and this process's own user make the calls in changing, which are full names of methods, and logs who
+// made them.
 func Gate(log *slog.Logger, changing ...string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		if !slices.Contains(changing, info.FullMethod) {
@@ -127,11 +127,12 @@ func Gate(log *slog.Logger, changing ...string) grpc.UnaryServerInterceptor {
 const (
 	// LongestReason bounds a reason that a caller gives, in bytes.
 	LongestReason = 1000
-	// longestLead bounds a deadline: a year is as good as none.
+	// longestLead bounds a deadline: one in a year is as good as none.
 	longestLead = 366 * 24 * time.Hour
 )
 
-// Deadline is when the time is up that a caller says is left, under a name; zero: it says none. Its reason is checked, too.
+// Deadline returns the instant that is lead from now; zero: the caller gives none. name is the request's field, for errors.
+// It checks the caller's reason, too.
 func Deadline(name string, lead *durationpb.Duration, reason string) (time.Time, error) {
 	if len(reason) > LongestReason {
 		return time.Time{}, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(reason), LongestReason)
@@ -148,7 +149,7 @@ func Deadline(name string, lead *durationpb.Duration, reason string) (time.Time,
 
 type callerKey struct{}
 
-// caller is the process at the other end of the socket, in the kernel's words.
+// caller is the process at the other end of the socket, as the kernel names it.
 type caller struct {
 	known bool
 	uid   uint32

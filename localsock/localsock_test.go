@@ -57,7 +57,7 @@ func TestListen(t *testing.T) {
 	second.Close()
 }
 
-// A daemon that stands still, with its callers waiting, is there: its socket is not taken from it.
+// A daemon that has stopped answering, with callers waiting, is still there: its socket is not taken from it.
 func TestListenWhereNobodyIsLetIn(t *testing.T) {
 	path := filepath.Join(shortDir(t), "a.sock")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -84,7 +84,7 @@ func TestListenWhereNobodyIsLetIn(t *testing.T) {
 	}
 }
 
-// A path that is mistyped costs nobody a file.
+// A mistyped path must not cost anybody a file.
 func TestListenReplacesNoFile(t *testing.T) {
 	path := filepath.Join(shortDir(t), "agent.yaml")
 	if err := os.WriteFile(path, []byte("node: {}"), 0o600); err != nil {
@@ -99,7 +99,7 @@ func TestListenReplacesNoFile(t *testing.T) {
 	}
 }
 
-// Who is told to stop before it has started takes no other daemon's socket along.
+// A daemon that is told to stop before it has started does not remove another daemon's socket.
 func TestListenThatIsCutShortReplacesNothing(t *testing.T) {
 	path := filepath.Join(shortDir(t), "a.sock")
 	first, err := Listen(t.Context(), Network{}, path)
@@ -182,7 +182,7 @@ func TestServerSpeaksBoth(t *testing.T) {
 	}
 }
 
-// Who comes in a way that the kernel does not vouch for may look, and change nothing.
+// A caller on a connection for which the kernel gives no user may look, and change nothing.
 func TestGateKeepsStrangersOut(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
