@@ -12,16 +12,16 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrNotBooted says that systemd is not this host's init: nobody can be asked.
+// ErrNotBooted says that systemd is not this host's init, so it cannot be asked.
 var ErrNotBooted = errors.New("systemd is not the init of this host")
 
-// Booted tells whether systemd is this host's init, in the way of sd_booted(3).
+// Booted reports whether systemd is this host's init, in the way of sd_booted(3).
 func Booted() bool {
 	i, err := os.Lstat("/run/systemd/system")
 	return err == nil && i.IsDir()
 }
 
-// busAddress is the environment's name for another system bus than the usual one (D-Bus specification, "Well-known
+// busAddress is the environment variable that names another system bus than the usual one (D-Bus specification, "Well-known
 // Message Bus Instances").
 const busAddress = "DBUS_SYSTEM_BUS_ADDRESS"
 
@@ -42,7 +42,7 @@ func openBus(ctx context.Context) (*dbus.Conn, error) {
 
 // dialBus returns a connection that ends with life.
 func dialBus(life context.Context) (*dbus.Conn, error) {
-	// Signals come in the order in which they were sent: a shutdown that was cancelled must not look like one that began.
+	// A sequential handler keeps the order of the signals: a shutdown that was cancelled must not look like one that began.
 	conn, err := dbus.SystemBusPrivate(dbus.WithContext(life), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func dialBus(life context.Context) (*dbus.Conn, error) {
 // Forever is a time limit that never comes.
 const Forever = time.Duration(math.MaxInt64)
 
-// fromUSec is a span that systemd counts in microseconds. The largest number stands for no limit.
+// fromUSec converts a span that systemd gives in microseconds. The largest number stands for no limit.
 func fromUSec(usec uint64) time.Duration {
 	if usec > uint64(Forever/time.Microsecond) {
 		return Forever

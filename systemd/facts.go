@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is what there is to know about the host's service manager before a notice comes. Where a question had no answer,
-// the error beside it says why, and the answer is empty.
+// Host is what doctor can find out about the host's service manager before a notice comes. If a question had no answer, the
+// error beside it says why, and the answer is empty.
 type Host struct {
 	Booted bool // systemd is the init of this host
 
-	LoginErr error         // why logind does not answer; the following two are empty then
-	MaxDelay time.Duration // for how long a lock may hold a shutdown back
-	Locks    []Inhibitor   // those that a process of ours holds: none, and no shutdown waits for the node
+	LoginErr error         // why logind did not answer both of the following
+	MaxDelay time.Duration // how long a lock may hold a shutdown back
+	Locks    []Inhibitor   // the locks of Lifeboat's processes; with none, no shutdown waits for the node
 
-	Unit    Unit // that of the process that holds the lock, or else the one that was asked for
+	Unit    Unit // of the process that holds the lock, or else the one that was asked for
 	UnitErr error
 
 	ClockSynced bool
 	ClockErr    error
 }
 
-// Facts asks for all of that. Where nobody holds the lock it looks at a unit by its name; empty: that of this process. ctx
-// bounds all questions together.
+// Facts asks for all of these. If no process of Lifeboat holds a lock it looks up the named unit; empty: that of this
+// process. ctx bounds all questions together.
 func Facts(ctx context.Context, unit string) Host {
 	h := Host{Booted: Booted()}
 	h.ClockSynced, h.ClockErr = clockSynced()
@@ -55,7 +55,7 @@ func (h *Host) askLogin(ctx context.Context) error {
 	return err
 }
 
-// ours tells whether a lock is one that holds a shutdown back until the node is empty.
+// ours reports whether a lock is one of Lifeboat's, which holds a shutdown back until the node is empty.
 func (i Inhibitor) ours() bool {
 	return i.Who == who && i.Mode == "delay" && slices.Contains(strings.Split(i.What, ":"), "shutdown")
 }
@@ -80,8 +80,8 @@ func (h *Host) askManager(ctx context.Context, name string) {
 	}
 }
 
-// clockSynced tells whether a time server keeps the clock, whichever program talks to it. It asks the kernel, as timedated
-// does for its NTPSynchronized (ntp_synced in systemd's time-util.c): below 16 s of possible error.
+// clockSynced reports whether a time server keeps the clock, whichever program talks to it. It asks the kernel, as timedated
+// does for its NTPSynchronized (ntp_synced in systemd's time-util.c): the possible error must be below 16 s.
 func clockSynced() (bool, error) {
 	var t unix.Timex // zero modes: nothing is set
 	if _, err := unix.Adjtimex(&t); err != nil {

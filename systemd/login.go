@@ -26,7 +26,7 @@ const (
 // who is the name under which the inhibitor is taken: systemd-inhibit --list shows it.
 const who = "lifeboat"
 
-// ErrLost says that a connection to logind is of no more use: the bus or logind is gone or has restarted.
+// ErrLost says that a connection to logind cannot be used any more: the bus or logind is gone or has restarted.
 var ErrLost = errors.New("the connection to logind is lost")
 
 // Login is a connection to logind. It lasts until Close, or until the bus or logind restarts.
@@ -34,12 +34,12 @@ type Login struct {
 	conn    *dbus.Conn
 	object  dbus.BusObject
 	signals chan *dbus.Signal
-	owner   string // logind's own address on the bus: nobody else's signals count
+	owner   string // logind's own address on the bus: only signals from it count
 
-	metadata bool // logind says how the host goes down; only Next looks here
+	metadata bool // logind says how the host goes down; only Next uses this
 }
 
-// OpenLogin connects to logind and begins to listen to it. ctx bounds that, not the connection.
+// OpenLogin connects to logind and begins to listen to it. ctx bounds the connecting, not the connection.
 func OpenLogin(ctx context.Context) (*Login, error) {
 	conn, err := openBus(ctx)
 	if err != nil {
@@ -77,9 +77,9 @@ func (l *Login) listen(ctx context.Context) error {
 // Close ends the connection. Locks that were taken through it stay until they are closed themselves.
 func (l *Login) Close() error { return l.conn.Close() }
 
-// Inhibit takes a lock that holds a shutdown back until it is closed, for MaxDelay at most. The host is asked for no
-// more than that: a lock of mode "delay" can be overruled by logind, never by us (systemd.io/INHIBITOR_LOCKS). Where the
-// time of ctx runs out the connection is closed: an answer that came too late would be a lock that nobody can let go.
+// Inhibit takes a lock that holds a shutdown back until it is closed, for MaxDelay at most. The lock's mode is "delay",
+// which logind can overrule when that time is over (systemd.io/INHIBITOR_LOCKS). If the time of ctx runs out the connection
+// is closed, because a late answer would be a lock that nobody can release.
 func (l *Login) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	var fd dbus.UnixFD
 	err := l.object.CallWithContext(ctx, loginInterface+".Inhibit", 0, "shutdown", who, why, "delay").Store(&fd)
@@ -92,7 +92,7 @@ func (l *Login) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	return os.NewFile(uintptr(fd), "shutdown inhibitor"), nil
 }
 
-// MaxDelay is for how long logind lets a lock hold a shutdown back: InhibitDelayMaxSec of logind.conf(5).
+// MaxDelay is how long a lock may hold a shutdown back: InhibitDelayMaxSec of logind.conf(5).
 func (l *Login) MaxDelay(ctx context.Context) (time.Duration, error) {
 	var usec uint64
 	if err := l.property(ctx, "InhibitDelayMaxUSec", &usec); err != nil {
@@ -101,7 +101,7 @@ func (l *Login) MaxDelay(ctx context.Context) (time.Duration, error) {
 	return fromUSec(usec), nil
 }
 
-// Preparing tells whether logind has begun to take the host down. A logind that has restarted since does not remember.
+// Preparing reports whether logind has begun to take the host down. A logind that has restarted since has forgotten that.
 func (l *Login) Preparing(ctx context.Context) (Shutdown, error) {
 	var s Shutdown
 	if err := l.property(ctx, "PreparingForShutdown", &s.Down); err != nil || !s.Down {
@@ -120,7 +120,7 @@ type Plan struct {
 	At  time.Time // zero: nothing is planned
 }
 
-// Planned tells what logind has set for later. A rehearsal (`shutdown -k`) is nothing.
+// Planned returns the shutdown that logind has set for later. A rehearsal (`shutdown -k`) is none.
 func (l *Login) Planned(ctx context.Context) (Plan, error) {
 	var set struct {
 		Type string
@@ -140,7 +140,7 @@ func planOf(how string, usec uint64) Plan {
 	return Plan{How(how), time.UnixMicro(int64(usec))}
 }
 
-// Inhibitor is a lock that somebody holds.
+// Inhibitor is a lock that a process holds.
 type Inhibitor struct {
 	What, Who, Why, Mode string
 	UID, PID             uint32
@@ -156,8 +156,8 @@ func (l *Login) Inhibitors(ctx context.Context) ([]Inhibitor, error) {
 	return all, nil
 }
 
-// Next blocks until logind says that the host goes down, or that it does not after all. Its error is that of ctx, or
-// ErrLost. One goroutine at a time calls it.
+// Next blocks until logind says that the host goes down, or that it stays after all. Its error is that of ctx, or ErrLost.
+// One goroutine at a time calls it.
 func (l *Login) Next(ctx context.Context) (Shutdown, error) {
 	for {
 		select {
@@ -177,8 +177,8 @@ func (l *Login) Next(ctx context.Context) (Shutdown, error) {
 	}
 }
 
-// hear takes in one signal. ok tells whether it says anything about a shutdown. Anybody on the bus may send us a signal
-// of any name, so only the sender makes it logind's.
+// hear reads one signal; ok: it says something about a shutdown. Any program on the bus may send this process a signal of
+// any name, so only the sender makes it logind's.
 func (l *Login) hear(s *dbus.Signal) (said Shutdown, ok bool, err error) {
 	switch {
 	case s.Sender == "org.freedesktop.DBus" && s.Name == "org.freedesktop.DBus.NameOwnerChanged":

@@ -12,7 +12,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// The addresses on the bus of logind, and of somebody else.
+// The addresses on the bus of logind, and of another program.
 const logind, other = ":1.7", ":1.66"
 
 func metadata(how string) map[string]dbus.Variant {
@@ -109,7 +109,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// A bus that takes the connection and never answers holds nobody longer than the context does.
+// A bus that takes the connection and never answers blocks no longer than the context allows.
 func TestDeafBus(t *testing.T) {
 	dir, err := os.MkdirTemp("", "bus") // t.TempDir may be too long for a socket's address
 	if err != nil {

@@ -16,7 +16,7 @@ type Manager struct{ conn *sdbus.Conn }
 
 // OpenManager connects to systemd. The connection lasts until Close or until ctx ends, whatever comes first.
 //
-// Root talks to systemd directly: while the host goes down, the bus may be gone before we are.
+// As root it connects to systemd directly: while the host goes down, the bus may be gone before this process is.
 func OpenManager(ctx context.Context) (*Manager, error) {
 	elsewhere := os.Getenv(busAddress) != ""
 	if !elsewhere && !Booted() {
@@ -59,9 +59,9 @@ func (m *Manager) StopUnit(ctx context.Context, name string) error {
 	return m.await(ctx, "stop "+name, done)
 }
 
-// StartTransientScope moves processes into a scope of their own, named like hook-1.scope, so that they outlive a restart
-// of our unit. When the host goes down the scope stops only after our unit has: a process that was started by us goes no
-// earlier than we do. It ends with its last process.
+// StartTransientScope moves processes into a scope of their own, named like hook-1.scope, so that they outlive a restart of
+// this process's unit. When the host goes down the scope stops only after this process's unit, so a process that it started
+// goes no earlier than it does. The scope ends with its last process.
 func (m *Manager) StartTransientScope(ctx context.Context, name string, pids ...uint32) error {
 	if !strings.HasSuffix(name, ".scope") {
 		return fmt.Errorf("start %s: a scope's name ends in .scope", name)
@@ -69,7 +69,7 @@ func (m *Manager) StartTransientScope(ctx context.Context, name string, pids ...
 	properties := []sdbus.Property{
 		sdbus.PropDescription("Started by " + who),
 		sdbus.PropPids(pids...),
-		// One that failed leaves nothing behind (systemd.unit(5)).
+		// A failed scope leaves nothing behind (systemd.unit(5)).
 		{Name: "CollectMode", Value: dbus.MakeVariant("inactive-or-failed")},
 	}
 	if own, err := ownUnit(); err == nil {

@@ -1,13 +1,13 @@
 // Package systemd is the way to the service manager and to logind: it tells the manager how this process is doing, holds
 // a shutdown back until the node is empty, asks whether the host goes down, and starts, stops and looks at units.
 //
-// Nothing is reached before it is asked for, every question is bounded by its context, and where there is no systemd
-// (a container, another init) the answer is an error or nothing at all, never a wait.
+// It connects to nothing before it is asked. Every question is bounded by its context. Where there is no systemd (a
+// container, another init) the answer is an error or nothing at all, never a wait.
 //
-// The notifications (Ready, Starting, Stopping, Alive, Status) do nothing and return nil where no manager listens (no NOTIFY_SOCKET
-// in the environment), so a daemon calls them without asking. Their error means that systemd is there and was not reached:
-// worth a line in the log, never a reason to end. They can block while systemd is too busy to take messages, so they are
-// called from a goroutine that may wait and with no lock held.
+// The notifications (Ready, Starting, Stopping, Alive, Status) do nothing and return nil where no manager listens (no
+// NOTIFY_SOCKET in the environment), so a daemon calls them without asking. Their error means that systemd is there and was
+// not reached: worth a line in the log, never a reason to end. They can block while systemd is too busy to take messages, so
+// call them from a goroutine that may wait, and with no lock held.
 package systemd
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Listens says whether a service manager wants to be told.
+// Listens reports whether a service manager wants notifications.
 func Listens() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
 
 // Ready says that the daemon serves. A unit of Type=notify counts as started from here on.
 func Ready() error { return notify(daemon.SdNotifyReady) }
 
-// Starting says that the start takes so long more, counted from now: the manager gives up on a start after TimeoutStartSec
-// otherwise.
+// Starting says that the start takes so much longer, counted from now. Without it the manager gives up on a start after
+// TimeoutStartSec.
 func Starting(more time.Duration) error {
 	return notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", more.Microseconds()))
 }
@@ -41,7 +41,7 @@ func Alive() error { return notify(daemon.SdNotifyWatchdog) }
 
 // Status sets the line that `systemctl status` shows.
 func Status(format string, args ...any) error {
-	// A message is lines of KEY=VALUE, so a line end in the text would let it say more than a status.
+	// A message is lines of KEY=VALUE, so a line end in the text could set another key.
 	line := strings.Join(strings.FieldsFunc(fmt.Sprintf(format, args...), lineEnd), " ")
 	return notify("STATUS=" + line)
 }
@@ -58,8 +58,8 @@ func WatchdogInterval() (time.Duration, error) {
 	return limit / 2, nil
 }
 
-// KeepAlive feeds the watchdog, if there is one, until ctx ends. It calls alive each time before: as long as that does not come back,
-// for a deadlock, say, nothing is fed.
+// KeepAlive feeds the watchdog, if there is one, until ctx ends. It calls alive before each time: while alive does not
+// return, as in a deadlock, the watchdog is not fed.
 func KeepAlive(ctx context.Context, log *slog.Logger, alive func()) {
 	every, err := WatchdogInterval()
 	if err != nil {

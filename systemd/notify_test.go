@@ -98,7 +98,7 @@ func TestWatchdogInterval(t *testing.T) {
 	}
 }
 
-// The watchdog is fed after each look and again half a limit later, and not while a look does not come back.
+// The watchdog is fed after each look, every half limit, and not while a look does not return.
 func TestKeepAliveFeedsWhatLooksAlive(t *testing.T) {
 	conn := manager(t)
 	t.Setenv("WATCHDOG_USEC", "20000")

@@ -10,7 +10,7 @@ import (
 	sdbus "github.com/coreos/go-systemd/v22/dbus"
 )
 
-// Shutdown tells whether the host goes down, and how.
+// Shutdown says whether the host goes down, and how.
 type Shutdown struct {
 	Down bool
 	How  How
@@ -28,10 +28,10 @@ const (
 	HowExit       How = "exit"        // the manager of a container ends
 )
 
-// ComesBack tells whether the host comes up again by itself.
+// ComesBack reports whether the host comes up again by itself.
 func (h How) ComesBack() bool { return h == HowReboot || h == HowKexec || h == HowSoftReboot }
 
-// targets are the units of systemd.special(7) that take the host down. What is queued of them is what will happen.
+// targets are the units of systemd.special(7) that take the host down. A queued start of one of them is what will happen.
 var targets = map[string]How{
 	"poweroff.target":    HowPowerOff,
 	"halt.target":        HowHalt,
@@ -41,13 +41,13 @@ var targets = map[string]How{
 	"exit.target":        HowExit,
 }
 
-// GoingDown tells whether the host goes down at this moment, so that a process that is told to stop knows why. It asks
-// systemd's queue of jobs, which also knows of what never went through logind (a container's poweroff signal, `systemctl
-// start poweroff.target`); under another init it asks for the runlevel. The error, ErrNotBooted for one, is why it cannot
-// be told.
+// GoingDown reports whether the host goes down at this moment, so that a process that is told to stop knows why. It asks
+// systemd's queue of jobs, which also has shutdowns that did not go through logind (a container's poweroff signal,
+// `systemctl start poweroff.target`); under another init it asks for the runlevel. An error, such as ErrNotBooted, says why
+// that is not known.
 //
-// Neither /run/nologin, which is there while the host boots and for five minutes before a planned shutdown, nor
-// /run/systemd/shutdown/scheduled, which is a plan that may be called off, says anything about now.
+// Two files say nothing about now: /run/nologin is there while the host boots and for five minutes before a planned
+// shutdown, and /run/systemd/shutdown/scheduled is a plan that may be called off.
 func GoingDown(ctx context.Context) (Shutdown, error) {
 	m, err := OpenManager(ctx)
 	if errors.Is(err, ErrNotBooted) {
@@ -68,8 +68,8 @@ func GoingDown(ctx context.Context) (Shutdown, error) {
 	return Shutdown{Down: state == "stopping"}, err
 }
 
-// inQueue tells what the queue of jobs leads to. Every way down goes through shutdown.target, and its own target waits
-// until the end; isolating rescue.target stops services, but keeps the host up.
+// inQueue reports whether the queue of jobs takes the host down. Every way down starts shutdown.target, and the target of
+// the way stays queued until the end; isolating rescue.target stops services, but keeps the host up.
 func inQueue(jobs []sdbus.JobStatus) (s Shutdown) {
 	for _, j := range jobs {
 		if j.JobType != "start" {
@@ -83,7 +83,7 @@ func inQueue(jobs []sdbus.JobStatus) (s Shutdown) {
 	return s
 }
 
-// runlevel asks an init in the manner of System V.
+// runlevel asks an init of the System V kind.
 func runlevel(ctx context.Context) (Shutdown, error) {
 	out, err := exec.CommandContext(ctx, "runlevel").Output()
 	if err != nil {
@@ -92,7 +92,7 @@ func runlevel(ctx context.Context) (Shutdown, error) {
 	return parseRunlevel(string(out))
 }
 
-// parseRunlevel reads what runlevel(8) prints: the level before and the one now. 0 is halt, 6 is reboot.
+// parseRunlevel reads the output of runlevel(8): the level before and the one now. 0 is halt, 6 is reboot.
 func parseRunlevel(text string) (Shutdown, error) {
 	words := strings.Fields(text)
 	if len(words) != 2 {

@@ -17,7 +17,7 @@ var ErrNoUnit = errors.New("no such unit")
 type Unit struct {
 	Name        string
 	ActiveState string        // active, deactivating, failed, ...
-	StatusText  string        // what it said of itself last (Status)
+	StatusText  string        // the last line that it set by Status
 	MainPID     int           // 0: it has none
 	After       []string      // it starts after these, and stops before them
 	StopTimeout time.Duration // between SIGTERM and SIGKILL: TimeoutStopSec; may be Forever
@@ -53,7 +53,7 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	return u, nil
 }
 
-// StopTimeout is how long the unit that this process runs in has between SIGTERM and SIGKILL. ErrNoUnit: it runs in none
+// StopTimeout is how long the unit of this process has between SIGTERM and SIGKILL. ErrNoUnit: this process is in no unit
 // that systemd would stop as a service.
 func StopTimeout(ctx context.Context) (time.Duration, error) {
 	name, err := ownUnit()
@@ -89,8 +89,8 @@ func unitOf(pid int) (string, error) {
 	return name, nil
 }
 
-// unitIn finds the system's unit in the text of /proc/PID/cgroup: in the hierarchy that systemd uses, the first group
-// that is no slice (cg_path_get_unit in systemd's cgroup-util.c).
+// unitIn finds the system's unit in the text of /proc/PID/cgroup: in the hierarchy that systemd uses, the first group that
+// is not a slice (cg_path_get_unit in systemd's cgroup-util.c).
 func unitIn(groups string) (string, bool) {
 	for line := range strings.Lines(groups) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":") // 0::/system.slice/a.service, whose path may hold more colons

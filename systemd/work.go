@@ -21,10 +21,10 @@ type Activity struct {
 	Processes int    // in its control group and those below
 }
 
-// Runs tells whether anything of the unit may still be there.
+// Runs reports whether anything of the unit may still run.
 func (a Activity) Runs() bool { return a.State != "inactive" && a.State != "failed" }
 
-// Activity asks for that, with two short questions rather than for all that Unit knows: it is asked again and again.
+// Activity asks what a unit does, with two short questions where Unit asks for everything: it is called again and again.
 // ErrNoUnit: systemd knows no unit of that name, so nothing of it runs.
 func (m *Manager) Activity(ctx context.Context, name string) (Activity, error) {
 	state, err := m.word(ctx, name, "ActiveState")
@@ -76,12 +76,12 @@ func processesIn(group string) (n int) {
 			pids, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 			n += bytes.Count(pids, []byte("\n"))
 		}
-		return nil // what goes away meanwhile has no processes
+		return nil // a group that goes away meanwhile has no processes
 	})
 	return n
 }
 
-// BeginStop has systemd stop a unit, and does not wait for it.
+// BeginStop tells systemd to stop a unit, and does not wait.
 func (m *Manager) BeginStop(ctx context.Context, name string) error {
 	if _, err := m.conn.StopUnitContext(ctx, name, "replace", nil); err != nil {
 		return fmt.Errorf("stop %s: %w", name, err)
@@ -101,5 +101,5 @@ func (m *Manager) KillAll(ctx context.Context, name string, signal syscall.Signa
 	return nil
 }
 
-// noneLeft are systemd's names for there being nothing to signal (bus-common-errors.h).
+// noneLeft are systemd's errors for there being nothing to signal (bus-common-errors.h).
 var noneLeft = []string{"org.freedesktop.systemd1.NoSuchProcess", "org.freedesktop.systemd1.NoSuchUnit"}
