@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ballast is room on a disk for what must be written when the disk is full: a file of real blocks that is given up for it. A
-// nil Ballast is none.
+// Ballast is room kept on a disk for what must be written even when the disk is full: a file of allocated blocks, which Free
+// removes. A nil Ballast keeps none.
 type Ballast struct{ path string }
 
-// NewBallast is the ballast that is, or will be, the file at path.
+// NewBallast returns the ballast whose file is path. It makes none: Keep does.
 func NewBallast(path string) *Ballast { return &Ballast{path} }
 
 const (
-	// spareTimes is how often a disk must have the room of a ballast: it is for the worst, and must not be what brings it.
+	// spareTimes is how many times a ballast's size must be free on its disk: it is for a full disk, and must not be what fills it.
 	spareTimes = 16
-	// leastBallast is not worth a file.
+	// leastBallast is the smallest ballast: less is not worth a file.
 	leastBallast = 16 << 10
 )
 
-// Keep makes the ballast that large, or as large as a disk that is nearly full can spare. It leaves one that is there and at
-// least half as large: whoever it is for comes with some more as well.
+// Keep makes a ballast of so many bytes, or as many as a disk that is nearly full can spare. One that has at least half of them
+// stays as it is: those who use it have some room besides.
 func (b *Ballast) Keep(bytes int64) (err error) {
 	has := b.Bytes()
 	if has >= bytes/2 {
@@ -46,13 +46,13 @@ func (b *Ballast) Keep(bytes int64) (err error) {
 	return err
 }
 
-// spare is how much of that the disk can spare.
+// spare returns how many of so many bytes the disk can spare; 0: too few for a ballast.
 func (b *Ballast) spare(bytes int64) (int64, error) {
 	f, err := os.OpenFile(b.path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close() // it was only asked
+	defer f.Close() // nothing was written to it
 	var st unix.Statfs_t
 	if err := eintr(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
 		return 0, fmt.Errorf("ask for the room on the disk of %s: %w", b.path, err)
@@ -63,7 +63,8 @@ func (b *Ballast) spare(bytes int64) (int64, error) {
 	return bytes, nil
 }
 
-// Bytes is how large it is, 0 where there is none. A hole is none: copied from another disk, the file may be one.
+// Bytes returns how much room the ballast takes, 0 where there is none. Holes do not count: a file that was copied from another
+// disk may have become one.
 func (b *Ballast) Bytes() int64 {
 	if b == nil {
 		return 0
@@ -75,14 +76,14 @@ func (b *Ballast) Bytes() int64 {
 	return min(st.Size, st.Blocks*512) // stat(2): in units of that size
 }
 
-// Free gives it up, and reports whether there was any. What its room is for is written at once: others write there too.
+// Free removes the ballast, and reports whether there was one. Its caller writes at once: others write to that disk too.
 func (b *Ballast) Free() bool { return b.Bytes() > 0 && os.Remove(b.path) == nil }
 
-// Full reports whether an error says that there is no room, on the disk or for this user of it.
+// Full reports whether an error says that the disk is full, or this user's quota on it.
 func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// Claim gives an open file room for that many bytes after its end, without making it longer. Where a file system cannot say
-// so beforehand there is none, and no error.
+// Claim reserves room for that many bytes after the end of an open file, without making it longer. A file system that cannot
+// reserve any leaves the file as it was, without an error.
 func Claim(f *os.File, bytes int64) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -41,7 +41,7 @@ func TestBallastIsRoomOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Who copies a disk copies a file of room as a hole. That is none.
+// A copy of a disk may have the ballast as a hole, which takes no room.
 func TestBallastThatIsAHoleIsMadeAnew(t *testing.T) {
 	path := filepath.Join(smalldisk.New(t, 1<<20), "ballast")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Beside writes to one disk, one thing after the other, on a goroutine of its own: a disk may hang, and nothing ends a write to one that
-// does. Whoever asks for something waits for it no longer than Patience, and not at all while the disk is known to hang. It is done all the
-// same, in its turn, once the disk answers.
+// Beside writes to one disk, one errand after the other, on a goroutine of its own: a disk may hang, and nothing ends a write to a hung
+// disk. Do waits for its errand no longer than Patience, and not at all while the disk is known to hang. An errand that was not waited for
+// stays in the queue, and is done in its turn once the disk answers.
 type Beside struct {
-	// Known says that the disk is known to hang: then nothing is begun, for a process that waits for a disk in the kernel cannot quite
-	// die before it. Nil: nobody knows.
+	// Known reports whether the disk is known to hang. Then no errand is begun: a process that waits in the kernel for a disk cannot
+	// quite die before the disk answers. Nil: nobody knows.
 	Known func() bool
-	// Late is told how a thing ended that nobody waited for any more. Nil: nobody is.
+	// Late is told how an errand ended that nobody waited for any more. Nil: nobody is.
 	Late func(what string, err error)
 
 	mu    sync.Mutex
 	queue []*errand
-	since time.Time // when the first was begun
+	since time.Time // when the turn of the first in queue came
 }
 
-// Patience is how long a disk may take over a page that is written and synced before it is taken to hang. A sync of a busy cloud volume
+// Patience is how long a disk may take to write and sync a page before it is taken to hang. A sync of a busy cloud volume
 // takes a second at the worst, and the shortest notices leave thirty.
 const Patience = 3 * time.Second
 
-// knownPause is how often it is looked whether a disk that is known to hang still does.
+// knownPause is how often Known is asked again whether the disk still hangs.
 const knownPause = 500 * time.Millisecond
 
-// ErrHangs says that a thing is not on disk yet.
+// ErrHangs says that Do did not wait for its errand, which is still in the queue.
 var ErrHangs = errors.New("the disk hangs: it is written once that answers")
 
 type errand struct {
@@ -40,8 +40,8 @@ type errand struct {
 	err   error
 }
 
-// Do does something, and what was asked for before it first. What waits for its turn is not done where another of the same name follows:
-// of a page that is written anew the newest counts.
+// Do runs do in its turn, after the errands that came before. It takes the place of an errand of the same name that has not begun: only
+// the newest version of a page needs to be written.
 func (b *Beside) Do(what string, do func() error) error {
 	b.mu.Lock()
 	e := b.waiting(what)
@@ -78,7 +78,7 @@ func (b *Beside) Do(what string, do func() error) error {
 	}
 }
 
-// waiting returns the errand whose place one of that name takes; nil: there is none.
+// waiting returns the errand of that name that has not begun; nil: there is none.
 func (b *Beside) waiting(what string) *errand {
 	for _, e := range b.queue {
 		if e.what == what && !e.begun {
@@ -88,7 +88,7 @@ func (b *Beside) waiting(what string) *errand {
 	return nil
 }
 
-// Takes is how long the disk has been at what it does now; zero: at nothing.
+// Takes returns how long the disk has been at the first errand in the queue; zero: the queue is empty.
 func (b *Beside) Takes() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

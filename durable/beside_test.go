@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// Nobody waits for long for a disk that hangs, and what it is to have it gets in the order in which it was asked for: of what is written anew
-// the newest.
+// Nobody waits for long for a disk that hangs. Once the disk answers it gets the errands in the order in which they came, and of a page that
+// was written several times the newest.
 func TestBesideADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done, late []string

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// draft is how the names begin of files that are not whole yet, here and in package certs.
+// draft begins the names of files that are not whole yet, here and in package certs.
 const draft = ".new-"
 
 // WriteFile puts data into path, mode 0600. When it returns nil, the content and the name are on disk.
@@ -39,10 +39,10 @@ func WriteFile(path string, data []byte) (err error) {
 	return SyncDir(dir)
 }
 
-// Sweep removes what who was killed amid a WriteFile has left in these directories. Whoever calls it is the only one who writes there.
+// Sweep removes the drafts that a process killed amid a WriteFile has left in these directories. Nobody else may write there meanwhile.
 func Sweep(dirs ...string) (err error) {
 	for _, dir := range dirs {
-		all, _ := os.ReadDir(dir) // one that is not there, or cannot be read, has none
+		all, _ := os.ReadDir(dir) // a directory that is missing, or cannot be read, has no drafts to remove
 		for _, e := range all {
 			if strings.HasPrefix(e.Name(), draft) {
 				err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))

@@ -56,7 +56,7 @@ func TestWriteFileReplacesWhole(t *testing.T) {
 	}
 }
 
-// What cannot be put in place leaves what was there, and no draft.
+// A page that cannot be put in place leaves the old one there, and no draft.
 func TestWriteFileLeavesTheOldOnFailure(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "page")
@@ -74,7 +74,7 @@ func TestWriteFileLeavesTheOldOnFailure(t *testing.T) {
 	}
 }
 
-// Who is killed amid it leaves its draft. The next one to own the directory removes that, and nothing else.
+// A process that is killed amid a WriteFile leaves its draft. The next one to own the directory removes that, and nothing else.
 func TestSweepRemovesDrafts(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{".new-1", ".new-23", "page", ".newer"} {
