@@ -16,13 +16,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// promptly is how long a bucket has for the first answer to a question. One that is well takes a tenth of a second, and a
-// tenth of the shortest notice is what there is to lose with one that hangs.
+// promptly is how long a bucket may take at first to answer a question. A healthy bucket takes a tenth of a second; a wait for
+// one that hangs costs no more than a tenth of the shortest notice.
 const promptly = 3 * time.Second
 
-// answers is what a client knows of how its bucket answers. It bounds the wait for those to questions (GET and HEAD), which
-// cost the bucket nothing: short at first, longer for one that was slow or silent. What sends content, or has the bucket put
-// parts together, has the whole of silence: a link may be slow, and so may that.
+// answers is what a client knows of how its bucket answers. It bounds the wait for an answer to a question (GET and HEAD), which
+// costs the bucket nothing: by promptly at first, by more once the bucket was slow or silent. A request that sends content, or has
+// the bucket put parts together, may take all of silence: the link may be slow, and so may the bucket's work.
 type answers struct {
 	client aws.HTTPClient
 	slower slower
@@ -35,7 +35,7 @@ type answers struct {
 // silentError says that a bucket did not answer.
 type silentError struct {
 	after time.Duration
-	heard int // what had been heard of the bucket when it was asked, or when the knock was
+	heard int // answers.heard when the question was asked; for a request with content, when the knock was
 }
 
 func (e *silentError) Error() string {
@@ -85,8 +85,8 @@ func (a *answers) ask(req *http.Request) (*http.Response, error) {
 	return nil, &silentError{still, heard}
 }
 
-// send also returns when something was last taken of the request. A connection that takes nothing for long is closed by
-// whoever notices first, and the error is of the closing as often as of the wait.
+// send also returns when the connection last took a part of the request. A connection that takes nothing for long is closed by
+// the side that notices first, so the error speaks of the closing as often as of the timeout.
 func (a *answers) send(req *http.Request, asked time.Time) (*http.Response, time.Time, error) {
 	if req.ContentLength <= 0 {
 		resp, err := a.client.Do(req)
@@ -99,7 +99,7 @@ func (a *answers) send(req *http.Request, asked time.Time) (*http.Response, time
 	return resp, *body.last.Load(), err
 }
 
-// sending is a request's body, and when something was last read of it.
+// sending is a request's body that notes when it was last read from.
 type sending struct {
 	io.ReadCloser
 	last atomic.Pointer[time.Time]
@@ -112,13 +112,13 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// knock asks for anything at all after content was not answered for, so that hangs can tell: an upload of many parts should
-// not be for one connection. Any answer will do, so nothing is signed.
+// knock asks the server a question after a request with content had no answer. From that, hangs can tell a connection that failed
+// from a bucket that hangs: an upload of many parts should not fail for one connection. Any answer will do, so nothing is signed.
 func (a *answers) knock(req *http.Request) {
 	door := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: "/"}
 	head, err := http.NewRequestWithContext(req.Context(), http.MethodHead, door.String(), nil)
 	if err != nil {
-		return // then nobody answers
+		return // as if nobody had answered
 	}
 	if resp, err := a.ask(head); err == nil {
 		resp.Body.Close()
@@ -136,7 +136,8 @@ func (b *answer) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// bound is how long the answer to a request may take, beside what the connection allows.
+// bound returns how long the answer to a request may take, besides what the connection allows: a request with content has no
+// bound of its own.
 func (a *answers) bound(method string) time.Duration {
 	if !question(method) {
 		return math.MaxInt64
@@ -155,7 +156,8 @@ func (a *answers) sofar() int {
 
 func question(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// answered takes note of an answer: one who was slow may be again, and that is forgotten slowly.
+// answered notes an answer, and how long it took. A bucket that was slow may be slow again, so patience falls by an eighth an
+// answer at most.
 func (a *answers) answered(method string, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,15 +167,15 @@ func (a *answers) answered(method string, took time.Duration) {
 	}
 }
 
-// silent has the next question wait longer: what does not answer in a moment may be slow.
+// silent makes the next question wait twice as long as this one did: a bucket that does not answer in a moment may only be slow.
 func (a *answers) silent(after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.patience = max(a.patience, min(2*after, silence))
 }
 
-// hangs has the SDK not try again where the bucket has answered nobody since it was asked: whoever sends blocks has better
-// to do with the time, and comes again. Where others were answered it was the one connection.
+// hangs tells the SDK whether to try a request again that had no answer. If the bucket has answered nothing else since, it does
+// not: the drain has better uses for the time, and comes again by itself. If it answered others, only that connection failed.
 func (a *answers) hangs(err error) aws.Ternary {
 	e, silent := errors.AsType[*silentError](err)
 	if !silent {

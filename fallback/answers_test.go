@@ -60,8 +60,8 @@ func ask(t *testing.T, b *fallback.Bucket) (took time.Duration, err error) {
 	return time.Since(began).Truncate(time.Second), err
 }
 
-// A bucket that takes questions and answers none is known by the first, and is given longer by each that follows: it may
-// be slow. Nothing is asked twice.
+// A bucket that takes questions and answers none is found out by the first. Each question that follows waits longer, for the bucket
+// may be slow. Nothing is asked twice.
 func TestBucketThatHangsIsKnownByTheFirstQuestion(t *testing.T) {
 	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		thinks(f, time.Hour)
@@ -84,7 +84,7 @@ func TestBucketThatHangsIsKnownByTheFirstQuestion(t *testing.T) {
 	})
 }
 
-// One that is slow with each answer is used for all that, as soon as it is known to be.
+// A bucket that is slow with each answer is used all the same, as soon as it is known to be slow.
 func TestBucketThatIsSlowIsWaitedFor(t *testing.T) {
 	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		thinks(f, 5*time.Second)
@@ -105,7 +105,7 @@ func TestBucketThatIsSlowIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Where others are answered it is the one connection that hangs: the same is asked again on another.
+// While other questions are answered, it is one connection that hangs and not the bucket: the question is asked again on another.
 func TestConnectionThatHangsIsNotTheBucket(t *testing.T) {
 	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		var hung atomic.Bool
@@ -176,8 +176,8 @@ func TestConnectionThatFallsSilentDuringAnUpload(t *testing.T) {
 	})
 }
 
-// A bucket that falls silent then costs as long as a connection may be silent, and a question, once: whether it took the part
-// or not, and even when it answered others for a while.
+// A bucket that falls silent during an upload costs, once, as long as a connection may be silent, and a question: whether it took the
+// part or not, and even when it answered others for a while.
 func TestBucketThatFallsSilentDuringAnUpload(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {

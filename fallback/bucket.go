@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// Bucket is a bucket, or what begins with a prefix in one.
+// Bucket keeps contents in an S3 bucket, under keys that begin with prefix.
 type Bucket struct {
 	client *s3.Client
 	bucket string
@@ -29,14 +29,14 @@ type Bucket struct {
 }
 
 const (
-	// partBytes is the most of a content that is in memory, unless it has more parts than a bucket takes of that size. The
-	// least that a part may have is 5 MiB, and most parts are 10,000:
+	// partBytes is how much of a content is in memory at once. Only a content that would have more than mostParts parts of
+	// that size has larger ones. A bucket takes parts of 5 MiB at least, and 10,000 of them at most:
 	// https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 	partBytes = 5 << 20
 	mostParts = 10_000
-	// mostKey is how long a key may be: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
+	// mostKey is how many bytes a key may have: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
 	mostKey = 1024
-	// abortTimeout bounds the clean-up of an upload that came to nothing; what it leaves, a lifecycle rule removes.
+	// abortTimeout bounds the clean-up of a failed upload; a lifecycle rule removes the parts that it leaves.
 	abortTimeout = 2 * time.Second
 )
 
@@ -59,7 +59,7 @@ func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.R
 	return explain(u.whole(ctx, part))
 }
 
-// longKeyError says how long a key would be that a bucket does not take.
+// longKeyError is the length of a key that is longer than a bucket takes.
 type longKeyError int
 
 func (n longKeyError) Error() string {
@@ -96,7 +96,7 @@ func (u *uploading) condition() *string {
 	return nil
 }
 
-// parts uploads a large content part by part. An upload that is not completed is aborted: its parts cost as much as any.
+// parts uploads a large content part by part. It aborts an upload that it cannot complete, whose parts would cost as much as any.
 func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) error {
 	answered, stop := lingering(ctx)
 	defer stop()
@@ -129,7 +129,8 @@ func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) e
 // noSuchUpload is what a bucket says of an upload that was aborted, and of one that it has completed.
 const noSuchUpload = "NoSuchUpload"
 
-// stands reports whether the content that has these parts is there: the answer to its completion may have been lost.
+// stands reports whether the bucket has a content of these parts. If it has completed the upload and its answer was lost, the
+// SDK's next attempt hears noSuchUpload.
 func (u *uploading) stands(ctx context.Context, size int64, parts []types.CompletedPart) bool {
 	if len(parts) == 0 {
 		return false
@@ -195,7 +196,7 @@ func (b *Bucket) release(buf []byte) {
 	}
 }
 
-// Get reads a range of an object.
+// Get reads a range of a content.
 func (b *Bucket) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
 	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{
 		Bucket: &b.bucket, Key: aws.String(b.prefix + name), Range: aws.String("bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(into))-1, 10)),
@@ -236,8 +237,8 @@ func checksum(body []byte) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli)))
 }
 
-// verified reports whether the bucket's answer speaks of the checksum that it was given. One that does not know checksums
-// says nothing of them, and nothing vouches for what it has.
+// verified returns nil if the bucket's answer repeats the checksum that was sent. A server that does not know checksums says
+// nothing of them, and then nothing vouches for the bytes that it has.
 func verified(sent string, said *string) error {
 	switch {
 	case said == nil:
@@ -248,24 +249,24 @@ func verified(sent string, said *string) error {
 	return nil
 }
 
-// body is sent only as long as more may leave.
+// body is the body of a request, of which nothing more is read once its context has ended.
 type body struct {
 	*bytes.Reader
 	ended func() error
-	sent  atomic.Bool // to its end
+	sent  atomic.Bool // read to its end
 }
 
 func newBody(ctx context.Context, b []byte) *body {
 	return &body{Reader: bytes.NewReader(b), ended: ctx.Err}
 }
 
-// lingering returns a context that outlasts ctx, which the body is sent in, for as long as it may be answered for: not at all when it was
-// not sent whole.
+// lingering returns a context for the request that sends the body. When ctx ends and the body was sent whole, the context goes on for
+// answerGrace, for the bucket may still answer; otherwise it ends with ctx.
 func (b *body) lingering(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	undo := context.AfterFunc(ctx, func() {
 		if !b.sent.Load() {
-			cancel() // what is stuck in a slow connection would be for nothing
+			cancel() // half a body that is stuck in a slow connection is of no use
 			return
 		}
 		time.AfterFunc(answerGrace, cancel)
@@ -282,7 +283,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek goes back to where it is sent from, once more or after it was read for its checksum.
+// Seek goes back to where sending begins: for another attempt, or after the body was read for its checksum.
 func (b *body) Seek(offset int64, whence int) (int64, error) {
 	if err := b.ended(); err != nil {
 		return 0, err
@@ -291,5 +292,5 @@ func (b *body) Seek(offset int64, whence int) (int64, error) {
 	return b.Reader.Seek(offset, whence)
 }
 
-// WriteTo hides that of the reader inside, which would not ask.
+// WriteTo hides that of the reader inside, which would not ask whether the context has ended.
 func (b *body) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{b}) }

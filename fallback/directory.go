@@ -20,27 +20,29 @@ import (
 // the directory would fill the machine's own disk.
 type Directory struct {
 	path  string
-	calls chan struct{} // under way, those that hang too
+	calls chan struct{} // has one for each call under way, also for one that hangs
 
 	syncs syncs
 
 	mu    sync.Mutex
 	known map[string]bool // directories below it whose names are durable
-	stuck int             // calls that have not come back for too long
-	again time.Time       // when the next may be tried, while none comes back
+	stuck int             // calls under way that hang
+	again time.Time       // when the next call may be tried; zero: no call has hung since the last one came back
 }
 
 const (
 	unfinished = "lifeboat-unfinished" // where contents lie until they are whole, in several directories
-	// mostKnown bounds memory; what is forgotten is synced once more.
+	// mostKnown bounds the memory of known; a directory that was forgotten is synced once more.
 	mostKnown = 4096
 	copyBytes = 256 << 10
-	// syncBytes is how much is written between two syncs at the most: a share takes it into memory at once, and has silence to write it,
-	// beside what others write there. So the first is of leastSync, and the next of twice as much if that was quick (quickSync), of half if not.
+	// syncBytes is the most that is written between two syncs. A share takes bytes into memory at once, and a sync of them may take no
+	// longer than silence, beside what others write there. So the first sync is of leastSync. The next is of twice as much if it was quick
+	// (quickSync), else of half.
 	syncBytes = 8 << 20
 	leastSync = 512 << 10
 	quickSync = time.Second
-	// longestRest is how long nothing is asked of a share that hangs: another may be mounted in its place, which says nothing here.
+	// longestRest is the longest time that nothing is asked of a share that hangs. Somebody may mount another one in its place, and
+	// nothing tells us so.
 	longestRest = time.Minute
 )
 
@@ -49,15 +51,15 @@ func NewDirectory(path string) *Directory {
 	return &Directory{path: path, calls: make(chan struct{}, mostPuts+mostLeftBehind), known: map[string]bool{}}
 }
 
-// call is one piece of work on the directory. Nothing can end a system call on a share whose server is away, so whoever
-// asked leaves it behind; since says when it began, 0 while it waits for something else.
+// call is one piece of work on the directory, on a goroutine of its own. Nothing can end a system call on a share whose server is
+// away, so the caller leaves such work behind. since is when the system call began that it waits for; 0: it waits for none.
 type call struct {
 	doing string // to the directory, in words of a person
 	asked time.Time
-	since atomic.Int64 // nanoseconds from there on, which no setting of the clock changes
+	since atomic.Int64 // nanoseconds after asked, which no setting of the clock changes
 
 	mu   sync.Mutex
-	left bool // whoever asked has gone
+	left bool // the caller has left it behind
 
 	stuck, back bool // guarded by the directory's mu
 }
@@ -69,7 +71,8 @@ func (c *call) in(work func() error) error {
 	return c.told(work())
 }
 
-// told names what was done to which directory, and not the file: those are many, of names that say nothing, and what is wrong is one.
+// told says in an error what was being done to which directory. It leaves out the file: the same fault meets many files, and their names
+// say nothing.
 func (c *call) told(err error) error {
 	why, is := errors.AsType[syscall.Errno](err)
 	if !is {
@@ -89,7 +92,7 @@ var remedies = map[syscall.Errno]string{
 	syscall.ESTALE: "mount it anew",
 }
 
-// goesOn says that work of many system calls has got through some of them.
+// goesOn begins the wait for a system call. Work of many calls inside one bracket says so after each: none of them has hung.
 func (c *call) goesOn() { c.since.Store(max(1, int64(time.Since(c.asked)))) }
 
 // silent reports whether a system call has not come back for too long.
@@ -98,7 +101,7 @@ func (c *call) silent(now time.Time) bool {
 	return since != 0 && now.Sub(c.asked)-time.Duration(since) >= silence
 }
 
-// outside brackets the use of what belongs to whoever asked. It is an error once that one has gone.
+// outside brackets the use of what belongs to the caller, as the content's reader does. It is an error once the caller has gone.
 func (c *call) outside(work func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +112,7 @@ func (c *call) outside(work func() error) error {
 }
 
 // do runs work until it returns, ctx has ended, or the directory is silent. Work that was left behind may go on for ever, so
-// it shares nothing with whoever asked but what it uses by call.outside.
+// it shares nothing with the caller but what it uses by call.outside.
 func do[T any](ctx context.Context, d *Directory, doing string, work func(c *call, root *os.Root) (T, error)) (none T, err error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
@@ -170,8 +173,8 @@ func do[T any](ctx context.Context, d *Directory, doing string, work func(c *cal
 	}
 }
 
-// hangs notes a call that does not come back. Each is a thread of this process for as long, and whoever asked has waited: so one at a time
-// is tried from now on, and seldom, until any comes back.
+// hangs notes a call that does not come back. Each such call holds a thread of this process, and its caller has waited in vain. So from
+// now on one call at a time is tried, and seldom, until any call comes back.
 func (d *Directory) hangs(c *call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,7 +199,7 @@ func (d *Directory) comesBack(c *call) {
 	d.again = time.Time{}
 }
 
-// rests says that nothing is to be asked now.
+// rests returns an error while nothing is to be asked of a directory that hangs. After each rest it lets one call through, to try.
 func (d *Directory) rests() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,7 +209,7 @@ func (d *Directory) rests() error {
 	case time.Now().Before(d.again):
 		return fmt.Errorf("%s: %w", d.path, errSilent)
 	}
-	d.rest() // this one is the one that tries
+	d.rest() // this call tries; the others rest on
 	return nil
 }
 
@@ -217,7 +220,7 @@ func (c *call) leave(why error) error {
 	return why
 }
 
-// Put writes content aside, makes it durable, and gives it its name then.
+// Put writes content aside, makes it durable, and only then gives it its name.
 func (d *Directory) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
 	_, err := do(ctx, d, "write to", func(c *call, root *os.Root) (struct{}, error) {
 		aside := asideName()
@@ -225,12 +228,12 @@ func (d *Directory) Put(ctx context.Context, name string, bytes int64, content i
 		if err == nil {
 			err = d.write(ctx, c, root, aside, bytes, content)
 		}
-		if err == nil { // a sync may have been left behind, and the name been put by another since
+		if err == nil { // a call left behind at a sync goes on late: another call may have put the name since
 			err = c.outside(func() error { return nil })
 		}
 		if err == nil {
 			publish := func() error { return d.publish(root, aside, name, fresh) }
-			if err = c.in(publish); errors.Is(err, fs.ErrNotExist) { // somebody swept, and the directory that was there was empty
+			if err = c.in(publish); errors.Is(err, fs.ErrNotExist) { // a sweep has removed the directory while it was empty
 				d.forget()
 				err = c.in(publish)
 			}
@@ -244,13 +247,14 @@ func (d *Directory) Put(ctx context.Context, name string, bytes int64, content i
 	return err
 }
 
-// asideName is in one of 32 directories: the kernel makes one name at a time in each, and on a share that takes the share's latency.
+// asideName returns a name in one of 32 directories. In each of them the kernel makes one name at a time, and on a share every one takes
+// the share's latency.
 func asideName() string {
 	name := rand.Text()
 	return unfinished + "/" + name[:1] + "/" + name[1:]
 }
 
-// create opens a file aside, also where the directory for that was known and is gone: another share may be mounted by now.
+// create opens a file aside. If its directory was known and is gone, create makes it anew: another share may be mounted by now.
 func (d *Directory) create(root *os.Root, aside string) (*os.File, error) {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	f, err := root.OpenFile(aside, flags, 0o640)
@@ -301,7 +305,7 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 	}
 }
 
-// nextSync is how much is written until the next sync, after one of so much took so long.
+// nextSync returns how much to write until the next sync, after a sync of so many bytes took so long.
 func nextSync(bytes int64, took time.Duration) int64 {
 	if took < quickSync {
 		return min(2*bytes, syncBytes)
@@ -325,7 +329,7 @@ func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error
 	case errors.Is(err, fs.ErrExist):
 		return err
 	}
-	// The share has no hard links. Between the two calls another node may come first: the later one stands then, whole.
+	// The share has no hard links. Between Lstat and Rename another node may put the name: then ours replaces it, whole.
 	switch _, err := root.Lstat(name); {
 	case err == nil:
 		return fs.ErrExist
@@ -365,7 +369,8 @@ func (d *Directory) isKnown(dir string) bool {
 	return d.known[dir]
 }
 
-// forget has the next Put look anew which directories there are, and where: somebody may have removed them, or mounted another share.
+// forget makes the next Put look anew which directories there are, and on which file system: somebody may have removed them, or
+// mounted another share.
 func (d *Directory) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

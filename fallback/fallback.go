@@ -1,9 +1,9 @@
 // Package fallback is storage outside of the fleet for what no peer takes: a bucket that speaks S3, or a mounted directory.
 //
-// It keeps contents under names, each whole or not there, and knows nothing of blocks: what is put under which name, in
-// which order, and what vouches for the bytes is package migration's (its Objects interface is what Bucket and Directory
-// are). Nothing here waits for ever: a storage that is silent for long is an error, and every call ends soon after its
-// context does. Values may be used from any goroutine.
+// It keeps contents under names, each whole or not there, and knows nothing of blocks. What is put under which name, and what
+// vouches for the bytes, is decided in package migration/lastresort, whose interface Objects both Bucket and Directory implement;
+// in which order, in package migration. Nothing here waits for ever: a storage that is silent for long is an error, and every call
+// ends soon after its context does. Values may be used from any goroutine.
 package fallback
 
 import (
@@ -20,8 +20,8 @@ import (
 const (
 	// silence is how long a storage may neither take bytes nor answer: a third of the shortest notice.
 	silence = 10 * time.Second
-	// answerGrace is how long what was sent whole may be answered for after the context has ended. It is less than what a
-	// drain waits for its peers' last receipts.
+	// answerGrace is how long after its context has ended a request that was sent whole may still be answered. It is less than
+	// what a drain waits for its peers' last receipts.
 	answerGrace = 1500 * time.Millisecond
 	// mostLeftBehind bounds the calls that a directory may hold up, beside the uploads, before nothing more is asked of it.
 	mostLeftBehind = 64
@@ -56,7 +56,8 @@ const probe = "lifeboat-probe"
 // Check reports whether the storage keeps and gives back now.
 func Check(ctx context.Context, s Storage) error {
 	const word = "lifeboat puts its blocks here when no peer takes them\n"
-	// First what is answered soonest: a storage that hangs is known by it. By Get: what a bucket answers to Stat has no word of why not.
+	// First the question that is answered soonest, which finds out a storage that hangs. By Get, not Stat: a bucket's answer to Stat
+	// does not say why it refuses.
 	switch _, err := s.Get(ctx, probe+"-that-is-not-there", 0, make([]byte, 1)); {
 	case err == nil, errors.Is(err, io.EOF):
 		return errors.New("it has " + probe + "-that-is-not-there, which nobody puts: remove it, or, if it says so of everything, use another storage")
@@ -66,7 +67,7 @@ func Check(ctx context.Context, s Storage) error {
 	if err := s.Put(ctx, probe, int64(len(word)), strings.NewReader(word), false); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	// Records are put so: a server that does not know the condition would take no block.
+	// The records of blocks are put with this condition: a server that does not know it would take no block.
 	if err := s.Put(ctx, probe, int64(len(word)), strings.NewReader(word), true); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write only where nothing is (If-None-Match): %w", err)
 	}
@@ -80,7 +81,7 @@ func Check(ctx context.Context, s Storage) error {
 	return nil
 }
 
-// lingering returns a context that ends so long after ctx does.
+// lingering returns a context that ends answerGrace after ctx does.
 func lingering(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	undo := context.AfterFunc(ctx, func() { time.AfterFunc(answerGrace, cancel) })

@@ -193,7 +193,7 @@ func completes(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
 }
 
-// The bucket puts the parts together, and its answer is lost. Who asks again hears that there is no such upload.
+// The bucket puts the parts together, and its answer is lost. The next attempt hears that there is no such upload.
 func TestUploadWhoseLastAnswerIsLost(t *testing.T) {
 	f, b := newFakeS3(t)
 	var cut atomic.Bool
@@ -391,7 +391,8 @@ func (c goneContent) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A content whose own file goes while it is put says what a swept directory says. It is put nowhere: what had the name stays.
+// A content whose own file goes while it is put gives the same error as a directory that was swept. It is put nowhere: the content that
+// had the name stays.
 func TestContentThatGoesWhileItIsPutIsPutNowhere(t *testing.T) {
 	dir := t.TempDir()
 	d := fallback.NewDirectory(dir)
@@ -414,7 +415,7 @@ func TestContentThatGoesWhileItIsPutIsPutNowhere(t *testing.T) {
 	wantNoneUnfinished(t, dir)
 }
 
-// A share whose server is away holds a system call for ever, and nobody who asked. A pipe without a writer does the same.
+// A share whose server is away holds a system call for ever, but not the caller. A pipe without a writer does the same.
 func TestDirectoryThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "x")
@@ -503,8 +504,8 @@ func TestSweepRemovesWhatIsOldAndOurs(t *testing.T) {
 	}
 }
 
-// A share that hangs while it is swept holds nobody: whoever sweeps has other things to look after. One that is slow with
-// each of many files does not hang.
+// A share that hangs while it is swept does not hold the sweep's caller, which has other things to look after. A share that is slow
+// with each of many files does not hang.
 func TestSweepOfADirectoryThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -527,7 +528,7 @@ func TestSweepOfADirectoryThatHangs(t *testing.T) {
 	})
 }
 
-// What one agent sweeps away others know to be there: they put on.
+// One agent sweeps away directories that others know to be there. Their Puts succeed all the same.
 func TestPutAfterAnotherSwept(t *testing.T) {
 	dir := t.TempDir()
 	one, other := fallback.NewDirectory(dir), fallback.NewDirectory(dir)

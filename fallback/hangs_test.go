@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A share that hangs costs the first who ask their patience, and the process their threads. Those who come later are told at once.
+// A share that hangs makes the first calls wait, and takes a thread of the process for each. Later calls are told at once.
 func TestShareThatHangsIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, heal, begun := NewDirectory(t.TempDir()), make(chan struct{}), 0
@@ -44,7 +44,7 @@ func TestShareThatHangsIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// Readers who go before a share is said to hang leave threads behind as well.
+// Readers that go before the share counts as hung leave threads behind as well.
 func TestShareThatHangsForReadersWhoGoIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, heal, begun := NewDirectory(t.TempDir()), make(chan struct{}), 0
@@ -64,8 +64,8 @@ func TestShareThatHangsForReadersWhoGoIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// The syncs of a share that takes 4 MB/s of eight contents at once take no time that is near to where it is said to hang; those of a quick
-// one are of much.
+// On a share that takes 4 MB/s of eight contents at once, no sync takes nearly as long as it takes for a share to count as hung. On a quick
+// share each sync writes much.
 func TestSyncsAreOfWhatAShareTakes(t *testing.T) {
 	for rate, want := range map[int64]int64{512 << 10: 512 << 10, 1 << 30: syncBytes} {
 		bytes := int64(leastSync)

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/fallback"
 )
 
-// What is stuck half sent when time is up is given up then: nothing of it could count, and the rest of the tail is for others. What was
-// sent whole may be answered for.
+// An upload that is stuck half sent when time is up is given up then: nothing of it could count, and the rest of the tail is for others. One
+// that was sent whole may still be answered.
 func TestUploadThatIsHalfSentWhenTimeIsUpIsNotWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		size  int

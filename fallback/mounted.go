@@ -15,13 +15,13 @@ type Room struct {
 	UnitBytes int64 // what a file of one byte takes, at least
 }
 
-// Takes is what a file takes of it.
+// Takes returns how many of a Room's bytes a file of that size takes.
 func (r Room) Takes(bytes int64) int64 { return (bytes + r.UnitBytes - 1) / r.UnitBytes * r.UnitBytes }
 
-// mostUnit is what file systems keep small files in. A share may say its largest transfer instead.
+// mostUnit bounds UnitBytes: file systems keep small files in units of 4 KiB. A share may name its largest transfer instead.
 const mostUnit = 4 << 10
 
-// Room asks the file system, as any call: one that hangs is left behind.
+// Room asks the file system for its room. Like every call, it is left behind if it hangs.
 func (d *Directory) Room(ctx context.Context) (Room, error) {
 	return do(ctx, d, "look into", func(c *call, root *os.Root) (is Room, err error) {
 		err = c.in(func() error {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is between may leave out which range was asked for, and answer with the beginning.
+// A proxy on the way may leave out which range was asked for, so that the answer is the beginning.
 func TestBucketThatAnswersWithAnotherRange(t *testing.T) {
 	f, b := newFakeS3(t)
 	if err := tryPut(t.Context(), b, 1000); err != nil {

@@ -40,7 +40,7 @@ func TestReasonNamesTheStorageAndNotTheContent(t *testing.T) {
 	}
 }
 
-// Of what is forbidden the right is named that was missing.
+// The error of a request that is forbidden names the right that was missing.
 func TestForbiddenNamesTheRightThatIsMissing(t *testing.T) {
 	f, b := newFakeS3(t)
 	deny := func(method string) {
@@ -66,7 +66,7 @@ func TestForbiddenNamesTheRightThatIsMissing(t *testing.T) {
 	wantError(t, tryPut(t.Context(), b, 6<<20), "the agent needs s3:PutObject", "the agent needs s3:AbortMultipartUpload")
 }
 
-// That a server knows something else not than the content (404) does not say that there is none: a reader would be told that it never was.
+// A server's 404 about something else than the content does not say that there is no content: a reader would be told that it never was.
 func TestServerThatDoesNotKnowTheKeysDoesNotSayThatNothingIsThere(t *testing.T) {
 	f, b := newFakeS3(t)
 	ask := func() error { _, err := b.Get(t.Context(), "a", 0, make([]byte, 1)); return err }

@@ -25,12 +25,12 @@ import (
 
 const (
 	connectTimeout = 5 * time.Second
-	// attempts and mostPause bound the SDK's patience: a block that cannot be put is tried again by its drain, and a large
-	// one should not be for one answer of 503.
+	// attempts and mostPause bound how long the SDK tries. A drain tries a block again by itself; but a large one should not
+	// begin anew because of a single 503.
 	attempts  = 3
 	mostPause = time.Second
-	// reread is how old the keys of a credentials file may be: whoever rotates them changes the file, and a drain may have
-	// two minutes.
+	// reread is how old keys that were read from a credentials file may be. They are rotated by changing the file, and a drain
+	// may have two minutes.
 	reread = 10 * time.Second
 )
 
@@ -90,7 +90,7 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 	return &Bucket{client: client, bucket: s.Bucket, prefix: s.Prefix, parts: make(chan []byte, mostStreams)}, nil
 }
 
-// keys are those that requests are signed with. That there are none is told apart from what a bucket says.
+// keys provides what requests are signed with. Its error, that there are no keys, is told apart from what a bucket answers.
 type keys struct{ from aws.CredentialsProvider }
 
 func (k keys) Retrieve(ctx context.Context) (aws.Credentials, error) {
@@ -132,7 +132,7 @@ func keysIn(file, profile string) aws.CredentialsProvider {
 	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(read))
 }
 
-// tune gives connections our own patience: none that carries a byte now and then is cut, and none hangs.
+// tune gives connections our own timeouts: one that carries a byte now and then is not cut, and none hangs.
 func tune(t *http.Transport, dial Dialer) {
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -196,8 +196,8 @@ const (
 	regionAdvice = "set fallback.s3.region to the bucket's"
 )
 
-// explain makes an SDK's error one that says what the bucket said and what helps; of those that callers branch on, the
-// plain ones.
+// explain turns an SDK's error into one that says what the bucket said and what helps. Errors that callers branch on become
+// fs.ErrNotExist and fs.ErrExist.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -235,7 +235,7 @@ func explain(err error) error {
 	return err
 }
 
-// needs is the right that was missing for what was asked.
+// needs names the permissions that the refused request needs.
 func needs(err error) string {
 	asked, _ := errors.AsType[*smithy.OperationError](err)
 	switch {
@@ -251,7 +251,7 @@ func needs(err error) string {
 
 var (
 	strange = regexp.MustCompile(`[^\x20-\x7e]+`)
-	// resource is what AWS says that something is denied on. The key is another one each time, and what is wrong is the same.
+	// resource matches the object in AWS's "access denied". Its key differs each time while the fault is the same, so saying cuts it off.
 	resource = regexp.MustCompile(`(arn:[a-z-]+:s3:::[^/ "]+/)[^" ]*`)
 )
 

@@ -38,9 +38,9 @@ func Default() Settings { return Settings{Name: "storage", Layout: "blocks", Str
 func (s Settings) On() bool { return s.Dir != "" || s.S3.Bucket != "" }
 
 const (
-	// mostStreams bounds memory (each upload has a part in it) and what a bucket's prefix takes before it says "slow down".
+	// mostStreams bounds memory, where each upload has a part, and the requests at once: too many, and a bucket says "slow down".
 	mostStreams = 64
-	// mostPuts bounds the small contents that may be put at once, beside.
+	// mostPuts bounds the small contents that may be put at once, besides those streams.
 	mostPuts = 256
 	// leastKeep is more than any drain takes: what is being put must not be removed.
 	leastKeep = 24 * time.Hour
@@ -56,8 +56,8 @@ var (
 	prefixes = regexp.MustCompile(`^([A-Za-z0-9!_.*'()=-]+/)+$`)
 )
 
-// Validate reports every value out of its bounds, by keys below "fallback". Where the directory lies is for whoever knows
-// the others to check.
+// Validate reports every value out of its bounds, by keys below "fallback". Its caller checks where the directory lies, for it
+// knows the agent's other directories.
 func (s Settings) Validate(report config.Report) {
 	if s == (Settings{}) {
 		return // not from a file

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// slower has fewer requests under way at once when a bucket says "slow down" (503, 429): half as many, and then one more for each such
-// number that it answers. https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
+// slower limits how many requests are under way at once after a bucket has said "slow down" (503, 429): to half as many. Whenever the
+// bucket has then answered as many as the limit, one more may go.
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 type slower struct {
 	mu      sync.Mutex
-	under   int     // way
-	most    float64 // 0: any number
-	said    time.Time
+	under   int       // way
+	most    float64   // 0: any number
+	said    time.Time // "slow down", the last time that it counted
 	waiting []chan struct{}
 }
 
-// oneSaying is how long what is said was said of the same requests.
+// oneSaying is how long several answers of "slow down" count as one: they are to requests that were under way together.
 const oneSaying = 200 * time.Millisecond
 
 // begin waits until a request may be sent.
@@ -50,7 +51,7 @@ func (s *slower) begin(ctx context.Context) error {
 
 func (s *slower) fits() bool { return s.most == 0 || s.under < int(s.most) }
 
-// next gives their turn to those who wait.
+// next lets waiting requests go, as many as fit.
 func (s *slower) next() {
 	for len(s.waiting) > 0 && s.fits() {
 		s.under++
@@ -59,7 +60,7 @@ func (s *slower) next() {
 	}
 }
 
-// end takes note of what the answer was; 0: there was none.
+// end notes the status that a request was answered with; 0: it had no answer.
 func (s *slower) end(status int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func TestFewerRequestsAtOnceWhenABucketSaysSlowDown(t *testing.T) {
 	})
 }
 
-// Who does not wait any longer takes nobody's turn.
+// A request that does not wait any longer takes no other's turn.
 func TestWhoWaitsForABucketMayGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := slower{most: 1}

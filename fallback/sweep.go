@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// abandoned is when a content that was never finished is taken for one whose writer died: longer than any drain puts one.
+// abandoned is the age at which the writer of an unfinished content is taken to be dead: no drain takes that long to put one.
 const abandoned = 24 * time.Hour
 
-// Sweep removes the contents that were put before an instant and that ours names, what a killed writer left, and the
-// directories that this emptied. The zero time is before all of them. Several may sweep at once.
+// Sweep removes the contents that ours accepts and that were put before an instant; what killed writers left unfinished; and the
+// directories that this emptied. With the zero time it removes no finished content. Several nodes may sweep at once.
 func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error) {
 	return do(ctx, d, "remove what is old from", func(c *call, root *os.Root) (removed int, err error) {
 		var ahead time.Duration
@@ -65,8 +65,8 @@ func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name 
 	})
 }
 
-// ahead is by how much the clock that dates contents is ahead of this machine's. A share has its server's, and a machine whose own
-// is wrong must not remove what all others have put there.
+// ahead returns by how much the clock that dates contents is ahead of this machine's. On a share that is its server's clock, and a
+// machine whose own clock is wrong must not remove what all others have put there.
 func (d *Directory) ahead(root *os.Root) (time.Duration, error) {
 	if err := d.makeDirs(root, unfinished); err != nil {
 		return 0, err
@@ -83,7 +83,8 @@ func (d *Directory) ahead(root *os.Root) (time.Duration, error) {
 	return time.Until(info.ModTime()), nil
 }
 
-// removeEmpty removes a directory and those above it, as far as they are empty. Where others put what they begin stays.
+// removeEmpty removes a directory and those above it, as far as they are empty. The one for unfinished contents stays: other nodes
+// are about to write there.
 func removeEmpty(root *os.Root, dir string) {
 	for ; dir != "." && dir != unfinished; dir = path.Dir(dir) {
 		if root.Remove(dir) != nil {

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncs has those who put small contents at the same time share a sync of the whole file system, where that is a local one: each
-// waits for one that was begun after its bytes, or its name, had reached the kernel. One is under way while the next finds company.
+// syncs lets calls that put small contents at the same time share a sync of the whole file system, where that is a local one. Each
+// call waits for a sync that began after its bytes, or its name, had reached the kernel. While one round syncs, calls join the next.
 type syncs struct {
 	mu   sync.Mutex
-	next *round // that finds company
+	next *round // that calls join
 	last *round // that has begun, and may be over
-	each bool   // to each its own: the file system is no local one, or has more to write than what is put there
+	each bool   // each call syncs by itself: the file system is not local, or has more to write than what is put there
 }
 
-// round is those who share a sync, or are too few for that and sync side by side.
+// round is the calls that share a sync, or that are too few for it and sync side by side.
 type round struct {
-	left  int           // that have not ended
+	left  int           // calls that have not ended
 	begun chan struct{} // closed when it is known whether it is shared, and how that ended
 	alone bool
 	err   error
@@ -29,13 +29,13 @@ type round struct {
 }
 
 const (
-	// smallBytes is what is not worth a sync of its own: any disk writes mostPuts of them in a second or two.
+	// smallBytes is the largest content that shares a sync: any disk writes mostPuts of them in a second or two.
 	smallBytes = 256 << 10
-	// company is from when on a sync of all is sooner than one by one.
+	// company is the number of calls from which on one sync of the file system is faster than one for each.
 	company = 4
-	// slowSync is how long one may take: it is also of what somebody else writes there.
+	// slowSync is how long a shared sync may take before each call syncs by itself: it writes also what somebody else puts there.
 	slowSync = time.Second
-	// overtake is when a round waits no longer for the one before, which may hang for ever: another share may be mounted by now.
+	// overtake is how long a round waits for the one before. That one may hang for ever, though another share is mounted by now.
 	overtake = silence / 2
 )
 
@@ -45,7 +45,8 @@ func (d *Directory) syncContent(root *os.Root, f *os.File, bytes int64) error {
 		return f.Sync()
 	}
 	return d.syncs.share(root, f.Sync, func() error {
-		// What the disk did not take: the kernel tells of it once for a file system, and that may have been to somebody else.
+		// This asks whether the disk refused any of f's bytes. syncfs does not tell: the kernel reports that once for a file system, and
+		// may have reported it to somebody else.
 		return unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE)
 	})
 }
@@ -62,7 +63,7 @@ func (d *Directory) syncDir(root *os.Root, dir string) error {
 	return d.syncs.share(root, alone, func() error { return nil })
 }
 
-// share returns when alone has, or a sync of all and after.
+// share makes something durable by alone, or by a sync of the file system that other calls share, and after.
 func (s *syncs) share(root *os.Root, alone, after func() error) error {
 	s.mu.Lock()
 	if s.each {
@@ -116,17 +117,17 @@ func (s *syncs) end(r *round) {
 	}
 }
 
-// forget has it looked anew what file system that is.
+// forget makes the next call look anew what file system it is on.
 func (s *syncs) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.each = false
 }
 
-// local are file systems whose syncfs returns when all is on disk. One that is mounted from afar may only have sent it.
+// local are file systems whose syncfs returns when all is on disk. That of a network file system may only have sent it.
 var local = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC}
 
-// syncAll reports whether the file system is a local one, and syncs it if it is and that is wanted.
+// syncAll reports whether the file system is a local one, and syncs it if it is and a sync is wanted.
 func syncAll(root *os.Root, wanted bool) (is bool, err error) {
 	dir, err := root.Open(".")
 	if err != nil {
