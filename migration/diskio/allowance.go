@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Allowance is what may yet be written. Nil: as much as there is.
+// Allowance is how many bytes may yet be written. Nil: as many as the disk takes.
 type Allowance struct{ left atomic.Int64 }
 
 // Allow is an allowance of so many bytes.
@@ -16,7 +16,7 @@ func Allow(bytes int64) *Allowance {
 	return a
 }
 
-// Take reports that there is no more.
+// Take takes so many bytes off the allowance, or returns ENOSPC if fewer are left.
 func (a *Allowance) Take(bytes int) error {
 	if a == nil || a.left.Add(int64(-bytes)) >= 0 {
 		return nil

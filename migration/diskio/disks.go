@@ -1,7 +1,8 @@
-// Package diskio is for work on disks that may be sick: who works says so, others see when it does not come back, and whoever may be
-// asked about a disk is asked before anybody waits for it. What hangs is left behind, never waited for.
+// Package diskio is for work on disks that may be sick. A goroutine notes the work that it does on a disk, and others see when that does
+// not come back. Before anybody waits for a disk, Disks or Watched is asked whether it answers. Work that hangs is left behind, never
+// waited for.
 //
-// It does not find out how a disk is: package disks does, and an agent hands that over as Disks.
+// It does not find out whether a disk is well: package disks does, and an agent hands that over as Disks.
 package diskio
 
 import (
@@ -16,17 +17,17 @@ import (
 	"time"
 )
 
-// Disks is what is asked and told about the disks under the stores and the vault. Paths are the directories of the stores
-// and of the vault, as they were configured but cleaned. No method waits for a disk. Nil where a configuration asks for
-// one: every disk is well and has the room that Room says.
+// Disks knows how the disks under the stores and the vault are, and is told of the work on them. Paths are the directories of the
+// stores and of the vault, as they were configured but cleaned. No method waits for a disk. Where a configuration has a nil Disks,
+// every disk is well and has the room that the configuration's Room says.
 type Disks interface {
-	// Take sets room aside for so many bytes on the best of these directories. It is the caller's until release, which is told how
-	// many of them may have been written.
+	// Take sets room aside for so many bytes on the best of these directories. The room is the caller's until it calls release
+	// with how many of them it may have written.
 	Take(need int64, among []string) (path string, release func(written int64), ok bool)
-	// Writable says whether new blocks may be put there.
+	// Writable reports whether new blocks may be put there.
 	Writable(path string) bool
-	// Keeps says whether what is put there can still be made durable. A disk that is merely full does: what has its room
-	// is not sent elsewhere.
+	// Keeps reports whether what was put there can still be made durable. It can on a disk that is merely full: a block that has
+	// its room there is not sent elsewhere.
 	Keeps(path string) bool
 	// Readable is false where a read may never come back.
 	Readable(path string) bool
@@ -38,7 +39,7 @@ type Disks interface {
 	Flushed(path string, bytes int64, took time.Duration)
 	Fetched(path string, bytes int64, took time.Duration)
 	Fault(path string, err error)
-	// Changed is closed when the answer of Writable, Keeps or Readable may have changed for any disk since this call.
+	// Changed returns a channel that is closed when the answer of Writable, Keeps or Readable may have changed for any disk since.
 	Changed() <-chan struct{}
 }
 
@@ -50,12 +51,12 @@ type Well struct {
 	reserved map[string]int64
 }
 
-// NewWell returns them. room says what is free on a directory's file system, in bytes.
+// NewWell returns a Well. room says what is free on a directory's file system, in bytes.
 func NewWell(room func(string) (int64, error)) *Well {
 	return &Well{room: room, reserved: map[string]int64{}}
 }
 
-// Left is what is free there and was not taken. It is 0 where it cannot be found out: unknown is not plenty.
+// Left returns how many bytes are free there and were not taken. Where that cannot be found out it returns 0: unknown is not plenty.
 func (w *Well) Left(path string) (int64, error) {
 	free, err := w.room(path)
 	if err != nil {
@@ -104,7 +105,8 @@ func (*Well) Fetched(string, int64, time.Duration) {}
 func (*Well) Fault(string, error)                  {}
 func (*Well) Changed() <-chan struct{}             { return nil }
 
-// OrWell returns d, or disks that are all well where it is nil. Nobody may Take of those: a receiver, which does, makes its own.
+// OrWell returns d, or disks that are all well where d is nil. Those know of no room, so nobody may Take from them: a receiver, which
+// does take, makes a Well of its own.
 func OrWell(d Disks) Disks {
 	if d == nil {
 		return NewWell(nil)
@@ -112,17 +114,17 @@ func OrWell(d Disks) Disks {
 	return d
 }
 
-// Watched is told whom to ask whether a directory's disk answers. Until then every disk does.
+// Watched knows from its Disks whether a directory's disk answers. Until it is told of a Disks, every disk does.
 type Watched struct{ by atomic.Pointer[Disks] }
 
-// Watch says whom to ask. Nil is nobody.
+// Watch tells w which Disks to ask. Nil changes nothing.
 func (w *Watched) Watch(d Disks) {
 	if d != nil {
 		w.by.Store(&d)
 	}
 }
 
-// WatchAs asks whom another one asks.
+// WatchAs makes w ask the same Disks as other.
 func (w *Watched) WatchAs(other *Watched) { w.by.Store(other.by.Load()) }
 
 // Readable returns a SilentError where a read may never come back.
@@ -138,32 +140,32 @@ type SilentError struct{ Dir string }
 
 func (e *SilentError) Error() string { return "disk " + e.Dir + " does not answer" }
 
-// IsSilent reports whether an error says so.
+// IsSilent reports whether an error says that a disk does not answer.
 func IsSilent(err error) bool {
 	_, is := errors.AsType[*SilentError](err)
 	return is
 }
 
-// Silence says of a disk, by one of its directories, that it does not answer.
+// Silence returns the error that says of a disk, by one of its directories, that it does not answer.
 func Silence(dir string) *SilentError { return &SilentError{dir} }
 
-// awayError says that the directory of a segment, or of a store, is not used now: what lies in it is neither there nor gone.
+// awayError says that the directory of a segment, or of a store, is not used now: what lies in it cannot be had, and is not gone.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
-// Away says of what lies in a directory why that is not used now.
+// Away returns the error that a directory is not used now, and why.
 func Away(why error) error { return &awayError{why} }
 
-// IsAway reports whether an error says so.
+// IsAway reports whether an error is one of Away.
 func IsAway(err error) bool {
 	_, is := errors.AsType[*awayError](err)
 	return is
 }
 
-// Overdue is how long a disk may take over one write, sync or read before it is taken to hang, whatever is known of it
-// otherwise. A sender that hears nothing for peerTimeout goes away, so a receiver must have seen it before.
+// Overdue is how long a disk may take over one write, sync or read before it is taken to hang, whatever else is known of it.
+// A sender gives up a peer that it hears nothing from for peerTimeout (package migration). A receiver must notice a hung disk earlier.
 const Overdue = 8 * time.Second
 
 // Suspect is how long work on a disk that is known to be unwell may take.
@@ -181,13 +183,13 @@ type Work struct {
 // Begin says that work on a directory begins.
 func (w *Work) Begin(dir *string) { w.BeginAt(dir, time.Now()) }
 
-// BeginAt does so for who has the time.
+// BeginAt is Begin for a caller that has read the clock.
 func (w *Work) BeginAt(dir *string, now time.Time) {
 	w.since.Note(now)
 	w.dir.Store(dir)
 }
 
-// GoesOn says that it is not the whole of what was begun that takes so long, but one part after the other.
+// GoesOn says that another part of the work has come back: what takes long is the number of parts, not a disk that hangs.
 func (w *Work) GoesOn() { w.since.Note(time.Now()) }
 
 // End says that there is no work now.
@@ -202,7 +204,7 @@ func (w *Work) On(now time.Time) (dir string, took time.Duration, ok bool) {
 	return *at, w.since.Ago(now), true
 }
 
-// IsFault tells errors of a disk from those of a block.
+// IsFault reports whether an error is of a disk, not of one block.
 func IsFault(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return ok && slices.Contains(diskErrnos, errno)

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A node at peace looks through what it has from time to time, and has other things to do.
+// A node at peace looks through its stores and its vault from time to time, without getting in the way of its other work.
 
 const (
-	// A look works a fifth of the time, and after it comes a pause of so many times what it worked, a minute at least: a
-	// fifth of a percent of a processor. What waits for the next look should not wait for long: it is two percent at most where
-	// the pause would be longer than enoughPause.
+	// A look works a fifth of the time: lookStint, then lookRest. After it comes a pause of lookPause times what it worked, LeastLook
+	// at least: a fifth of a percent of a processor. But changes should not wait long for the next look. So a pause beyond enoughPause
+	// is cut to that, or to hurryPause times what the look worked, if that is longer: two percent at most.
 	lookStint   = 5 * time.Millisecond
 	lookRest    = 4 * lookStint
 	lookPause   = 500
@@ -30,8 +30,9 @@ func AtLeisure(ctx context.Context, look func(context.Context) time.Duration) {
 	}
 }
 
-// InStints runs a look in short stints: wherever it can, it calls rest, which makes it pause when it is time to and says
-// whether to go on. A look that hangs on a disk that is away is left behind, with a ctx that has ended.
+// InStints runs a look in short stints. The look calls rest wherever it can: rest pauses when it is time to, and says whether to
+// go on. While away says that a disk does not answer, a look that calls no rest for Overdue hangs: it is left behind, with a ctx that
+// has ended.
 func InStints(ctx context.Context, away, leaves func() bool, look func(ctx context.Context, rest func() bool)) (worked time.Duration, hangs bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -2,17 +2,16 @@ package diskio
 
 import "golang.org/x/sys/unix"
 
-// What memory does not have is waited for: 0.1 ms where the disk is the machine's own, a millisecond where it is behind a
-// network. To wait for one block at a time gets a fraction of what such disks do side by side. So whoever is about to wait
-// first asks the disk for what will be read next: the rest of the lane's batch, or what follows in a large file. The kernel
-// puts that into the page cache, and nobody waits for it. Where memory has everything, all this is one flag of the call
-// that reads.
+// A read that memory cannot serve waits for the disk: 0.1 ms where the disk is the machine's own, a millisecond where it is behind
+// a network. A reader that waits for one block at a time gets a fraction of what such disks do side by side. So before it waits, it
+// asks the disk for what it will read next: the rest of the lane's batch, or what follows in a large file. The kernel puts that
+// into the page cache, and nobody waits for it. Where memory has everything, all this costs is one flag of the call that reads.
 
 const (
 	// Window is how much of a large file, or of a segment, a disk is asked for ahead: what two lanes send at 2 GiB/s in a millisecond.
 	Window = 1 << 20
-	// fetchStep is asked for at once, for the kernel ignores what is more than the device's read-ahead: 128 KiB if nobody has set it
-	// (linux/mm.h, VM_READAHEAD_PAGES).
+	// fetchStep is how much one call asks for. The kernel ignores what goes beyond the device's read-ahead, which is 128 KiB if nobody
+	// has set it (linux/mm.h, VM_READAHEAD_PAGES).
 	fetchStep = 128 << 10
 )
 
@@ -24,8 +23,8 @@ func Prefetch(fd int, at, end int64) (asked int64) {
 	return at
 }
 
-// PrefetchMissing does that for so many bytes of a file that begin there, unless memory has the first of them, and reports whether it had
-// to. 0 bytes: for none.
+// PrefetchMissing has a disk begin to read so many bytes of a file from an offset on, unless memory has the first of them, and reports
+// whether it did. 0 bytes: nothing.
 func PrefetchMissing(fd int, at, bytes int64) bool {
 	if bytes == 0 {
 		return false

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits so long, and is false when ctx ended first.
+// Sleep waits for d, and returns false when ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -15,7 +15,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Beside does something that may hang, and returns what is closed once it is done.
+// Beside runs do, which may hang, on a goroutine of its own. done is closed once do has returned.
 func Beside(do func()) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {
@@ -25,7 +25,7 @@ func Beside(do func()) (done <-chan struct{}) {
 	return ended
 }
 
-// UnlessHung does what may hang, until ctx ends.
+// UnlessHung runs do, which may hang, and leaves it behind when ctx ends.
 func UnlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
 	var is bool
 	var err error

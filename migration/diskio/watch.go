@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Moment is when something was done last, which one goroutine notes and others ask about. A clock that is set amid that, as one is that
-// was found to be wrong, changes nothing: what is as old as that is what does not come back.
+// Moment is when something was done last: one goroutine notes it, and others ask how long ago it was. Setting the machine's clock
+// meanwhile, as when it was found to be wrong, changes nothing: it would make sound work look like work that does not come back.
 type Moment struct{ sinceStart atomic.Int64 } // nanoseconds; 0: never
 
-// epoch is what a moment is counted from, for it must fit a word.
+// epoch is the instant that moments are counted from, so that one fits in a word.
 var epoch = time.Now()
 
-// Note says that it was done then.
+// Note notes that it was done at that instant.
 func (m *Moment) Note(at time.Time) { m.sinceStart.Store(int64(at.Sub(epoch))) }
 
-// Ago is how long ago that was; for ever if it never was.
+// Ago returns how long before now that was; for ever if it never was.
 func (m *Moment) Ago(now time.Time) time.Duration {
 	at := m.sinceStart.Load()
 	if at == 0 {
@@ -25,8 +25,8 @@ func (m *Moment) Ago(now time.Time) time.Duration {
 	return now.Sub(epoch) - time.Duration(at)
 }
 
-// Watch barks once when the other end has owed something for the whole of limit and beat has not risen meanwhile. It looks
-// a few times per limit and so costs nothing.
+// Watch calls bark once when the watched side has owed something for the whole of limit and beat has not risen meanwhile. It
+// looks five times per limit, and so costs nothing.
 func Watch(limit time.Duration, beat *atomic.Int64, owes func() bool, bark func()) (stop func()) {
 	const looks = 5
 	done, ended := make(chan struct{}), make(chan struct{})

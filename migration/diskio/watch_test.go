@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// steppedAhead is the time that a clock tells which was set that much ahead. Since Go keeps both in a time.Time, what it counts beside, and
-// never sets, is as it was.
+// steppedAhead returns what time.Now would return after the clock was set that much ahead: another wall clock reading, and the same monotonic
+// one, which nobody sets.
 func steppedAhead(t testing.TB, at time.Time, by time.Duration) time.Time {
 	t.Helper()
 	const nanosecondBits = 30 // below the seconds in the first word of a time.Time

@@ -11,23 +11,24 @@ import (
 // the disk. So the sync before a receipt is short however large the block, which matters most at a drain's deadline.
 // (On a fast disk it costs nothing: docs/design/measured.md.)
 //
-// To wait for the disk is to hear what it refused, and the kernel tells that once for each opening of a file. Where the sync
-// before a receipt must hear it too, because others' blocks lie in the same file, writing behind has an opening of its own.
+// A wait for the disk returns the errors of earlier writes, and the kernel reports each of them once per opening of a file. The
+// sync before a receipt must learn of them too where other blocks lie in the same file, so there writing behind has an opening of
+// its own.
 type WriteBehind struct {
-	Begun, done int64
-	BegunAt     atomic.Int64 // begun, for who syncs
+	Begun, done int64        // where what the disk was told to begin on ends, and what it has taken
+	BegunAt     atomic.Int64 // Begun, for the goroutine that syncs
 
-	// Drops has what the disk has taken leave the page cache, so that what comes next is written to the same few pages. Those
-	// are the machine's already, where it has its memory from a host that takes back what is free: there it saved a third of a
-	// drain's CPU (measured; docs/design/measured.md). Elsewhere, files that are in use here keep theirs. What it costs is a reader's
-	// time in the next seconds: what landed is read back off the disk then (scrub.go), and that stays.
+	// Drops makes what the disk has taken leave the page cache, so that what comes next is written to the same few pages. On a
+	// virtual machine whose host takes back free memory, those pages are the machine's already: there it saved a third of a drain's
+	// CPU (measured; docs/design/measured.md). Elsewhere, files that are in use here keep their pages. It costs readers time in the
+	// next seconds: then what landed is read back off the disk (scrub.go), and stays in memory.
 	Drops bool
 }
 
-// WriteBehindBytes is a step.
+// WriteBehindBytes is the size of a step.
 const WriteBehindBytes = 8 << 20
 
-// Wrote says that a file has been written up to there. Nil: there is none to write behind in.
+// Wrote says that f has been written up to end. A nil f is not written behind.
 func (w *WriteBehind) Wrote(f *os.File, end int64) error {
 	if f == nil || end-w.Begun < WriteBehindBytes {
 		return nil
@@ -44,7 +45,7 @@ func (w *WriteBehind) Wrote(f *os.File, end int64) error {
 	return UnlessMissing(err)
 }
 
-// UnlessMissing passes over the errors of a file system that has no sync_file_range: the sync does it all.
+// UnlessMissing drops the errors of a file system that has no sync_file_range: there the sync before a receipt writes everything.
 func UnlessMissing(err error) error {
 	switch err {
 	case unix.ENOSYS, unix.EINVAL, unix.ESPIPE:
@@ -53,14 +54,14 @@ func UnlessMissing(err error) error {
 	return err
 }
 
-// Cut forgets what was begun behind the end.
+// Cut forgets what was begun after end, where the file was cut off.
 func (w *WriteBehind) Cut(end int64) {
 	w.done, w.Begun = min(w.done, end), min(w.Begun, end)
 	w.BegunAt.Store(w.Begun)
 }
 
-// DropCached has the next read of a part of a file ask the disk. What was not synced stays, and what cannot be dropped is
-// read as it is in memory, which is no worse than not to look.
+// DropCached makes the next read of a part of a file ask the disk. Pages that were not synced, or that cannot be dropped, stay:
+// they are read as they are in memory, which is no worse than not to look.
 func DropCached(f *os.File, from, bytes int64) {
 	if bytes > 0 {
 		_ = unix.Fadvise(int(f.Fd()), from, bytes, unix.FADV_DONTNEED)
