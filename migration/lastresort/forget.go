@@ -11,15 +11,16 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What a withdrawn drain put into the fallback, or one whose later pass found a peer, goes out of date like any peer's copy, and would be
-// given to readers whenever those who have the block do not answer. Nobody answers for a fallback, so the node that the block was born on
-// puts a record in the place of the one that is there, which says so. The bytes go when all that is old there does.
+// A block in the fallback goes out of date like any peer's copy: when its drain was withdrawn, or found a peer for it in a later pass.
+// Readers would be given it whenever the nodes that have the block do not answer. No agent runs at a fallback that could be told to
+// forget it, so the node that the block was born on replaces the block's record by one that says so. The bytes go later, with all that
+// is old there.
 
-// ErrForgotten says that nobody is to read what is there.
+// ErrForgotten says that what the fallback has of a block is out of date, and nobody is to read it.
 var ErrForgotten = errors.New("what is there is out of date")
 
-// Forget has a version forgotten of a block that was born on a node. fs.ErrNotExist says that there is none, catalog.ErrKept that what is
-// there stays.
+// Forget marks what the fallback has of a block as out of date, if it is the version tag and was born on node. Its error is
+// fs.ErrNotExist where there is none, and catalog.ErrKept where what is there stays.
 func (s *Storage) Forget(ctx context.Context, id inventory.BlockID, node, tag string) error {
 	r, err := s.Record(ctx, id)
 	switch {
@@ -37,7 +38,7 @@ func (s *Storage) Forget(ctx context.Context, id inventory.BlockID, node, tag st
 	return nil
 }
 
-// tag is what inventory.Tag is where the block landed at a peer.
+// tag is the inventory.Tag of the recorded version, as a peer computes it of a block that landed there.
 func (r Record) tag() string {
 	var bytes int64
 	for _, m := range r.Members {

@@ -1,7 +1,7 @@
-// Package lastresort is how blocks lie in storage outside of the fleet, where they go when no peer takes them (the configuration calls it
-// fallback): under which names, in our own layout or as Spark's FallbackStorage would have written them, with a record of each that
-// vouches for its bytes; and how they are read back. It does not choose what goes there or when, nor does it know a bucket from a directory:
-// that is in packages migration and fallback.
+// Package lastresort lays blocks out in storage outside of the fleet, where they go when no peer takes them (the configuration calls it
+// fallback), and reads them back. It decides under which names they lie, in our own layout or as Spark's FallbackStorage would have
+// written them, and keeps a record of each that vouches for its bytes. Which blocks go there and when is decided in package migration;
+// what a bucket and a directory are, package fallback knows.
 //
 // The files: lastresort (names), record, read, forget.
 package lastresort
@@ -28,7 +28,7 @@ type Objects interface {
 	Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error
 	// Get fills into from an offset of a content; less than that, with io.EOF, at its end. fs.ErrNotExist when there is none.
 	Get(ctx context.Context, name string, from int64, into []byte) (n int, err error)
-	// Stat returns the size, something that changes with the content, and the time of its Put.
+	// Stat returns the size, a tag that changes with the content, and the time of its Put.
 	Stat(ctx context.Context, name string) (bytes int64, tag string, at time.Time, err error)
 }
 
@@ -52,17 +52,18 @@ const (
 //	APPLICATION/SHUFFLE/HASH/NAME               the same, in Spark's layout
 //	lifeboat-records/XX/YY....json              what the block is made of and its checksums, by the hash of its id
 //
-// The record comes last: a block without one is not there. Origins keep nodes from each other's bytes; the one record of
-// an id decides which of two nodes has it. The hash makes any id a name that every file system and bucket takes.
+// The record is put last: a block without one is not there. The origin in a path keeps nodes from overwriting each other's bytes;
+// of two nodes with a block of one id, the id's only record decides whose is kept. The hash makes any id a name that every file
+// system and bucket takes.
 const (
 	blocksDir  = "lifeboat-blocks/"
 	recordsDir = "lifeboat-records/"
 )
 
-// PeerPrefix is before the name of one in accounts.
+// PeerPrefix comes before a fallback's name in accounts.
 const PeerPrefix = "fallback:"
 
-// Peer is the name of a fallback in accounts and tables. No node can have it: their names have no colon.
+// Peer is the name of a fallback in accounts and tables. No node can have that name: nodes' names have no colon.
 func (s *Storage) Peer() string { return PeerPrefix + s.Name }
 
 func recordName(id inventory.BlockID) string {
@@ -96,8 +97,8 @@ func sparkFirstName(app, name string) string { return app + "/" + shuffleOf(name
 // shuffleOf is the number of the shuffle in the name of a map output's file.
 func shuffleOf(name string) string { return strings.SplitN(name, "_", 3)[1] }
 
-// Place says which layout a block goes by. Spark keeps map outputs in its fallback storage and nothing else, and by the
-// application's id, which not every directory of a block manager tells.
+// Place returns the layout that a block goes by. Spark keeps only map outputs in its fallback storage, by the application's id,
+// which not every directory of a block manager tells.
 func (s *Storage) Place(b inventory.Block) string {
 	if s.Layout == LayoutSpark && b.Layout == inventory.LayoutSpark && inventory.MapOutput.MatchString(b.ID.Name()) && inventory.ApplicationDir.MatchString(b.ID.Scope()) {
 		return LayoutSpark
@@ -109,8 +110,8 @@ var sparkFile = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|local-\d+)
 	`shuffle_\d+_\d+_\d+\.(data|index|checksum\.[A-Z0-9]+)|` +
 	`\.shuffle_\d+_\d+_\d+\.(data|index)\.crc)$`) // which Hadoop puts beside each file in a directory (ChecksumFileSystem)
 
-// Owns reports whether a name in a fallback's storage is one that this package or Spark's fallback storage gives:
-// what is named otherwise there is somebody else's.
+// Owns reports whether a name in a fallback's storage was given by this package or by Spark's fallback storage. A content with
+// another name is somebody else's.
 func Owns(name string) bool {
 	return strings.HasPrefix(name, blocksDir) || strings.HasPrefix(name, recordsDir) || sparkFile.MatchString(name)
 }

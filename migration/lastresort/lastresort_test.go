@@ -40,7 +40,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// Whoever put it there, what Spark's fallback storage consists of is ours to remove, and nothing beside it.
+// The files of Spark's fallback storage are ours to remove, whether we or Spark put them there. Files beside them are not.
 func TestOwnsWhatSparkPutThere(t *testing.T) {
 	for name, ours := range map[string]bool{
 		"app-20260101000000-0001/7/123/shuffle_7_1_0.index":      true,

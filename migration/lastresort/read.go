@@ -22,8 +22,8 @@ type Content struct {
 	Modified time.Time
 }
 
-// Open finds a block, or a file of one. What has a record is verified by it; what Spark put there itself has none, and
-// nothing vouches for its bytes but the storage.
+// Open opens a file of a block, or a block of one file. Its bytes are verified by the block's record. A block that Spark put there
+// itself has no record, and nothing but the storage vouches for its bytes.
 func (s *Storage) Open(ctx context.Context, id inventory.BlockID) (*Content, error) {
 	for _, base := range id.OnRecord() {
 		r, err := s.Record(ctx, base)
@@ -60,7 +60,7 @@ func (s *Storage) openRecorded(ctx context.Context, id inventory.BlockID, r Reco
 	return nil, fs.ErrNotExist
 }
 
-// openSparks opens what Spark's own fallback storage put there, as it does since 3.2 or as it did in 3.1. It writes the
+// openSparks opens what Spark's own fallback storage put there, as it does since 3.2 or as it did in 3.1. Spark writes the
 // index before the data and renames nothing, so a map output counts only when the two agree.
 func (s *Storage) openSparks(ctx context.Context, id inventory.BlockID) (*Content, error) {
 	base := id.Block().Name()
@@ -120,8 +120,8 @@ type reader struct {
 	ahead int64 // chunks to ask for at once
 }
 
-// mostAhead is how much is asked for at once when a content is read through: an answer takes a bucket some 30 ms however
-// short it is, and 4 MiB each make that more than 1 Gbit/s.
+// mostAhead is how many chunks are asked for at once when a content is read from end to end. A bucket takes some 30 ms for an
+// answer, however short; with 4 MiB in each that is more than 1 Gbit/s.
 const mostAhead = 16
 
 func (r *reader) Read(p []byte) (int, error) {

@@ -40,7 +40,7 @@ type Member struct {
 // maxRecord bounds what is read of a record: enough for a block of 1 TiB.
 const maxRecord = 32 << 20
 
-// Total is the block's name by its content, as the receivers of a stream compute it.
+// Total returns the block's wire.Sum in hexadecimal, as the receiver of a stream computes it.
 func (r Record) Total() string {
 	s := wire.NewSummer()
 	for _, m := range r.Members {
@@ -94,7 +94,7 @@ func parseRecord(id inventory.BlockID, b []byte) (r Record, err error) {
 	return r, nil
 }
 
-// Record reads a block's record. fs.ErrNotExist when there is none, errForgotten when nobody is to read what was there.
+// Record reads a block's record. Its error is fs.ErrNotExist when there is none, ErrForgotten when nobody is to read what is there.
 func (s *Storage) Record(ctx context.Context, id inventory.BlockID) (Record, error) {
 	var all []byte
 	for size := 16 << 10; ; size *= 4 {
@@ -137,7 +137,8 @@ func (s *Storage) Whole(ctx context.Context, r Record) (whole bool, since time.T
 	return true, since, nil
 }
 
-// RecordSince is since when a block is there whose files are since then: who puts it again may have been killed before its record.
+// RecordSince returns since when a block is there, whose oldest file is there since files: since its record, if that is older; zero if it
+// has none. A drain that put the files again may have been killed before it put the record.
 func (s *Storage) RecordSince(ctx context.Context, r Record, files time.Time) (time.Time, error) {
 	_, _, at, err := s.Objects.Stat(ctx, recordName(r.ID))
 	if missing(err) {
