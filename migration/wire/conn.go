@@ -23,15 +23,15 @@ type Conn struct {
 const (
 	// blocksPiece is the size of the pieces in which blocks go, from client to server.
 	blocksPiece = 256 << 10
-	// sentPiece has room for what a lane sends at once with the 22 bytes that TLS adds to a record: the rest of it would be a
+	// sentPiece has room for what a lane sends at once, with the 22 bytes that TLS adds to a record. What did not fit would be a
 	// system call of its own, and wake up the other end for some hundred bytes.
 	sentPiece = blocksPiece + 72<<10
-	// receiptsPiece is that of what comes back: a verdict is some bytes, and what readers ask for is less than what is carried.
+	// receiptsPiece is the size of the pieces that come back: a verdict is some bytes, and readers ask for less than drains carry.
 	receiptsPiece = 64 << 10
 )
 
-// Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for; until it is done the connection is
-// a stranger's, for which nothing is gathered: the buffers would be 16 times what TLS takes by itself.
+// Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for. Until it is done the other end is a
+// stranger, for whom there are no buffers: they take 16 times what TLS does by itself.
 func Client(raw net.Conn, cfg *tls.Config) *Conn {
 	g := newGatheringConn(raw, receiptsPiece, sentPiece)
 	return &Conn{tls.Client(g, cfg), g}
@@ -42,7 +42,7 @@ func Server(raw net.Conn, cfg *tls.Config) *Conn {
 	return &Conn{tls.Server(g, cfg), g}
 }
 
-// HandshakeContext does what happens at the first use.
+// HandshakeContext does the handshake, if it was not done before.
 func (c *Conn) HandshakeContext(ctx context.Context) error {
 	err := c.Conn.HandshakeContext(ctx)
 	if err == nil {
@@ -51,7 +51,7 @@ func (c *Conn) HandshakeContext(ctx context.Context) error {
 	return err
 }
 
-// Read reads in as few system calls as has come.
+// Read reads what has come, in as few system calls as that takes.
 func (c *Conn) Read(p []byte) (int, error) {
 	if err := c.HandshakeContext(context.Background()); err != nil {
 		return 0, err
@@ -70,8 +70,8 @@ func Cut(c net.Conn) error {
 	return c.Close()
 }
 
-// CloseWrite tells the other end that no more comes. Where a record was interrupted nothing can be said in TLS any more;
-// the end of the stream says it then, and the other end answers for what it has.
+// CloseWrite tells the other end that no more comes. After a record that was interrupted, TLS can say nothing any more: then the
+// end of the TCP stream says it, and the other end answers for what it has.
 func (c *Conn) CloseWrite() error {
 	err := c.Conn.CloseWrite()
 	if half, ok := c.raw.Conn.(interface{ CloseWrite() error }); ok && err != nil {
@@ -80,12 +80,12 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// BeforeWaiting has f called before a read that may wait for what has not come, by whoever reads.
+// BeforeWaiting makes the goroutine that reads call f before each read that may wait, as nothing has come.
 func (c *Conn) BeforeWaiting(f func()) { c.raw.waits = f }
 
 // Write sends p in as few system calls as its size allows.
 func (c *Conn) Write(p []byte) (int, error) {
-	if err := c.HandshakeContext(context.Background()); err != nil { // its words are not to be held back
+	if err := c.HandshakeContext(context.Background()); err != nil { // before hold: a handshake that is held back never ends
 		return 0, err
 	}
 	c.raw.hold()
@@ -96,14 +96,14 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// gatheringConn holds writes back while told to, and reads ahead, once the other end is known.
+// gatheringConn gathers writes between hold and flush, and reads ahead once the other end is known.
 type gatheringConn struct {
 	net.Conn
 	kernel  syscall.RawConn // nil: it is no socket
 	waits   func()          // called before a read that may wait; nil: nobody is told
 	in, out int             // bytes that are gathered
-	known   atomic.Bool
-	r       *bufio.Reader // TLS reads from one place at a time
+	known   atomic.Bool     // the handshake is done
+	r       *bufio.Reader   // TLS reads from one place at a time
 
 	mu      sync.Mutex // TLS may write an alert from the reading side
 	w       *bufio.Writer
@@ -123,7 +123,7 @@ func newGatheringConn(c net.Conn, in, out int) *gatheringConn {
 	return &gatheringConn{Conn: c, kernel: kernel, in: in, out: out}
 }
 
-// arriving is what comes over a connection.
+// arriving reads what comes over a connection, and calls waits before it may wait.
 type arriving struct{ *gatheringConn }
 
 func (a arriving) Read(p []byte) (int, error) {
@@ -133,7 +133,7 @@ func (a arriving) Read(p []byte) (int, error) {
 	return a.Conn.Read(p)
 }
 
-// hasCome reports whether the kernel has something that was not read. Where that is not known it has not.
+// hasCome reports whether the kernel has something that was not read. It is false where that is not known.
 func (c *gatheringConn) hasCome() bool {
 	if c.kernel == nil {
 		return false
@@ -178,25 +178,27 @@ func (c *gatheringConn) flush() error {
 	return c.w.Flush()
 }
 
-// Queued is how many bytes the kernel has taken that are not at the other end: on a narrow link seconds of it.
+// Queued returns how many bytes the kernel has taken that the other end's machine has not acknowledged: on a narrow link, what it
+// carries in seconds. 0 where the kernel does not say.
 func (c *Conn) Queued() (n int64) {
 	if c.raw.kernel != nil {
 		_ = c.raw.kernel.Control(func(fd uintptr) {
-			unsent, _ := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) // 0, where it is not said
+			unsent, _ := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 			n = int64(unsent)
 		})
 	}
 	return n
 }
 
-// OnItsWay reports whether the other end's machine is yet to acknowledge something, or what is queued waits for the link, be it for a queue
-// that is full. What waits there for whoever reads is not on its way. Where nobody says so nothing is.
+// OnItsWay reports whether the other end's machine has something to acknowledge yet, or bytes wait here for the link, or for a full queue
+// on it. Bytes that wait because the other end reads nothing, and so has no window open, are not on their way. False where the kernel does
+// not say.
 func (c *Conn) OnItsWay() bool {
 	tcp := c.tcp()
 	return tcp.Unacked > 0 || tcp.Notsent_bytes > 0 && tcp.Snd_wnd > 0 // Linux 5.4 says the latter
 }
 
-// Acknowledged is how many bytes the other end's machine has said that it has; 0 where nobody says so.
+// Acknowledged returns how many bytes the other end's machine has acknowledged; 0 where the kernel does not say.
 func (c *Conn) Acknowledged() (bytes int64) { return int64(c.tcp().Bytes_acked) }
 
 // tcp is what the kernel says of the connection; nothing where it is not TCP.
@@ -212,7 +214,8 @@ func (c *Conn) tcp() (info unix.TCPInfo) {
 	return info
 }
 
-// KeepLittle bounds what the kernel keeps unsent; 0: as it would by itself. Where it cannot, the end of a drain is a little less silent.
+// KeepLittle bounds how many bytes the kernel keeps unsent; 0: it decides by itself. Where that cannot be set, a drain sends on for a
+// moment after its end.
 func (c *Conn) KeepLittle(bytes int) {
 	if c.raw.kernel == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// Whoever has not shown a certificate, and may open as many connections as it likes, has nothing gathered for it.
+// A stranger that has shown no certificate may open as many connections as it likes: no buffers are made for them.
 func TestStrangerCostsNoBuffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := certs.Dev(certs.Name{Role: certs.RoleNode, Name: "b"}).Server([]string{Protocol}, certs.RoleNode)

@@ -1,6 +1,6 @@
-// Package wire is the framed stream between two agents: its frames, and what is in those that are about a block or the stream. Segments on
-// disk are the same frames. It is also the TLS connection under one (conn.go), which crosses into the kernel in large pieces. It opens none and
-// keeps no state of a stream: its two ends do.
+// Package wire is the framed stream between two agents: the frames, and the payloads of those that are about a block or the stream. Segments
+// on disk consist of the same frames. It is also the TLS connection under a stream (conn.go), which crosses into the kernel in large pieces.
+// It opens no connection and keeps no state of a stream: a stream's two ends do.
 package wire
 
 import (
@@ -22,14 +22,14 @@ import (
 //	8  transfer  4 bytes, big-endian: the block's number in this stream; 0 where a frame is about the stream
 //	12 crc       4 bytes, big-endian: CRC-32C of the payload followed by bytes 0..11 of the header
 //
-// The payload comes first in the checksum so that its own CRC-32C falls out on the way: the list of those is what a
-// block's Sum is made of, whatever stream it came by.
+// The payload comes first in the checksum so that its own CRC-32C falls out on the way: a block's Sum is made of the list of its
+// chunks' CRC-32Cs, whatever stream it came by.
 //
 //	sender   -> receiver   hello  ((open | again) data* (close | abort))*
 //	receiver -> sender     grant | refuse,  then receipts, and have for each again
 //
-// The two may be of different builds, as while a fleet is upgraded. What a receiver says that its sender does not know is passed by, so it must
-// not matter to that; a sender says nothing new to a receiver whose grant does not tell that it knows it.
+// The two may be of different builds, as while a fleet is upgraded. A sender passes by a receiver's frame whose type it does not know, so
+// such a frame must not matter to an old sender. A sender sends a new type of frame only to a receiver whose grant tells that it knows it.
 const HeaderBytes = 16
 
 // ChunkBytes is the payload of every data frame but a member's last one, so the place of any byte in a segment can be
@@ -64,7 +64,7 @@ var MaxPayload = [...]int{
 	FrameHello:    8 << 10,
 	FrameGrant:    32 << 10,
 	FrameRefuse:   8 << 10,
-	FrameOpen:     12 << 10, // an id of 4 KiB, a name as long, and what there is beside
+	FrameOpen:     12 << 10, // an id of 4 KiB, a name as long, and the other fields
 	FrameData:     ChunkBytes,
 	FrameClose:    64,
 	FrameAbort:    4 << 10,
@@ -103,17 +103,17 @@ type Frame struct {
 	Payload  []byte
 }
 
-// Reader reads and verifies frames, and hands each out where it came to lie: what comes of small ones at once is not
-// copied once more. Its buffer is all the memory that it ever takes.
+// Reader reads and verifies frames. It hands each one out where it lies in the buffer, so that small frames that come at once are
+// not copied once more. Its buffer is all the memory that it ever takes.
 type Reader struct {
 	r       io.Reader
 	largest int
 	newer   bool // frames of types that are not known are passed by
 	buf     []byte
-	at, end int // of what has come and was not handed out
+	at, end int // in buf, of what has come and was not handed out
 }
 
-// readAhead is how much is read behind a frame, if it is there: a record of TLS, or what a file gives for a system call.
+// readAhead is how much is read beyond a frame, if it is there: a record of TLS, or what a file gives for a system call.
 const readAhead = 32 << 10
 
 // sumStep is how much of a large frame is waited for, and summed while the nearest cache still has it. A small one is summed at
@@ -131,7 +131,7 @@ func NewReader(r io.Reader, largest int) *Reader {
 	return &Reader{r: r, largest: largest, buf: make([]byte, HeaderBytes+largest+min(largest, readAhead))}
 }
 
-// NewReplies makes one of what a receiver says, which may be of a newer build.
+// NewReplies makes a reader of what a receiver says. The receiver may be of a newer build: types that are not known are passed by.
 func NewReplies(r io.Reader) *Reader {
 	fr := NewReader(r, MaxPayload[FrameReceipts])
 	fr.newer = true
@@ -214,13 +214,13 @@ func (fr *Reader) come(bytes, size int) error {
 // its chunks. It is a name for bytes that were already checked chunk by chunk, and costs next to nothing.
 type Sum [16]byte
 
-// Summer makes the Sum of a block of what comes of it, in order.
+// Summer computes the Sum of a block from its members and chunks, as they come, in order.
 type Summer struct {
 	h   hash.Hash
 	buf *[sha256.Size]byte // what is hashed or comes out: on the stack it would be one allocation a chunk
 }
 
-// NewSummer returns one for one block after the other.
+// NewSummer returns a Summer for one block after the other: Reset lies between them.
 func NewSummer() Summer { return Summer{sha256.New(), new([sha256.Size]byte)} }
 
 // Reset begins another block.

@@ -151,8 +151,8 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	}
 }
 
-// While a fleet is upgraded the two ends are of different builds. What a newer one adds is left alone, and a bit that flips in it is still
-// found.
+// While a fleet is upgraded the two ends are of different builds. An older one leaves alone what a newer one adds, and still finds a bit that
+// flipped in it.
 func TestNewerPeersSayMore(t *testing.T) {
 	hello, grant, refuse := Hello{Node: "a", Incident: "i", Advised: true}, Grant{RoomBytes: 7, Shared: true}, Refuse{Reason: "no", Stays: true}
 	more := func(b []byte) []byte {
@@ -196,7 +196,7 @@ func TestNewerPeersSayMore(t *testing.T) {
 	}
 }
 
-// What a peer says of a block stands in manifests and messages, which are text: it is not cut amid a character.
+// A peer's reason is put into manifests and messages, which are text: it is not cut amid a character.
 func TestReasonsAreCutBetweenCharacters(t *testing.T) {
 	for _, reason := range []string{strings.Repeat("é", maxReasonBytes), "x" + strings.Repeat("é", maxReasonBytes)} {
 		got, err := ParseVerdicts(AppendVerdicts(nil, []Verdict{{Transfer: 1, Code: VerdictFailed, Reason: reason}}))

@@ -11,15 +11,16 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// The payloads of frames are varints and length-prefixed strings, in the order of the fields. A field that a hello, a grant or an answer gets
-// later comes behind those that it has: who does not know it leaves it alone. What an opening says is in segments as it came, and refused whole.
+// The payloads of frames are varints and length-prefixed strings, in the order of the fields. A new field of a hello, a grant or an answer
+// comes after the fields that it has: an older build leaves it alone. An opening gets no new field: segments keep openings as they came, and
+// one with more in it than is known is refused whole.
 
 // Hello is a sender's first word.
 type Hello struct {
 	Node     string
 	Incident string
-	Alone    bool // its coordinator does not answer: nobody spreads what it sends
-	Advised  bool // what it sends is for a node, too, that is advised to go: nobody else takes it, and it goes no further
+	Alone    bool // its coordinator does not answer: nobody spreads what it sends over the peers
+	Advised  bool // it also sends to a node that is advised to go: nobody else takes these blocks, and they go no further
 }
 
 // Append appends the payload.
@@ -35,13 +36,13 @@ func ParseHello(p []byte) (m Hello, err error) {
 	return m, d.EndOrMore("hello")
 }
 
-// Grant is a receiver's answer to who may send.
+// Grant is a receiver's answer to a sender that may send.
 type Grant struct {
 	RoomBytes  int64
 	VaultBytes int64    // of these, in its vault
-	Places     []string // the stores whose blocks land in their place there: those of others go to the vault
-	Shared     bool     // others are served too, and some may find no place
-	Advised    bool     // its node may leave itself: whoever has another peer turns to that
+	Places     []string // the stores whose blocks land in their place there: blocks of other stores go to the vault
+	Shared     bool     // other senders are served too, and some may find no place
+	Advised    bool     // the receiver's node may leave itself: a sender that has another peer turns to that
 }
 
 // Append appends the payload.
@@ -64,11 +65,11 @@ func ParseGrant(p []byte) (m Grant, err error) {
 	return m, d.EndOrMore("grant")
 }
 
-// Refuse is a receiver's answer to who may not send now.
+// Refuse is a receiver's answer to a sender that may not send now.
 type Refuse struct {
 	Reason      string
 	RetryMillis int64
-	Stays       bool // it will hold for a while: not "busy", and not "stopping", which may be a restart
+	Stays       bool // the reason will hold for a while: it is not "busy", nor "stopping", which may be a restart
 }
 
 // Append appends the payload.
@@ -119,7 +120,7 @@ func (o Opening) Append(b []byte) []byte {
 	return b
 }
 
-// ParseOpening reads the payload of an opening. What it accepts names files that may be, in sizes that may be.
+// ParseOpening reads the payload of an opening. It accepts only members whose names and sizes are allowed.
 func ParseOpening(p []byte) (m Opening, err error) {
 	d := fields.DecodeText(p)
 	m.ID, m.Kind, m.Layout, m.Origin, m.ModTime, m.Value = d.Text(), d.Text(), d.Text(), d.Text(), d.Varint(), d.Varint()
@@ -149,7 +150,7 @@ func ParseOpening(p []byte) (m Opening, err error) {
 			return m, fmt.Errorf("member %q comes twice", e.Name)
 		}
 		if e.Name == id.Name() {
-			continue // its id was looked at
+			continue // the id was parsed above
 		}
 		if _, err := inventory.ParseBlockID(string(id.Sibling(e.Name))); err != nil {
 			return m, fmt.Errorf("member: %w", err)
@@ -180,11 +181,11 @@ const (
 	VerdictDurable VerdictCode = 0 // a receipt
 	VerdictFull    VerdictCode = 1 // no room here: try elsewhere
 	VerdictFailed  VerdictCode = 2 // this peer could not land it: try again or elsewhere
-	// The id names other bytes there already. Elsewhere it would only be ambiguous: the block is lost.
+	// The id names other bytes at this peer already. At another peer it would only be ambiguous: the block is lost.
 	VerdictConflict VerdictCode = 3
 )
 
-// Have says how many of a block's bytes its receiver has of an earlier stream.
+// Have answers an again: so many of the block's bytes the receiver has from an earlier stream.
 type Have struct {
 	Transfer uint32
 	Bytes    int64
@@ -240,7 +241,7 @@ func ParseVerdicts(p []byte) ([]Verdict, error) {
 	return vs, d.EndOrMore("receipts")
 }
 
-// AppendSizes appends what an opening says of the files of a block.
+// AppendSizes appends the members of a block as an opening lists them.
 func AppendSizes(all []MemberSize, members []inventory.Member) []MemberSize {
 	for _, m := range members {
 		all = append(all, MemberSize{Name: m.Name, Bytes: m.Bytes})
@@ -250,7 +251,7 @@ func AppendSizes(all []MemberSize, members []inventory.Member) []MemberSize {
 
 // What both ends of a stream hold to.
 const (
-	// A sender waits for receipts when so much is on its way in more than one block. It must cover what a link carries
+	// A sender waits for receipts when so much is on its way in more than one block. These bounds must cover what a link carries
 	// between two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still
 	// for a tenth of a drain (docs/design/measured.md).
 	MaxInflightBytes  = 64 << 20
@@ -258,9 +259,10 @@ const (
 	// SenderTimeout is how long a sender may fall silent inside a block. Its disk may be slow; it must not hold room and a
 	// stream at the receiver for ever. Between blocks it may wait as long as its machine lives: TCP's keep-alive tells (conn.go).
 	SenderTimeout = 2 * time.Minute
-	// AliveEvery is how often a receiver says that it is there. A disk that syncs may be silent for seconds, so that without such a word
-	// a machine that is gone could not be told from it.
+	// AliveEvery is how often a receiver says that it is there. While its disk syncs it may have no receipt to send for seconds; without
+	// this frame, the sender could not tell it from a machine that is gone.
 	AliveEvery = time.Second
-	// ResumeLeast is how much of a block is worth to be kept, and to be asked about: a third of a second at 1 Gbit/s.
+	// ResumeLeast is the least part of a block that is worth keeping, and asking about, when its stream broke off: a third of a second
+	// at 1 Gbit/s.
 	ResumeLeast = 32 << 20
 )
