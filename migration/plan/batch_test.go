@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A batch is what would be handed out one by one, as the blocks before use up the room and the time.
+// A batch has the blocks that would be handed out one by one, as each uses up room and time.
 func TestBatchKeepsTheRules(t *testing.T) {
 	p := New(Config{Dir: t.TempDir()})
 	defer p.Close()
@@ -93,7 +93,7 @@ func TestSmallBlocksAreFoundBehindManyLarge(t *testing.T) {
 	}
 }
 
-// A plan hands out what a peer has a place for, past what it has no room for in its vault.
+// A plan hands out blocks that a peer has a place for, past blocks that its vault has no room for.
 func TestPlanHandsOutWhatHasAPlace(t *testing.T) {
 	p := New(Config{Dir: t.TempDir()})
 	defer p.Close()

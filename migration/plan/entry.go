@@ -9,23 +9,23 @@ import (
 // Entry is a block on its way.
 type Entry struct {
 	inventory.Block
-	past *Setbacks // nil: it has met with none
+	past *Setbacks // nil: it has none
 }
 
-// Setbacks are what a block has met with. They lie apart from it, since thousands of blocks are on their way at once and
-// nearly none has met with any. Those that are there are never changed: several may hold the block.
+// Setbacks are what went wrong with a block. They lie apart from its Entry, since thousands of blocks are on their way at once and
+// nearly none has any. Setbacks are never changed once an Entry has them: copies of the Entry share them.
 type Setbacks struct {
 	Attempts int       // that failed at a peer
 	Misreads int       // attempts that failed here, on the block's own files
-	due      time.Time // not before
+	due      time.Time // the block is not sent before
 	Shun     string    // the peer that failed it last
-	Shunned  time.Time // not to that one before
+	Shunned  time.Time // the block is not sent to Shun before
 	Why      string    // what went wrong last
 
-	Unanswered bool // by that peer, which may have it: its room is not asked
+	Unanswered bool // Shun did not answer and may have the block: the room there does not matter
 }
 
-// Met is what the block has met with.
+// Met returns the block's setbacks.
 func (e Entry) Met() (s Setbacks) {
 	if e.past != nil {
 		s = *e.past
@@ -33,5 +33,5 @@ func (e Entry) Met() (s Setbacks) {
 	return s
 }
 
-// After is the block when it has met with those.
+// After returns the block with these setbacks.
 func (e Entry) After(s Setbacks) Entry { return Entry{e.Block, &s} }

@@ -16,7 +16,7 @@ import (
 // blocks costs the memory of some buffers. When the disk that holds the spools is full, the plan keeps what it can in
 // memory and makes the scan wait: a full disk must not end a drain.
 //
-// What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
+// A block on a disk that does not answer is not handed out (Bar), nor waited for once all others are settled.
 type Plan struct {
 	cfg Config
 
@@ -25,9 +25,9 @@ type Plan struct {
 	racks       []*rack
 	order       []queue           // the spools of all racks, in the order in which they are emptied
 	barred      map[string]string // directories that do not answer, and what to say of them
-	crowded     map[string]bool   // directories that enough lanes wait for, while another is handed out blocks
+	crowded     map[string]bool   // directories that enough lanes wait for already; only during a Take
 	returned    []Entry           // came back from a lane, or fits no lane's room now
-	gaps        int               // in returned, where some were handed out of it a moment ago
+	gaps        int               // empty places in returned, whose blocks were handed out a moment ago
 	outstanding int               // handed out, not yet done or returned
 	sealed      bool              // nothing will be added any more
 	closed      bool
@@ -40,7 +40,7 @@ type Plan struct {
 // Config is what a plan is of, and what it may ask.
 type Config struct {
 	Dir    string             // of the spools
-	Spools *diskio.Allowance  // for them
+	Spools *diskio.Allowance  // what the spools may take of Dir's disk
 	Stores []*inventory.Store // whose hints count
 
 	Where func(inventory.Block) []string                // the directories that a block lies in; nil: it does not matter
@@ -109,7 +109,8 @@ func (p *Plan) Seal() {
 	p.wake()
 }
 
-// Again puts back what a peer had. It comes before all else: nobody has it now. It reports false once nothing is added any more.
+// Again puts back a block that a peer had and has no more. It leaves before all others: nobody has it now. Again reports false once
+// nothing is added any more.
 func (p *Plan) Again(e Entry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +141,7 @@ func (p *Plan) empty() bool {
 	return p.outstanding == 0 && !slices.ContainsFunc(p.returned, open)
 }
 
-// Await tries, whenever the plan has changed or something has become due, until the try succeeds or fails.
+// Await calls try, and again whenever the plan has changed or the wait that try returned is over, until try succeeds or fails.
 func (p *Plan) Await(ctx context.Context, try func() (ok bool, wait time.Duration, err error)) error {
 	for {
 		p.mu.Lock()
@@ -223,8 +224,8 @@ func (p *Plan) Settled() bool {
 	return p.sealed && p.empty()
 }
 
-// Rest empties the plan: what was never sent, in the order in which it would have been, and why its disk is not asked, if it
-// is not. unread counts what is in it and cannot be named.
+// Rest empties the plan. It calls lost with each block that was never sent, in the order in which blocks would have left, and why the
+// block's disk is not asked, if it is not. unread counts blocks that cannot be named, as their spools could not be read.
 func (p *Plan) Rest(lost func(e Entry, barred string)) (unread inventory.Count) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -213,7 +213,7 @@ func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
 	})
 }
 
-// Who held a block before it was given back sees it as it was.
+// A copy of an entry that was taken before the block was given back stays as it was.
 func TestSetbacksAreNotChanged(t *testing.T) {
 	p := New(Config{Dir: t.TempDir()})
 	p.Add(t.Context(), block(1, 10))
@@ -278,8 +278,8 @@ func TestPlanHandsOutWhatFits(t *testing.T) {
 	}
 }
 
-// What was on its way to a peer that failed comes back by the thousand. As long as that peer is not to have it again, it is not
-// looked at for each other block that the peer is sent, and others take it at once and in its order.
+// Blocks that were on their way to a peer that failed come back by the thousand. While that peer is not to have them again, they are not
+// looked at for each other block that the peer is sent. Other peers take them at once and in their order.
 func TestPlanWithThousandsThatReturned(t *testing.T) {
 	const count = 15_000
 	looks := 0

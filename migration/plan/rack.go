@@ -11,9 +11,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// rack is the plan of what lies in a directory first, of one store: a peer may have room for one store's blocks and not for
-// another's. One for each set of directories would be too many: a map output of Spark's lies in three, and twelve disks have
-// 1,700 such sets.
+// rack has the spools of one store's blocks that lie in dir first, or were set aside as it is shut. Stores lie apart because a peer
+// may have room for one store's blocks and not for another's. A rack for each set of directories would be too many: a map output of
+// Spark's lies in three, and twelve disks have 1,700 such sets.
 type rack struct {
 	dir    string
 	store  string
@@ -43,7 +43,7 @@ func sizeClass(bytes int64) int {
 	return min(n/sizeStep+1, sizeClasses-1)
 }
 
-// least is what the blocks of a queue have at least.
+// least returns the size that each block of a queue has at least.
 func (s queue) least() int64 {
 	if s.class == 0 {
 		return 0
@@ -51,7 +51,7 @@ func (s queue) least() int64 {
 	return 1 << (sizeFirst + (s.class-1)*sizeStep)
 }
 
-// spool is where a block is put that lies in a directory.
+// spool returns the spool for a block on the rack of dir, and makes it if need be.
 func (p *Plan) spool(b inventory.Block, dir string) *Spool {
 	store := b.ID.Store()
 	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir && r.store == store })
@@ -69,8 +69,8 @@ func (p *Plan) spool(b inventory.Block, dir string) *Spool {
 	return *s
 }
 
-// relieve makes room in memory by writing what a spool has there, though it fills no buffer: a node with many disks and blocks of
-// all sizes has hundreds of spools.
+// relieve makes room in memory by writing the tail of the fullest spool, though it does not fill a buffer: a node with many disks
+// and blocks of all sizes has hundreds of spools.
 func (p *Plan) relieve() bool {
 	fullest := slices.MaxFunc(p.order, func(a, b queue) int { return cmp.Compare(len(a.tail), len(b.tail)) })
 	err := fullest.write()
@@ -91,7 +91,7 @@ func (p *Plan) unspooled() (n int) {
 	return n
 }
 
-// Trouble says why the plan had to be kept in memory, if it had to.
+// Trouble returns why the plan had to be kept in memory; nil: it had not.
 func (p *Plan) Trouble() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Plan) dirs(b inventory.Block) []string {
 	return p.cfg.Where(b)
 }
 
-// Bar says anew which directories do not answer.
+// Bar replaces the directories that do not answer, and what to say of each.
 func (p *Plan) Bar(dirs map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Plan) Bar(dirs map[string]string) {
 	}
 }
 
-// shuts reports whether nothing is to be handed out now that lies in a directory.
+// shuts reports whether blocks in a directory are not to be handed out now.
 func (p *Plan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
 
 // shut returns the first of a block's directories that is shut.
@@ -131,19 +131,19 @@ func (p *Plan) shut(b inventory.Block) (dir string, is bool) {
 	return dirs[i], true
 }
 
-// setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
+// setAside moves a block that also lies in a shut directory to the rack of that directory, and reports whether it did.
 func (p *Plan) setAside(b inventory.Block) bool {
 	dir, is := p.shut(b)
 	if !is {
 		return false
 	}
 	p.noteSpool(p.spool(b, dir).Push(b))
-	p.wake() // fewer may be left for who waits
+	p.wake() // fewer blocks are left for lanes that wait
 	return true
 }
 
-// Crowd returns the directories on disks that hold up as many lanes as is their share, when lanes are shared out evenly among the
-// disks that the plan is of. waiting has the directory of each lane that is held up.
+// Crowd returns the directories on crowded disks. A disk is crowded when it holds up its share of the lanes, if lanes are shared
+// out evenly among the plan's disks. waiting has, for each lane that is held up, the directory that it waits for.
 func (p *Plan) Crowd(waiting []string, lanes int, disk func(dir string) string) (crowded map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +168,7 @@ func (p *Plan) Crowd(waiting []string, lanes int, disk func(dir string) string) 
 	return crowded
 }
 
-// barsBlock is what to say of the first of a block's directories that does not answer.
+// barsBlock returns what to say of the first of a block's directories that does not answer; "": all do.
 func (p *Plan) barsBlock(b inventory.Block) string {
 	if len(p.barred) == 0 {
 		return ""
@@ -181,7 +181,7 @@ func (p *Plan) barsBlock(b inventory.Block) string {
 	return ""
 }
 
-// Frozen are the directories that do not answer in which blocks lie, once those are all that is left.
+// Frozen returns the directories with blocks of the plan that do not answer, once only blocks in such directories are left.
 func (p *Plan) Frozen() (dirs []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

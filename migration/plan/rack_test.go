@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Map outputs that lie in three of twelve directories each have twelve racks, and not one for each three. Who has one of its files
-// in a directory that does not answer or is crowded is not handed out, wherever its first file lies, and is once it may be.
+// Map outputs that lie in three of twelve directories each have twelve racks, and not one for each three. A map output with a file in a
+// directory that does not answer, or is crowded, is not handed out, wherever its first file lies; it is once the directory is open.
 func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	const (
 		dirs = 12
@@ -72,7 +72,7 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	}
 }
 
-// While as many blocks as may wait in memory are waiting, one of a size that has no upper end is handed out all the same.
+// While as many blocks wait in memory as may, a block of the class that has no upper end is handed out all the same.
 func TestLargeBlockIsHandedOutWhileManyWait(t *testing.T) {
 	p := New(Config{Dir: t.TempDir()})
 	defer p.Close()

@@ -12,13 +12,13 @@ type Room struct {
 	Most   int64
 	Vault  int64 // of that, for blocks that can only go to the vault
 	Places []string
-	Larger MoreThan // than this, or a block is left to others
+	Larger MoreThan // a block that is not larger than this is left to other peers
 }
 
-// untold is the room in the vault of who has none, and puts all in its place: a fallback.
+// untold is the Vault of a peer without a vault, where every block goes to its place: a fallback.
 const untold = math.MaxInt64
 
-// RoomOf is the same room for every block.
+// RoomOf returns a Room with so many bytes for any block.
 func RoomOf(bytes int64) Room { return Room{Most: bytes, Vault: untold} }
 
 // InVault reports whether the blocks of a store can only go to the vault.
@@ -26,7 +26,7 @@ func (r *Room) InVault(store string) bool {
 	return r.Vault != untold && !slices.Contains(r.Places, store)
 }
 
-// Left is what there is room for of a store.
+// Left returns how many bytes of a store's blocks there is room for.
 func (r *Room) Left(store string) int64 {
 	if r.Vault < r.Most && r.InVault(store) {
 		return r.Vault
@@ -34,7 +34,7 @@ func (r *Room) Left(store string) int64 {
 	return r.Most
 }
 
-// Add counts a block out of what is left where it goes, or back in.
+// Add takes a block off what is left where it goes, with bytes below zero, or gives that back.
 func (r *Room) Add(b *inventory.Block, bytes int64) {
 	r.Most += bytes
 	if r.InVault(b.ID.Store()) {
@@ -51,13 +51,13 @@ func (r *Room) Refuses(b *inventory.Block) {
 	*where = min(*where, b.Bytes()-1)
 }
 
-// MoreThan is, by store, what a block must be larger than. Nil: any is.
+// MoreThan has, by store, the bytes that a block must be larger than. Nil: every block is.
 type MoreThan map[string]int64
 
-// AnyStore has what goes for the blocks of stores that this node does not have: they landed here.
+// AnyStore is the key of what goes for blocks of stores that this node does not have: they landed here.
 const AnyStore = ""
 
-// of is what a block of a store must be larger than.
+// of returns the bytes that a block of a store must be larger than.
 func (m MoreThan) of(store string) int64 {
 	if m == nil {
 		return -1

@@ -6,7 +6,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What can only go to the vault uses up its room, and is refused for want of that, and not of what others have.
+// Blocks that can only go to the vault use up the vault's room. They are refused when that is used up, and other blocks are not.
 func TestRoomIsUsedWhereABlockGoes(t *testing.T) {
 	cache, shuffle := &inventory.Block{ID: "cache/-/a", Members: []inventory.Member{{Bytes: 100}}}, &inventory.Block{ID: "spark/b/x", Members: []inventory.Member{{Bytes: 1000}}}
 	r := Room{Most: 5000, Vault: 300, Places: []string{"spark"}}

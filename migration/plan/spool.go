@@ -28,7 +28,7 @@ type Spool struct {
 	head    []byte // of buf
 	buf     []byte
 	tail    []byte
-	last    inventory.Block // that was popped: the next shares its words
+	last    inventory.Block // that was popped: the next one shares its strings
 	members inventory.Roster
 }
 
@@ -46,7 +46,7 @@ func (s *Spool) Push(b inventory.Block) error {
 	return s.write()
 }
 
-// write puts what is in memory of the newest on disk. What fails leaves it there.
+// write puts the newest blocks, which are in memory, on disk. If it fails they stay in memory.
 func (s *Spool) write() error {
 	if s.f == nil {
 		f, err := os.OpenFile(s.Path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -116,8 +116,8 @@ func (s *Spool) Close() error {
 	return errors.Join(s.f.Close(), os.Remove(s.Path))
 }
 
-// appendBlock and parseBlock are the spool's record of a block. Where a member's name is the block's, and its path is its
-// name, neither is written: so it is with every block of one file.
+// appendBlock and parseBlock write and read the spool's record of a block. A member's name is not written where it is the block's,
+// nor its path where that is its name: so it is with every block of one file.
 func appendBlock(b []byte, blk inventory.Block) []byte {
 	b = fields.AppendString(fields.AppendString(fields.AppendString(b, string(blk.ID)), blk.Kind), blk.Layout)
 	b = fields.AppendString(binary.AppendVarint(b, int64(blk.Value)), blk.Origin)
@@ -139,7 +139,7 @@ func appendBlock(b []byte, blk inventory.Block) []byte {
 	return b
 }
 
-// parseBlock takes from a block that came before what is the same.
+// parseBlock shares the strings of the block before, where they are the same.
 func parseBlock(record []byte, before inventory.Block, lists *inventory.Roster) (blk inventory.Block, err error) {
 	d := fields.Decode(record)
 	blk.ID, blk.Kind, blk.Layout, blk.Value = inventory.BlockID(d.Text()), d.Like(before.Kind), d.Like(before.Layout), time.Duration(d.Varint())
@@ -156,7 +156,7 @@ func parseBlock(record []byte, before inventory.Block, lists *inventory.Roster) 
 	return blk, d.End("plan")
 }
 
-// unless is s, if it is not known.
+// unless returns s, or "" where that is what is known.
 func unless(s, known string) string {
 	if s == known {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What a plan keeps on disk of a block is the block.
+// A block comes back from a plan's spool as it was.
 func TestSpoolKeepsBlocks(t *testing.T) {
 	blk := inventory.Block{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: time.Unix(0, 9), Root: 1, Path: "x", ChangeTime: 8}}}
 	came := blk

@@ -17,8 +17,9 @@ var (
 	ErrSettled = errors.New("every block is settled")
 )
 
-// Take appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out
-// when those before it are on their way. What lies in crowded directories is left alone.
+// Take appends up to so many blocks for a peer to a batch, and no more once they have so many bytes. Each is the block that would
+// be handed out next with those before it on their way. affordable is how many bytes can be there in time. Blocks in crowded
+// directories are left alone. With no block to hand out, wait is how long until the first that was put off is due; 0: none was.
 func (p *Plan) Take(batch []Entry, blocks int, bytes int64, peer string, room Room, affordable int64, crowded map[string]bool) (_ []Entry, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +46,8 @@ func (p *Plan) Take(batch []Entry, blocks int, bytes int64, peer string, room Ro
 	return batch, 0, nil
 }
 
-// one hands out a block. Of those that returned it looks at none before passed, which were not to be had a moment before for
-// the same peer with no less room: thousands return at once from a peer that failed, and are not looked at for each block.
+// one hands out a block. Of the returned blocks it looks at none before passed: a moment ago, for the same peer with no less room,
+// none of those was to be had. Thousands return at once from a peer that failed, and must not be looked at again for each block.
 func (p *Plan) one(now time.Time, passed *int, peer string, room Room, affordable int64) (e Entry, ok bool, wait time.Duration, err error) {
 	tooBig, tooLate := false, false
 	leave := func(bytes, room int64) (why string) {
@@ -91,7 +92,7 @@ func (p *Plan) one(now time.Time, passed *int, peer string, room Room, affordabl
 		p.outstanding++
 		return taken, true, 0, nil
 	}
-	for i := 0; i < len(p.order); i++ { // what is set aside comes behind
+	for i := 0; i < len(p.order); i++ { // setAside may add queues behind this one
 		s := p.order[i]
 		if s.Left.Blocks == 0 || p.shuts(s.dir) {
 			continue
@@ -150,7 +151,7 @@ func (p *Plan) Holds(store string, larger int64) bool {
 		slices.ContainsFunc(p.returned, func(e Entry) bool { return e.ID != "" && e.ID.Store() == store && e.Bytes() > larger })
 }
 
-// Waiting is how many bytes wait of each store.
+// Waiting returns how many bytes of each store's blocks wait.
 func (p *Plan) Waiting() map[string]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +169,7 @@ func (p *Plan) Waiting() map[string]int64 {
 	return of
 }
 
-// closeGaps takes out of what returned what was handed out of it.
+// closeGaps takes the blocks that were handed out of returned.
 func (p *Plan) closeGaps() {
 	for p.gaps > 0 && p.returned[0].ID == "" {
 		p.returned = p.returned[1:]
@@ -180,7 +181,7 @@ func (p *Plan) closeGaps() {
 	}
 }
 
-// pops takes blocks off a spool. One that cannot be read is given up, and its blocks are counted.
+// pops takes blocks off a spool. A spool that cannot be read is given up, and its blocks are counted in unread.
 func (p *Plan) pops(s *Spool) iter.Seq[inventory.Block] {
 	return func(yield func(inventory.Block) bool) {
 		for s.Left.Blocks > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What was carried here a moment ago lets blocks of this node go first that are worth no less than a part of it. What has
-// been here for long is as good as the node's own.
+// A block that was carried here a moment ago leaves after this node's own blocks that are worth more than a part of its worth. A
+// block that has been here for long counts like the node's own.
 func TestWhatJustLandedLeavesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Dir: t.TempDir()})

@@ -9,9 +9,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What a block is worth of which nothing is known: about a task, whatever its size. The loss of a shuffle's output fails
-// whole stages where that of a cached block only slows them: four times the weight. Of an application's shuffles the
-// newest is about to be read, and an older one only if something fails that came after it.
+// What a block is worth when nobody has said it: about the time of a task, whatever the block's size. A lost shuffle output fails
+// whole stages, where a lost cached block only slows them, so it weighs four times as much. An application's newest shuffle is about
+// to be read; an older one is read only if something fails that came after it.
 const (
 	worthCached      = 5 * time.Second
 	worthShuffle     = 4 * worthCached
@@ -28,7 +28,7 @@ const (
 	firstRank = 48
 )
 
-// Said returns what somebody said that blocks of the stores are worth (Config.Told); 0 for those of which nobody did.
+// Said returns a func that says what a block is worth by what somebody said of it (told is Config.Told) or of the stores; 0: nobody did.
 func Said(stores []*inventory.Store, told func(inventory.BlockID) time.Duration) func(inventory.Block) time.Duration {
 	return newWorths(stores, told).said
 }
@@ -39,8 +39,8 @@ func rank(bytes int64, value time.Duration) int {
 	return min(max(int(math.Round(r))+firstRank, 0), ranks-1)
 }
 
-// worths says what blocks are worth. It learns from those that it is asked about which shuffle of an application is the
-// newest: maps are written in no order that a scan would meet them in.
+// worths says what blocks are worth. It learns which shuffle of an application is the newest from the blocks that it is asked
+// about: a scan does not meet map outputs in the order in which they were written.
 type worths struct {
 	told   func(inventory.BlockID) time.Duration // what a program said; nil: none was asked
 	hints  map[string]inventory.StoreConfig      // by name of the store
@@ -58,8 +58,8 @@ func newWorths(stores []*inventory.Store, told func(inventory.BlockID) time.Dura
 	return w
 }
 
-// said is what a program said of a block on the socket, else what its engine or the node that it came from did, else the
-// first hint of its store that matches, else what the store's blocks are worth; 0: nobody said anything.
+// said returns what a program said on the socket that a block is worth, else what its engine or the node that it came from said,
+// else the first hint of its store that matches, else what the store's blocks are worth; 0: nobody said anything.
 func (w *worths) said(b inventory.Block) time.Duration {
 	if w.told != nil {
 		if value := w.told(b.ID); value > 0 {
@@ -78,7 +78,7 @@ func (w *worths) said(b inventory.Block) time.Duration {
 	return cfg.Value
 }
 
-// of is what a block is worth by what was said, else by its kind.
+// of returns what a block is worth by what was said of it, else by its kind.
 func (w *worths) of(b inventory.Block) time.Duration {
 	switch {
 	case b.Value > 0:
