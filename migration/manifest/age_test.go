@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// How long ago something moved last is told by the time of the account's file: whoever asks for what moved a moment ago is told that it
-// cannot be known yet who has it. What is taken back, and what peers forgot, has not moved.
+// The time of the account's file tells how long ago a block moved last: of a block that moved a moment ago it cannot be known yet who
+// holds it. A line that is taken back, or whose copy a peer forgot, does not change that time.
 func TestAccountIsAsOldAsWhatMovedLast(t *testing.T) {
 	dir, hourAgo := t.TempDir(), time.Now().Add(-time.Hour).Truncate(time.Second)
 	x := inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 3, ModTime: hourAgo}}}

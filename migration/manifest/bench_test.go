@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What it costs a drain, for each block that a peer took who is gone, that this does not count any more and the block goes elsewhere: with the
-// line of before struck out where it stands, and with one that voids it and all settled at the end.
+// What it costs a drain to take back a block at a peer that is gone and to move it elsewhere: with the first line struck out where it stands,
+// and with one that voids it and all lines settled at the end.
 func BenchmarkTakeBack(b *testing.B) {
 	const blocks = 200_000
 	for name, back := range map[string]func(l *Ledger, begin int64, e Entry){

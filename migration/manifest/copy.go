@@ -14,9 +14,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// Copy has the account in a directory be the one that another has, durably, and as old as that, unless it has more bytes than most; 0:
-// however many. Nobody may write to either. It ends with ctx also where a disk hangs under one of them: what is left behind then changes
-// nothing but the file that it is about to rename, if that.
+// Copy replaces the account in the directory to by the one in from, durably, and keeps the times of its files. An account of more than
+// most bytes is refused; 0: none is. Nobody may write to either directory meanwhile. Copy returns when ctx ends, also where a disk hangs
+// under one of the two: the goroutine that it leaves behind then replaces at most the one file that it is about to rename.
 func Copy(ctx context.Context, from, to string, most int64) error {
 	_, err := diskio.UnlessHung(ctx, func() (bool, error) { return true, copyAccount(ctx, from, to, most) })
 	if err != nil {
@@ -40,7 +40,7 @@ func copyAccount(ctx context.Context, from, to string, most int64) error {
 	return durable.SyncDir(to)
 }
 
-// Bytes is what the account in a directory has, as far as that can be told.
+// Bytes returns the size of the account in a directory, as far as that can be told.
 func Bytes(dir string) (bytes int64) {
 	for _, o := range []Outcome{Moved, Skipped, Lost} {
 		if is, err := os.Stat(Path(dir, o)); err == nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk that hangs under one of the two holds up nobody, and a copy that it ends late changes nothing.
+// A disk that hangs under one of the two accounts holds up nobody, and a copy that ends late because of it changes nothing.
 func TestAccountOnADiskThatHangs(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(Path(to, Moved), []byte("newer\n"), 0o600); err != nil {
@@ -46,8 +46,8 @@ func TestAccountOnADiskThatHangs(t *testing.T) {
 	}
 }
 
-// Where an account lies in memory it takes no more of that than it may. Of what is beyond there are the figures, and of what is lost the names
-// that a drain's own memory has room for.
+// An account that lies in memory takes no more of it than it may. Of blocks beyond that it has the figures, and of lost ones as many names
+// as a drain's own memory has room for.
 func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(dir, false, false, nil)

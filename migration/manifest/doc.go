@@ -1,8 +1,9 @@
-// Package manifest keeps the account of a drain: a line for every block that it met, with what became of it, written as receipts come and
-// read again by whoever goes on with the drain, tells readers where a block went, or asks for the manifest. Its lines are JSON, by outcome
-// in a file each.
+// Package manifest keeps the account of a drain: a line for every block that the drain met, with what became of it. Lines are written as
+// receipts come. They are read when a drain goes on after a crash, when a reader is told where a block went, and when somebody asks for the
+// manifest. They are JSON, in a file for each outcome.
 //
-// It knows nothing of peers, connections and disks but that its own may be full, or hang. What it cannot write is still counted.
+// The package knows nothing of peers and connections, and of disks only that its own may be full, or hang. What it cannot write it still
+// counts.
 //
 // A manifest's lines: entry, line, version; written: ledger, lost, strike; read: read, last_lines, met_ids; carried elsewhere: copy, join.
 package manifest

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// What is lost is named although the disk becomes full in the middle; that what was moved is not, is told.
+// Lost blocks are named although the disk becomes full in the middle. Moved ones are not, and an error says so.
 func TestDiskOfTheAccountBecomesFull(t *testing.T) {
 	dir := smalldisk.New(t, 16<<20)
 	l, err := Open(filepath.Join(dir, "inc-1"), false, false, nil)
@@ -42,7 +42,7 @@ func TestDiskOfTheAccountBecomesFull(t *testing.T) {
 	}
 }
 
-// What no disk takes and memory neither is still counted, and the account says why.
+// Lost blocks for whose names neither disk nor memory has room are still counted, and the account says why.
 func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "incidents")
 	if err := os.WriteFile(dir, []byte("in the way"), 0o600); err != nil {

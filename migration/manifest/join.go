@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Join is Copy where the account in from was begun without all of the one that to has: the lines of that about what was moved come before
-// its own, as far as they can be read.
+// Join is Copy for an account in from that was begun without all lines of the one in to: what the latter says was moved comes first, as far
+// as it can be read, and then the lines of from.
 func Join(ctx context.Context, from, to string) error {
 	_, err := diskio.UnlessHung(ctx, func() (bool, error) { return true, join(ctx, from, to) })
 	if err != nil {
@@ -65,8 +65,8 @@ func join(ctx context.Context, from, to string) (err error) {
 	return copyAccount(ctx, both, to, 0)
 }
 
-// CopyLines has an account begin with the lines of others that are kept, and returns what these say was moved. It is as old as what it
-// says: who asks how long ago something moved is told by its time.
+// CopyLines begins an account in the file to with those lines of others that keep accepts, and returns what they say was moved. The file
+// gets the time moved: a file's time tells how long ago something was moved last.
 func CopyLines(to string, lines iter.Seq2[Line, error], moved time.Time, keep func(Entry) bool) (kept inventory.Count, err error) {
 	part := to + ".part"
 	f, err := os.Create(part)

@@ -9,7 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// An account that was begun without one that could not be read, or is too large for memory, comes behind that one, not in its place.
+// An account may be begun without the earlier one, which cannot be read or is too large for memory. It is put behind that one, not in its
+// place.
 func TestAccountIsJoined(t *testing.T) {
 	line := func(id, outcome, peer, version string) string {
 		return `{"id":"cache/-/` + id + `","bytes":10,"outcome":"` + outcome + `","peer":"` + peer + `","version":"` + version + `"}` + "\n"

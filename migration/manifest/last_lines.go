@@ -6,20 +6,20 @@ import (
 	"os"
 )
 
-// LastLines are the blocks not all of whose lines count in an account. Where an engine writes all of its files anew, it is all of them: some
-// fifty bytes of memory each, and nothing that the collector looks into. The zero value has none.
+// LastLines has the blocks of an account not all of whose lines count, and which line of each does. Where an engine writes all of its files
+// anew, these are all blocks: some fifty bytes of memory each, and nothing that the garbage collector looks into. The zero value has none.
 type LastLines struct {
 	seeds [2]maphash.Seed
 	of    map[[2]uint64]lastLine // by a hash of the id that is long enough for chance not to matter
 }
 
-// lastLine is what becomes of a block's lines.
+// lastLine is what is known of a block's lines.
 type lastLine struct {
 	number  uint32 // of the last one, counted from 0
-	version uint32 // a hash of what that names
-	tag     uint32 // and of its tag
-	lines   uint8  // 2: or more
-	void    bool   // nor does the last one count
+	version uint32 // a hash of the version that the last one names
+	tag     uint32 // a hash of its tag
+	lines   uint8  // how many there are; 2: or more
+	void    bool   // the last one does not count either
 }
 
 func newLastLines() LastLines {
@@ -33,13 +33,13 @@ func (l LastLines) key(id string) [2]uint64 {
 // Any reports whether there are such blocks.
 func (l LastLines) Any() bool { return len(l.of) > 0 }
 
-// Counts reports whether the line of that number, counted from 0, counts of a block.
+// Counts reports whether a line of a block counts, by its number in the file, from 0.
 func (l LastLines) Counts(id string, number int) bool {
 	is, several := l.at(id)
 	return !several || is.counts(number)
 }
 
-// Became reports whether the last line of a block names another version than this line, and whether it does not count either.
+// Became reports whether the last line of a block names another version than e, and whether even that last line does not count.
 func (l LastLines) Became(e Entry) (another, void bool) {
 	is, _ := l.at(e.ID)
 	return is.version != l.hash(e.Version), is.void
@@ -69,8 +69,8 @@ func (l LastLines) take(number int, e Entry, was lastLine) {
 // counts reports whether a line counts.
 func (is lastLine) counts(number int) bool { return uint32(number) == is.number && !is.void }
 
-// lastLinesIn finds the blocks not all of whose lines count. It keeps something of as many as there are of these, of a few that only seem
-// so, and 32 bits for a line.
+// lastLinesIn finds the blocks not all of whose lines count. Its memory is a lastLine for each of them, and for a few blocks that only seem
+// to be such, and 32 bits for each line.
 func (l *Ledger) lastLinesIn(path string) (LastLines, error) {
 	last := newLastLines()
 	info, err := os.Stat(path)

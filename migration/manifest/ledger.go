@@ -24,14 +24,14 @@ type Ledger struct {
 	dir  string
 	room *diskio.Allowance
 
-	counting sync.Mutex // guards summary alone: whoever asks how far the drain is does not wait for the ledger's disk
+	counting sync.Mutex // guards summary alone: Counts does not wait for the ledger's disk
 	summary  Summary
 
 	mu      sync.Mutex
 	closed  bool
 	several bool                   // a block may have several lines (see settle)
-	files   map[Outcome]*linesFile // but for what was lost
-	strikes *os.File               // what was moved, to strike lines out; nil: none were
+	files   map[Outcome]*linesFile // of all outcomes but Lost
+	strikes *os.File               // the file of what was moved, to strike lines out; nil: none was yet
 	lost    *lostLines
 	err     error // the first write that failed: of what was moved or skipped, there are then only numbers
 	line    []byte
@@ -40,11 +40,12 @@ type Ledger struct {
 type linesFile struct {
 	f     *os.File
 	w     *bufio.Writer
-	wrote time.Time // that something was moved, the last time; zero: never
+	wrote time.Time // when it was last written that something was moved; zero: never
 }
 
-// Open opens the account in dir, anew unless it goes on; once: it is of a pass that another one follows. With an error it is kept all the
-// same, in numbers, and as long as there is memory in names of what is lost: those take the ballast's room where the disk is full.
+// Open opens the account in dir. What was moved stays in it; what was skipped or lost is begun anew, unless goesOn. once says that another
+// pass follows this one. With an error the account is kept all the same: in numbers, and what is lost also by name, as long as there is
+// memory. If the disk is full, the names of what is lost take the ballast's room.
 func Open(dir string, goesOn, once bool, ballast *durable.Ballast) (*Ledger, error) {
 	l := &Ledger{dir: dir, files: map[Outcome]*linesFile{}, summary: Summary{Started: time.Now()}}
 	var err error
@@ -69,16 +70,16 @@ func Open(dir string, goesOn, once bool, ballast *durable.Ballast) (*Ledger, err
 	return l, l.err
 }
 
-// Within has the account take no more than is allowed.
+// Within bounds what the account may write.
 func (l *Ledger) Within(room *diskio.Allowance) { l.room, l.lost.room = room, room }
 
-// GoOn begins with what earlier runs moved; several: of which blocks may have more lines.
+// GoOn begins with the figures of what earlier runs moved. several says that some of those blocks may have several lines.
 func (l *Ledger) GoOn(moved inventory.Count, several bool) {
 	l.summary.Moved, l.several = moved, several
 }
 
 // mend cuts off a last line that a crash left half written, so that the next is not glued to it. A file that cannot
-// be mended cannot be opened for appending either, which is told there.
+// be mended cannot be opened for appending either, and that is an error of Open.
 func mend(p string) {
 	f, err := os.OpenFile(p, os.O_RDWR, 0)
 	if err != nil {
@@ -104,12 +105,12 @@ func (l *Ledger) fail(err error) {
 	}
 }
 
-// Add records outcomes. It cannot fail: what could not be written is still counted, and close says so.
+// Add records outcomes. It cannot fail: what could not be written is still counted, and Close says so.
 func (l *Ledger) Add(entries ...Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return // from somebody whom Run could not wait for: his blocks are accounted for
+		return // from a goroutine that Drain.Run could not wait for: its blocks are accounted for
 	}
 	for _, e := range entries {
 		l.Count(e)
@@ -132,7 +133,7 @@ func (l *Ledger) AddMoved(peer string, blocks iter.Seq[*inventory.Block]) (n inv
 		e := Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Moved, Peer: peer}
 		n = n.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		if l.closed {
-			continue // as in add
+			continue // as in Add
 		}
 		l.line = append(e.appendFields(l.line[:0]), `,"version":"`...)
 		l.line = append(AppendVersion(*b, l.line), "\"}\n"...)
@@ -161,7 +162,7 @@ func (l *Ledger) write(o Outcome) {
 	}
 }
 
-// flush has what was moved outlive a kill -9.
+// flush hands the lines of what was moved to the kernel, so that they outlive a kill -9.
 func (l *Ledger) flush() {
 	if f := l.files[Moved]; f != nil {
 		if err := f.w.Flush(); err != nil {
@@ -193,14 +194,14 @@ func (l *Ledger) AddUnnamed(n inventory.Count, why string) {
 	l.book(Lost, inventory.Count{Blocks: n.Blocks - 1, Bytes: 0})
 }
 
-// Counts are the figures so far. Whoever asks does not wait for the ledger's disk.
+// Counts returns the figures so far. It does not wait for the ledger's disk.
 func (l *Ledger) Counts() Summary {
 	l.counting.Lock()
 	defer l.counting.Unlock()
 	return l.summary
 }
 
-// Close writes everything out, durably. Whoever asks how far the drain is does not wait for that.
+// Close writes everything out, durably. Counts does not wait for that.
 func (l *Ledger) Close() (Summary, error) {
 	if l.seal() {
 		once, err := l.settle()
@@ -219,7 +220,7 @@ func (l *Ledger) Close() (Summary, error) {
 	return l.Counts(), l.err
 }
 
-// seal takes nothing more, and reports whether blocks may have several lines.
+// seal writes everything out and takes nothing more. It reports whether blocks may have several lines.
 func (l *Ledger) seal() (several bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // A manifest has a line of JSON for every block, written as its receipt comes and read again for the last report. Next to
 // the few microseconds that a small block takes, encoding/json is slow, so the lines that this node writes are put
-// together and taken apart by hand. What a string makes special is left to encoding/json, both ways.
+// together and taken apart by hand. A line with a string that has to be escaped is left to encoding/json, both ways.
 
 // AppendLine writes what json.Marshal would, and ends the line.
 func (e Entry) AppendLine(b []byte) []byte {
@@ -42,13 +42,13 @@ func ParseLine(line []byte) (e Entry, err error) {
 	return parseAny(line)
 }
 
-// parseAny is by itself because what encoding/json fills in is an allocation.
+// parseAny is a function of its own because an Entry that encoding/json fills in is an allocation.
 func parseAny(line []byte) (e Entry, err error) {
 	err = json.Unmarshal(line, &e)
 	return e, err
 }
 
-// parsePlain reads what AppendLine writes where no string is special.
+// parsePlain reads what AppendLine writes where no string has to be escaped.
 func parsePlain(line string) (e Entry, ok bool) {
 	r := plainReader{rest: line}
 	r.must(`{"id":`)
@@ -91,7 +91,7 @@ func (r *plainReader) quoted() (s string) {
 	return s
 }
 
-// number reads what nothing but a number of bytes is written as: no sign, and no zero before it.
+// number reads a number as AppendLine writes one of bytes: without a sign, and without zeros before it.
 func (r *plainReader) number() int64 {
 	n := 0
 	for n < len(r.rest) && '0' <= r.rest[n] && r.rest[n] <= '9' {

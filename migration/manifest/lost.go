@@ -15,13 +15,13 @@ import (
 )
 
 // Readers are told of a lost block by its name, so this is the part of the account that must be written even when the disk
-// is full, as it may well be on a node that nobody has room for. The file gets its room when the last pass begins: what was
-// moved, the plan and whoever else writes there cannot take that. If the disk was full before, the agent's ballast makes
-// the room. Lines that find none all the same, or that the disk does not take, wait in memory and are part of the account
-// there.
+// is full, as it may well be on a node that nobody has room for. The file claims its room when the last pass begins, so that
+// neither the lines of what was moved, nor the plan, nor another program can take it. If the disk was full before, the agent's
+// ballast makes the room. Lines that find no room all the same, or that the disk does not take, wait in memory and are part of
+// the account there.
 
 const (
-	// leastLostRoom names some 15,000 blocks, where there is no ballast that says how many there are.
+	// leastLostRoom has room for the names of some 15,000 blocks. It serves where no ballast tells by its size how many there are.
 	leastLostRoom = 4 << 20
 	// maxUnwritten bounds what waits in memory: some thousand blocks.
 	maxUnwritten = 1 << 20
@@ -33,16 +33,16 @@ type lostLines struct {
 	room    *diskio.Allowance
 	f       *os.File        // nil: it could not be opened
 	end     int64           // of the last whole line in it
-	lines   []byte          // that are not in it
-	tryAt   int             // how many there are when they are written
+	lines   []byte          // that are not in the file
+	tryAt   int             // how many bytes of lines there are when they are written
 	why     error           // the last write that failed
-	unnamed inventory.Count // for which there was no room in memory either
+	unnamed inventory.Count // blocks for whose lines there was no room in memory either
 }
 
-// openLost opens the file at path. Its end is where an earlier run's lines end, if it goes on with those.
+// openLost opens the file at path. With goesOn, an earlier run's lines stay in it and new ones follow.
 func openLost(path string, goesOn bool, ballast *durable.Ballast, once bool) (*lostLines, error) {
 	w := &lostLines{tryAt: lostBuffer}
-	if once { // it names nothing: the room is for the last pass
+	if once { // this pass names nothing as lost: the room is for the last one
 		w.why = w.open(path, goesOn)
 		return w, w.why
 	}
@@ -58,7 +58,7 @@ func openLost(path string, goesOn bool, ballast *durable.Ballast, once bool) (*l
 		w.why = prepare()
 	}
 	if w.f != nil && durable.Full(w.why) {
-		return w, nil // some may find room yet
+		return w, nil // some lines may find room yet
 	}
 	return w, w.why
 }
@@ -79,7 +79,7 @@ func (w *lostLines) open(path string, goesOn bool) error {
 	}
 	w.f = f
 	if w.end, err = f.Seek(0, io.SeekEnd); err == nil && w.end > 0 && !goesOn {
-		w.end, err = 0, f.Truncate(0) // an empty one keeps its room
+		w.end, err = 0, f.Truncate(0) // an empty file is left alone: it keeps its room
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func (w *lostLines) flush() error {
 	return nil
 }
 
-// close writes what is left, after it what has no name, and gives back the room that was not needed.
+// close writes the lines that are left, then one for all blocks without a name, and gives back the room that was not needed.
 func (w *lostLines) close() error {
 	err := w.flush()
 	if w.unnamed.Blocks > 0 {
@@ -133,10 +133,10 @@ func (w *lostLines) close() error {
 	return cmp.Or(err, w.f.Sync(), w.f.Close())
 }
 
-// unnamedID stands for blocks that no name is known of.
+// unnamedID stands for blocks whose names are not known.
 func unnamedID(blocks int64) string { return fmt.Sprintf("(%d blocks)", blocks) }
 
-// Entries reads the manifest of a drain that has ended: what its disk did not take too.
+// Entries yields the manifest of a drain that has ended, with the lines that its disk did not take.
 func (l *Ledger) Entries() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for line := range bytes.Lines(l.Unwritten()) {
@@ -152,7 +152,7 @@ func (l *Ledger) Entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// Unwritten are the lines that its disk did not take.
+// Unwritten returns the lines of what was lost that the ledger's disk did not take.
 func (l *Ledger) Unwritten() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@ type MetIDs struct {
 	bits []uint64
 }
 
-// NewMetIDs is for so many bits: some 32 for each id take one in thirty for another.
+// NewMetIDs makes MetIDs of so many bits. With some 32 bits for each id, one in thirty is taken for another.
 func NewMetIDs(bits int64) *MetIDs { return &MetIDs{maphash.MakeSeed(), make([]uint64, bits/64+1)} }
 
 // Add reports whether the id seems to have been added before.

@@ -20,7 +20,7 @@ func Entries(dir string) iter.Seq2[Entry, error] {
 		for _, o := range []Outcome{Lost, Skipped, Moved} {
 			for e, err := range Read(Path(dir, o)) {
 				if e.Outcome == Voided {
-					continue // by a drain that has not ended
+					continue // its drain has not ended
 				}
 				if !yield(e, err) || err != nil {
 					return
@@ -58,7 +58,7 @@ func Lines(p string) iter.Seq2[Line, error] {
 	}
 }
 
-// AllLines yields those too, of which peers may have what they say was moved.
+// AllLines yields also the lines that do not count any more: peers may still have what they say was moved.
 func AllLines(p string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		f, err := os.Open(p)

@@ -14,14 +14,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A block may have several lines among what was moved: it changed and was carried once more, or broke at its peer after its
-// receipt, and a line that follows voids the one before, so that a crash finds the two in their order. Its last line counts,
-// and none where the block was lost after all: once the drain ends there are no others.
+// A block may have several lines among what was moved. It changed and was carried once more; or it broke at its peer after its
+// receipt, and a line that follows voids the one before. Both are in one file, so that they are in their order after a crash. A
+// block's last line counts, or none if the block was lost after all. Once the drain ends, all others are struck out.
 
 // Voided is the outcome of a line that voids the one before it of the same block.
 const Voided Outcome = "voided"
 
-// Void takes back that a block was moved.
+// Void takes back that a block was moved, by a line that voids the one before.
 func (l *Ledger) Void(e Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,9 +35,9 @@ func (l *Ledger) Void(e Entry) {
 	l.write(Moved)
 }
 
-// TakeBack takes back that a block was moved, by striking out the line that begins there and says so. Where there is none, a line that
-// voids it follows. Of what a peer had who is gone that are millions: their account grows by the lines of where they went, and needs no
-// settling.
+// TakeBack takes back that a block was moved, by striking out the line about it that begins at begin. Where no such line is, it appends
+// one that voids it. When a peer is gone, millions of blocks are taken back: as their lines are struck out, the account grows only by the
+// lines of where they go next, and needs no settling.
 func (l *Ledger) TakeBack(begin int64, e Entry) {
 	l.mu.Lock()
 	if l.closed {
@@ -54,7 +54,7 @@ func (l *Ledger) TakeBack(begin int64, e Entry) {
 	}
 }
 
-// strike strikes out the line of a block that was moved. Its file, which is appended to, is opened a second time.
+// strike strikes out the line of a block that was moved. It opens the file, which is open for appending, a second time.
 func (l *Ledger) strike(begin int64, id string) (err error) {
 	if begin < 0 {
 		return fmt.Errorf("strike out %s: nobody knows its line", id)
@@ -82,7 +82,7 @@ const (
 	longestLine = 32 << 10 // or longer: an id has at most 4 KiB, which are more in JSON
 )
 
-// lineAt reads a line to where others are put together.
+// lineAt reads the line that begins there, into the buffer in which lines are put together.
 func (l *Ledger) lineAt(begin int64) ([]byte, error) {
 	for most := shortLine; ; most = longestLine {
 		l.line = slices.Grow(l.line[:0], most)[:most]
@@ -99,7 +99,7 @@ func (l *Ledger) lineAt(begin int64) ([]byte, error) {
 // outcomeWords are how a line says what became of its block.
 func outcomeWords(o Outcome) []byte { return appendQuoted([]byte(`"outcome":`), string(o)) }
 
-// strikeOut strikes out a line in memory, and says where that changed it; -1: nowhere.
+// strikeOut strikes out a line in memory, and returns where that changed it; -1: nowhere.
 func strikeOut(line []byte, was Outcome) (at int) {
 	words, now := outcomeWords(was), outcomeWords(Struck)
 	if at = bytes.Index(line, words); at >= 0 {
@@ -130,7 +130,7 @@ func Spend(dir string, e Entry, end int64) (err error) {
 	return errors.Join(err, os.Chtimes(f.Name(), is.ModTime(), is.ModTime()))
 }
 
-// Newest returns the last lines of what was moved that are about the blocks asked for.
+// Newest returns, for each block asked for, the last line of it among what was moved.
 func (l *Ledger) Newest(asked map[inventory.BlockID]bool) (map[inventory.BlockID]Entry, error) {
 	lines := make(map[inventory.BlockID]Entry, len(asked))
 	if err := l.Written(); err != nil {
@@ -147,7 +147,7 @@ func (l *Ledger) Newest(asked map[inventory.BlockID]bool) (map[inventory.BlockID
 	return lines, nil
 }
 
-// Written has the file hold all that was moved so far.
+// Written hands all lines of what was moved so far to the kernel, where readers of the file find them.
 func (l *Ledger) Written() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *Ledger) OnceMore() {
 	l.several = true
 }
 
-// LastLines are the blocks not all of whose lines count, once nothing more is moved.
+// LastLines returns the blocks not all of whose lines count. It is for when nothing more is moved.
 func (l *Ledger) LastLines() (LastLines, error) {
 	l.mu.Lock()
 	several := l.several && !l.closed
@@ -181,12 +181,12 @@ func (l *Ledger) LastLines() (LastLines, error) {
 	return l.lastLinesIn(Path(l.dir, Moved))
 }
 
-// Struck is the outcome of a line that does not count once its drain has ended. It is written over the one before, so that this needs
-// no room: a block is lost where disks are full.
+// Struck is the outcome of a line that does not count once its drain has ended. It is written over the line's former outcome, which
+// needs no room: where blocks are lost, disks are often full.
 const Struck Outcome = "past"
 
-// settle strikes out the lines of what was moved that do not count, in an account that nobody writes to any more, and returns what that
-// adds to what was moved.
+// settle strikes out the lines of what was moved that do not count, in an account that nobody writes to any more. It returns what that
+// adds to the figures of what was moved.
 func (l *Ledger) settle() (once inventory.Count, err error) {
 	path := Path(l.dir, Moved)
 	last, err := l.lastLinesIn(path)
@@ -211,7 +211,7 @@ func (l *Ledger) settle() (once inventory.Count, err error) {
 		if err := strikes.strike(line); err != nil {
 			return once, err
 		}
-		if line.Outcome == Voided { // which was taken off when it was written
+		if line.Outcome == Voided { // Void took the block off the figures when it wrote the line
 			once = once.Plus(inventory.Count{Blocks: 1, Bytes: line.Bytes})
 		} else {
 			once = once.Plus(inventory.Count{Blocks: -1, Bytes: -line.Bytes})
@@ -258,7 +258,7 @@ func (s *strikes) flush() error {
 	return err
 }
 
-// named yields what was lost, and had a line: in memory, if the disk did not take it.
+// named yields the lost blocks that have a line: in the file, or in memory if the disk did not take it.
 func (l *Ledger) named() iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for line := range bytes.Lines(l.lost.lines) {

@@ -14,7 +14,7 @@ import (
 // share one would make the second look moved, so chance must not matter.
 type Version [16]byte
 
-// VersionOf is a block's.
+// VersionOf returns a block's Version.
 func VersionOf(b inventory.Block) Version {
 	said := append(make([]byte, 0, 512), b.ID...) // that much needs no allocation
 	for _, m := range b.Members {
@@ -33,15 +33,15 @@ func hashOf(said []byte) (v Version) {
 	return v
 }
 
-// Half is enough of a version to compare one block's by.
+// Half returns half of a version: enough to compare versions of one block.
 func (v Version) Half() uint64 { return binary.BigEndian.Uint64(v[:]) }
 
-// modifiedAt is before the time in Unix nanoseconds when a block was modified last. It is all of an Entry's Version where the
-// block has one file, and comes after the hash where it has several; lines of several that have none were written before.
+// modifiedAt comes before the time when a block was modified last, in Unix nanoseconds. The two are all of an Entry's Version where
+// the block has one file, and come after the hash where it has several. Lines of several files without a time are of older builds.
 const modifiedAt = "@"
 
-// AppendVersion writes an Entry's Version. The id and the size of a block of one file stand in the line: with the time when
-// the file was modified, that is all that its hash is made of, and next to nobody asks for that.
+// AppendVersion writes an Entry's Version. For a block of one file it writes no hash: the line has the id and the size, and with the
+// time when the file was modified they are all that the hash is made of; it is hardly ever asked for.
 func AppendVersion(b inventory.Block, line []byte) []byte {
 	if len(b.Members) == 1 {
 		return strconv.AppendInt(append(line, modifiedAt...), b.Members[0].ModTime.UnixNano(), 10)
@@ -50,7 +50,7 @@ func AppendVersion(b inventory.Block, line []byte) []byte {
 	return strconv.AppendInt(append(hex.AppendEncode(line, v[:]), modifiedAt...), b.Modified().UnixNano(), 10)
 }
 
-// OfVersion is what the line says was moved; false if it does not say that.
+// OfVersion returns the version that the line says was moved; false if it names none.
 func (e Entry) OfVersion() (v Version, ok bool) {
 	if at, one := strings.CutPrefix(e.Version, modifiedAt); one {
 		modified, err := strconv.ParseInt(at, 10, 64)
@@ -64,7 +64,7 @@ func (e Entry) OfVersion() (v Version, ok bool) {
 	return Version(said), true
 }
 
-// Tag names the version that the line says was moved, as inventory.Tag does where it landed; "" if the line does not say that.
+// Tag returns the inventory.Tag of the version that the line says was moved, as it is where the block landed; "" if the line names none.
 func (e Entry) Tag() string {
 	_, at, _ := strings.Cut(e.Version, modifiedAt)
 	modified, err := strconv.ParseInt(at, 10, 64)
