@@ -15,9 +15,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Adopt begins the account in dir with what earlier drains of this node moved, which were withdrawn, or emptied one of its disks: their
-// peers have most of that still. Where dir has an account, or the others have none, it does nothing. A drain in dir must then ask who has
-// what it meets (DrainConfig.Lapsed). What the fallback took is not adopted, since nobody could say whether it has it.
+// Adopt begins the account in dir with what earlier drains of this node moved: drains that were withdrawn, or that emptied one of its
+// disks. Their peers still have most of those blocks. If dir has an account, or the earlier drains have none, Adopt does nothing. The drain
+// in dir must then ask who still holds these blocks as it meets them (DrainConfig.Lapsed). Blocks that the fallback took are not adopted:
+// nobody could say whether it still has them.
 func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 	var from []string
 	moved := map[string]time.Time{}

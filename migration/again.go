@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// Broken is a block that a drain of this node carried to a peer, or to another that handed it on to that peer, an heir, and that is
-// no longer whole there.
+// Broken is a block of a drain of this node that is no longer whole at Peer. The drain carried it there, or to another peer that handed
+// it on to Peer, an heir.
 type Broken struct {
 	ID   inventory.BlockID
 	Peer string
@@ -29,9 +29,9 @@ func (b Broken) words() string { return "what " + b.Peer + " had of it is broken
 // takes to connect to one.
 const shunBroken = time.Second
 
-// CarryAgain makes a drain that runs carry broken blocks again, as far as it was this drain that moved them. It returns
-// those that come too late for it: they are for a drain that follows (DrainConfig.Again). An error says that the account
-// could not be read to find out which those are; then all are carried again.
+// CarryAgain makes a running drain carry broken blocks again that it has moved itself. rest are the blocks that come too late for
+// it: a drain that follows is to carry them (DrainConfig.Again). An error says that the account could not be read to find out which
+// blocks this drain moved; then all are carried again.
 func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken, err error) {
 	said := broken
 	_, err = diskio.UnlessHung(ctx, func() (bool, error) {
@@ -69,11 +69,11 @@ func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
 	return rest, err
 }
 
-// again puts a block back into the plan. It reports false when there is none any more.
+// again puts a block back into the plan. It reports false when that comes too late for this drain.
 func (d *Drain) again(b Broken, e manifest.Entry) bool {
 	blk, found := d.findAgain(b.ID)
 	if e.Outcome == manifest.Voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
-		return true // from before a restart: the scan meets it
+		return true // an earlier run took its line back: the scan meets the block
 	}
 	if found != nil && d.cfg.Once {
 		return false // the last pass names it
@@ -112,7 +112,7 @@ func (d *Drain) findAgain(id inventory.BlockID) (inventory.Block, error) {
 	return d.cfg.Vault.Find(id)
 }
 
-// carryAgain takes the place of the scan in a drain that is there for broken blocks alone.
+// carryAgain takes the place of the scan in a drain that is only for broken blocks.
 func (d *Drain) carryAgain(ctx context.Context) {
 	rest, err := d.carryBroken(d.cfg.Again)
 	if err != nil {

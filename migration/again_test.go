@@ -50,8 +50,8 @@ func wantAccount(t *testing.T, sum manifest.Summary, entries []manifest.Entry, m
 	}
 }
 
-// What broke at its peer is carried again by another pass of the drain that had ended, whose account goes on. What did not
-// break there, as the account has it, is not.
+// A block that broke at its peer is carried again by another pass of the drain that had ended, whose account goes on. A block that
+// the account does not have at that peer is not.
 func TestAnotherPassCarriesWhatBroke(t *testing.T) {
 	tr, _, b := drained(t)
 	b.remove(t, func(h vault.Held) bool {
@@ -70,7 +70,7 @@ func TestAnotherPassCarriesWhatBroke(t *testing.T) {
 	}
 }
 
-// Nobody takes it, or it is not here any more: it is named as lost, and nothing else of the account changes.
+// No peer takes a broken block, or it is not here any more: it is named as lost, and nothing else of the account changes.
 func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(t *testing.T, tr *trip, a *node) context.Context
@@ -125,7 +125,7 @@ func TestVoidedLineOutlivesAKill(t *testing.T) {
 	}
 }
 
-// A drain takes what broke for as long as it looks for blocks, and says so when it does not any more.
+// A drain takes broken blocks for as long as it looks for blocks, and says so when it does not any more.
 func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
@@ -158,7 +158,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 	})
 }
 
-// A holder that finds a block broken sends the reader's agent on, once, to whom it hears of.
+// A holder that finds a block broken sends the reader's agent on, once, to another holder that it hears of.
 func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	x := contentOf("x", 1000)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
@@ -252,8 +252,8 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 	}
 }
 
-// A run takes back what a peer took that is gone, and dies before it has carried it again. The next one, which is asked about that peer
-// anew, takes nothing back twice: a drain that had moved less than nothing was heard by no coordinator.
+// A run takes back the blocks of a peer that is gone, and dies before it has carried them again. The next run, which is asked about that peer
+// anew, takes nothing back twice: no coordinator accepts a drain that has moved less than nothing.
 func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// What was a file when it was planned and is something else when its turn comes is gone, as one is that was deleted: nobody waits
+// A block that was a file when it was planned, and is something else when its turn comes, is gone like a deleted one: nobody waits
 // for it, and it is not lost.
 func TestFilesThatBecomeSomethingElse(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{

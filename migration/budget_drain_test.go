@@ -16,7 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A drain whose coordinator is gone goes where one that is known is turned away, and what rests somewhere counts.
+// A drain whose coordinator is gone finds room where a drain with a coordinator is turned away. What rests at a peer counts against its
+// quota.
 func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -38,7 +39,7 @@ func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 	}
 }
 
-// What a peer took and never answered for is offered there again, though the peer has no room left: it may have it.
+// A block that a peer took and never answered for is offered there again, though the peer has no room left: it may have the block.
 func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 	for name, fill := range map[string]func(*node){
 		"quota": func(b *node) { b.tune = func(c *receiver.Config) { c.MaxBytes = 1_010_000 } },
@@ -70,7 +71,7 @@ func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 	}
 }
 
-// It is offered there once: a peer that is full and has it not would be sent it for ever.
+// It is offered there once: a full peer without the block would be sent it for ever.
 func TestFullPeerIsAskedOnce(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})

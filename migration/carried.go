@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// packedAndAway yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
-// store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
+// packedAndAway yields the landed blocks that a look through the stores does not meet: those whose bytes are in segments, and
+// those in place whose disk is not mounted, which stay behind. An error comes with the id of the block that it is about, if it
 // is about one.
 func packedAndAway(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
@@ -33,8 +33,9 @@ func packedAndAway(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventor
 	}
 }
 
-// carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
-// of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
+// carried yields the blocks of the vault. A block that once left from here and came back, and that a store of this node has
+// itself, is left out, or skipped where its version is another: a block is carried once, and the store's version is the one that
+// its engine knows.
 func carried(v *vault.Vault, stores []*inventory.Store) iter.Seq2[inventory.Item, error] {
 	return func(yield func(inventory.Item, error) bool) {
 		var glance inventory.Glance

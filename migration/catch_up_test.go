@@ -46,7 +46,7 @@ func (n *node) catchUp(t *testing.T, address string, where error, ask func(readi
 	})
 }
 
-// Who is back removes what changed where it was born, and nothing else, whatever that node says.
+// A node that is back removes blocks that changed where they were born, and nothing else, whatever that node says.
 func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
@@ -67,7 +67,7 @@ func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 	})
 }
 
-// What came anew while its home was asked stays.
+// A block that came anew while its home was asked stays.
 func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
@@ -84,7 +84,7 @@ func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
 	})
 }
 
-// Nothing goes, and it is asked again, where it is not known what a home has. One that is not there is not asked.
+// While it is not known what a home has, nothing is removed, and the home is asked again. A home that is not there is not asked.
 func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		address    string
@@ -112,7 +112,7 @@ func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 	}
 }
 
-// The home is gone, and somebody else has what it had last: older copies go, newer ones and those of other nodes stay.
+// The home is gone, and another node has its last versions: older copies go, newer ones and those of other nodes stay.
 func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
@@ -159,7 +159,7 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 	})
 }
 
-// The log has it once that nobody says what has changed, however many questions the blocks are.
+// The log says once that nobody tells what has changed, however many questions the blocks take.
 func TestWhoDoesNotSayIsNamedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "c")

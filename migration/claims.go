@@ -17,12 +17,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// What earlier runs of a drain moved is not sent again: its account claims that somebody has it. What was copied ahead of a notice
-// may have to outlast weeks, though, in which its holders die, or give up what they kept for long enough. So a drain asks who has
-// what it meets of it, and carries again what nobody has.
+// A drain does not send again what its earlier runs moved: its account claims that some node holds it. But what was copied ahead of
+// a notice may have to last for weeks, in which holders die, or give up what they have kept for long enough. So a drain asks who
+// holds such blocks as it meets them, and carries again what nobody holds.
 
-// Lapsed says which of some blocks nobody has any more that were moved that long ago at least, by their places, and why the first of
-// them is gone. While nobody can tell, none is.
+// Lapsed says which of some blocks nobody holds any more, by their places in blocks, and why the first of them is gone. The blocks
+// were moved at least age ago. While nobody can tell, none is missing.
 type Lapsed func(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error)
 
 // claims are the blocks to ask about.
@@ -40,7 +40,8 @@ func newClaims(dir string) *claims {
 	return c
 }
 
-// checkClaims asks about what earlier runs moved and this one meets, until there is no more of that, and plans anew what nobody has.
+// checkClaims asks about blocks that earlier runs moved, as this one meets them, until no more come. It plans anew those that nobody
+// holds.
 func (d *Drain) checkClaims(ctx context.Context) {
 	defer d.claims.close()
 	if d.cfg.Lapsed == nil || d.history.recalled == 0 {
@@ -64,14 +65,14 @@ func (d *Drain) checkClaims(ctx context.Context) {
 			}
 			again = again.Plus(d.planAnew(ctx, batch[at], -1))
 		}
-		d.homes.flush() // no look may follow that would
+		d.homes.flush() // no look may follow that would do it
 	}
 	if again.Blocks > 0 {
 		d.cfg.Log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
 	}
 }
 
-// awaitOver waits until it is known which apps are over, which may be why nobody has a block, but not for long.
+// awaitOver waits, but not for long, until it is known which apps are over: that may be why nobody holds a block.
 func (d *Drain) awaitOver(ctx context.Context) {
 	select {
 	case <-d.overAsked:
@@ -80,9 +81,9 @@ func (d *Drain) awaitOver(ctx context.Context) {
 	}
 }
 
-// doubt is of whose blocks it is asked who has them.
+// doubt is which peers' blocks a drain asks about, whether anybody still holds them.
 type doubt struct {
-	others bool     // than those named, and not of these
+	others bool     // the blocks of all peers but the named ones; else of these
 	named  []string // peers
 }
 
@@ -94,8 +95,9 @@ func (d doubt) asks(peer string) bool {
 	return !strings.HasPrefix(peer, lastresort.PeerPrefix) && slices.Contains(d.named, peer) != d.others
 }
 
-// planAnew plans a block again of which a line of the account, which begins there, claims that it was moved; -1: an earlier run's. Where a
-// newer version is in the plan, or was moved since, that one's line is the last, and what is in the plan already is not planned twice.
+// planAnew plans a block again that a line of the account claims was moved. The line begins at begin; -1: it is an earlier run's, which the
+// history knows. A block that is in the plan already is not planned twice, nor one of which a newer version is in the plan, or was moved
+// since: that version's line is the last.
 func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (planned inventory.Count) {
 	line, anew := d.history.lapse(b)
 	if !anew {
@@ -113,8 +115,8 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
 
-// CarryLapsed has a drain that runs plan anew what those peers took, in this run or before, if nobody has it any more. It
-// reports false when that comes too late for it. A disk that hangs holds it up until ctx ends.
+// CarryLapsed makes a running drain plan anew what these peers took, in this run or before, and nobody holds any more. It
+// reports false when that comes too late for the drain. A disk that hangs holds it up until ctx ends.
 func (d *Drain) CarryLapsed(ctx context.Context, took []string, lapsed Lapsed) (heard bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, took, lapsed) })
 }
@@ -169,9 +171,10 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, lapsed Lapsed) (
 	return err == nil && !d.plan.Sealed(), err
 }
 
-// AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what
-// is still here. Of what a peer took that is absent it asks about a thousand here and there: whoever died had all of them, and
-// whoever left has told of those that it lost, and handed on the others to a few. A disk that hangs holds it up until ctx ends.
+// AnyLapsed reports whether some block is held by nobody any more that the drain of cfg, which is over, moved at least age ago, and
+// that is still here. Of the blocks that an absent peer took it asks about a thousand, here and there. That is enough: a peer that
+// died had all of them; a peer that left has told which ones it lost, and handed on the others to a few nodes. A disk that hangs
+// holds it up until ctx ends.
 func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLapsed(ctx, cfg, age) })
 }
@@ -218,8 +221,8 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 	return ask()
 }
 
-// fewOfEach picks so many at most of the lines of each peer in the account in dir, as it is asked of them in order: one of each stretch,
-// by chance, for what lies side by side was handed on together.
+// fewOfEach returns a func that picks at most so many lines of each peer in the account in dir. It is called for each line, in order, and
+// picks one of each stretch by chance, for blocks whose lines lie side by side were handed on together.
 func fewOfEach(dir string, most int) (picks func(peer string) bool, err error) {
 	lines := map[string]int{}
 	for e, err := range manifest.Read(manifest.Path(dir, manifest.Moved)) {

@@ -22,7 +22,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// asked is who says what nobody has any more, and what it was asked.
+// asked answers which blocks nobody holds any more, and notes what it was asked.
 type asked struct {
 	gone func(id inventory.BlockID) bool
 	err  error
@@ -57,7 +57,7 @@ func takenBy(t *testing.T, entries []manifest.Entry) map[string]int {
 	return n
 }
 
-// The drain goes on where the one before ended: what nobody has any more is carried again, and what somebody has is not.
+// A drain goes on where the one before ended: blocks that nobody holds any more are carried again, and blocks that somebody holds are not.
 func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	}
 }
 
-// When a peer is gone that took millions, what says so is struck out where it stands: lines that void those would be as many again, and
-// be settled at the end.
+// When a peer that took millions of blocks is gone, their lines are struck out where they stand: lines that void them would be as many
+// again, and have to be settled at the end.
 func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 	for name, absent := range map[string][]string{"about all": nil, "about those who are gone": {"b"}} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 	}
 }
 
-// Where it is known which peers are gone, nobody is asked about what others took, nor about what is in a fallback.
+// Where it is known which peers are gone, nobody is asked about blocks that other peers or a fallback took.
 func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
 	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
@@ -193,7 +193,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	}
 }
 
-// While nobody can say it, what was moved is taken to be there.
+// While nobody can say who holds the moved blocks, they are taken to be held.
 func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 	_, a, b := drained(t)
 	var log bytes.Buffer
@@ -207,7 +207,7 @@ func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 	}
 }
 
-// What changed or was deleted at its source is not what nobody has: it is carried as it is now, or not at all.
+// Nobody is asked about a block that changed or was deleted at its source: it is carried as it is now, or not at all.
 func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
 	write(t, filepath.Join(a.Dir, "cache", "f-0"), contentOf("other", 1200))
@@ -226,7 +226,7 @@ func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	}
 }
 
-// There is no time to carry it again: then it is lost, and not moved.
+// There is no time to carry again a block that nobody holds: it is lost, and not moved.
 func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, _ := drained(t)
@@ -239,7 +239,7 @@ func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 	})
 }
 
-// An app that has ended meanwhile wants nothing of it.
+// A block that nobody holds, of an app that has ended meanwhile, is not carried again.
 func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
@@ -254,8 +254,8 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	d.plan.Close()
 }
 
-// A drain that runs takes what is gone with a peer, for as long as it looks for blocks. What is newer by now has its own line, and that
-// one stays the last.
+// A running drain takes blocks that are gone with a peer for as long as it looks for blocks. A block with a newer version by now has a line
+// of that, which stays the last.
 func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	for _, name := range []string{"x", "y", "z"} {
@@ -308,7 +308,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	d.plan.Close()
 }
 
-// What changed while it was asked about is in the plan, or was moved, as it is now: its own line counts.
+// A block that changed while it was asked about is in the plan, or was moved, in its new version: that version's line counts.
 func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	write(t, filepath.Join(a.Dir, "cache", "x"), []byte("old"))
@@ -333,7 +333,8 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	d.plan.Close()
 }
 
-// A drain that is over looks for what nobody has any more and is still here: what its engine deleted meanwhile, nobody wants.
+// A drain that is over looks for blocks that nobody holds any more and that are still here: blocks that their engine deleted meanwhile
+// nobody wants.
 func TestAnyLapsed(t *testing.T) {
 	tr, a, _ := drained(t)
 	who := &asked{}
@@ -371,7 +372,8 @@ func TestAnyLapsed(t *testing.T) {
 	}
 }
 
-// Who left has handed on what it took, run by run, to some: a few of its lines that are asked about meet each of those.
+// A peer that left has handed on its blocks to several nodes, each a run of neighbouring lines: the few lines that are asked about meet each
+// run.
 func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
 	dir := t.TempDir()
 	l, err := manifest.Open(dir, true, false, nil)

@@ -120,7 +120,7 @@ func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 	})
 }
 
-// What a node handed on comes home, and is older than what the node has there by now: nobody is to look for it.
+// A block that a node handed on comes home, and is older than what the node has by now: nobody is to look for it.
 func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 	for name, store := range map[string]inventory.StoreConfig{"vault": filesStore, "place": placeStore} {
 		t.Run(name, func(t *testing.T) {

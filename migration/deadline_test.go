@@ -20,8 +20,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What is worth most does not fit into the time that is left any more when the deadline comes nearer. It is broken off as soon
-// as that is known, and what fits is carried instead.
+// The block that is worth most does not fit any more into the time that is left when the deadline comes nearer. It is broken off
+// as soon as that is known, and blocks that fit are carried instead.
 func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := with(filesStore, "cache")
@@ -215,8 +215,8 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 	}
 }
 
-// Of equal lanes each has the least left whenever it looks, since it has just written. Their turns are by who began first
-// all the same, until one has clearly less left.
+// Of equal lanes each has the least left whenever it looks, since it has just written. The lane that began first goes first
+// all the same, until another has clearly less left.
 func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	var link traffic
 	lanes := []*lane{{}, {}, {}}
@@ -242,8 +242,8 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	}
 }
 
-// What a lane has begun is in nobody's way while its peer takes nothing. Once it takes something again, what is left of that counts as before,
-// and has its turn.
+// The block that a lane has begun is in nobody's way while its peer takes nothing. Once the peer takes something again, what is left of the
+// block counts as before, and has its turn.
 func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
 	var link traffic
 	silent, other := &lane{}, &lane{}
@@ -268,7 +268,7 @@ func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
 	want("one is done", 20<<20, 0)
 }
 
-// What lanes carry is noise around a mean, for fewer of them as well.
+// What lanes carry is noise around a mean, also when fewer lanes work.
 func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	now, l := time.Now(), &lane{}
 	var link traffic
@@ -375,7 +375,7 @@ func TestLaneThatHoldsGoesOnWhenTheFirstStalls(t *testing.T) {
 	})
 }
 
-// What waits for its own connection is judged by that, whatever others could carry.
+// A lane that waits for its own connection is judged by that, whatever other lanes could carry.
 func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := toFour(t, 8, 4)

@@ -102,7 +102,7 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 	})
 }
 
-// Of a disk that has not answered yet nobody knows what lies there: that is waited for, too.
+// Nobody knows what lies on a disk that has not answered yet: the drain waits for that disk, too.
 func TestDrainReadsADiskThatAnswersLater(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
@@ -248,8 +248,8 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A disk that did not answer at the first look does at the second. What lies there is no news by its times, and a part of each
-// map output lies on disks that were read; none of them was met whole.
+// A disk that did not answer at the first look does at the second. Its files are no news by their times, and a part of each map
+// output lies on disks that were read; but no map output was met whole.
 func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids := outputIDs(spreadOutputs(t, n))
@@ -290,7 +290,7 @@ func TestMapOutputOnADiskThatAnswersDuringALookIsCarried(t *testing.T) {
 	wantMoved(t, sum, entries, ids)
 }
 
-// Who looked for a block while its disk did not answer finds it as soon as it does.
+// A block that was looked for while its disk did not answer is found as soon as it does.
 func TestMapOutputIsFoundOnceItsDiskAnswers(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids, s := outputIDs(spreadOutputs(t, n)), n.Stores[0]

@@ -1,8 +1,8 @@
 // Package migration is how a node's blocks leave it: a Drain carries them to peers before the deadline, or to storage outside of the fleet,
-// and tells what became of each. What lies in the stores package inventory tells, in which order it leaves package plan, what crosses is of
-// package wire, the account of what became of it of package manifest. At the other end package receiver takes it; what landed stands in
-// package catalog, rests in package vault, and is served by package reading; how blocks lie in storage outside is of package lastresort. How
-// to work on disks that may hang is in package diskio.
+// and tells what became of each. Package inventory tells what lies in the stores, plan in which order it leaves, wire how it crosses to a
+// peer, and manifest keeps the account of what became of it. At the other end, package receiver takes the blocks; catalog knows what landed,
+// vault keeps the bytes, and reading serves them. Package lastresort lays blocks out in storage outside of the fleet. Package diskio is how
+// all of these work on disks that may hang.
 //
 // A block is moved or it is named as lost with a reason; a receipt is sent only after what it speaks of is durable; the
 // sender's own copy is never touched. Memory does not grow with the number or the size of blocks: inventories are
@@ -13,8 +13,8 @@
 //
 // Who may call what when: a Store and a Vault may be used from any goroutine. One Drain runs at a time.
 //
-// The packages below are a line, of which each uses only those before it: fields, diskio, inventory, wire, manifest, plan, catalog, vault,
-// lastresort, reading, receiver.
+// The packages below form a line, in which each imports only those before it: fields, diskio, inventory, wire, manifest, plan, catalog,
+// vault, lastresort, reading, receiver.
 //
 // The files by subject, in an order to read them:
 //

@@ -35,7 +35,7 @@ type Peer struct {
 	VaultBytes *int64   // of these, for blocks of other stores than Places; nil: not told
 	Places     []string // the stores whose blocks land in their place there
 	Advised    bool     // it is under a notice for which it does not leave: it takes what nobody else does
-	// How large a block may be, and one that goes to the vault; 0: not told.
+	// The largest block that it may have room for, and the largest that goes to its vault; 0: not told.
 	LargestBytes, LargestVaultBytes int64
 }
 
@@ -48,37 +48,39 @@ type DrainConfig struct {
 	Dir      string // of this incident: plan and manifest
 	Stores   []*inventory.Store
 	Vault    *vault.Vault
-	Told     *Appraisals // of the blocks; nil: nobody told anything
+	Told     *Appraisals // what programs said that blocks are worth; nil: nothing
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.
 	Disks diskio.Disks
-	// Index holds what the stores had before. Nil: there is none, and all of them is looked through.
+	// Index knows what the stores had before. Nil: there is none, and all of the stores is looked through.
 	Index *inventory.Index
-	// Only carries what lies below these directories, and nothing else: a disk of a node that is well otherwise. Empty: all.
+	// Only limits the drain to what lies below these directories: to a sick disk of a node that is well otherwise. Empty: all.
 	Only []string
 	// Once does not wait for the stores to become quiet: another drain of the same directory follows.
 	Once bool
-	// Again carries these alone, which the drain before of the same Dir had moved, and goes on with its account. Empty: all.
+	// Again limits the drain to these blocks, which the drain before in the same Dir had moved. It goes on with that drain's
+	// account. Empty: all.
 	Again []Broken
-	// Unwritten is what that drain could not write.
+	// Unwritten are the lines of the account that the drain before could not write.
 	Unwritten []byte
-	// MostBytes bounds what a plan and an account take of Dir, which may be memory: beyond that it is full. 0: its disk does.
+	// MostBytes bounds what plan and account take in Dir, which may be memory: beyond that, Dir is full. 0: its disk bounds them.
 	MostBytes int64
 	// Ballast is given up when the disk of Dir has no room for the names of what is lost. Nil: there is none.
 	Ballast *durable.Ballast
 
-	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
+	// Settle waits until what this node has accepted from others rests in its vault. The node accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
-	// Advised says that what no other peer takes is for those that are advised to go. Nil: it is not. A drain that copies ahead must then
-	// carry nothing but Own, or blocks would go round among the advised.
+	// Advised reports whether blocks that no other peer takes may go to peers that are advised to go. Nil: they may not. A drain that
+	// copies ahead must then carry Own alone, or blocks would go round among the advised.
 	Advised func() bool
 	// Own carries what was born here, and nothing that landed here.
 	Own bool
-	// Alone says that the coordinator does not answer, so that peers take this drain from what they keep for such. Nil: it does.
+	// Alone reports whether the coordinator does not answer: peers keep a part of their room and streams for such drains. Nil: it
+	// answers.
 	Alone func() bool
 	// Peers are those last heard of; asked again while the drain runs.
 	Peers func() []Peer
-	// Missed says that a node which is not among them may be in a moment, as one that restarts. Nil: none may.
+	// Missed reports whether a node that is not among Peers may be so in a moment, as it restarts. Nil: none may.
 	Missed func() bool
 	// Dial connects to a peer whose identity it has verified, speaking Protocol.
 	Dial func(ctx context.Context, p Peer) (net.Conn, error)
@@ -86,25 +88,27 @@ type DrainConfig struct {
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
 	Forget func(ctx context.Context, h reading.Holder, id inventory.BlockID, tag string) error
-	// Where is the address at which a node is read that is no peer now: it was one of an earlier run, or blocks came from it. Empty: it
-	// is gone.
+	// Where returns the address at which a node is read that is not among Peers: it was a peer of an earlier run, or blocks came from
+	// it. Empty: the node is gone.
 	Where func(ctx context.Context, node string) (address string, err error)
 	// AtHome asks a node that blocks came from what it has of them. Nil: nobody is asked.
 	AtHome func(ctx context.Context, home reading.Holder, about []reading.Version) (reading.AtHome, error)
-	// WhoElse has blocks of this node, besides it. It is there where this node was away, and has yet to catch up. Nil: nobody is asked.
+	// WhoElse returns the other nodes that hold these blocks, which this node has. It is set where this node was away and has yet to
+	// catch up. Nil: nobody is asked.
 	WhoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error)
-	// Namesake has whoever has some of these blocks look at what it has that was born here: another machine had this node's name before,
-	// and this one's accounts say nothing of what that one's blocks became. Nil: there was none.
+	// Namesake makes the holders of these blocks look at what they have that was born on this node: another machine had this node's
+	// name before, and this machine's accounts say nothing of what became of that one's blocks. Nil: there was none.
 	Namesake func(ctx context.Context, blocks []inventory.BlockID) error
-	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
+	// ForgetElsewhere makes all holders but one remove a version of a block: that one may have handed it on. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id inventory.BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
 	Over receiver.Over
-	// Lapsed says what of that which earlier runs moved nobody has any more. Nil: all of it is there.
+	// Lapsed says which of the blocks that earlier runs moved nobody holds any more. Nil: all are held.
 	Lapsed Lapsed
-	// Absent are the peers that Lapsed is to be asked about what they took of. Empty: about all.
+	// Absent are the peers about whose blocks Lapsed is asked. Empty: about those of all.
 	Absent []string
-	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
+	// OverChanged returns a channel that is closed when Over may have another answer. Nil, or one that is never closed: Over is asked
+	// each minute.
 	OverChanged func() <-chan struct{}
 	// Connections to each peer: one loses on small blocks (nothing overlaps), more than four gain nothing (measured).
 	Connections int
@@ -127,7 +131,7 @@ type Drain struct {
 	ledger  *manifest.Ledger
 	limit   throttle
 	sent    atomic.Int64  // bytes of blocks written to peers, receipted or not
-	gone    atomic.Int64  // bytes that connections and the fallback have taken: under a cap a lane has a second of them in hand, and more
+	gone    atomic.Int64  // bytes that connections and the fallback have taken: under a cap, a lane has a second's bytes and more in hand
 	tookAt  diskio.Moment // that a peer last took something
 	traffic traffic
 
@@ -135,8 +139,8 @@ type Drain struct {
 	claims    *claims
 	homes     *homes
 	looks     *looks
-	missed    atomic.Bool                       // the first look did not meet all that is here
-	stirred   stirred                           // where something came or went since
+	missed    atomic.Bool                       // some look did not meet all that is here
+	stirred   stirred                           // where files came or went since the first look
 	fallback  *fallback                         // nil: there is none
 	over      atomic.Pointer[map[string]string] // nil: no app is known to be
 	overAsked chan struct{}                     // closed once that was asked
@@ -146,7 +150,7 @@ type Drain struct {
 	phase    Phase
 	frozen   frozen
 	found    inventory.Count
-	earlier  int64 // bytes of these that earlier runs moved
+	earlier  int64 // bytes of found that earlier runs moved
 	peers    map[string]*peerState
 	fan      *fan
 	lanes    map[carrier]bool
@@ -302,7 +306,7 @@ func (d *Drain) account(ctx context.Context) {
 	if stopped {
 		why = "the drain was stopped"
 	}
-	d.loseUnseen() // first: what of them waits in the plan is older
+	d.loseUnseen() // first: a version of such a block that waits in the plan is older
 	unread := d.plan.Rest(func(e plan.Entry, barred string) {
 		if d.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
 			return
@@ -328,14 +332,14 @@ func (d *Drain) account(ctx context.Context) {
 	}
 }
 
-// linger returns a context that ends so long after ctx does.
+// linger returns a context that outlives ctx by that long.
 func linger(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
 	return late, func() { undo(); cancel() }
 }
 
-// lastWords is what most likely kept a block from leaving.
+// lastWords says what most likely kept a block from leaving.
 func (d *Drain) lastWords(e plan.Entry) string {
 	words := d.peersWords(e)
 	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
@@ -416,7 +420,7 @@ func (d *Drain) Progress() Progress {
 	return p
 }
 
-// Entries reads the manifest of a drain that has ended: what its disk did not take too.
+// Entries yields the manifest of a drain that has ended, with the lines that its disk did not take.
 func (d *Drain) Entries() iter.Seq2[manifest.Entry, error] { return d.ledger.Entries() }
 
 // Dir is where the drain keeps its account.

@@ -43,7 +43,7 @@ func (d *Drain) concernsAny(dirs []string) bool {
 	})
 }
 
-// oversee keeps what lies on a disk that does not answer from holding up the rest.
+// oversee keeps blocks on a disk that does not answer from holding up the others.
 func (d *Drain) oversee(ctx context.Context) {
 	tick := time.NewTicker(diskio.LookAfter)
 	defer tick.Stop()
@@ -60,7 +60,7 @@ func (d *Drain) oversee(ctx context.Context) {
 	}
 }
 
-// look has the plan keep what lies on disks that do not answer, and gives up the lanes that read from them.
+// look makes the plan hand out no blocks on disks that do not answer, and gives up the lanes that read from such disks.
 func (d *Drain) look(now time.Time) {
 	barred := map[string]string{}
 	for dir, why := range d.cfg.Vault.Away() {
@@ -88,12 +88,13 @@ func (d *Drain) look(now time.Time) {
 	d.plan.Bar(barred)
 }
 
-// heldUp is how long a lane must have waited for a read to be held up by its disk. What memory has takes less, also where lanes
-// wait for a processor.
+// heldUp is how long a lane must have waited for a read to count as held up by its disk. A read that memory serves takes less, even
+// where lanes wait for a processor.
 const heldUp = 5 * time.Millisecond
 
-// crowded are the directories that a lane should take nothing from while there is anything else, for enough others wait for their
-// disks. Or all of them would wait for the disk of what should leave first, and other disks and the link would rest.
+// crowded returns the directories that a lane should take nothing from while there is anything else, as enough other lanes wait for
+// their disks. Without it all lanes would wait for the disk of the blocks that should leave first, and other disks and the link would
+// rest.
 func (d *Drain) crowded(now time.Time) map[string]bool {
 	var waiting []string
 	d.mu.Lock()
@@ -110,7 +111,7 @@ func (d *Drain) crowded(now time.Time) map[string]bool {
 	return d.plan.Crowd(waiting, lanes, d.disks.Disk)
 }
 
-// handOut has somebody take blocks from the plan, of crowded directories only if there is nothing else.
+// handOut lets take take blocks from the plan: from crowded directories only if there is nothing else.
 func (d *Drain) handOut(take func(crowded map[string]bool) (some bool)) {
 	crowded := d.crowded(time.Now())
 	if !take(crowded) && len(crowded) > 0 {
@@ -118,7 +119,7 @@ func (d *Drain) handOut(take func(crowded map[string]bool) (some bool)) {
 	}
 }
 
-// dirs are all that the drain reads from.
+// dirs returns all directories that the drain reads from.
 func (d *Drain) dirs() []string {
 	dirs := d.cfg.Vault.Paths()
 	for _, s := range d.cfg.Stores {
@@ -127,9 +128,9 @@ func (d *Drain) dirs() []string {
 	return dirs
 }
 
-// scanPart reads a part of a store for as long as its disks answer. One that hangs is left behind with what it holds up: where there
-// are others, they are read once more without it, but for what was met already. It returns false if those hang, too: another look
-// may come to their end.
+// scanPart looks through a part of a store for as long as its disks answer. If a disk hangs, the look that it holds up is left behind,
+// and the part's other disks are read once more without it, but for what was met already. It returns false if that look hangs too
+// while disks of the part answer: another look may come to their end.
 func (d *Drain) scanPart(ctx context.Context, s *inventory.Store, part int, take func(inventory.Item, error) bool) (ended bool) {
 	dirs := s.PartDirs(part)
 	began := time.Now()
@@ -166,8 +167,8 @@ func (d *Drain) scanPart(ctx context.Context, s *inventory.Store, part int, take
 	}
 }
 
-// lookUnlessHung looks through directories, and leaves the look behind if it hangs. It returns those whose disks did not answer when it
-// came to them, whether they do in the end or not.
+// lookUnlessHung looks through directories, and leaves the look behind if it hangs. passed are those whose disks did not answer when the
+// look came to them, whether they answer in the end or not.
 func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yield func(inventory.Item, error) bool) bool, take func(inventory.Item, error) bool) (passed map[string]bool, whole, hung bool) {
 	var beat atomic.Int64
 	var over atomic.Bool
@@ -195,8 +196,9 @@ func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yie
 	}
 }
 
-// takeOnce takes nothing twice that has not changed since the first look at it began, not even when a look that hangs goes on beside
-// the one that follows it. It remembers a word of each block, for as long as a store's disks are looked through for the first time.
+// takeOnce wraps take so that it is given no block twice that has not changed since began, not even when a look that was left behind
+// goes on beside the one that follows it. It remembers a word of each block, for as long as a store's disks are looked through for
+// the first time.
 func (d *Drain) takeOnce(began time.Time, take func(inventory.Item, error) bool) func(inventory.Item, error) bool {
 	var mu sync.Mutex
 	seed, taken := maphash.MakeSeed(), map[uint64]struct{}{}
@@ -215,8 +217,8 @@ func (d *Drain) takeOnce(began time.Time, take func(inventory.Item, error) bool)
 	}
 }
 
-// index is what takes the place of the first look at a part of a store, in a drain that carries everything; nil: nothing
-// does. The next look is then for what changed since the index was begun, as if the drain had begun there.
+// index returns the index that takes the place of the first look at a part of a store, in a drain that carries everything; nil:
+// none does. The next look is then for what changed since the index was begun, as if the drain had begun then.
 func (d *Drain) index(ctx context.Context, s *inventory.Store, part int, since time.Time) *inventory.IndexScan {
 	if !since.IsZero() || len(d.cfg.Only) > 0 {
 		return nil
@@ -229,7 +231,7 @@ func (d *Drain) index(ctx context.Context, s *inventory.Store, part int, since t
 	return index
 }
 
-// scanned notes which directories a scan has read since it began, and which it could not.
+// scanned notes which directories a scan that began at began has read, and which it could not read.
 func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, passed map[string]bool) {
 	all := true
 	for _, dir := range dirs {
@@ -247,7 +249,7 @@ func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, pass
 	}
 }
 
-// abandoned notes a scan that hangs. What it has planned is not looked for again, what it had not met by then is lost.
+// abandoned notes a scan that hangs. Later looks are for what changed since it began; what it had not met is lost.
 func (d *Drain) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 	for _, dir := range dirs {
 		why := diskio.Silence(dir).Error()

@@ -44,7 +44,7 @@ func cachedOnTwo(t testing.TB, first, second int) (*node, *nodetest.Disks) {
 	return n, f
 }
 
-// A disk of a Spark store hangs amid the first look. What lies on the other, and that look had not met, is carried, and nothing twice.
+// A disk of a Spark store hangs amid the first look. Blocks on the other disk that this look had not met are carried, and none twice.
 func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
 	n, f := cachedOnTwo(t, 20, 5)
 	b := newNode(t, "b")

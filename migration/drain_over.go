@@ -11,7 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// overAgain is how soon a drain asks again that had no answer, or is told of another end. It has two minutes, or half of one.
+// overAgain is how soon a drain asks again after it had no answer, or when it is told of another end. A drain has two minutes, or half
+// of one.
 const overAgain = 5 * time.Second
 
 // apps are those whose blocks a drain meets.
@@ -27,8 +28,8 @@ func (d *Drain) apps() []string {
 	return slices.Compact(apps)
 }
 
-// learnOver keeps the drain told which apps are over, until ctx ends. What leaves before has left: nothing waits for it, but what
-// nobody has any more, which may be because its app has ended.
+// learnOver keeps the drain told which apps are over, until ctx ends. Blocks do not wait for the answer, and some leave before it. Only
+// blocks that nobody holds any more do (awaitOver), for that may be because their app has ended.
 func (d *Drain) learnOver(ctx context.Context) {
 	asked := sync.OnceFunc(func() { close(d.overAsked) })
 	defer asked()

@@ -97,7 +97,7 @@ func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
 	}
 }
 
-// One that has just started has no room until its disks were tried.
+// A peer that has just started has no room until its disks were tried.
 func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -118,7 +118,7 @@ func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 	})
 }
 
-// So has one that was known a moment ago and is not named now, as the coordinator does not name a node that restarts.
+// A peer that was known a moment ago has its time, too, if it is not named now: the coordinator does not name a node that restarts.
 func TestPeerThatIsMissedKeepsItsBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -141,7 +141,7 @@ func TestPeerThatIsMissedKeepsItsBlocks(t *testing.T) {
 	})
 }
 
-// A peer that is no more named before it was asked is no hope for as long as one that looks well.
+// A peer that is named no more before it was asked is not waited for as long as a peer that looks well.
 func TestPeerThatIsGoneBeforeItWasAskedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -208,7 +208,7 @@ func TestFallbackThatDoesNotAnswerIsToldEarly(t *testing.T) {
 	})
 }
 
-// So is one that falls silent amid uploads, once it is known how long they take.
+// A fallback that falls silent amid uploads is told of early, too, once it is known how long uploads take.
 func TestFallbackThatFallsSilentIsToldEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 12, largeUpload)

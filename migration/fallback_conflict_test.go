@@ -41,7 +41,7 @@ func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
 	})
 }
 
-// What a peer hands on of a node that has put a newer version there since does not take its place.
+// An old version of a block that a peer hands on does not take the place of the newer one that the block's node has put there since.
 func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLarder()
@@ -83,8 +83,8 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 	})
 }
 
-// Spark's own copies of map outputs have no checksums. Whichever of the two is in the fallback first stands for the other, and what has other
-// bytes for neither.
+// Spark's own copies of map outputs have no checksums. Whichever of ours and Spark's is in the fallback first stands for the other; an output
+// of other bytes stands for neither.
 func TestFallbackTakesMapOutputWithoutChecksumsForTheSame(t *testing.T) {
 	for _, first := range []string{"a", "b"} {
 		for _, layout := range []string{lastresort.LayoutBlocks, lastresort.LayoutSpark} {

@@ -46,7 +46,7 @@ func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	return w.Code
 }
 
-// What changed where it was born, after a drain that was withdrawn had put it into a fallback, nobody reads there any more.
+// A withdrawn drain had put blocks into a fallback. Nobody reads those there that have changed since where they were born.
 func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := spilt(t)
@@ -83,7 +83,7 @@ func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 	})
 }
 
-// A storage takes each record 30 ms after it was asked: many are told of at once, in the few seconds that a drain has for it, too.
+// A storage takes 30 ms for each record: it is told of many at once, also in the few seconds that a drain has for that.
 func TestAFallbackForgetsManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const files = 1200
@@ -126,7 +126,7 @@ func TestAFallbackThatIsSilentIsToldLater(t *testing.T) {
 	})
 }
 
-// A node has no other's blocks forgotten, nor another version than it names.
+// A node cannot make a fallback forget blocks of another node, nor a version that it does not name.
 func TestAFallbackKeepsWhatIsNotNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := spilt(t)

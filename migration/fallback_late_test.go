@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// What the deadline cuts off is named with what the fallback said before, and with how long it took all the same.
+// An upload that the deadline cuts off is named with what the fallback said before, and with how long the upload had taken.
 func TestUploadThatIsCutOffSaysWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 4, 512<<10)
@@ -47,7 +47,7 @@ func (s tardy) Put(ctx context.Context, name string, bytes int64, content io.Rea
 	return err
 }
 
-// What the fallback had whole when time was up counts if its record follows in a moment. Later none is begun.
+// A block that the fallback had whole when time was up counts if its record follows in a moment. Later no record is begun.
 func TestRecordFollowsWhatWasSentWholeWhenTimeIsUp(t *testing.T) {
 	for after, moved := range map[time.Duration]bool{recordGrace - time.Millisecond: true, recordGrace + time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestRecordFollowsWhatWasSentWholeWhenTimeIsUp(t *testing.T) {
 	}
 }
 
-// Under a cap no more large blocks are begun at once than it can carry: of those that share it none would be there in time.
+// Under a cap no more large blocks are begun at once than it can carry: otherwise all would share it, and none be there in time.
 func TestLargeBlocksUnderACapDoNotAllComeTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 4, 4<<20)
@@ -98,7 +98,7 @@ func TestLargeBlocksUnderACapDoNotAllComeTooLate(t *testing.T) {
 	})
 }
 
-// That many uploads fail at once is one failure: the fallback is asked again as soon as after one.
+// Many uploads that fail at once are one failure: the fallback is asked again as soon as after one.
 func TestUploadsThatFailTogetherFailOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 32, smallUpload+1)

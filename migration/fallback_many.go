@@ -6,35 +6,36 @@ import (
 )
 
 const (
-	// smallUpload is what costs the fallback its latency and little else.
+	// smallUpload is the largest block that costs the fallback its latency and little else.
 	smallUpload = 128 << 10
 	// mostSmall bounds the small blocks that are uploaded at once, and so the memory for them: 32 MiB twice.
 	mostSmall = 256
-	// crowdSpan is how long it is counted what arrives, at the least: most of a second or two of any notice goes by with the most at once.
+	// crowdSpan is how long arrivals are counted at the least before the number of uploads changes: the most are at work a second or
+	// two after the first.
 	crowdSpan = 250 * time.Millisecond
-	// crowdPays is how many times as much must arrive when twice as many are under way.
+	// crowdPays is how many times as many blocks a second must arrive when twice as many are under way.
 	crowdPays = 1.2
 	// crowdHold is how long more are not tried once that did not pay, or something was refused.
 	crowdHold = 5 * time.Second
 )
 
-// crowd is how many blocks go to the fallback at once. A small one takes a storage as long as a medium one, and most storages take
-// hundreds side by side: there are twice as many as long as more arrive for that, and half as many when one is refused.
+// crowd decides how many blocks go to the fallback at once. A storage takes as long for a small block as for a medium one, and most
+// storages take hundreds side by side. So the number is doubled for as long as more arrive for that, and halved when one is refused.
 type crowd struct {
 	mu      sync.Mutex
-	least   int       // go whatever their size
-	allowed int       // with the small ones
-	helping int       // beside the least
-	arrived int       // small ones, since then
-	since   time.Time // zero: nothing has
-	good    int       // with so many it went best
-	best    float64   // so many a second; 0: not known
-	hold    time.Time // no more before
+	least   int       // uploads for blocks of any size
+	allowed int       // uploads at most, with those for small blocks
+	helping int       // uploads for small blocks now, beside the least
+	arrived int       // small blocks, since then
+	since   time.Time // zero: nothing has arrived
+	good    int       // the allowed with which it went best
+	best    float64   // arrivals per second with it; 0: not known
+	hold    time.Time // allowed does not rise before
 }
 
 func newCrowd(least int) *crowd { return &crowd{least: least, allowed: least, good: least} }
 
-// join reports whether one more may help. It leaves when it ends.
+// join reports whether one more upload may help. It leaves when it ends.
 func (c *crowd) join() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +52,7 @@ func (c *crowd) leave() {
 	c.helping--
 }
 
-// full reports whether somebody who helps should end.
+// full reports whether an upload that helps should end.
 func (c *crowd) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +85,8 @@ func (c *crowd) arrives(now time.Time) {
 	c.arrived, c.since = 0, now
 }
 
-// refused has half as many go. Those that were under way with the one that failed may fail for the same reason.
+// refused halves the number of uploads. Uploads that were under way with the one that failed may fail for the same reason: what fails
+// within crowdSpan counts once.
 func (c *crowd) refused(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

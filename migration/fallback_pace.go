@@ -9,31 +9,31 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// uplink is what the uploads of large blocks carry together. They may share a link: of many that go at once none is there in time then, and
-// of a few some are. So they are measured as one. Few go until the first of them has got rid of something, and where all have more left
-// than they carry until the end, those that began first go on and the others wait. Small ones do not count.
+// uplink is what the uploads of large blocks carry together. They may share a link: if many go at once none is there in time, and if a few
+// do some are. So they are measured as one. Only a few go until a part of what they sent has left this machine. When all have more left than
+// they can carry until the end, the uploads that began first go on and the others wait. Small blocks do not count.
 type uplink struct {
 	under []*upload // that are under way, in the order in which they began
-	going int       // have begun to send
-	known bool      // that something of what the first sent has left
+	going int       // how many of them have begun to send
+	known bool      // something of what the first ones sent has left
 
-	bytes int64         // have left
-	busy  time.Duration // while some were sent
-	at    time.Time     // until then
+	bytes int64         // that have left
+	busy  time.Duration // how long some upload was sending meanwhile
+	at    time.Time     // busy is counted until then
 }
 
 const (
-	// fewFirst is how many go until something has left: what they have in hand by then does not fill the shortest notice.
+	// fewFirst is how many uploads go until something has left: what they have in hand by then does not fill the shortest notice.
 	fewFirst = 2
 	// uplinkMemory is how long a measurement counts, at the least: a storage takes some MiB at once, and then nothing for seconds.
 	uplinkMemory = 10 * time.Second
-	// unloads is how long a storage asks for no more when it has to get rid of what it has first.
+	// unloads is the pause from which on a storage that asks for more is taken to have got rid of what it had.
 	unloads = 10 * time.Millisecond
 	// mostInHand is how much of one content a storage has in memory, beside what it has got rid of.
 	mostInHand = 8 << 20
 )
 
-// errPeersTake ends an upload that waits for others.
+// errPeersTake ends an upload that waits for its turn: its block is for peers again.
 var errPeersTake = errors.New("peers take blocks again")
 
 // rate is in bytes per second; 0: not known.
@@ -92,8 +92,8 @@ func (u *upload) ends() {
 	u.going = false
 }
 
-// asked says that the storage asks for more of the block, or has answered for what it has, so long after it was last given some: after a
-// while it has got rid of that.
+// asked says that the storage asks for more of the block, or has answered for what it has, that long after it was last given some. If
+// that was unloads or longer, the storage has got rid of all that it was given.
 func (u *upload) asked(after time.Duration) {
 	f := u.d.fallback
 	f.mu.Lock()
@@ -134,7 +134,8 @@ func (u *upload) waits(ctx context.Context) bool {
 	return few || late
 }
 
-// behind reports whether as many go as may before something has left, or the block would be late beside those before it that will not be.
+// behind reports whether the block has to wait: few, as fewFirst uploads go and nothing has left yet; or late, as the block would not be
+// there in time beside the blocks before it that will be.
 func (u *upload) behind(left time.Duration) (few, late bool) {
 	f := u.d.fallback
 	f.mu.Lock()

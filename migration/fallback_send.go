@@ -33,27 +33,27 @@ type fallback struct {
 	mu      sync.Mutex
 	latency time.Duration // of a small upload
 	rate    float64       // bytes per second of a large one; 0: not known
-	begun   int64         // bytes of blocks that uploads have and that have not left
+	begun   int64         // bytes of the uploads' blocks that have not left
 	link    uplink
 }
 
 const (
-	// answerSoon is how long the fallback may owe the answer to a first question before that is told.
+	// answerSoon is how long the fallback may owe the answer to a first question before the drain warns of it.
 	answerSoon = 2 * time.Second
-	// recordGrace is how long after the end of sending the record may follow of what was sent whole by then: it is what a receipt is at a
-	// peer. What the storage has to answer in (1.5 s) is counted from there on, and ends with receiptGrace.
+	// recordGrace is how long after the end of sending the record of a block that was sent whole by then may follow: the record is to the
+	// fallback what a receipt is to a peer. The storage's time to answer (1.5 s) is counted from there on, and ends with receiptGrace.
 	recordGrace = receiptGrace - 1500*time.Millisecond
 	// never is longer than any drain.
 	never = 365 * 24 * time.Hour
-	// largeUpload is where a rate can be told from a latency.
+	// largeUpload is the size from which on an upload tells a rate; a smaller one tells a latency.
 	largeUpload = 1 << 20
 )
 
 // errTooLate says that what is left cannot be in the fallback in time.
 var errTooLate = errors.New("what is left cannot be uploaded before the deadline")
 
-// runFallback uploads blocks that no peer takes one after the other, until all blocks are settled (true) or ctx ends. It has help come
-// for small ones; who helps ends when there are none, or fewer should be on their way.
+// runFallback uploads blocks that no peer takes, one after the other, until all blocks are settled (true) or ctx ends. For small blocks it
+// calls help, which begins another upload. One that helps ends when there are no small blocks, or fewer should be on their way.
 func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settled bool) {
 	crowd := d.fallback.crowd
 	if helps {
@@ -115,16 +115,17 @@ func (d *Drain) takeForFallback(ctx context.Context, larger plan.MoreThan) (one 
 	return one, err
 }
 
-// begin counts what an upload has; less than none: what it will not send.
+// begin counts bytes that an upload has to send; below zero: that it will not send.
 func (f *fallback) begin(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun += bytes
 }
 
-// affordable is how many bytes one upload can carry in the time that is left, as one was carried; less than none when there is no time. It
-// is what the others leave of the cap, and of what all carry, with what they have begun: all would else share it, and none be done in time.
-// One that has all that they leave (atBest) may carry more than those did that shared it, which is worth a try where nothing else is left.
+// affordable returns how many bytes one upload can carry in the time that is left, at the rate of earlier ones; below zero: there is no
+// time. It is what the blocks that other uploads have begun leave of the cap, and of what all carry together: without that, all would share
+// it, and none would be done in time. atBest leaves the rate of earlier uploads out: one that has all that the others leave may carry more
+// than those that shared it, which is worth a try where nothing else is left.
 func (d *Drain) affordable(ctx context.Context) (bytes, atBest int64) {
 	until := d.until(ctx)
 	if until.IsZero() {
@@ -183,8 +184,8 @@ func (f *fallback) learn(bytes int64, took time.Duration) {
 	f.rate = rate
 }
 
-// awaitFallback tells early of a fallback that does not answer, well before anybody gives it up. One that is known to be
-// slow is given the time that it takes, and an upload of content is timed only once it is known how long others took.
+// awaitFallback warns of a fallback that does not answer, well before it is given up. A fallback that is known to be slow gets
+// the time that it takes, and an upload of content is timed only once it is known how long others took.
 func (d *Drain) awaitFallback(content int64) (answered func()) {
 	d.fallback.mu.Lock()
 	soon, rate := max(answerSoon, 2*d.fallback.latency), d.fallback.rate
@@ -274,7 +275,7 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 	d.fallback.crowd.refused(time.Now())
 	past.Attempts++
 	d.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
-	if rest := d.fallbackRests(); rest > 0 { // it was under way with one that failed, and most likely for the same reason
+	if rest := d.fallbackRests(); rest > 0 { // another upload has failed meanwhile, most likely for the same reason
 		return rest
 	}
 	return d.note(d.fallback.state, err)
@@ -355,8 +356,8 @@ func (u *upload) returnInflight(_ context.Context, err error) {
 	}
 }
 
-// staleThere is how long ago what is in the fallback may have been put there to stand for what a drain moves now. Where the fallback
-// is kept in order, what is old is removed, after a day at the least (fallback.keep): what is moved now is to last.
+// staleThere is the age up to which a copy in the fallback stands for a block that a drain moves now. Where old copies are removed from
+// the fallback, that is after a day at the least (fallback.keep), and what is moved now has to last.
 const staleThere = 12 * time.Hour
 
 // save makes the block durable in the fallback. A block that is there already is not sent again, unless it may soon be too old to
@@ -417,8 +418,8 @@ func (u *upload) save(ctx context.Context) error {
 	return err
 }
 
-// same reports whether what is there is what is here, whole, and since when its files are. From another origin it may be Spark's own copy
-// of a map output, or what that is a copy of: then those files are compared that both have.
+// same reports whether the copy in the fallback is the block that is here, whole, and since when its files are there. A copy of another
+// origin may be Spark's own copy of a map output, or the output that ours is a copy of: then the files that both have are compared.
 func (u *upload) same(ctx context.Context, there lastresort.Record, origin string) (same bool, since time.Time, err error) {
 	theirs, ours := there.Sizes(), wire.AppendSizes(nil, u.e.Members)
 	if !slices.Equal(theirs, ours) && (there.Origin == origin || !catalog.SameOutput(string(u.e.ID), theirs, ours)) {
@@ -442,8 +443,8 @@ func (u *upload) same(ctx context.Context, there lastresort.Record, origin strin
 	return u.d.fallback.Whole(ctx, there)
 }
 
-// hide has an engine find no index while the data beside it becomes another: it does not look at records, and would take other bytes for
-// its own where only the data is put before time is up. Nothing is deleted there, so the index is empty.
+// hide makes an engine find no index while the data beside it is replaced. An engine does not look at records: if time is up when only the
+// new data is there, it would take those bytes for its own by the old index. Nothing is deleted there, so the index is made empty.
 func (u *upload) hide(ctx context.Context, r lastresort.Record) error {
 	for _, m := range u.e.Members {
 		if (inventory.SparkLayout{}).Last(m.Name) {
@@ -456,7 +457,7 @@ func (u *upload) hide(ctx context.Context, r lastresort.Record) error {
 	return nil
 }
 
-// send puts the block's files there, what makes the others visible to an engine after these.
+// send puts the block's files there, and last the file that makes the others visible to an engine.
 func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Member, error) {
 	members := make([]lastresort.Member, len(u.e.Members))
 	for i, m := range u.e.Members {
@@ -469,7 +470,7 @@ func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Me
 			if (inventory.SparkLayout{}).Last(m.Name) != last {
 				continue
 			}
-			if err := u.turn(ctx); err != nil { // here, too: it does not owe an answer yet
+			if err := u.turn(ctx); err != nil { // here, too: the storage does not owe an answer yet
 				return nil, err
 			}
 			c := u.content(i, func(n int) error { return u.pass(ctx, n) })

@@ -287,7 +287,7 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 	}
 }
 
-// What a peer that falls silent has not been sent does not wait until it is given up.
+// Blocks that a peer has not been sent when it falls silent do not wait until the peer is given up.
 func TestFallbackHasWhatIsLeftOnceThePeerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 60, 2<<20)

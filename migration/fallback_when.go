@@ -12,7 +12,8 @@ const (
 	// known is in trouble but not all have said themselves that they take nothing. If it were shorter, the blocks for a
 	// peer that restarts would go to the bucket.
 	fallbackPatience = 2 * time.Second
-	// askAgain is how long a lane goes on by what its peer granted when it began, while blocks wait that had room by that.
+	// askAgain is how long a lane goes by the room that its peer granted when it began, while blocks wait that fit the grant and do
+	// not fit what is left of it.
 	askAgain = time.Second
 	// lookAtPeers is how often an idle upload asks whether it is its turn.
 	lookAtPeers = 100 * time.Millisecond
@@ -20,9 +21,9 @@ const (
 
 func (d *Drain) peerTook(now time.Time) { d.tookAt.Note(now) }
 
-// peersTake reports whether a peer takes blocks as far as is known, or else may soon. One that has not failed and answers has as long to
-// prove it as any lane has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
-// something. When each has said itself that it takes nothing, there is nobody to wait for.
+// peersTake reports whether a peer takes blocks as far as is known (taken), or else may soon (hoped). A peer that has not failed and answers
+// has as long to prove that it takes blocks as any lane has (peerTimeout). Peers in trouble go on being asked, block by block, and take over
+// from the fallback as soon as one of them takes something. When each peer has said itself that it takes nothing, nobody is waited for.
 func (d *Drain) peersTake() (taken, hoped bool) {
 	now := time.Now()
 	quiet := d.tookAt.Ago(now)
@@ -38,8 +39,8 @@ func (d *Drain) peersTake() (taken, hoped bool) {
 	return false, !declined && quiet < fallbackPatience
 }
 
-// leftByPeers says which blocks are for the fallback now: all, while no peer takes any; else those that none of them has room for. To
-// wait with these until the others are sent would be to lose them where that takes all the time there is.
+// leftByPeers says which blocks are for the fallback now: all, while no peer takes any; else those that no peer has room for. If these
+// waited until the others are sent, they would be lost where that takes all the time there is.
 func (d *Drain) leftByPeers() (larger plan.MoreThan, any bool) {
 	switch taken, hoped := d.peersTake(); {
 	case !taken && !hoped:
@@ -55,10 +56,10 @@ func (d *Drain) leftByPeers() (larger plan.MoreThan, any bool) {
 	return larger, any
 }
 
-// roomAtPeers is how large a block of a store some peer may have room for, as it granted, or as the coordinator told of those that are
-// not sent to. Where that is used up, or turned out to be less, the peer is asked again: a vault is full for a moment of what has its
-// place elsewhere. One that is in trouble or does not greet may have it for as long as it would be waited for by itself, and one that has
-// just greeted, too: an agent that has just started has no room until its disks were tried.
+// roomAtPeers returns how large a block of a store some peer may have room for: by the peer's grant, or, of peers that are not sent to, by
+// the coordinator's word. A peer whose room is used up, or turned out to be less, is asked again: a vault may be full for a moment of
+// blocks that have their place elsewhere. A peer that is in trouble, or does not greet, may have room for as long as the drain would wait
+// for it alone. So may one that has just greeted: an agent that has just started has no room until its disks were tried.
 func (d *Drain) roomAtPeers(store string) int64 {
 	now := time.Now()
 	most, lanes := d.roomUnseen(store, now)
@@ -76,7 +77,7 @@ func (d *Drain) roomAtPeers(store string) int64 {
 	return most
 }
 
-// roomUnseen is what the peers may have room for that granted nothing, beside the lanes to those that did.
+// roomUnseen returns how large a block the peers that granted nothing may have room for, and the lanes to the peers that granted some.
 func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

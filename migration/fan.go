@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// fan is whom a drain sends to: a few peers at a time, chosen by lot, so that nodes that leave together do not all turn to
-// the same ones. The lot is weighted: a peer of a pool that is being taken away is used last, as it may be next; one that
-// is slow, nearly full or beside others in use is seldom used. Nothing is ruled out: with few pools there may be no other.
+// fan chooses the peers that a drain sends to: a few at a time, by lot, so that nodes that leave together do not all turn to
+// the same ones. The lot is weighted: a peer of a pool that is being taken away is used last, as it may be next; a peer that is
+// slow, nearly full, or of the pool of others in use is seldom used. Nothing is ruled out: with few pools there may be no other.
 //
 // It decides and does nothing: drains and the simulator act on it. Its owner guards it.
 type fan struct {
@@ -19,7 +19,7 @@ type fan struct {
 	pools     map[string]*poolState
 	stores    []string         // of the node that leaves
 	roll      func() float64   // in [0,1)
-	stranded  map[string]int64 // by store: blocks wait that are larger, and no peer in use that stays has room for
+	stranded  map[string]int64 // by store: the most that the peers in use have room for, where a larger block waits
 
 	width    int // how many peers to send to at once
 	reviewed time.Time
@@ -29,7 +29,7 @@ type fan struct {
 	need     float64 // the rate at which what is left is sent in time; 0: there is time
 	rate     float64 // that was last measured, 0: none was
 	inPlace  keptPlaces
-	hurry    bool // it was not reached once, and who is not advised had others to serve
+	hurry    bool // need was not reached once, while peers that are not advised served other nodes, too
 }
 
 // poolState counts the peers of one capacity pool that were ever known here, and those that are peers no more or are advised to go.
@@ -51,7 +51,7 @@ const (
 	// machine type in one zone); a zone is a weaker sign of the same.
 	weightDoomedPool = 1. / 64
 	weightOwnZone    = 1. / 2
-	weightSpot       = 1. / 16 // of two that can be had, the one that nobody can take away
+	weightSpot       = 1. / 16 // of two free peers, the one that nobody can take away is preferred
 	weightAdvised    = 1. / 64
 	weightLeast      = 1. / 1024
 	weightMost       = 4
@@ -60,10 +60,10 @@ const (
 	// A pool counts as being taken away when a tenth of it is gone, two peers at least: one may have its own reasons.
 	doomedShare = 0.1
 	doomedLeast = 2
-	// Of 30 machines of a fleet that EC2 advised to go 9 were taken within hours (aws/aws-node-termination-handler#141), with a notice
-	// of their own. So one that is advised may have what else would be lost, once each of the others has failed so often in a row,
-	// for 0.7 s with its pauses, or has said that it takes nothing, or has not answered for as long as this; and beside the others where
-	// those have more nodes to serve than there is time for.
+	// Of 30 machines of a fleet that EC2 advised to go, 9 were taken within hours (aws/aws-node-termination-handler#141), with a notice
+	// of their own. So an advised peer may have what else would be lost. That is once each other peer has failed failedForAdvised times
+	// in a row, which takes 0.7 s with the pauses, or has said that it takes nothing, or has not answered for silentForAdvised; and beside
+	// the others where they have more nodes to serve than there is time for.
 	failedForAdvised = 3
 	silentForAdvised = 2 * time.Second
 )
@@ -103,8 +103,8 @@ func (f *fan) hear(self string, peers []Peer) {
 	}
 }
 
-// flee lets go of a peer in use whose pool turned out to be going away, if another can be had whose pool is not and that did not fail; one at a
-// time, so that each has its successor. One that is advised to go itself is let go of for any that takes blocks and is not.
+// flee lets go of a peer in use whose pool turned out to be going away, if there is a free peer of another pool that did not fail: one at a
+// time, so that each has its successor. A peer that is advised to go itself is let go of as soon as any takes blocks that is not.
 func (f *fan) flee(now time.Time) {
 	var doomed, advised *peerState
 	haven, others := false, false
@@ -157,7 +157,7 @@ func (f *fan) doomed(pool string) bool {
 // vacant reports whether another peer is wanted.
 func (f *fan) vacant() bool { return f.active() < f.width }
 
-// active counts the peers in use that there is something for.
+// active counts the peers in use that there are blocks for.
 func (f *fan) active() (n int) {
 	for _, p := range f.order {
 		if p.lanes > 0 && !p.surplus && !f.nothingFor(p) {
@@ -167,8 +167,8 @@ func (f *fan) active() (n int) {
 	return n
 }
 
-// needs says whether a peer is told to have room for what waits and has no other place: it is sent to beside the others, whatever may become
-// of it.
+// needs reports whether a peer is said to have room for blocks that wait and have no other place. Such a peer is sent to beside the others,
+// whatever may become of it.
 func (f *fan) needs(p *peerState) bool {
 	for store, larger := range f.stranded {
 		if p.MostFor(store) > larger {
@@ -187,7 +187,7 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 	}
 	using, mean := map[string]int{}, f.typical()
 	others := f.others(now)
-	kept := f.active() >= f.width-1 && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && !p.gone && p.lanes == 0 }) // a place for it
+	kept := f.active() >= f.width-1 && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && !p.gone && p.lanes == 0 }) // a place, for that peer
 	for _, p := range f.order {
 		if p.lanes > 0 {
 			using[p.capacity()]++
@@ -219,7 +219,7 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 // advised says whether a peer may leave itself, by the coordinator's word or by its own.
 func (p *peerState) advised() bool { return p.Advised || p.said }
 
-// others says whether nothing is wanted of those that are advised.
+// others says whether advised peers are not wanted: there is no hurry, and another peer takes blocks.
 func (f *fan) others(now time.Time) bool {
 	return !f.hurry && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && p.takes(now) })
 }
@@ -237,8 +237,8 @@ func (p *peerState) takes(now time.Time) bool {
 	return p.failures < failedForAdvised
 }
 
-// risky reports whether a peer is good enough to begin with, when there is no other, and not for more: what is sent to
-// machines that go next has to be sent again.
+// risky reports whether a peer will do only to begin with, when there is no other: what is sent to a machine that goes next
+// has to be sent again.
 func (f *fan) risky(p *peerState) bool {
 	return f.doomed(p.capacity()) || strings.HasSuffix(p.Pool, spotPool) && slices.ContainsFunc(f.order, func(other *peerState) bool {
 		return !other.gone && !strings.HasSuffix(other.Pool, spotPool)
@@ -284,7 +284,7 @@ func (f *fan) failed(p *peerState, now time.Time, retry time.Duration) (rest tim
 func (f *fan) ended(p *peerState, now time.Time) {
 	p.lanes--
 	if p.lanes == 0 && p.failures == 0 {
-		p.tried = time.Time{} // there was nothing for it
+		p.tried = time.Time{} // there were no blocks for it
 	}
 	if p.lanes == 0 && p.surplus {
 		p.surplus, p.rest = false, now.Add(widthHold)
@@ -337,8 +337,8 @@ func (f *fan) review(now time.Time, sent int64) {
 	}
 }
 
-// rotate lets go of the slowest peer for another one, where those who leave together are in each other's way: a node that
-// keeps what it has would send there what is worth little while those who came later find no place for what is worth much.
+// rotate lets go of the slowest peer for another one, where drains are in each other's way at their peers: a drain that kept
+// its peers would send them blocks of little worth, while later drains find no place for blocks of much worth.
 func (f *fan) rotate(now time.Time) {
 	shared := slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.shared })
 	another := func(p *peerState) bool { return p.free(now) && p.failures == 0 }
@@ -360,7 +360,7 @@ func (f *fan) shed(now time.Time) {
 	}
 }
 
-// slowest is the slowest peer in use of those that were measured, any in use if none was, but for one that blocks are left to alone.
+// slowest returns the slowest measured peer in use, or any in use if none was measured, but no peer that alone has blocks left to it.
 func (f *fan) slowest(now time.Time) (slowest *peerState) {
 	for _, p := range f.order {
 		if p.lanes == 0 || p.surplus || f.sole(p, now) {

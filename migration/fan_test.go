@@ -85,7 +85,7 @@ func TestPoolThatIsBeingTakenAwayIsLeft(t *testing.T) {
 	}
 }
 
-// Who cannot be taken away is preferred.
+// A peer that cannot be taken away is preferred.
 func TestOnDemandPeersComeFirst(t *testing.T) {
 	f := testFan("z1", "x", append(somePeers(16, "z2", "a-spot"), somePeers(16, "z3", "a-on-demand")...)...)
 	if got := draw(f, time.Now()); got["a-on-demand"] < leastWidth-1 {
@@ -101,7 +101,8 @@ func advise(peers []Peer) []Peer {
 	return peers
 }
 
-// Who is advised to go has nothing while another takes blocks, and all once nobody does; it is let go of again for one who does.
+// A peer that is advised to go gets nothing while another takes blocks, and all once no other does. It is let go of again for one that
+// does.
 func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
 	now := time.Now()
 	well, last := somePeers(2, "z2", "a"), advise(somePeers(8, "z3", ""))
@@ -137,8 +138,8 @@ func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
 	}
 }
 
-// Many leave at once, and those who are not advised serve them all, too slowly for what is left. Where they serve this node alone, others
-// would not make it faster.
+// Many nodes leave at once, and the peers that are not advised serve them all, too slowly for what is left: advised peers help. Where those
+// peers serve this node alone, others would not make it faster.
 func TestAdvisedPeersHelpWhereOthersAreCrowded(t *testing.T) {
 	for _, crowded := range []bool{true, false} {
 		now := time.Now()
@@ -162,7 +163,7 @@ func TestAdvisedPeersHelpWhereOthersAreCrowded(t *testing.T) {
 	}
 }
 
-// Who was sent nothing, since others had all, is not silent.
+// A peer that was sent nothing, since other peers had all blocks, is not silent.
 func TestPeerForWhichThereWasNothingTakes(t *testing.T) {
 	now := time.Now()
 	f := testFan("z1", "c", somePeers(1, "z2", "a")...)
@@ -179,7 +180,7 @@ func TestPeerForWhichThereWasNothingTakes(t *testing.T) {
 	}
 }
 
-// They are all there are.
+// Advised peers that are the only ones are used like any.
 func TestAdvisedPeersAloneAreUsedLikeAny(t *testing.T) {
 	f := testFan("z1", "c", advise(somePeers(8, "z3", ""))...)
 	if got := draw(f, time.Now()); got[""] != leastWidth {
@@ -216,7 +217,7 @@ func TestFanGrowsWhileItGains(t *testing.T) {
 	}
 }
 
-// Where several leave at once, peers are taken in turns: nobody keeps one for what is worth little while others find none.
+// Where several nodes leave at once, they take peers in turns: none keeps a peer for blocks of little worth while others find none.
 func TestPeersAreTakenInTurnsWhereOthersWantThemToo(t *testing.T) {
 	now := time.Now()
 	f := testFan("", "", somePeers(12, "", "")...)

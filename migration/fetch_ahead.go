@@ -5,13 +5,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// missWorth is how many files are looked at ahead for one that memory lacks. To look at one that it has takes 5 us, and a disk 0.1 to 1 ms
-// for one that it lacks, of which other lanes use the most.
+// missWorth is how many files are looked at ahead for each that memory lacks. To look at a file that memory has takes 5 us. A disk takes
+// 0.1 to 1 ms for a file that memory lacks, of which other lanes use the most.
 const missWorth = 8
 
-// fetchAhead has the disk asked for what follows in the batch (prefetch.go), as far as it lies on the disk that the lane is about to wait for, and while a
-// fair part of it is missing: in a node's memory gaps lie scattered, and to look at a file costs as much as to send it. What it has
-// looked at it leaves alone when the next block is missing.
+// fetchAhead asks the disk that the lane is about to wait for to read the files that follow in the batch (diskio/prefetch.go), while a
+// fair part of them is missing from memory: there gaps lie scattered, and to look at a file costs as much as to send it. A file that it
+// has looked at is left alone when the next block is missing.
 func (l *lane) fetchAhead() {
 	l.cold = true
 	l.mu.Lock()

@@ -19,16 +19,16 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// A copy at a peer is out of date when its block changed after it had moved and went to another peer, and when its owner
-// deleted it: a reader who asks there would be given bytes that are no more. The source alone knows, from its account of the
-// drain, and tells the peer to forget the copy before it says goodbye.
+// A copy at a peer is out of date when its block changed after it had moved, and went to another peer, or when its owner
+// deleted it: a reader who asks that peer would be given bytes that are no more. Only the source knows, from its account of the
+// drain, and it tells the peer to forget the copy before it says goodbye.
 
 const (
 	// mostForgetting is how long a drain tells its peers what to forget, lastForgetting once its time is up: that comes off
 	// the tail which every deadline keeps back (5 s or more).
 	mostForgetting = 5 * time.Second
 	lastForgetting = time.Second
-	// forgetLanes is how many are told of at once: as many as there are connections kept to a holder.
+	// forgetLanes is how many copies peers are told of at once: as many as there are connections kept to a holder.
 	forgetLanes = 4
 	// forgetPuts is how many records are put into a fallback at once: each takes a bucket's latency twice, and little else.
 	forgetPuts = 64
@@ -92,7 +92,7 @@ func (d *Drain) withdraw(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-time.After(diskio.Suspect):
-		d.missed.Store(true) // it may write yet to where lines are now
+		d.missed.Store(true) // tellAll may write yet to where lines are now: shorten must not move them
 	}
 }
 
@@ -104,7 +104,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	}
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	w.last = last
-	// What changed is told first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
+	// Blocks that changed come first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
 	if last.Any() {
 		w.tellOf(ctx, w.copies(ctx, nil))
 	}
@@ -137,7 +137,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	w.report()
 }
 
-// askNamesakes has peers look at what they have from another machine of this node's name: it may be what blocks were that have moved now.
+// askNamesakes makes peers look at what they have from another machine of this node's name: old versions of blocks that have now moved.
 func (d *Drain) askNamesakes(ctx context.Context) error {
 	var ids []inventory.BlockID
 	var all error
@@ -159,8 +159,9 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 	return all
 }
 
-// ForgetRest tells peers of copies that are out of date of which the drain of cfg, which is over, could not tell them: they were away,
-// and may be back with them. It returns who is away still, and an error when there was no time for all, or not all can be known.
+// ForgetRest tells peers to forget copies that are out of date, where the drain of cfg, which is over, could not: these peers were away,
+// and may be back with their copies. It returns the peers that are still away, and an error when there was no time for all, or not all
+// copies can be known.
 func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
 	d := &Drain{cfg: cfg, stores: inventory.ByName(cfg.Stores)}
 	d.recallPeers() // no coordinator need be there
@@ -176,7 +177,7 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 	return slices.Sorted(maps.Keys(w.over)), err
 }
 
-// recallPeers has peers be found where they were last heard of.
+// recallPeers makes the drain find peers where they were last heard of.
 func (d *Drain) recallPeers() {
 	peers := map[string]*peerState{}
 	if d.cfg.Peers != nil {
@@ -191,12 +192,13 @@ func (d *Drain) recallPeers() {
 type stale struct {
 	manifest.Entry
 	deleted bool   // at the source
-	account string // directory of the drain whose line says so, which then counts no more, and where that line ends
+	account string // directory of the drain whose line says so, and where that line ends: it is spent once the peer was told; "": it is not
 	end     int64
 	past    bool // the line was struck out: its peer was away when others were told
 }
 
-// copies yields what this drain has moved and has changed since, or, of the stores that cleared names, what was deleted.
+// copies yields the copies of blocks that this drain moved and that changed since; with cleared, of blocks that were deleted from the stores
+// in it.
 func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		n := 0
@@ -226,9 +228,9 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bo
 	}
 }
 
-// past yields what lines say that were struck out when an earlier run ended: their peers were not there to be told, or had the same
-// version as whoever took their place. It is what has changed, or, of the stores that cleared names, what was deleted. current says of a
-// line whether that is what the block is now, as far as that is known.
+// past yields the copies in lines that were struck out when an earlier run ended: their peers were not there to be told, or had the same
+// version as the peers that took their place. They are copies of blocks that have changed; with cleared, of blocks that were deleted
+// from the stores in it. current says of a line whether its version is what the block is now, as far as that is known.
 func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool, current func(manifest.Entry) bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		for line, err := range manifest.AllLines(manifest.Path(w.d.cfg.Dir, manifest.Moved)) {
@@ -258,7 +260,7 @@ const (
 	deleted
 )
 
-// earlier yields what a drain that was withdrawn has moved, of which the node, which stayed, has something else or nothing now.
+// earlier yields the copies that a withdrawn drain moved, and of which the node, which stayed, has another version or nothing now.
 func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		anywhere := func(string) bool { return true }
@@ -292,15 +294,15 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 }
 
 // becameAnother reports whether there is another version here than the line says was moved. A map output that comes home has one time
-// for all of its files, the newest of what they had.
+// for all of its files, the newest that they had: its version is another, and its tag the same.
 func (d *Drain) becameAnother(e manifest.Entry) bool {
 	now, err := d.findAgain(inventory.BlockID(e.ID))
 	v, known := e.OfVersion()
 	return err == nil && known && manifest.VersionOf(now) != v && now.Tag() != e.Tag()
 }
 
-// superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still
-// to whom that one handed it on.
+// superseded reports whether the version that a line says was moved has become another. It does not matter if that went to the same peer:
+// the peers have the old one still to which it was handed on.
 func (w *withdrawal) superseded(e manifest.Entry) bool {
 	another, void := w.last.Became(e)
 	if void {
@@ -309,9 +311,9 @@ func (w *withdrawal) superseded(e manifest.Entry) bool {
 	return another
 }
 
-// clearances has the stores that moved files were deleted from, and whether most of them were; nil: there is none. An
-// engine that cleans up as it ends deletes most of its files, and does not say by it that its blocks are of no use: what
-// peers have of them stays.
+// clearances returns the stores that moved files were deleted from, and whether most of them were; nil: there are none. An
+// engine that cleans up as it ends deletes most of its files, which does not mean that its blocks are of no use: peers keep
+// their copies then.
 func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*inventory.Store]bool) {
 	count := func(of func(s *inventory.Store, id inventory.BlockID) bool) map[*inventory.Store]int {
 		n := map[*inventory.Store]int{}

@@ -28,11 +28,11 @@ type withdrawal struct {
 	spending  sync.Mutex  // guards the lines of accounts
 
 	mu         sync.Mutex
-	at         map[string]string // where peers are that are none of this run
+	at         map[string]string // addresses of peers that this run does not have
 	over       map[string]bool   // peers that need not be asked any more
 	said       map[string]bool   // what the log was told and need not be told again: by peer, "" for the sum
 	told, left int
-	err        error // why, of one that is left
+	err        error // why one of those is left
 }
 
 func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
@@ -43,7 +43,7 @@ func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
 	w.tellBy(ctx, forgetLanes, copies)
 }
 
-// tellBy has so many copies at peers be told of at once, and returns how long whoever has copies was waited for.
+// tellBy tells peers of so many copies at once, and returns how long it waited for peers and the fallback.
 func (w *withdrawal) tellBy(ctx context.Context, atPeers int, copies iter.Seq[stale]) (waited time.Duration) {
 	var peers, fallback errgroup.Group
 	peers.SetLimit(atPeers)
@@ -63,7 +63,7 @@ func (w *withdrawal) tellBy(ctx context.Context, atPeers int, copies iter.Seq[st
 	return waited
 }
 
-// tell has a peer forget a copy.
+// tell makes a peer forget a copy, and the nodes to which it may have handed it on.
 func (w *withdrawal) tell(ctx context.Context, c stale) {
 	d := w.d
 	w.mu.Lock()
@@ -84,12 +84,12 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	}
 	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, catalog.ErrKept))
 	switch {
-	case !answered && c.past: // heirs were told when others were, and it is told when it is back
+	case !answered && c.past: // heirs were told with the other peers, and this peer is told when it is back
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.over[c.Peer] = true
 		return
-	case !errors.Is(err, catalog.ErrNotOwned): // it may have handed it on, and have it still: it left, and stayed after all
+	case !errors.Is(err, catalog.ErrNotOwned): // a peer that was about to leave, and stayed, may have handed it on and have it still
 		heirs = w.tellHeirs(ctx, c)
 	}
 	switch {
@@ -120,7 +120,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	}
 }
 
-// tellHeirs has all others than its peer forget a copy.
+// tellHeirs makes all nodes but its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	switch {
 	case w.d.cfg.ForgetElsewhere == nil, w.last.Names(c.Entry): // what they have is up to date
@@ -140,7 +140,7 @@ func (w *withdrawal) forgotten(c stale) {
 	if c.account == "" {
 		return
 	}
-	w.spending.Lock() // who notes something gives the account its time back
+	w.spending.Lock() // Spend gives the account's file its time back
 	defer w.spending.Unlock()
 	if err := manifest.Spend(c.account, c.Entry, c.end); err != nil {
 		w.d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
@@ -155,7 +155,7 @@ func (w *withdrawal) missed(n int, err error) {
 	}
 }
 
-// holder is where a peer's blocks are read, which may have been one of an earlier run alone.
+// holder returns where a peer's blocks are read. The peer may be one of an earlier run only.
 func (w *withdrawal) holder(ctx context.Context, node string) (reading.Holder, error) {
 	w.mu.Lock()
 	address := w.at[node]
@@ -181,7 +181,7 @@ func (w *withdrawal) holder(ctx context.Context, node string) (reading.Holder, e
 	return reading.Holder{Node: node, Address: address}, nil
 }
 
-// away reports whether a peer cannot be told anything now. It may have taken millions, of which no file need be looked at then.
+// away reports whether a peer cannot be told anything now. It may have taken millions of blocks, whose files need not be looked at then.
 func (w *withdrawal) away(ctx context.Context, node string) bool {
 	w.mu.Lock()
 	over := w.over[node]
@@ -201,7 +201,7 @@ func (w *withdrawal) away(ctx context.Context, node string) bool {
 	return true
 }
 
-// report says what came of it, and once what did not.
+// report logs how many copies peers forgot, and once how many they keep.
 func (w *withdrawal) report() {
 	if w.told > 0 {
 		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)

@@ -79,8 +79,8 @@ func (tr *trip) forgetful(others ...*node) {
 	tr.cfg.Forget = fetch.Forget
 }
 
-// What changed between two passes of a drain and went to another peer is forgotten where it was, and so is what was deleted.
-// What went to the same peer again replaces what was there.
+// A block that changed between two passes of a drain and went to another peer is forgotten where it was, and so is a deleted one.
+// A block that went to the same peer again replaces the old version there.
 func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 	for _, land := range []string{inventory.LandVault, inventory.LandPlace} {
 		t.Run(land, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 	})
 }
 
-// Deleted files are looked for only where something went: in a directory that changed since the look before, and anywhere
+// Deleted files are looked for only where files may be gone: in a directory that changed since the look before, and anywhere
 // when a drain that goes on does not meet all that it had moved.
 func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	a, _ := cached(t, 10, 1000)
@@ -263,7 +263,7 @@ func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
 	})
 }
 
-// Whoever has no copy any more may have handed it on, so all others are told, but for what is the version of today.
+// A peer that has no copy any more may have handed it on, so all other nodes are told to forget it, unless its version is today's.
 func TestHeirsAreToldWhatToForget(t *testing.T) {
 	here, away, old, today := "b:7412", errors.New("no route"), "7@1", "7@2"
 	for _, c := range []struct {
@@ -326,7 +326,7 @@ func (f finds) Find(s *inventory.Store, id inventory.BlockID, at func(*string)) 
 	return f.Layout.Find(s, id, at)
 }
 
-// A peer is gone that took all. While it is, no file is looked at for its sake, and it is told when it is back.
+// The peer that took all blocks is gone. Meanwhile no file is looked at for its sake, and it is told when it is back.
 func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	_, a, _ := drained(t)
 	next := newTrip(t, a, newNode(t, "c"))
@@ -351,7 +351,7 @@ func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	}
 }
 
-// What there was no time to tell is told by whoever asks again.
+// What there was no time to tell peers is told at the next try.
 func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const blocks = 3 * forgetLanes

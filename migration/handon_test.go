@@ -41,7 +41,7 @@ func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 	})
 }
 
-// Whoever is sent to a node that has handed a block on is sent no further: that node brings it from where it is now.
+// A reader that is redirected to a node that has handed the block on is not redirected again: that node fetches it from where it is now.
 func TestReadersAreRedirectedOnce(t *testing.T) {
 	x := contentOf("x", 1000)
 	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")

@@ -9,22 +9,22 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
-// it has, is remembered: memory stays flat on a node whose engines have stopped.
+// history knows which blocks a drain has met. It remembers only what earlier runs of the drain moved, and what changed after the drain,
+// or the index that it has, was begun: memory stays flat on a node whose engines have stopped.
 type history struct {
 	mu       sync.Mutex
-	broke    map[inventory.BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
+	broke    map[inventory.BlockID]bool // that broke at their peers, or went with them, in earlier runs of this drain, and were not moved since
 	handled  handled                    // moved by earlier runs
 	about    doubt
 	again    latest                        // planned anew, though moved once, and not moved since
-	renewed  latest                        // changed since the scan began: what they are newer than is handled no more
+	renewed  latest                        // changed since the scan began: an older version of them is handled no more
 	givenUp  map[inventory.BlockID]bool    // lost because of its own files
 	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
 	takers   map[string]bool               // peers that earlier runs moved something to
 	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
 	repeats  bool                          // a block that was moved may have another line, or be lost
 	recalled int                           // how many blocks were moved by earlier runs
-	met      int                           // how many of them were met again
+	met      int                           // how many of those were met again
 	here     *manifest.MetIDs              // what is here, where another pass follows this one (shorten)
 }
 
@@ -68,8 +68,8 @@ func (s *history) readMoved(dir string) (moved inventory.Count, err error) {
 	return moved, nil
 }
 
-// first reports whether a block is met in this version for the first time, and where it is not whether that is because an earlier run
-// claims to have moved it to a peer. recent says that it changed since the drain began.
+// first reports whether a block is met in this version for the first time. If not, claimed says whether that is because an earlier run
+// claims to have moved it to a peer about whose blocks the drain asks. recent says that it changed since the drain began.
 func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +92,8 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	return true, false
 }
 
-// lapse has what was moved, in this run or before, count as planned anew. It reports false if it is already, or a newer version is, or an
-// earlier run has taken back that it was moved. Of what an earlier run moved it tells where the line begins that says so; else -1.
+// lapse makes a block that was moved, in this run or before, count as planned anew. anew is false if it is already, or a newer version is,
+// or an earlier run has taken back that it was moved. line is where the line begins by which an earlier run moved it; -1: none did.
 func (s *history) lapse(b inventory.Block) (line int64, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *history) landed(blocks []plan.Entry) {
 	}
 }
 
-// is reports whether that is the newest version of a block that is known of.
+// is reports whether v is the newest known version of a block.
 func (s *history) is(id inventory.BlockID, v manifest.Version) bool {
 	if s.renewed.has(id) {
 		return s.renewed.is(id, v)
@@ -146,7 +146,7 @@ func (s *history) is(id inventory.BlockID, v manifest.Version) bool {
 	return s.handled.is(id, v)
 }
 
-// current reports whether the newest version of a block that is known of is the one that a line names.
+// current reports whether a line names the newest known version of its block.
 func (s *history) current(e manifest.Entry) bool {
 	v, known := e.OfVersion()
 	s.mu.Lock()
@@ -154,8 +154,8 @@ func (s *history) current(e manifest.Entry) bool {
 	return known && s.is(inventory.BlockID(e.ID), v)
 }
 
-// outdated reports whether what became of a planned block is in the account otherwise: a newer version of it came into the plan
-// since, or it was given up.
+// outdated reports whether a planned block is accounted for by another entry: a newer version of it came into the plan since, or it
+// was given up.
 func (s *history) outdated(planned inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *history) elsewhere(planned, now inventory.Block) bool {
 	return s.givenUp[now.ID] || s.is(now.ID, v) && v != manifest.VersionOf(planned)
 }
 
-// giveUp has later scans pass a block by: it is lost, and once is enough.
+// giveUp makes later scans pass a block by that is lost: once is enough.
 func (s *history) giveUp(id inventory.BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *history) giveUp(id inventory.BlockID) {
 	s.repeats = s.repeats || s.handled.has(id)
 }
 
-// allMet reports whether all is still here that earlier runs of the drain have moved.
+// allMet reports whether all blocks that earlier runs of the drain moved are still here.
 func (s *history) allMet() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *history) severalLines() bool {
 	return s.repeats
 }
 
-// handled is what was moved, by hashes of the ids: of two that share one, each is news after the other.
+// handled has what was moved, by hashes of the ids. Of two blocks that share a hash, each is taken for news after the other.
 type handled struct {
 	seed maphash.Seed
 	of   map[uint64]movedLine
@@ -221,7 +221,7 @@ type movedLine struct {
 	begin int64  // of the line in the account
 }
 
-// unlikeBit says of a block that it is asked about where the others are not, or is not where they are.
+// unlikeBit marks an exception: a block that is asked about where others are not, or is not asked about where others are (doubt).
 const unlikeBit = 1
 
 func newHandled() handled { return handled{maphash.MakeSeed(), map[uint64]movedLine{}} }

@@ -14,25 +14,25 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// What landed here from a node that is there, stays, and has it as it was is a spare: a node that was advised to go and was not
-// taken, one whose notice was withdrawn. A node with little time has other things to carry first, which would be lost with it. If
-// that node goes next it carries its blocks again by itself (claims.go). So a drain asks the nodes that blocks came from, before
+// A block that landed here is a spare if its home, the node that it came from, is there, stays, and has it as it was: that node was
+// advised to go and was not taken, or its notice was withdrawn. A node with little time has other blocks to carry first, which would
+// be lost with it; if the home goes next, it carries its blocks again by itself (claims.go). So a drain asks the homes of blocks before
 // it plans them.
 
 const (
-	// homePatience is how long one is waited for, of the 30 seconds that Google gives.
+	// homePatience is how long a home is waited for, of the 30 seconds that Google gives.
 	homePatience = time.Second
 	// homesAtOnce is how many are asked at once.
 	homesAtOnce = 4
-	// askedLast bounds the last question, which takes of the five seconds and more that a drain ends before its deadline.
+	// askedLast bounds the last question. Its time comes off the five seconds and more that a drain ends before its deadline.
 	askedLast = time.Second
 )
 
-// homes are the blocks whose homes are asked, and what is known of those.
+// homes has the blocks whose homes are asked, and what is known of these homes.
 type homes struct {
 	questions
 	spares questions // that wait until this node has met what it has itself
-	left   questions // those that there was no time for: their homes may have been told to go since
+	left   questions // spares that there was no time for: their homes may have been told to go since
 	asks   bool      // there is something to ask about, and somebody who would
 	silent atomic.Int32
 	mute   atomic.Bool // nobody says who else has blocks whose homes are gone: each question would take its time
@@ -54,7 +54,7 @@ func (d *Drain) enter(ctx context.Context, b inventory.Block) error {
 	return d.plan.Add(ctx, b)
 }
 
-// homeOf is the other node that a block came from, "" for one of this node's own, and one that came back.
+// homeOf returns the other node that a block came from; "": it is this node's own, or came back.
 func (d *Drain) homeOf(b *inventory.Block) string {
 	if node := d.origin(b); node != d.cfg.Node {
 		return node
@@ -62,7 +62,7 @@ func (d *Drain) homeOf(b *inventory.Block) string {
 	return ""
 }
 
-// askHomes plans what waits for that, until there is no more of it.
+// askHomes asks the homes of the blocks that wait, and plans these, until no more come.
 func (d *Drain) askHomes(ctx context.Context) {
 	h := d.homes
 	defer h.close()
@@ -86,7 +86,7 @@ func (d *Drain) planRest(ctx context.Context, waiting *questions) {
 	}
 }
 
-// planAll plans blocks, but has spares wait: lanes that have nothing else yet would begin on those.
+// planAll plans blocks, but makes spares wait: lanes that have nothing else yet would begin with those.
 func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 	for _, b := range batch {
 		if !d.skips(b) && !(b.Spare && d.homes.spares.add(b)) && d.plan.Add(ctx, b) != nil {
@@ -95,7 +95,7 @@ func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 	}
 }
 
-// skips has what is something else by now where it was born stay: nobody is to be given it any more.
+// skips reports whether a block stays here because its home has it in another version by now: nobody is to be given it any more.
 func (d *Drain) skips(b inventory.Block) bool {
 	if b.Outdated {
 		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: "it has changed on " + d.homeOf(&b) + ", which it came from"})
@@ -103,7 +103,7 @@ func (d *Drain) skips(b inventory.Block) bool {
 	return b.Outdated
 }
 
-// leaveBehind accounts for the spares that there was no time for: those that their homes have still, and stay with, are no loss.
+// leaveBehind accounts for the spares that there was no time for. A spare is no loss if its home still has it, and stays.
 func (d *Drain) leaveBehind(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askedLast)
 	defer cancel()
@@ -128,7 +128,7 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 	}
 }
 
-// askEach marks what the nodes that it came from have.
+// askEach marks the blocks that their homes have, in this version (Spare) or another (Outdated).
 func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 	of := map[string][]int{}
 	for i := range batch {
@@ -159,7 +159,8 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 	d.askOthers(ctx, batch)
 }
 
-// askOthers marks what others have as something newer whose home is gone. Where this node was not away nobody need be asked.
+// askOthers marks blocks whose homes are gone and of which other nodes have a newer version. If this node was not away, nobody need be
+// asked.
 func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	if d.cfg.WhoElse == nil || d.homes.mute.Load() {
 		return
@@ -198,7 +199,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	}
 }
 
-// passes says whether a node need not be asked again, and passBy has it so: it does not answer.
+// passes says whether a node need not be asked again; passBy notes that it need not, as it does not answer.
 func (h *homes) passes(node string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +221,7 @@ func (h *homes) gone(node string) bool {
 	return h.at[node] == ""
 }
 
-// askHome is what a node says of them.
+// askHome returns what a node says of versions of blocks that came from it; nothing if it does not answer.
 func (d *Drain) askHome(ctx context.Context, node string, about []reading.Version) (is reading.AtHome) {
 	h := d.homes
 	if h.silent.Load() >= reading.MostSilent {

@@ -32,7 +32,8 @@ func handed(t *testing.T, to ...*node) (home *node, next *trip) {
 	return home, next
 }
 
-// What their home has as they were is skipped when time is up, and what it has not is lost. What has changed there nobody is to be given.
+// When time is up, blocks that their home has as they were are skipped, and blocks that it has not are lost. Blocks that have changed there
+// nobody is to be given.
 func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, next := handed(t)
@@ -64,7 +65,7 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	})
 }
 
-// A node that was away, and leaves, hands on nothing that somebody else has newer whose home is gone.
+// A node that was away, and leaves, does not hand on a block whose home is gone if another node has a newer version.
 func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 	c, d := newNode(t, "c", with(filesStore, "cache")), newNode(t, "d", with(filesStore, "cache"))
 	home, next := handed(t, c)
@@ -98,7 +99,8 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 	}
 }
 
-// Where nobody says who else has blocks, or one who does not answer, that is asked once, and costs the others nothing.
+// If nobody says who else has blocks, that is asked once. If one of those nodes does not answer, it is asked once, and the others go on being
+// asked.
 func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 	no := errors.New("no route")
 	for name, c := range map[string]struct {
@@ -138,7 +140,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 	}
 }
 
-// Whoever does not answer, or is gone, is asked once, and the blocks are carried like all others.
+// A home that does not answer, or is gone, is asked once, and its blocks are carried like all others.
 func TestSilentHomesHoldNobodyUp(t *testing.T) {
 	for name, answer := range map[string]error{"does not answer": errors.New("no route"), "is gone": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +164,7 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// Where a network is cut each home would be waited for by itself.
+// Where a network is cut, each home would be waited for in turn: after some silent homes none is asked any more.
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
 	asked := 0
@@ -225,7 +227,7 @@ func TestServeHome(t *testing.T) {
 	}
 }
 
-// A home was told to go while its blocks waited for their turn: what there is no time for is lost, and named so.
+// A home was told to go while its blocks waited for their turn: those that there is no time for are lost, and named so.
 func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 	for name, goes := range map[string]error{"leaves": nil, "does not answer any more": errors.New("no route")} {
 		t.Run(name, func(t *testing.T) {
@@ -261,8 +263,8 @@ func (l lagging) Scan(ctx context.Context, s *inventory.Store, part int, before 
 	return l.Layout.Scan(ctx, s, part, before, yield)
 }
 
-// A disk takes a minute until its files are listed. Meanwhile lanes carry what nobody else has of what came from others, and begin on
-// no spare: what the node has itself would wait for those.
+// A disk takes a minute until its files are listed. Meanwhile lanes carry the blocks from other nodes that nobody else has, and begin on no
+// spare: the node's own blocks would have to wait for those.
 func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone  bool
@@ -297,7 +299,8 @@ func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 	}
 }
 
-// A drain looks again once it knows what to do with all that it found: what waits for an answer is not in the plan yet, which is no end.
+// A drain looks again once it knows what to do with all that it found. Blocks that wait for an answer are not in the plan yet, but an empty
+// plan is no end.
 func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNode(t, "c", with(filesStore, "cache"))
@@ -314,7 +317,8 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 	})
 }
 
-// A pass that another one follows asks the home of what nobody has any more, too, which it learns of once it has met all: it comes to its end.
+// A pass that another one follows also asks the homes of blocks that nobody holds any more, of which it learns only once it has met all. It
+// comes to its end.
 func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 	for _, once := range []bool{true, false} {
 		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
@@ -354,7 +358,7 @@ func (s lateDisks) Readable(path string) bool {
 	return s.Disks.Readable(path)
 }
 
-// What landed in the place where its engine looks is met by a look at a store, which may take longer than that at the vault.
+// Blocks that landed in their place are met by the look at their store, which may take longer than the look at the vault.
 func TestHomesOfWhatLandedInPlaceAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newNode(t, "a", with(sparkStore, "s0"))

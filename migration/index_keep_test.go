@@ -187,8 +187,8 @@ func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
 	}
 }
 
-// A node that waits for its workloads makes pass after pass with the index of before the first. What was written in place is
-// carried once.
+// A node that waits for its workloads makes pass after pass with the index from before the first. A file that was written in place
+// since is carried once.
 func TestPassesWithOneIndex(t *testing.T) {
 	a, b := shelves(t, 20), newNode(t, "b")
 	ix := indexed(t, a)

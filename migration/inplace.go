@@ -10,18 +10,18 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// A block of a store with land: place becomes a file at a peer that has the store, where its engine finds it. At one that does not
-// have it, it stays in the vault, and only who asks Lifeboat reads it there: Spark runs the map again (examples/spark). So peers that
-// have the store come first, and the others get of it what those have no room or no time for.
+// A block of a store with land: place becomes a file at a peer that has the store, where its engine finds it. At a peer without the
+// store it stays in the vault, where only a reader that asks Lifeboat finds it: Spark runs the map again (examples/spark). So peers
+// that have the store come first, and the others get the blocks that those have no room or no time for.
 
-// keptPlaces are the stores of which all that waits is left to peers that have them.
+// keptPlaces are the stores whose waiting blocks are all left to peers that have the store.
 type keptPlaces struct {
-	stores map[string][]*peerState // and those peers, where something waits
+	stores map[string][]*peerState // with those peers, where a block waits
 	only   bool                    // nothing else waits
 }
 
-// awaited are the peers that can be had now to which all that waits of a store is left, while none of them is sent to: it would wait for
-// as long as the others are in use.
+// awaited returns the peers at hand that all waiting blocks of a store are left to, if none of the store's peers is sent to: otherwise the
+// blocks would wait for as long as other peers are in use.
 func (f *fan) awaited(now time.Time) (all []*peerState) {
 	for _, peers := range f.inPlace.stores {
 		if slices.ContainsFunc(peers, func(p *peerState) bool { return p.lanes > 0 }) {
@@ -36,7 +36,7 @@ func (f *fan) awaited(now time.Time) (all []*peerState) {
 	return all
 }
 
-// sole reports whether blocks are left to a peer, and to no other that can be had.
+// sole reports whether the blocks of a store are left to a peer, and to no other that is at hand.
 func (f *fan) sole(p *peerState, now time.Time) bool {
 	for _, peers := range f.inPlace.stores {
 		if slices.Contains(peers, p) && !slices.ContainsFunc(peers, func(o *peerState) bool { return o != p && !o.surplus && !o.rest.After(now) }) {
@@ -62,7 +62,7 @@ func (f *fan) nothingFor(p *peerState) bool {
 // hurried says whether what is left would not be sent in time at the rate that was last measured.
 func (f *fan) hurried() bool { return f.rate > 0 && f.rate < f.need }
 
-// keepInPlace judges anew what is left to peers that have its store.
+// keepInPlace judges anew which stores' blocks are left to peers that have the store.
 func (d *Drain) keepInPlace() {
 	waits := d.plan.Waiting()
 	if len(waits) == 0 {
@@ -71,7 +71,7 @@ func (d *Drain) keepInPlace() {
 	granted := d.roomsGranted()
 	now, is := time.Now(), keptPlaces{map[string][]*peerState{}, true}
 	d.mu.Lock()
-	var all int64 // for the same disks
+	var all int64 // bytes for the same disks
 	for name, s := range d.stores {
 		if s.Land == inventory.LandPlace && !d.fan.hurried() { // also of what was not met yet
 			is.stores[name] = nil
@@ -90,7 +90,7 @@ func (d *Drain) keepInPlace() {
 				continue
 			}
 			left, sent := granted[p]
-			switch { // what was told of it may be old, or nothing
+			switch { // what the coordinator told of the peer may be old, or nothing
 			case sent && !left.InVault(store):
 				room, peers = room+left.Most, append(peers, p)
 			case !sent && !p.vaultOnly([]string{store}):
@@ -109,11 +109,11 @@ func (d *Drain) keepInPlace() {
 	d.fan.inPlace = is
 	d.mu.Unlock()
 	if !slices.Equal(slices.Sorted(maps.Keys(was.stores)), slices.Sorted(maps.Keys(is.stores))) {
-		d.plan.Settle(0) // has those look again that found nothing for them
+		d.plan.Settle(0) // wakes the lanes that found nothing to take
 	}
 }
 
-// roomsGranted is what the peers that are sent to have room for, as they granted.
+// roomsGranted returns the room that the peers in use granted and that is not used up.
 func (d *Drain) roomsGranted() map[*peerState]plan.Room {
 	granted := map[*peerState]plan.Room{}
 	for _, l := range d.open() {
@@ -125,7 +125,7 @@ func (d *Drain) roomsGranted() map[*peerState]plan.Room {
 	return granted
 }
 
-// leftInPlace is what a peer with that room is to leave to others. Nil: nothing.
+// leftInPlace returns which blocks a peer with that room is to leave to others. Nil: none.
 func (d *Drain) leftInPlace(r *plan.Room) (larger plan.MoreThan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

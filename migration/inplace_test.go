@@ -13,7 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Spark finds what lands at a node that has its store, and at others nothing: those get what else would have no place, or no time.
+// Spark finds blocks that landed at a node with its store, and none at others: those get only blocks that would otherwise have no place, or
+// no time.
 func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 	const outputs, size = 200, 64 << 10
 	for name, c := range map[string]struct {
@@ -96,7 +97,8 @@ func (c silentFrom) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Where it is one that is sent to last, and enough others are in use, it is sent to all the same: they leave what waits to it.
+// A peer with the store may be one that is sent to last, while enough others are in use. It is sent to all the same: the others leave the
+// waiting blocks to it.
 func TestBlocksDoNotWaitForAPeerThatIsNotSentTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outputs, size = 200, 64 << 10
@@ -129,7 +131,7 @@ func TestBlocksDoNotWaitForAPeerThatIsNotSentTo(t *testing.T) {
 	})
 }
 
-// Nor does one remain in use for which there is nothing, where that would keep others from it.
+// A peer that there are no blocks for does not count as in use, where that would keep others from being used.
 func TestFanIsNotFullOfPeersThatLeaveAllToOthers(t *testing.T) {
 	now := time.Now()
 	lack, have := somePeers(8, "z", "lack"), somePeers(3, "z", "have")
@@ -159,7 +161,8 @@ func TestFanIsNotFullOfPeersThatLeaveAllToOthers(t *testing.T) {
 	}
 }
 
-// One that hangs has ten seconds to answer. Until then what is left to it would wait, a third of a short notice, for which others have time.
+// A peer that hangs has ten seconds to answer, a third of a short notice. Blocks that are left to it do not wait for that: others have time
+// for them.
 func TestBlocksDoNotWaitForAPeerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(sparkStore, "d0"))

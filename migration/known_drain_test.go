@@ -11,7 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A peer that says that it is at work may have a large file to compare with. It has half of the time, for others have to do it otherwise.
+// A peer that says that it is at work may have a large file to compare with. It has half of the time that is left; the other half is for
+// another peer to take the blocks.
 func TestPeerAtWorkHoldsItsBlocksForHalfOfTheTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		works, least, most time.Duration

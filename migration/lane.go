@@ -38,16 +38,16 @@ type lane struct {
 	granted plan.Room    // then
 	last    uint32       // transfer number
 	partly  bool         // the newest block is not complete
-	held    bool         // all of it that there is, is in the buffer
+	held    bool         // all of it that was read is in the buffer
 	now     time.Time    // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
 	fetched fetched      // since the last flush
 	batch   []plan.Entry // what next is a part of
-	bulk    int          // how many blocks it may be
+	bulk    int          // how many blocks it may have
 	cold    bool         // memory did not have all of the batch
-	ahead   int          // how many of its last no disk was asked for
+	ahead   int          // for how many of its last blocks no disk was asked ahead
 	work    diskio.Work  // on this node's disks
 
-	keeps bool           // the block that is sent is large enough for it
+	keeps bool           // the block that is sent is large enough to go on with, should the stream break off
 	sums  []uint32       // of its chunks so far
 	part  *part          // to go on with; nil: the block begins
 	have  chan wire.Have // what the peer has of it
@@ -60,19 +60,19 @@ type lane struct {
 	tries    bool      // it takes a block though its rate says that it would be too late
 	rated    time.Time // when its rate was measured
 
-	slack bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
+	slack bool  // the lanes leave over much that they could carry together: this lane waits for its own connection, not for the link
 	queue int64 // bytes that the kernel had not got rid of, when last asked
 
-	narrow bool // the kernel is to keep little, for it carries little
+	narrow bool // the kernel is to keep little, for the connection carries little
 	// Guarded with what they are a part of.
 	pledged              int64 // its part of traffic.pledged, unless its peer takes nothing
 	sends, quiet, counts bool  // it has something to send; its peer takes nothing; it is one of traffic.working
 
-	stuck  chan struct{} // closed when that does not come back
-	hung   string        // the directory
+	stuck  chan struct{} // closed when work does not come back
+	hung   string        // the directory that it is on
 	gaveUp sync.Once
 
-	asksAgain atomic.Bool // what there is room for: it ends, and is followed by another
+	asksAgain atomic.Bool // the lane is to end, and another to ask the peer again what it has room for
 
 	words   atomic.Int64 // frames that the peer sent
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer that says more than that it is there
@@ -85,7 +85,7 @@ type lane struct {
 	mu       sync.Mutex
 	next     []plan.Entry // of the batch that the plan handed out: not begun
 	inflight window
-	given    uint32    // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
+	given    uint32    // the last transfer that was written whole: what the cap on the drain holds back is not the peer's fault
 	room     plan.Room // that the peer granted and that is not used up
 	changed  chan struct{}
 	// A peer that failed before has to answer for one block before it gets many: a window of them would be missing
@@ -105,11 +105,11 @@ const (
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a
-	// window behind (WriteBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. One that says
-	// that it is at work may take half of the time that is left (Drain.awaits).
+	// window behind (WriteBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. A peer that
+	// says that it is at work may take half of the time that is left (Drain.awaits).
 	peerTimeout = 10 * time.Second
-	// peerGone is how long a peer may say nothing at all that owes something: five of its words (wire.AliveEvery) are missing. Four packets
-	// in a row that are lost cost TCP three seconds, from its least timeout of 200 ms on, twice as long each time.
+	// peerGone is how long a peer that owes something may say nothing at all: then five of its words (wire.AliveEvery) are missing. Four
+	// lost packets in a row cost TCP three seconds: its timeout begins at 200 ms and doubles each time.
 	peerGone = 5 * wire.AliveEvery
 	// silentAfter is how long a peer may say nothing before others do not wait for it (Drain.silent).
 	silentAfter = 3 * wire.AliveEvery
@@ -186,7 +186,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		l.keepPart(err)
 	}
 	if !undo() {
-		<-silenced // or it would cut off the word that no more comes, and the peer wait for it
+		<-silenced // else its deadline would cut off the word that no more comes, which the peer waits for
 	}
 	l.finish(received, diskio.IsSilent(err) || err == plan.ErrSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
@@ -195,7 +195,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 
 // carrier carries blocks from this node's disks to somewhere else.
 type carrier interface {
-	// busy returns the directory that it is waiting for, and for how long.
+	// busy returns the directory that the carrier is waiting for, and for how long.
 	busy(now time.Time) (dir string, took time.Duration, ok bool)
 	// giveUp leaves a carrier to the directory that it cannot read from.
 	giveUp(dir string)
@@ -244,8 +244,8 @@ func (l *lane) owed() bool {
 	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
 }
 
-// stands returns what reports whether the peer owes something, and its machine has taken nothing since that was last asked. On a narrow link
-// that many lanes share a single piece may be written for longer than peerTimeout.
+// stands returns a func that reports whether the peer owes something and its machine has acknowledged nothing since the last call. On a
+// narrow link that many lanes share, the write of a single piece may take longer than peerTimeout: that is no standstill.
 func (l *lane) stands() func() bool {
 	var before int64
 	return func() bool {
@@ -256,8 +256,9 @@ func (l *lane) stands() func() bool {
 	}
 }
 
-// silent reports whether the peer has owed something for silentForAdvised of which nothing is on its way, and taken and answered nothing, or
-// has said nothing for silentAfter. What one has whose disk hangs is in this machine's queues, too, but not on its way. It is asked now and then.
+// silent reports whether the peer, while it owed something, has taken and answered nothing for silentForAdvised, with nothing on its way to
+// it; or has said nothing for silentAfter. Where the peer's disk hangs, bytes for it lie in this machine's queues, too, but are not on their
+// way. silent is called now and then.
 func (l *lane) silent(now time.Time) bool {
 	beat, words := l.beat.Load(), l.words.Load()
 	owes := l.owed() && !l.since.IsZero()
@@ -415,8 +416,9 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 	}
 }
 
-// awaits reports whether a peer that has been at work for so long is waited for: not once as little time is left as that took, for others
-// to do it, if there are others. What it compares may be as large as its disk, and all that was sent behind it waits.
+// awaits reports whether a peer that has been at work since then is still waited for. Once no more time is left than it has worked, it is
+// not: others, if there are any, need that long for the same. The peer may be comparing a block as large as its disk, and all blocks that
+// were sent behind that one wait.
 func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
 	until, now := d.until(ctx), time.Now()
 	return until.IsZero() || now.Sub(since) < until.Sub(now)
@@ -454,9 +456,9 @@ func (l *lane) trust() {
 	l.onProbation = false
 }
 
-// returnInflight gives back what the peer never answered for. The first of those may be why: should a peer choke on it, it
-// must not be the first to be sent to everyone again. After the deadline there is nobody to give back to: the plan keeps it
-// until the account is closed.
+// returnInflight gives back the blocks that the peer never answered for. The first of them may be why: if peers choke on it, it
+// must not be the first that is sent to each of them again. After the deadline no lane takes them: the plan keeps them until the
+// account is closed.
 func (l *lane) returnInflight(ctx context.Context, err error) {
 	failures := l.d.failures(l.peer)
 	l.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// AnyLeft reports whether there is something here of which the account of the drain of cfg, which is over, says nothing, neither that it
-// was moved nor one of those: what was written, changed or landed since, and, where a process starts anew, what lies on a disk that was
-// not mounted. A disk that hangs holds it up until ctx ends.
+// AnyLeft reports whether a block is here of which the account of the drain of cfg, which is over, says neither that it was moved nor one
+// of the outcomes nor: a block that was written, changed or landed since, or, where a process starts anew, lies on a disk that was not
+// mounted. A disk that hangs holds it up until ctx ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...manifest.Outcome) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
 }
@@ -45,7 +45,7 @@ func anyLeft(ctx context.Context, cfg DrainConfig, nor []manifest.Outcome) (some
 			if err != nil {
 				return false, err
 			}
-			if !strings.Contains(e.Reason, itIsDeleted) { // what is of its name now is another
+			if !strings.Contains(e.Reason, itIsDeleted) { // a block of that name that is here now is another
 				said[maphash.String(seed, e.ID)] = true
 			}
 		}

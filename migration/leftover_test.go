@@ -9,7 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// What a drain that is over has moved or named is not left, until it is something else; what was lost is for who may try again.
+// A block that a drain, which is over, has moved or named is not left, until it has another version. A lost one is left for a caller that
+// may try again.
 func TestAnyLeft(t *testing.T) {
 	a, _ := cached(t, 10, 100)
 	for name, to := range map[string][]*node{"moved": {newNode(t, "b", with(filesStore, "cache"))}, "lost": nil} {
@@ -37,7 +38,7 @@ func TestAnyLeft(t *testing.T) {
 	}
 }
 
-// What an account says was deleted is left once it is written again.
+// A block that the account says was deleted is left once it is written again.
 func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	a, _ := cached(t, 1, 100)
 	b := newNode(t, "b", with(filesStore, "cache"))

@@ -10,12 +10,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// LookBack has peers forget, from time to time until ctx ends, the copies that they have from withdrawn drains of this node
-// and that are out of date by now: the node stays, its engines write on, and a reader who asks a peer would be given old
-// bytes. The next drain would see to it at its end (withdraw), which is too late for that reader.
+// LookBack makes peers forget, from time to time until ctx ends, copies from withdrawn drains of this node that are out of date
+// by now: the node stays, its engines write on, and a reader who asks a peer would be given old bytes. The next drain would see
+// to it at its end (withdraw), which is too late for that reader.
 //
-// accounts are the directories of those drains, cfg.Dir is where they lie. leaves says that the node is under notice: its
-// drain does the same.
+// accounts are the directories of those drains, cfg.Dir is where they lie. leaves reports whether the node is under notice: then
+// its drain does the same.
 func LookBack(ctx context.Context, cfg DrainConfig, accounts func() []string, leaves func() bool) error {
 	l := newLookBack(cfg, accounts, leaves)
 	diskio.AtLeisure(ctx, l.look)
@@ -34,7 +34,7 @@ func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) 
 	return &lookBack{drain: &Drain{cfg: cfg, disks: diskio.OrWell(cfg.Disks), stores: inventory.ByName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
 }
 
-// look goes through all accounts, and returns for how long it worked: it is not work to wait for peers.
+// look goes through all accounts, and returns for how long it worked. Waiting for peers is not work.
 func (l *lookBack) look(ctx context.Context) time.Duration {
 	if l.hindered() || !l.busy.CompareAndSwap(false, true) {
 		return 0
@@ -53,7 +53,7 @@ func (l *lookBack) look(ctx context.Context) time.Duration {
 	return worked - waited
 }
 
-// hindered is true where a look must not be: what is not found on a disk that is away may be there.
+// hindered reports whether no look may be now: the node leaves, or a disk is away, and what is not found on that may be there.
 func (l *lookBack) hindered() bool { return l.leaves() || l.away() }
 
 func (l *lookBack) away() bool {

@@ -87,7 +87,7 @@ func (s *stayed) wantTold(t *testing.T, l *lookBack, files ...int) {
 	}
 }
 
-// A node that stays has peers forget what it has changed or deleted since it was about to leave: once, whatever starts anew.
+// A node that stays makes peers forget what it has changed or deleted since it was about to leave: once, also after a restart.
 func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t)
@@ -146,8 +146,8 @@ func TestPeerThatIsAwayIsToldLater(t *testing.T) {
 	})
 }
 
-// Nobody is told anything while the node leaves, for its drain does that, nor while a disk is away: what is not found may
-// be there.
+// No peer is told anything while the node leaves, for its drain does that; nor while a disk is away, for a file that is not
+// found may be there.
 func TestNobodyLooksBackWhileANodeLeavesOrADiskIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t)
@@ -201,7 +201,8 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 	})
 }
 
-// What a node holds for others is no file of its store. Of a node with many such blocks one deleted file is not most of what it moved.
+// Blocks that a node holds for others are no files of its store, however many they are. They do not count when it is judged whether most of
+// what was moved is deleted.
 func TestDeletedFileIsForgottenAmongBlocksOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t, func(a *node) {
@@ -221,7 +222,7 @@ func TestDeletedFileIsForgottenAmongBlocksOfOthers(t *testing.T) {
 	})
 }
 
-// A map output that was carried away and came home has the newest time of its files for all of them. It is what it was.
+// A map output that was carried away and came home has the newest time of its files for all of them. It has not changed.
 func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))

@@ -21,11 +21,11 @@ type looks struct {
 
 	mu       sync.Mutex
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
-	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
+	asOf     map[string]time.Time // by directory: when the index that its blocks are from was begun
 	ahead    time.Duration        // how far the machine's clock was ahead of where it was when the drain began, at most
 	back     time.Duration        // how far it was set back since, from where it was farthest ahead
 	unread   map[string]string    // directories that no scan could read, and why
-	unlisted map[string]unlisted  // directories in those, not all of whose names the last look could read
+	unlisted map[string]unlisted  // directories below those of the stores, not all of whose names the last look could read
 }
 
 // unlisted is why not all names in a directory could be told, and when.
@@ -34,7 +34,7 @@ type unlisted struct {
 	at  time.Time
 }
 
-// mostUnlisted bounds those that are named: of more, the store's directory is.
+// mostUnlisted bounds the unlisted directories that are named: for those beyond it, the store's directory is.
 const mostUnlisted = 1024
 
 func newLooks(log *slog.Logger) *looks {
@@ -44,8 +44,8 @@ func newLooks(log *slog.Logger) *looks {
 	}
 }
 
-// before is what a look at a part of a store that begins now has from those before it. since is the instant from which on a file
-// of the directories must have changed to be news, in the sense of news; the zero time: every file is.
+// before returns what a look at a part of a store that begins now knows from those before it. Since is the instant after which a file
+// of the directories must have changed to be news (looks.news); the zero time: every file is.
 func (l *looks) before(dirs []string, began time.Time) inventory.Past {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,9 +63,9 @@ func (l *looks) before(dirs []string, began time.Time) inventory.Past {
 	return p
 }
 
-// news reports whether a block of these directories may be one that no look has met as it is, as one is of which not all
-// directories were read since it changed; and whether it is recent: changed since the drain began, or the index that the block
-// is from. What is in a directory that was not looked through before where it is (anew) counts as changed.
+// news reports whether a block of these directories may be one that no look has met as it is: not all of the directories were read
+// since it changed. recent says that it changed since the drain, or the index that it is from, was begun. A block in a directory
+// that was not looked through before in its present place (anew) counts as changed.
 func (l *looks) news(dirs []string, changed, began time.Time, anew bool) (news, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +89,8 @@ func (l *looks) indexed(dirs []string, began time.Time) {
 	}
 }
 
-// heedClock has looks be for what changed since the machine's clock was set back, which bears times of before that. off is how far it
-// was set back since the drain began; less than nothing where it was set ahead, as until somebody sets it right.
+// heedClock makes looks meet the files that changed since the machine's clock was set back, whose times are of before that. off is how
+// far the clock was set back since the drain began; below zero where it was set ahead, as until somebody sets it right.
 func (l *looks) heedClock(off time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *looks) heedClock(off time.Duration) {
 	}
 }
 
-// setBack is how much less the machine's clock has gone since then than time has; less than nothing if it has gone more.
+// setBack returns how much less the machine's clock has gone since then than time has; below zero if it has gone more.
 func setBack(then time.Time) time.Duration {
 	now := time.Now()
 	return now.Sub(then) - now.Round(0).Sub(then.Round(0)) // Round(0) takes the monotonic reading off
@@ -120,7 +120,7 @@ func (l *looks) read(dirs []string, began time.Time) {
 	}
 }
 
-// passBy has the next looks be for what changed since then in a directory of which not all was read.
+// passBy makes the next looks at a directory be for what changed since began, though not all of it was read.
 func (l *looks) passBy(dir string, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *looks) missed(dir, why string) (never bool) {
 	return true
 }
 
-// unlist notes a directory in which there may be what nobody can name, until a look can read it.
+// unlist notes a directory that may have blocks that nobody can name, until a look can read it.
 func (l *looks) unlist(e *inventory.UnlistedError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *looks) unlist(e *inventory.UnlistedError) {
 	}
 }
 
-// end notes why no look came to the end of those of the directories that none did.
+// end notes why, for each of the directories that no look came to the end of.
 func (l *looks) end(dirs []string, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 type pace struct {
 	rate  float64       // bytes per second; 0: not known
 	known time.Duration // how long it was measured
-	stood bool          // so long nothing was carried, the last time, that the link may have stood still
+	stood bool          // the last measurement took so long that the link may have stood still
 	since time.Time
 	bytes int64
 }
@@ -20,8 +20,8 @@ const (
 	paceMemory = time.Second
 	// paceMargin is kept back of the time that is left, for links that slow down and for the commit at the peer.
 	paceMargin = 0.1
-	// paceHope is how much faster than measured a block that was begun may have to go on before it is broken off: what was
-	// sent of it is lost then, so this is not done for noise.
+	// paceHope is how many times faster than measured a block that was begun may have to go on before it is broken off. What was
+	// sent of it is lost then, so noise must not do that.
 	paceHope = 1.5
 )
 
@@ -62,8 +62,8 @@ func (p *pace) soFar(now time.Time) float64 {
 	return float64(p.bytes) / now.Sub(p.since).Seconds()
 }
 
-// affordable is how large a block may be that is begun now, behind so many bytes that are on their way, to be at the peer
-// in time. A lane that has not measured anything goes by what others measured (assumed); if nobody has, anything may be
+// affordable returns how large a block that is begun now may be to reach the peer in time, behind the bytes ahead of it that are
+// on their way. A lane that has not measured anything goes by what others measured (assumed); if none has, anything may be
 // tried.
 func (p *pace) affordable(now, until time.Time, ahead int64, assumed float64) int64 {
 	rate := p.rate

@@ -28,12 +28,12 @@ type peerState struct {
 	lanes   int       // to it now
 	open    int       // of those: it has greeted
 	silent  bool      // on all of those it owes an answer, and has taken nothing for a while
-	asked   time.Time // when a lane last ended to ask it anew what it has room for
+	asked   time.Time // when a lane to it last ended for another one to ask it anew what it has room for
 	tried   time.Time // since when there were lanes to it, and it took nothing; zero: it took something
 	surplus bool      // its lanes are to end: others are faster, or are to be tried
-	shared  bool      // with others, when the last lane to it began
+	shared  bool      // it served other nodes, too, when the last lane to it began
 	gone    bool      // no peer any more, by the newest list
-	said    bool      // that it may leave itself: it greeted so last
+	said    bool      // that it may leave itself, in its last grant
 	rest    time.Time // it is not chosen before
 	parts   []*part   // blocks that lanes to it broke off in
 	speed   float64   // of a lane to it, bytes per second as last measured; 0: never
@@ -110,7 +110,8 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	d.keepInPlace()
 }
 
-// silent are the peers that neither take nor answer anything, on any lane to them. It is for one goroutine. Others wait for none of them.
+// silent returns the peers that neither take nor answer anything, on any lane to them. It has traffic count such lanes out: no other lane
+// waits for them. Only one goroutine may call it.
 func (d *Drain) silent(now time.Time) map[*peerState]bool {
 	all := map[*peerState]bool{}
 	for _, l := range d.open() {
@@ -124,7 +125,7 @@ func (d *Drain) silent(now time.Time) map[*peerState]bool {
 	return all
 }
 
-// open are the lanes to peers that have let them begin.
+// open returns the lanes whose peers have let them begin.
 func (d *Drain) open() (lanes []*lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,8 +137,8 @@ func (d *Drain) open() (lanes []*lane) {
 	return lanes
 }
 
-// stranded is, by store, how large a block there is room for at the peers in use, but for who is needed since it was last asked, where one
-// waits that is larger. Nil: none does.
+// stranded returns, by store, the most that any peer in use has room for, of the stores of which a larger block waits. Peers in use only
+// for such blocks (fan.needs) do not count.
 func (d *Drain) stranded() (larger map[string]int64) {
 	d.mu.Lock()
 	var lanes []*lane
@@ -149,7 +150,7 @@ func (d *Drain) stranded() (larger map[string]int64) {
 	was := d.fan.stranded
 	greeting := slices.ContainsFunc(d.fan.order, func(p *peerState) bool { return p.lanes > 0 && p.open == 0 && p.failures == 0 })
 	d.mu.Unlock()
-	if greeting { // it may have room
+	if greeting { // a peer that has not answered yet may have room
 		return was
 	}
 	most := map[string]int64{}
@@ -193,7 +194,7 @@ func (p *peerState) try(now time.Time) {
 	}
 }
 
-// elsewhere reports whether somebody else than a peer takes blocks, as far as is known.
+// elsewhere reports whether another peer, or a fallback, takes blocks, as far as is known.
 func (d *Drain) elsewhere(than *peerState) bool {
 	now := time.Now()
 	d.mu.Lock()
@@ -225,7 +226,7 @@ func backOff(failures int) time.Duration {
 // errSurplus ends a lane to a peer that is one too many.
 var errSurplus = errors.New("others are faster")
 
-// errAskAgain ends a lane that goes by an old word of its peer's room.
+// errAskAgain ends a lane whose peer's grant is old.
 var errAskAgain = errors.New("the peer may have more room by now, or less")
 
 // runLane sends blocks to one peer over one connection after another, until all blocks are settled (true), ctx ends, or
@@ -266,7 +267,8 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return e.reason }
 
-// fullSettles is how long a peer must have been full: an agent that has just started has no room until its disks were tried.
+// fullSettles is how long a peer must have been full before it is believed: an agent that has just started has no room until its
+// disks were tried.
 const fullSettles = 500 * time.Millisecond
 
 // note keeps what went wrong with a peer and says how long to leave it alone.
@@ -301,19 +303,20 @@ func (d *Drain) greeted(p *peerState) (failures int) {
 	return p.failures
 }
 
-// declined says whether it is believed of a peer that it takes nothing. A lane to it may have found something yet.
+// declined says whether a peer is believed to take nothing. While a lane to it is open it is not, for that may find room yet.
 func (p *peerState) declined(now time.Time) bool {
 	return p.open == 0 && !p.declines.IsZero() && !p.declines.After(now)
 }
 
-// fits notes that a peer has room for something after all: when it had not, the stores were not looked through yet.
+// fits notes that a peer has room for some block after all: when it had not, not all of the stores was looked through.
 func (d *Drain) fits(p *peerState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.declines = time.Time{}
 }
 
-// granted says whether a stream goes on that a peer has let begin: not to one that turns out to be advised to go, while others take blocks.
+// granted notes what a peer granted to a stream, and says whether the stream goes on: not if the peer turns out to be advised to go while
+// others take blocks.
 func (d *Drain) granted(p *peerState, g wire.Grant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -325,7 +328,8 @@ func (d *Drain) granted(p *peerState, g wire.Grant) bool {
 	return true
 }
 
-// asks notes that a peer is asked anew what it has room for: before the lane ends that was to ask, or others would speak for the peer.
+// asks notes that a lane ends so that another can ask the peer anew what it has room for. It is called before that lane ends, or the grants
+// of others would speak for the peer.
 func (d *Drain) asks(p *peerState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

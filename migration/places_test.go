@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Engines commit by renaming directories whose files they wrote before. A drain finds those that get another place while it runs:
-// renamed, moved into the store, in the place of another of that name.
+// Engines commit by renaming directories whose files they wrote before. A drain finds directories that get another place while it
+// runs: renamed, moved into the store, or put in the place of another of that name.
 func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 	for _, indexes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	}
 }
 
-// A clock that jumped ahead during a drain, as that of a machine which was suspended, is set right after a look went by it. It was not
-// set back since the drain began, and what is written then seems older than that look all the same.
+// A clock that jumped ahead during a drain, as that of a machine that was suspended, is set right after a look went by it. Counted from the
+// drain's beginning it was not set back, but files that are written from then on seem older than that look.
 func TestWhatIsWrittenAfterAClockThatWasAheadWasSetRightIsNews(t *testing.T) {
 	l := newLooks(slog.New(slog.DiscardHandler))
 	began, dirs := time.Now(), []string{"/d"}

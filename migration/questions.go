@@ -11,22 +11,22 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// questions are blocks to ask somebody about, in a spool: memory does not grow with them. Scans add them, one goroutine asks.
+// questions are blocks to ask somebody about, in a spool: memory does not grow with their number. Scans add them, one goroutine asks.
 type questions struct {
 	mu     sync.Mutex // guards what follows
 	spool  plan.Spool
 	closed bool          // nobody asks any more
 	sealed bool          // none are added any more
 	ready  chan struct{} // has one when there is something to ask about, or the last was added
-	open   int           // added, and not answered
-	fewer  chan struct{} // closed when those are fewer
+	open   int           // blocks that were added, and about which nobody has answered
+	fewer  chan struct{} // closed when open falls
 }
 
 func newQuestions(dir, of string) questions {
 	return questions{spool: plan.Spool{Path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1), fewer: make(chan struct{})}
 }
 
-// add has a block asked about. It reports false if it will not be. Where the disk takes no more, this is the last that is.
+// add makes a block be asked about, and reports false if it will not be. If the disk takes no more, this block is the last.
 func (q *questions) add(b inventory.Block) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,7 +41,7 @@ func (q *questions) add(b inventory.Block) bool {
 	return true
 }
 
-// flush has all asked about that was added so far.
+// flush makes all blocks that were added so far be asked about now, though they may not fill a question.
 func (q *questions) flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,7 +104,7 @@ func (q *questions) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	q.less(q.open)
-	_ = q.spool.Close() // of what is of no use any more
+	_ = q.spool.Close() // nothing in it is of use any more
 }
 
 func (q *questions) answered(n int) {

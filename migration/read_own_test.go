@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A block came home to where it was born, and what landed there is of no use, or on a disk that is away: the store has it itself, and
+// A block came home to where it was born. What landed there is broken, or on a disk that is away, but the store has the block itself:
 // nobody need compute it anew.
 func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n *node, content []byte){
@@ -147,7 +147,7 @@ func (d *swapping) Readable(dir string) bool {
 	return true
 }
 
-// What an engine has not finished is no block, whoever knows what it will be called.
+// A file that an engine has not finished is no block, even for a reader that knows what it will be called.
 func TestUnfinishedFilesAreNotRead(t *testing.T) {
 	n := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "spark"))
 	_, sub := inventory.SparkPlace("rdd_1_1", 1)

@@ -190,7 +190,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 	}
 }
 
-// Who began to read a block where it was born goes on where it landed: by its ETag it is the same. After a change it is not.
+// A reader that began to read a block where it was born goes on where it landed: by its ETag it is the same block. After a change it is not.
 func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
 	x := contentOf("x", wire.ChunkBytes+10)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")

@@ -183,7 +183,7 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 	}
 }
 
-// What no longer is whole is named, and the blocks around it are found.
+// A block that is no longer whole is named, and the blocks around it are found.
 func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n, want, _ := rich(t)
 	r, err := n.Vault.Catalog.Get("cache/app-1/x21")
@@ -262,8 +262,8 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A data_dir that is new, or was made anew, has no catalog, while blocks lie on the other disks. They are read, and not cleared away as
-// what nobody was given a receipt for.
+// A data_dir that is new, or was made anew, has no catalog, while blocks lie on the other disks. They are read, and not cleared away like
+// blocks without a receipt.
 func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
 	n, _ := onDisks(t, "b", nil, "d0")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// Who cleans a cache up removes its directory and makes it again. What is in it when the node leaves is carried, though the agent
-// opened the one before.
+// A program cleans up a cache by removing its directory and making it again. What is in it when the node leaves is carried, though the
+// agent had opened the directory before.
 func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
 	write(t, filepath.Join(a.Dir, "c0/old"), contentOf("old", 1000))
@@ -34,7 +34,7 @@ func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 	}
 }
 
-// Its disk may hang afterwards, under whoever looks whether anything is left here, and is not asked then.
+// The disk of a directory that was made again may hang afterwards. A look whether anything is left here does not ask it then.
 func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
 	n, disks := newNode(t, "a", with(filesStore, "cache")), newFakeDisks(0)
 	s := n.Stores[0]

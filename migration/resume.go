@@ -14,14 +14,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// part is a large block whose stream broke off in it. Its peer keeps what came, and a lane to it goes on with the rest; what was read once
-// is not read again, for the checksums of what was sent are here. Should the peer not come back soon, others have the block from the
-// beginning.
+// part is a large block in whose middle the stream broke off. The peer keeps what came, and another lane to it goes on with the rest. What
+// was read once is not read again, for the checksums of what was sent are here. If the peer does not come back soon, others get the block
+// from its beginning.
 type part struct {
 	plan.Entry
 	open []byte   // its opening
 	sums []uint32 // of the chunks that were sent
-	why  string   // it broke off
+	why  string   // the stream broke off
 }
 
 // resumePatience is how long a part waits for a lane to its peer at the most, where others may take it.
@@ -45,8 +45,8 @@ func (l *lane) keepPart(err error) {
 	l.awaitPeer(p)
 }
 
-// awaitPeer has others have the part once its patience is over, if there are any, or the drain has no deadline. A peer that stood still has what came for keptFor once it
-// goes on.
+// awaitPeer gives the part to others once its patience is over, if there are any, or if the drain has no deadline. A peer that stood still
+// has what came for keptFor after it goes on.
 func (l *lane) awaitPeer(p *part) {
 	time.AfterFunc(max(lookAtPeers, l.patience(p)), func() {
 		if until := l.d.until(context.Background()); time.Now().Before(until) && l.d.waitsAlone(l.peer, p) {
@@ -69,7 +69,8 @@ func (d *Drain) waitsAlone(peer *peerState, p *part) bool {
 	return d.fallback == nil && slices.Contains(peer.parts, p)
 }
 
-// patience is how long a part waits for its peer: near the deadline no longer than leaves another the time for all of it, where there is any.
+// patience returns how long a part waits for its peer. Near the deadline it is short enough to leave another peer the time for the whole
+// block, if any could have it in time.
 func (l *lane) patience(p *part) time.Duration {
 	until := l.d.until(context.Background())
 	if until.IsZero() {
@@ -114,7 +115,7 @@ func (d *Drain) releaseParts(peer *peerState, only ...*part) {
 	}
 }
 
-// releaseAllParts gives back what no lane goes on with any more.
+// releaseAllParts gives back all parts: no lane goes on with them any more.
 func (d *Drain) releaseAllParts() {
 	d.mu.Lock()
 	all := slices.Clone(d.fan.order)
@@ -124,8 +125,8 @@ func (d *Drain) releaseAllParts() {
 	}
 }
 
-// asItWas reports whether nothing has happened to the files of a part, not even what leaves their content alone: of what was sent only
-// checksums are left to compare with.
+// asItWas reports whether nothing has happened to the files of a part, not even something that leaves their content alone: only checksums
+// are left of what was sent, to compare with.
 func (l *lane) asItWas(e plan.Entry) bool {
 	for i := range e.Members {
 		m, dir := e.Members[i], l.d.dirOf(e.Block, i)
@@ -148,7 +149,7 @@ func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
 	if err := l.flush(ctx); err != nil {
 		return 0, err
 	}
-	defer l.rest()() // what it waits says nothing of how fast the link is
+	defer l.rest()() // the wait says nothing of how fast the link is
 	late := time.NewTimer(dialTimeout)
 	defer late.Stop()
 	for {
@@ -167,7 +168,7 @@ func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
 	}
 }
 
-// skip takes what the peer has of a member from what was sent before.
+// skip takes the checksums of what the peer has of a member from what was sent before.
 func (l *lane) skip(p *part, m inventory.Member, bytes int64) error {
 	chunks := int((bytes + wire.ChunkBytes - 1) / wire.ChunkBytes)
 	if at := len(l.sums); bytes != m.Bytes && bytes%wire.ChunkBytes != 0 || at+chunks > len(p.sums) {
@@ -187,7 +188,7 @@ func (l *lane) note(sum uint32) {
 	}
 }
 
-// forward has a member be read from there on.
+// forward makes a member be read from at on.
 func forward(r io.Reader, at int64) error {
 	s, ok := r.(io.Seeker)
 	if !ok {

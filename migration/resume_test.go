@@ -218,7 +218,7 @@ func TestLargeBlockWaitsForItsPeerWhereNobodyElseHasTheTime(t *testing.T) {
 	})
 }
 
-// A peer that breaks off each time, or says that it has what was never sent, does not keep the block from the others.
+// A peer that breaks off each time, or says that it has bytes that were never sent, does not keep the block from the others.
 func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 	for _, has := range []int64{wire.ResumeLeast, 1 << 50} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,15 +10,15 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What a peer has most room for may be what lands in its place there. A block of a store that the peer does not have, or that it keeps in its
-// vault, can only go to the vault, whose disk may be another one.
+// A peer's room may be mostly for blocks that land in their place there. A block of a store that the peer does not have, or whose blocks it
+// keeps in its vault, can only go to the vault, whose disk may be another one.
 
 func roomIn(g wire.Grant) plan.Room {
 	return plan.Room{Most: g.RoomBytes, Vault: g.VaultBytes, Places: g.Places}
 }
 
-// AskRoom asks a peer for its room as a drain of this node does that begins: what the coordinator tells may be off by a quarter, and says
-// nothing of whether the peer can be reached. One that is busy keeps the room that was told.
+// AskRoom asks a peer for its room, as a drain of this node does when it begins. What the coordinator tells may be off by a quarter, and does
+// not say whether the peer can be reached. For a peer that is busy the room stays as the coordinator told it.
 func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.Conn, error), node string, alone bool) (Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -47,19 +47,19 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 	return p, nil
 }
 
-// MostFor is how large a block of these stores a peer may have room for, as the coordinator told.
+// MostFor returns how large a block of these stores a peer may have room for, as the coordinator told.
 func (p Peer) MostFor(stores ...string) int64 {
 	most := p.LargestBytes
 	if p.vaultOnly(stores) {
 		most = p.LargestVaultBytes
 	}
-	if room := p.RoomFor(stores...); most == 0 || room < most { // it is not told, or older
+	if room := p.RoomFor(stores...); most == 0 || room < most { // most is not told, or older than room
 		return room
 	}
 	return most
 }
 
-// RoomFor is what a peer has room for of these stores, as the coordinator told.
+// RoomFor returns how many bytes of these stores' blocks a peer has room for, as the coordinator told.
 func (p Peer) RoomFor(stores ...string) int64 {
 	if p.vaultOnly(stores) {
 		return *p.VaultBytes

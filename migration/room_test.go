@@ -55,8 +55,8 @@ func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
 	})
 }
 
-// What only a peer has room for that is else sent to last does not wait for what the others take until there is no time left: in a fleet of
-// one pool that are most.
+// A block may fit only at a peer that is sent to last, as most are in a fleet of one pool. The block does not wait for what the others take
+// until there is no time left.
 func TestWhoeverHasRoomForWhatWaitsIsSentTo(t *testing.T) {
 	for name, c := range map[string]Peer{
 		"of the pool that goes": {Zone: "z", Pool: "own"},

@@ -16,16 +16,17 @@ import (
 const (
 	// maxScans bounds the passes over stores that an engine goes on writing to. With the pauses between them it is a quarter
 	// of an hour, as long as any cloud's notice; an operator's decommission of a node that is never quiet must end too.
-	// Those that do not wait for what was found before are not counted: the deadline ends them.
+	// Passes that do not wait for what was found before are not counted: the deadline ends them.
 	maxScans = 180
-	// lookAnyway is how long a pass waits for what was found before to be settled. What a look costs, its lanes lack: looks take
-	// no more than one part in lookShare of their time.
+	// lookAnyway is how long a pass waits for what was found before to be settled. A look takes from the lanes what it costs: looks
+	// take no more than one part in lookShare of the time.
 	lookAnyway = 10 * time.Second
 	lookShare  = 10
 
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second
-	// settlePatience is for what others have just sent here. A disk that takes longer keeps what is on it, too.
+	// settlePatience is how long the first look waits for blocks that others have just sent here to rest in the vault. A disk that
+	// takes longer would not give its blocks to the drain either.
 	settlePatience = 5 * time.Second
 )
 
@@ -68,8 +69,8 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
 }
 
-// settled waits until all that was found is, also what somebody is asked about before it is planned, and is false when that
-// takes longer than another look should wait. A drain that another one follows leaves it to that one to look.
+// settled waits until all that was found is settled, also blocks that somebody is asked about before they are planned. It returns
+// false when that takes longer than another look should wait. A drain that another one follows waits on: that one looks again.
 func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 	if !d.cfg.Once {
 		short, cancel := context.WithTimeout(ctx, patience)
@@ -87,9 +88,9 @@ func (d *Drain) lookLast(ctx context.Context, pass int) {
 }
 
 // scan plans the blocks that changed since the last scan and have not been handled in this version, and returns how many: one
-// at least if it did not come to the end, where the next scan may. What a disk may hold up is read by itself: one that hangs
-// does not keep the others' blocks here. When the deadline comes first, what was not met by then is named as lost, as far as
-// a moment more allows.
+// at least if it did not come to the end and the next scan may. Each part of a store is looked through by itself, so that a disk
+// that hangs does not keep the blocks on others here. When the deadline comes first, what was not met by then is named as lost,
+// as far as a moment more allows.
 func (d *Drain) scan(ctx context.Context, pass int) int {
 	d.looks.heedClock(setBack(d.began))
 	naming, cancel := linger(ctx, receiptGrace)
@@ -156,7 +157,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	return int(found.Load())
 }
 
-// ask has all asked about that waits for it.
+// ask makes the questions that wait be asked now.
 func (d *Drain) ask() {
 	d.claims.flush()
 	d.homes.flush()
@@ -177,8 +178,8 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 	}
 	switch {
 	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(&it.Block) != ""):
-	case diskio.IsSilent(err) && it.ID == "": // told by who reads the store
-	case err == nil && it.ID == "": // it goes on
+	case diskio.IsSilent(err) && it.ID == "": // scanPart tells of the directory
+	case err == nil && it.ID == "": // the look goes on
 		d.stirred.stir(it.Stirred)
 	case err != nil:
 		if dir, is := errors.AsType[*inventory.UnlistedError](err); is {
@@ -234,7 +235,7 @@ func (d *Drain) fresh(b inventory.Block, anew bool) bool {
 	return first
 }
 
-// news is that of the looks (looks.news).
+// news asks the looks whether a block is news (looks.news).
 func (d *Drain) news(b inventory.Block, anew bool) (news, recent bool) {
 	return d.looks.news(d.where(b), time.Unix(0, b.Changed()), d.began, anew)
 }

@@ -42,7 +42,7 @@ func mountSeconds(t *testing.T, dir string) {
 	})
 }
 
-// On a file system that counts whole seconds a file that is written after a look has a time of before it. The drain carries it.
+// On a file system that counts whole seconds, a file that is written after a look may have a time of before it. The drain carries it.
 func TestWhatIsWrittenInTheSecondOfALookIsCarried(t *testing.T) {
 	for _, indexes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {

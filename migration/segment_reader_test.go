@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What lies side by side in segments is read as it came, whatever it is made of, and nothing else is taken for it.
+// Blocks that lie side by side in segments are read as they came, whatever they are made of, and nothing else is taken for them.
 func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	n := newNode(t, "b")
 	content := map[string][]byte{}
@@ -102,7 +102,7 @@ func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	}
 }
 
-// A bit that turned in what landed is found by who carries it on, wherever it lies.
+// A bit that turned in a landed block is found by the drain that carries the block on, wherever it lies.
 func TestDrainLosesACorruptBlockByName(t *testing.T) {
 	place := with(filesStore, "cache")
 	place.Land = inventory.LandPlace

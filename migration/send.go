@@ -64,7 +64,7 @@ func (l *lane) send(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// ends says why the lane is to end though it could go on.
+// ends returns why the lane is to end though it could go on; nil: it is not.
 func (l *lane) ends() error {
 	switch {
 	case l.d.unwanted(l.peer):
@@ -75,8 +75,8 @@ func (l *lane) ends() error {
 	return nil
 }
 
-// take has the plan hand out the blocks to send next, and waits when there is none: as much as is written at once, since
-// asking for a block can cost as much as sending it, but not more than is sent in a moment.
+// take takes the blocks to send next from the plan, and waits when there are none. It takes as many as are written at once, for
+// asking for a block can cost as much as sending it, but no more than are sent in a moment.
 func (l *lane) take(ctx context.Context) error {
 	blocks := l.bulk
 	if l.onTrial() {
@@ -137,8 +137,8 @@ func (l *lane) settle(ctx context.Context) error {
 	return l.wait(ctx, l.idle)
 }
 
-// open reports whether another block may be on its way. One always may beside one that waits for its receipt, however large
-// they are, or the link would rest at the end of each large block while the peer makes it durable.
+// open reports whether another block may be on its way. A second block always may, beside one that waits for its receipt and however
+// large the two are, or the link would rest at the end of each large block while the peer makes it durable.
 func (l *lane) open() bool {
 	if l.onProbation {
 		return l.idle()
@@ -254,13 +254,14 @@ func (l *lane) affordable(ctx context.Context) int64 {
 const (
 	// tryBefore is how much time must be left for a block that is begun though it seems too large: it takes a second to know better.
 	tryBefore = 3 * paceMemory
-	// stillSlow is how long a rate counts of a link that stood still for a second or more: it may be well again.
+	// stillSlow is how long the rate counts that was measured while a link stood still for a second or more: it may be well again.
 	stillSlow = 5 * paceMemory
 )
 
-// lookAgain waits, when no block that is left would be there in time: for what is on its way, which is in the way, or for
-// a smaller block. Where nothing is on its way at all, and what was measured were small blocks or a link that stood still, one is tried: how
-// fast small ones are found on a disk says little of how fast a large one is carried, and nothing else is to be done.
+// lookAgain waits when no block that is left would be there in time: for the blocks on their way, which take up the time, or for a
+// smaller block. If nothing is on its way on any lane, and what was measured were small blocks or a link that stood still, a block is
+// tried all the same: how fast small blocks are found on a disk says little of how fast a large one is carried, and there is nothing
+// else to do.
 func (l *lane) lookAgain(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err

@@ -8,13 +8,14 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A node may be advised to go, or wait for who uses it, for weeks, in which its engines make blocks and remove them: by then next to
-// all that it carried ahead is no more, and each pass would read the names of it, and remember them.
+// A node may be advised to go, or wait for its workloads, for weeks, in which its engines make blocks and remove them. By then nearly
+// all blocks that it carried ahead are gone, and each pass would still read and remember their names.
 
 // leastPast is how many blocks that are no more an account may name, whatever else is in it.
 const leastPast = 4096
 
-// shorten has the account of what passes moved name what is here. Another pass follows this one, which met all that is.
+// shorten takes blocks that are not here any more out of the account of what passes moved. It is for a pass that met all blocks that
+// are here, and that another one follows.
 func (d *Drain) shorten(ctx context.Context) {
 	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.missed.Load() || !d.history.mostPast() {
 		return

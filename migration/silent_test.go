@@ -35,8 +35,8 @@ func silences(t *testing.T, conn net.Conn) (l *lane, look func(after time.Durati
 	}
 }
 
-// A peer has not answered for what is on its way, as it is for seconds on a narrow link. It is no silent one for that as long as it says that
-// it is there.
+// On a narrow link bytes are on their way to a peer for seconds, and it cannot answer for them. It does not count as silent for that, as
+// long as it says that it is there.
 func TestPeerBehindASlowLinkIsNotSilent(t *testing.T) {
 	l, look := silences(t, slowLink{})
 	look(0, true, false)
@@ -49,8 +49,8 @@ func TestPeerBehindASlowLinkIsNotSilent(t *testing.T) {
 	look(time.Second, true, false)
 }
 
-// One whose disk hangs reads nothing, and says that it is there. What it was sent fills the queues of both machines, and nothing of it is on
-// its way.
+// A peer whose disk hangs reads nothing, and says that it is there. What it was sent fills the queues of both machines, and nothing is on its
+// way: the peer is silent.
 func TestPeerThatReadsNothingIsSilent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *slowKernel) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// A lane of many that share a link may need longer for one piece than a peer has to take something.
+// A lane may share its link with so many that one piece takes longer than peerTimeout. Its peer takes something all the time.
 func TestPeerThatTakesAPieceForLongTakesSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 1, 100_000)

@@ -21,8 +21,8 @@ type localError struct{ err error }
 func (e *localError) Error() string { return e.err.Error() }
 func (e *localError) Unwrap() error { return e.err }
 
-// same is what StillSame said of a member, but for a block that was only touched: the next look will meet it as one that
-// changed, and must not take it for news.
+// same returns the error that StillSame returned for a member, but nil for a block that was only touched. It remembers such a
+// block: the next look will meet it as one that changed, and must not take it for news.
 func (d *Drain) same(b inventory.Block, err error) error {
 	if err == inventory.ErrTouched {
 		d.history.remember(b)
@@ -74,8 +74,8 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// readWhole reads a member that is as long as p. Only afterwards does it look whether that is what was planned, and of what came from a
-// peer whether it is what came.
+// readWhole reads a member that is as long as p. Only afterwards does it look whether the file is what was planned and, if the block came
+// from a peer, whether the bytes are those that came.
 func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.FileReader, segments *vault.Reader) error {
 	m := b.Members[i]
 	if m.Root != inventory.InVault {
@@ -96,7 +96,8 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 	return files.Fill(r, p)
 }
 
-// asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.
+// asItCame verifies what was read of a small file that a block landed as. A file that lies there now may be another: then it is its
+// engine's, and nothing is known to verify it by.
 func (d *Drain) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
 	r, err := d.cfg.Vault.Catalog.Get(id)
 	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
@@ -115,16 +116,16 @@ const (
 	maxChanges      = 10 // with the pauses between them, half a minute of quiet that did not come
 )
 
-// itIsDeleted is why an account passes a block by that was there, or what is left of it. One of its name may be written again.
+// itIsDeleted is the reason for skipping a block that was there, or what is left of it. A block of its name may be written again.
 const itIsDeleted = "deleted while the node was draining"
 
-// ruling is what shall become of a block whose own files stood in the way: its outcome, or another attempt.
+// ruling is what is to become of a block that could not be read here as planned: its outcome, or another attempt.
 type ruling struct {
 	plan.Entry
 	outcome manifest.Outcome // "": try again
 	why     string
-	later   bool // by the drain that follows this one, or it is another entry's
-	stale   bool // what was planned is from an index
+	later   bool // left to the drain that follows this one, or to another entry of the plan
+	stale   bool // what was planned is from an index, and old
 }
 
 // judge looks again at the files of a block that could not be read as planned.
@@ -147,10 +148,10 @@ func (d *Drain) judge(e plan.Entry, err error) ruling {
 		switch {
 		case gone:
 			return ruling{Entry: e, outcome: manifest.Skipped, why: itIsDeleted}
-		case errors.Is(found, inventory.ErrNoData) && past.Misreads > 1: // nobody is naming it
+		case errors.Is(found, inventory.ErrNoData) && past.Misreads > 1: // nobody is about to give the data its name
 			return ruling{Entry: e, outcome: manifest.Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
 		case found == nil && d.history.elsewhere(e.Block, now):
-			d.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // it is counted as that
+			d.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // the block is counted as the other entry
 			return ruling{Entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
 			return ruling{Entry: e, later: true}
@@ -166,7 +167,7 @@ func (d *Drain) judge(e plan.Entry, err error) ruling {
 	return ruling{Entry: e, why: err.Error(), stale: stale}
 }
 
-// find looks up a planned block anew, where it was found.
+// find looks up a planned block anew, in the store or vault where it was found.
 func (d *Drain) find(b inventory.Block) (inventory.Block, error) {
 	if b.Members[0].Root == inventory.InVault {
 		now, err := d.cfg.Vault.Find(b.ID)

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Where nothing tells, it is said so.
+// Where it cannot be told which files are one block, they are lost by name, and the account says why.
 func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
 	for x := range 2 {

@@ -18,8 +18,8 @@ func (d seeking) Readable(dir string) bool {
 	return d.Disks.Readable(dir)
 }
 
-// How fast small files are found on a disk says nothing of how fast a large one is carried: with nearly all of the time left, none is
-// given up for it.
+// How fast small files are found on a disk says nothing of how fast a large one is carried: with nearly all of the time left, no large block
+// is given up for that.
 func TestLargeBlocksAfterSmallOnesOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")

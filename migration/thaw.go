@@ -8,19 +8,19 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// thaw is how long a drain waits for disks that do not answer once nothing else is left, if it has so long: within that Linux gives up
-// a command that a disk does not come back from (/sys/block/*/device/timeout, nvme_core.io_timeout: 30 s), and tries it anew or says why not.
+// thaw is how long a drain waits for disks that do not answer once nothing else is left, if it has so long. Within that time Linux gives
+// up a command that a disk does not answer (/sys/block/*/device/timeout, nvme_core.io_timeout: 30 s), and tries it anew or says why not.
 const thaw = 30 * time.Second
 
 // frozen is what a drain waits for when nothing else is left.
 type frozen struct {
-	dirs  []string // that did not answer when nothing else was last left, and in which blocks lie, or may
+	dirs  []string // that did not answer when nothing else was last left, and that have blocks, or may have
 	since time.Time
 	waits bool // for them
 }
 
-// awaitsDisks tells, when nothing else is left (idle), whether to wait for disks that do not answer. The time for it begins anew when one of
-// them does, and goes on while there is something else to do. Whoever has another drain follow leaves the wait to that one.
+// awaitsDisks reports, when nothing else is left (idle), whether to wait for disks that do not answer. The time for that begins anew when one
+// of them answers, and goes on while there is something else to do. A drain that another one follows leaves the wait to that one.
 func (d *Drain) awaitsDisks(idle bool) bool {
 	var dirs []string
 	if idle && !d.cfg.Once {
@@ -41,7 +41,7 @@ func (d *Drain) awaitsDisks(idle bool) bool {
 	return d.frozen.waits
 }
 
-// frozenDirs are the directories that do not answer, and in which blocks lie, or may.
+// frozenDirs returns the directories that do not answer and that have blocks, or may have.
 func (d *Drain) frozenDirs() []string {
 	dirs := d.plan.Frozen()
 	for dir := range d.looks.unreadable() {
@@ -53,7 +53,7 @@ func (d *Drain) frozenDirs() []string {
 	return slices.Compact(dirs)
 }
 
-// rest waits for so long, or, a moment at least, until a disk may answer again, and returns for how long to wait the next time.
+// rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.
 func (d *Drain) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
 	changed := d.disks.Changed()
 	diskio.Sleep(ctx, leastPause)

@@ -11,11 +11,11 @@ import (
 // capStep is what a lane waits for at once under a cap: little, so that the deadline finds little waiting.
 const capStep = 32 << 10
 
-// throttle is the cap on a drain. It may change at any time, also for those who wait for it: under a cap that was set a
+// throttle is the cap on a drain. It may change at any time, also for lanes that wait for it: under a cap that was set a
 // thousand times too low by mistake they would wait for hours.
 type throttle struct{ now atomic.Pointer[throttled] }
 
-// throttled is a cap until it is another.
+// throttled is one cap. over is closed when another takes its place.
 type throttled struct {
 	*rate.Limiter
 	over chan struct{}
@@ -51,7 +51,7 @@ func (t *throttle) wait(ctx context.Context, bytes int) error {
 			return nil
 		case <-now.over:
 		case <-ctx.Done():
-			turn.Cancel() // others may have it
+			turn.Cancel() // others may have the bytes
 		}
 	}
 	return ctx.Err()

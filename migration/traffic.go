@@ -12,10 +12,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// traffic is what the lanes of a drain carry together. Where they share a link, or a cap on the drain, they take from each other
-// what they send: what one of them may begin does not follow from the rate that it has beside the others. So what they have
-// begun is counted against what all of them can carry until the end, and near the end one that is alone may begin what it
-// could not carry while it shared.
+// traffic is what the lanes of a drain carry together. Where they share a link, or a cap on the drain, one sends what the others
+// cannot: the rate that a lane has beside the others does not tell what it may begin. So what lanes have begun is counted against
+// what all of them can carry until the end, and near the end a lane that is alone may begin a block that it could not have carried
+// while it shared.
 type traffic struct {
 	taking sync.Mutex // held while a lane is handed out blocks beside what the others have begun
 
@@ -37,9 +37,9 @@ const (
 	// trafficMemory is how long a measurement counts: longer than a lane's own (paceMemory), for the lanes together are
 	// less even than each by itself, and more is lost when one is broken off in vain.
 	trafficMemory = 2 * time.Second
-	// fewerMemory is how long one of fewer lanes counts.
+	// fewerMemory is how long a measurement of fewer lanes counts.
 	fewerMemory = 5 * trafficMemory
-	// slackShare is how much of what all lanes can carry fewer of them must leave over for it to be certain that each waits
+	// slackShare is the part of what all lanes can carry that fewer of them must leave over. Then it is certain that each waits
 	// for its own connection, and not for the link.
 	slackShare = 0.3
 	// clearly is how much less a lane must have left than another to go before it. Each lane's count falls in steps of what
@@ -48,7 +48,7 @@ const (
 	clearly = 4 * laneBuffer
 )
 
-// work says that a lane begins to send, or waits for something to send or ends. Time when none sends does not count.
+// work says that a lane begins to send (sends), or that it ends or waits for blocks. Time in which no lane sends does not count.
 func (t *traffic) work(l *lane, sends bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,8 +56,8 @@ func (t *traffic) work(l *lane, sends bool) {
 	t.count(l)
 }
 
-// quiet says that a lane's peer takes nothing, or does again. What the lane has begun is in nobody's way then, and that nothing was
-// carried meanwhile says nothing of the others.
+// quiet says that a lane's peer takes nothing (is), or takes something again. Meanwhile what the lane has begun is in no other lane's
+// way, and that it carries nothing says nothing of the other lanes.
 func (t *traffic) quiet(l *lane, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *traffic) unmeasure() {
 	t.rate, t.lanes, t.present, t.known, t.since = 0, 0, 0, 0, time.Time{}
 }
 
-// forget has what was measured count for nothing, if no lane has begun anything.
+// forget drops what was measured, if no lane has begun anything, and reports whether it did.
 func (t *traffic) forget() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,9 +213,9 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 	return l.until.Sub(now).Seconds() * most, most > 0 && !l.until.IsZero()
 }
 
-// takeShare has the plan hand out blocks that are in time beside what all lanes have begun: those that would be at the rate
-// that the lane has now, else those that would be if it had what the others leave, since it has nothing better to try. Those on
-// disks that enough lanes wait for come last.
+// takeShare takes blocks from the plan that would be there in time beside what all lanes have begun: in time at the rate that the
+// lane has now; else, as there is nothing better to try, in time if the lane had all that the others leave. Blocks on disks that
+// enough lanes wait for come last.
 func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
 	t, room := &l.d.traffic, l.roomLeft()
 	room.Larger = l.d.leftInPlace(&room)

@@ -36,8 +36,8 @@ func (h heavy) Scan(ctx context.Context, s *inventory.Store, part int, before in
 	})
 }
 
-// What lies in a directory that cannot be read has no names. The account says so, or nothing would seem to be lost; it does not
-// when a later look could read it.
+// Nobody knows the names of what lies in a directory that cannot be read. The account says so, or nothing would seem to be lost. It does
+// not say so if a later look could read the directory.
 func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 	for _, opens := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

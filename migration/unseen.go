@@ -13,18 +13,18 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// A map output lies on several disks. While one of them does not answer it cannot be looked at, and so not be planned. It is not lost
-// for that: its disk is not read, and a look that comes by once it answers meets the block. A file that a disk does not give, or for
-// which there was no descriptor, may be there at the next look, which asks for it by name: it passes by what did not change. Only what
-// none has met in the end is lost.
+// A map output lies on several disks. While one of them does not answer, the block cannot be looked at, and so not be planned. It is not
+// lost for that: a look that comes by once the disk answers meets it. A file that a disk does not give, or for which there was no
+// descriptor, may be there at the next look. That look asks for it by name, since looks pass by what did not change. Only blocks that no
+// look has met in the end are lost.
 
 // awaited is what is known of a block that could not be looked at.
 type awaited struct {
 	bytes int64 // of what was seen of it
 	why   string
 	block *inventory.Block // to be asked for by name; nil: its disk does not answer
-	late  bool             // there was a look before, which may have met it in another version
-	doubt bool             // or in this one
+	late  bool             // there was a look before, which may have met the block in another version
+	doubt bool             // that look may have met it in this version
 }
 
 // await notes a block that could not be looked at.
@@ -52,8 +52,8 @@ func (s *history) awaits(id inventory.BlockID) bool {
 	return is
 }
 
-// await has a block that a look could not look at be lost unless a later one can. Of one that looks before have met nothing is known but
-// that it could be read then.
+// await notes a block that a look could not look at: it is lost unless a later look can. Of a block that looks before have met, nothing is
+// known but that it could be read then.
 func (d *Drain) await(pass int, it inventory.Item, why error) {
 	late := pass > 0 && !d.history.awaits(it.ID)
 	switch {
@@ -71,7 +71,8 @@ func (d *Drain) await(pass int, it inventory.Item, why error) {
 // mostAskedFor bounds what a look asks for by name.
 const mostAskedFor = 4096
 
-// askFor looks for what looks before could not look at in these directories. It returns false when it was told to stop.
+// askFor looks, by name, for the blocks in these directories that looks before could not look at. It returns false when it was told to
+// stop.
 func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.Item, error) bool) (more bool) {
 	for _, b := range d.history.askable() {
 		if ctx.Err() != nil {
@@ -86,7 +87,7 @@ func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.I
 			more = take(inventory.Item{Block: now, Anew: true}, nil)
 		case errors.Is(err, fs.ErrNotExist):
 			more = take(inventory.Item{Block: b, Skip: itIsDeleted}, nil)
-		default: // it is as it was
+		default: // it still cannot be looked at
 			more = take(inventory.Item{}, nil)
 		}
 		if !more {
@@ -96,7 +97,7 @@ func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.I
 	return true
 }
 
-// askable are blocks that can be asked for by name.
+// askable returns blocks that can be asked for by name, mostAskedFor at most.
 func (s *history) askable() (some []inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,7 @@ func (s *history) askable() (some []inventory.Block) {
 	return some
 }
 
-// meets reports whether a block, or whose file it is, was one that could not be looked at. It is none from now on.
+// meets reports whether a block could not be looked at before, and forgets that. The id is the block's, or that of one of its files.
 func (s *history) meets(id inventory.BlockID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +121,8 @@ func (s *history) meets(id inventory.BlockID) bool {
 	return was
 }
 
-// gone returns the blocks of a store that could not be looked at, and that a look through all of it has not met either: they are not
-// there any more. What an earlier run moved is accounted for. What is asked for by name is another matter.
+// gone returns the blocks of a store that could not be looked at, and that a look through all of the store has not met either: they are
+// not there any more. Not among them are blocks that an earlier run moved, which are accounted for, nor those that are asked for by name.
 func (s *history) gone(store string) (ids []inventory.BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,7 @@ func (s *history) gone(store string) (ids []inventory.BlockID) {
 	return ids
 }
 
-// loseUnseen names what no look could look at.
+// loseUnseen names the blocks as lost that no look could look at.
 func (d *Drain) loseUnseen() {
 	d.history.mu.Lock()
 	left := d.history.unseen

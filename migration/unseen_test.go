@@ -108,7 +108,8 @@ func TestWhatCannotBeReadAtFirstIsCarriedLater(t *testing.T) {
 	}
 }
 
-// What is written amid a drain and cannot be read has a name in the account. What was moved before it could not be read any more was moved.
+// A block that is written amid a drain and cannot be read is named in the account. One that was moved before it became unreadable counts as
+// moved.
 func TestWhatCannotBeReadIsLostUnlessItWasMoved(t *testing.T) {
 	for _, unseen := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

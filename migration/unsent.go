@@ -8,20 +8,21 @@ import (
 
 const (
 	// bufferLessBefore is how long before the end of sending a drain's connections begin to keep little in the kernel. Left to
-	// itself that takes some megabytes that it cannot send yet, which a narrow link would still be carrying when all should be
+	// itself the kernel takes some megabytes that it cannot send yet, which a narrow link would still be carrying when all should be
 	// silent. Until then they are welcome: on a fast link they are worth a third of the throughput (measured).
 	bufferLessBefore = 5 * time.Second
-	// A connection may keep then what it carries in mostUnsentFor: the link that it shares with others has as much left to carry when sending
-	// ends, whatever each of them has. It needs leastUnsent to be woken in time, and mostUnsent is enough for fast ones.
+	// A connection may then keep what it carries in mostUnsentFor. So the link, which connections share, has that long to carry on when
+	// sending ends, whatever the share of each. A connection needs leastUnsent to be woken in time, and mostUnsent is enough for fast ones.
 	mostUnsentFor = 100 * time.Millisecond
 	leastUnsent   = 16 << 10
 	mostUnsent    = 128 << 10
-	// narrowLane is the rate below which a connection keeps little all the time: of a narrow link that many share the kernel would keep ten
-	// seconds and more, in which a lane that writes sees nothing of what it carries, and neither holds back nor breaks off.
+	// narrowLane is the rate below which a connection keeps little all the time. On a narrow link that many lanes share, the kernel would
+	// keep the bytes of ten seconds and more. All that time a lane that writes would not see what it carries, and neither hold back nor
+	// break off.
 	narrowLane = 256 << 10
 )
 
-// bufferLess has the connections keep little once sending is about to end.
+// bufferLess makes the connections keep little once sending is about to end.
 func (d *Drain) bufferLess(now time.Time) {
 	if d.cfg.Until == nil {
 		return
@@ -44,18 +45,18 @@ func (l *lane) bufferLess(speed float64) {
 	}
 }
 
-// bufferAsCarried has the connection keep little while it carries little.
+// bufferAsCarried makes the connection keep little while it carries little.
 func (l *lane) bufferAsCarried() {
 	was := l.narrow
 	l.narrow = l.pace.rate < narrowLane
 	if l.narrow {
 		l.bufferLess(l.pace.rate)
 	} else if c, ok := l.conn.(*wire.Conn); ok && was {
-		c.KeepLittle(0) // as the kernel would; the end of the drain is seen to
+		c.KeepLittle(0) // as much as the kernel would; near the end of the drain Drain.bufferLess sets it again
 	}
 }
 
-// unsentBytes is what a connection may keep that carries so many bytes per second; 0: not known.
+// unsentBytes returns what a connection may keep that carries speed bytes per second; 0: not known.
 func unsentBytes(speed float64) int {
 	if speed == 0 {
 		return mostUnsent
@@ -71,13 +72,13 @@ func (l *lane) queued() int64 {
 	return 0
 }
 
-// onItsWay reports whether the peer's machine is yet to have something that this one sends it. It is not where that one has no room for more.
+// onItsWay reports whether bytes are on their way to the peer's machine. Bytes that wait because it has no room for more are not.
 func (l *lane) onItsWay() bool {
 	c, ok := l.conn.(interface{ OnItsWay() bool })
 	return ok && c.OnItsWay()
 }
 
-// acknowledged is how many bytes the peer's machine has said that it has; 0: nobody says so.
+// acknowledged is how many bytes the peer's machine has acknowledged; 0: the kernel does not say.
 func (l *lane) acknowledged() int64 {
 	if c, ok := l.conn.(interface{ Acknowledged() int64 }); ok {
 		return c.Acknowledged()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel keeps of a lane when sending ends is still carried: no more than the link does in a moment, however many share it.
+// What the kernel keeps of lanes when sending ends is still carried: no more than the link carries in a moment, however many lanes share it.
 func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -46,30 +46,30 @@ func Appraise(stores []*inventory.Store, id string, value time.Duration) (Apprai
 }
 
 const (
-	// leastValue is the unit of what goes with a block from node to node.
+	// leastValue is the unit in which a value goes with its block from node to node.
 	leastValue = time.Millisecond
 	// mostSaidBytes bounds what is kept of ids and values: a million blocks with ids of a hundred bytes.
 	mostSaidBytes = 128 << 20
-	// saidBytes are those of a value and the time at which it was said.
+	// saidBytes is the size of a value with the time at which it was said.
 	saidBytes = 16
 
 	// absentFor is how long a block may be looked for in vain before what was said of it is forgotten: a program may say
 	// what a block is worth before it writes it.
 	absentFor = 24 * time.Hour
-	// saidFor is how long it holds unless it is said again: nothing computed runs longer.
+	// saidFor is how long a value holds unless it is said again: nothing computed runs longer.
 	saidFor = inventory.MostValue
 )
 
 // ErrSaidEnough is why no more values are taken.
 var ErrSaidEnough = fmt.Errorf("values are kept for ids of %d MiB, and there may be no more: take some back with the value 0", mostSaidBytes>>20)
 
-// Appraisals are the last that programs on this node said of each block, on disk: a bbolt file, so that a million of them
-// cost no memory and survive kill -9. Its methods may be called from any goroutine. While its disk does not answer it knows
-// of nothing: it is mapped into memory, where a wait for the disk would keep a processor from everybody else.
+// Appraisals has the last value that programs on this node said of each block, on disk: a bbolt file, so that a million values
+// cost no memory and survive kill -9. Its methods may be called from any goroutine. While its disk does not answer it knows of
+// no values: the file is mapped into memory, where a wait for the disk would keep a processor from all other goroutines.
 type Appraisals struct {
 	diskio.Watched
 	db    *bbolt.DB
-	bytes atomic.Uint64 // as the sequence says: on the usual node programs say nothing, and no block is looked up
+	bytes atomic.Uint64 // the bucket's sequence; 0, as on the usual node, where programs say nothing: no block is looked up
 
 	writing sync.Mutex
 }
@@ -119,7 +119,7 @@ func (a *Appraisals) Say(all []Appraisal, now time.Time) error {
 
 func (a *Appraisals) change(do func(said *bbolt.Bucket, size *uint64) error) (err error) {
 	defer catalog.NoPanic("what programs said of values", &err)
-	if err := a.Readable(a.db.Path()); err != nil { // else it waits for one who hangs there
+	if err := a.Readable(a.db.Path()); err != nil { // before the lock, which a call that hangs there may have
 		return err
 	}
 	a.writing.Lock()
@@ -155,7 +155,7 @@ func put(said *bbolt.Bucket, size *uint64, p Appraisal, now time.Time) error {
 	return said.Put(k, binary.BigEndian.AppendUint64(v, uint64(now.UnixNano())))
 }
 
-// of is what was said of a block; 0: nothing, or nothing that can be read. Nil appraisals know of none.
+// of returns the value that was said of a block; 0: none was, or none can be read. Nil Appraisals know of none.
 func (a *Appraisals) of(id inventory.BlockID) (value time.Duration) {
 	if a == nil || a.bytes.Load() == 0 || a.Readable(a.db.Path()) != nil {
 		return 0
@@ -169,7 +169,7 @@ func (a *Appraisals) of(id inventory.BlockID) (value time.Duration) {
 	return value
 }
 
-// parseSaid is 0 for what no one could have said: bbolt does not check its pages.
+// parseSaid returns 0 for a value that nobody can have said: bbolt does not check its pages.
 func parseSaid(v []byte) (value time.Duration, at time.Time) {
 	if len(v) != saidBytes {
 		return 0, time.Time{}
@@ -181,7 +181,7 @@ func parseSaid(v []byte) (value time.Duration, at time.Time) {
 	return value, time.Unix(0, int64(binary.BigEndian.Uint64(v[8:])))
 }
 
-// tidyBatch is how many are looked at in one go, so that who says something does not wait for all of them.
+// tidyBatch is how many values are looked at in one go, so that a Say does not wait for all of them.
 const tidyBatch = 1000
 
 // Tidy forgets what was said of blocks that are gone, and what was not said again for long. there says whether a block is
@@ -248,7 +248,7 @@ func Worth(stores []*inventory.Store, told *Appraisals) func(inventory.Block) ti
 	return plan.Said(stores, told.of)
 }
 
-// There reports whether a block is on this node, in a store or from others. What lies on a disk that does not answer is.
+// There reports whether a block is on this node, in a store or landed from others. A block on a disk that does not answer counts as there.
 func There(stores []*inventory.Store, v *vault.Vault, id inventory.BlockID) bool {
 	_, err := findIn(stores, id)
 	if errors.Is(err, fs.ErrNotExist) {

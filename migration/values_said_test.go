@@ -39,8 +39,8 @@ func say(t testing.TB, told *Appraisals, value time.Duration, ids ...string) {
 	}
 }
 
-// A link carries some of a node's blocks before the deadline. Those are the ones that a program said are precious, also
-// after the agent was started anew, and the next node knows it too.
+// A link carries only some of a node's blocks before the deadline: those that a program said are precious, also after the
+// agent was started anew. The next node knows their values too.
 func TestWhatProgramsSayIsPreciousLeavesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 40, 256<<10)

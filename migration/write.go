@@ -90,7 +90,7 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 	l.buf, l.held = wire.AppendFrame(l.buf, typ, l.last, payload), true
 	if typ == wire.FrameAgain {
 		var err error
-		l.sums = append(l.sums, before.sums...) // should the lane break now
+		l.sums = append(l.sums, before.sums...) // for keepPart, should the lane break now
 		if there, err = l.ask(ctx, before); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 	return nil
 }
 
-// writeMember sends a member from there on.
+// writeMember sends a member from at on.
 func (l *lane) writeMember(ctx context.Context, e plan.Entry, i int, at int64) error {
 	m, dir := e.Members[i], l.d.dirOf(e.Block, i)
 	var behind int64 // of the block, with this member
@@ -173,7 +173,7 @@ func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64
 		l.d.peerTook(l.now)
 	}
 	if err := l.mayGoOn(ctx, e.Bytes(), behind-int64(n)); err != nil {
-		if at < len(l.buf) { // of a block that is given up nothing more is sent: others need the link
+		if at < len(l.buf) { // nothing more is sent of a block that is given up: others need the link
 			l.buf = l.buf[:at]
 		}
 		return err
@@ -203,7 +203,7 @@ func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
 	}
 }
 
-// onDisk works on the disk under a directory, where others see when that does not come back.
+// onDisk does work on the disk under a directory, so that others see when it does not come back.
 func (l *lane) onDisk(dir *string, work func() error) error {
 	if *dir != l.fetched.dir {
 		l.fetched.tell(l.d.disks)
@@ -235,7 +235,7 @@ func (f *fetched) tell(disks diskio.Disks) {
 	f.bytes, f.took = 0, 0
 }
 
-// local is trouble with a block's own files; the disk's share in it is told.
+// local returns the localError for trouble with a block's own files, and tells of it if the disk is at fault.
 func (d *Drain) local(dir string, err error) error {
 	if diskio.IsFault(err) {
 		d.disks.Fault(dir, err)
