@@ -69,6 +69,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 // watchTakers keeps the vigil during a long pass, until ctx ends.
 func (a *Agent) watchTakers(ctx context.Context) {
 	eye := lookout{vigil: &a.vigil}
+	defer eye.putOff()
 	look := time.NewTicker(copyAgain)
 	defer look.Stop()
 	for {

@@ -18,6 +18,10 @@ const (
 	vigilEvery = 10 * time.Second
 	// vigilTimeout bounds that question before a pass: the pass begins only after the answer.
 	vigilTimeout = time.Second
+	// settled is how long a node waits, amid a drain, before it asks who has blocks that are doubted: takers report them with
+	// their beats, and at one beat a second the coordinator is sure after five (toldAll in package coordinator). At a slower
+	// pace it answers that it is not, and is asked again.
+	settled = 6 * time.Second
 	// askHeldEvery is how often a node asks, for every block that it carried, whether some node still has it. Under advice
 	// that may go on for weeks. A thousand nodes with 200,000 blocks each cost the coordinator a tenth of a processor
 	// (BenchmarkCheckHeld in package coordinator).
@@ -64,8 +68,9 @@ type lookout struct {
 	ended  time.Time // the end of the drain whose takers these are
 	looked time.Time // when the takers were last asked about
 	takers []string
-	ends   bool // apps have ended, or an end was taken back, since the last look
-	untold bool // there was no time to tell all peers which copies are out of date
+	young  young // a doubt about blocks that moved too short a time ago
+	ends   bool  // apps have ended, or an end was taken back, since the last look
+	untold bool  // there was no time to tell all peers which copies are out of date
 }
 
 // fates are what became of nodes: gone lists those that are gone, renewed maps the names that other machines have now to the
@@ -177,6 +182,12 @@ func (q *question) answered(h heartbeat.Held, err error) {
 	q.has = union(q.has, h.Holders)
 }
 
+func (q *question) sure() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.unsure
+}
+
 // after notes that the pass is over. Doubt whose answers were incomplete stays, and is asked about again.
 func (v *vigil) after(q *question) {
 	q.mu.Lock()
@@ -214,10 +225,14 @@ func (v *lookout) due(p page) time.Time {
 	if v.turn(p.Incident.ID); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(v.ended) {
 		return time.Now()
 	}
+	if at := v.young.At.Add(settled); v.young.drain != nil && v.looked.Before(at) {
+		return at
+	}
 	return v.looked.Add(vigilEvery)
 }
 
-// amid has the running drain of p carry again the blocks of takers that are gone.
+// amid has the running drain of p carry again the blocks of takers that are gone, and those that the coordinator says are
+// held no more.
 func (v *lookout) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
 	var takers []string
@@ -227,23 +242,64 @@ func (v *lookout) amid(ctx context.Context, p page) {
 	}
 	is, news := v.losses(ctx, takers) // the first call notes the event that all takers come after
 	if len(news) > 0 {
-		v.carry(ctx, d, &question{absent: news, is: is}, news)
+		v.carry(ctx, d, &question{absent: news, is: is}, news, migration.Mark{})
+	}
+	if v.young.drain != d {
+		v.putOff()
 	}
 	if d == nil || len(takers) == 0 {
 		return
 	}
-	// Of blocks that moved a moment ago the coordinator cannot tell yet, and they are not the doubted ones.
-	if _, doubt := v.asksAll(vigilEvery); doubt && !v.carry(ctx, d, &question{began: v.looked, is: is}, takers) {
+	if v.young.drain == nil {
+		if _, doubt := v.asksAll(vigilEvery); !doubt {
+			return
+		}
+		m, err := d.Mark(ctx)
+		if err != nil {
+			v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", takers, "err", err)
+			v.doubt()
+			return
+		}
+		v.young = young{d, m}
+	}
+	if time.Since(v.young.At) < settled {
+		return
+	}
+	q := &question{began: v.young.At, is: is}
+	switch heard := v.carry(ctx, d, q, takers, v.young.Mark); {
+	case !heard:
+		v.putOff()
+	case q.sure(): // else the next look asks again, when they are older
+		v.young = young{}
+	}
+}
+
+// young is a doubt about what a drain had moved until its Mark. The coordinator may have yet to hear of some of it.
+type young struct {
+	drain *migration.Drain // nil: there is none
+	migration.Mark
+}
+
+// putOff leaves a doubt that waits to whoever looks next: its drain is over.
+func (v *lookout) putOff() {
+	if v.young.drain != nil {
+		v.young = young{}
 		v.doubt()
 	}
 }
 
-// carry has a running drain carry again those blocks that peers took and nobody has any more. It reports false when that is
-// not known, or comes too late for the drain.
-func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, took []string) bool {
+// carry has a running drain carry again those blocks that peers took before that moment and nobody has any more; the zero
+// Mark: before now. It reports false when that is not known, or comes too late for the drain.
+func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, took []string, before migration.Mark) (heard bool) {
 	var cfg migration.DrainConfig
 	v.put(q, &cfg)
-	heard, err := d.CarryLapsed(ctx, took, cfg.Lapsed)
+	var err error
+	if before.At.IsZero() {
+		before, err = d.Mark(ctx)
+	}
+	if err == nil {
+		heard, err = d.CarryLapsed(ctx, took, before, cfg.Lapsed)
+	}
 	if err != nil {
 		v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", took, "err", err)
 	}
@@ -259,6 +315,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	a, dir := v.agent, v.agent.accountDir(p.Incident.ID)
 	v.looked = time.Now()
 	v.turn(p.Incident.ID)
+	v.putOff()
 	another := !p.Work.Drained.Finished.Equal(v.ended)
 	if another {
 		v.ended, v.takers = p.Work.Drained.Finished, a.takers(dir)

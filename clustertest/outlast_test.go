@@ -171,6 +171,47 @@ func TestWhatAHolderHasNoMoreIsCarriedAgainByTheDrain(t *testing.T) {
 	})
 }
 
+// Blocks change while their node leaves and the coordinator is away. Once it is back, the holders of old versions give those up, and
+// that is no reason to carry the new ones twice: their holders have yet to report them.
+func TestOldVersionsThatAreGivenUpHaveNothingCarriedAgain(t *testing.T) {
+	var said bytes.Buffer
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: 8 * slow, Log: &said}, func(t *testing.T, c *clustertest.Cluster) {
+		const blocks = 400
+		for n := range blocks {
+			c.Write(0, "cache", fmt.Sprint("f-", n), 20_000)
+		}
+		c.Decommission(0, 5*time.Minute, "")
+		c.Until("some have moved", time.Minute, func() bool { n, _ := c.Moved(0); return n >= 40 })
+		rewrite := func(round int) {
+			for n := round % 2; n < blocks; n += 2 {
+				file := filepath.Join(c.Dir(0), "cache", fmt.Sprint("f-", n))
+				if err := os.WriteFile(file, bytes.Repeat([]byte{byte(round)}, 20_000), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				c.Sleep(30 * time.Millisecond)
+			}
+		}
+		rewrite(0)
+		c.KillCoordinator()
+		for round := range 4 {
+			rewrite(round)
+		}
+		c.RestartCoordinator()
+		for round := range 4 {
+			rewrite(round)
+		}
+		c.WaitDrained(0)
+	})
+	if !strings.Contains(said.String(), "its copies are removed") {
+		t.Error("no old version was given up")
+	}
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, "nobody has them any more") {
+			t.Error(line)
+		}
+	}
+}
+
 // removeLanded has the engine of a node remove what landed in its directories.
 func removeLanded(t *testing.T, c *clustertest.Cluster, i int) {
 	t.Helper()

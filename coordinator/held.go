@@ -160,7 +160,7 @@ func (l *lookingFor) missing() {
 				why = was + ", which has it, goes"
 			case was != "":
 				why = was + ", which had it, is gone"
-			case why == "" && !l.told:
+			case !l.told: // a peer that said why it has the block no more may have had an older version, and the taker of this one has yet to report it
 				l.reply.Unsure++
 				continue
 			}

@@ -277,7 +277,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		}
 		want := func(d *Drain, when string, blocks int64) {
 			t.Helper()
-			if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, missing); !heard || err != nil {
+			if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, markOf(t, d), missing); !heard || err != nil {
 				t.Errorf("%s: heard %v, %v", when, heard, err)
 			}
 			if got := d.ledger.Counts().Moved.Blocks; got != blocks {

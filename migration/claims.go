@@ -2,6 +2,8 @@ package migration
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -115,20 +117,44 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
 
-// CarryLapsed makes a running drain plan anew what these peers took, in this run or before, and nobody holds any more. It
-// reports false when that comes too late for the drain. A disk that hangs holds it up until ctx ends.
-func (d *Drain) CarryLapsed(ctx context.Context, took []string, lapsed Lapsed) (heard bool, err error) {
-	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, took, lapsed) })
+// Mark is a moment of a running drain, by its account of what moved until then.
+type Mark struct {
+	At  time.Time
+	end int64
 }
 
-func (d *Drain) carryLapsed(ctx context.Context, took []string, lapsed Lapsed) (bool, error) {
+// Mark returns the present moment. A disk that hangs holds it up until ctx ends.
+func (d *Drain) Mark(ctx context.Context) (m Mark, err error) {
+	return diskio.UnlessHung(ctx, func() (Mark, error) {
+		if err := d.ledger.Written(); err != nil {
+			return Mark{}, err
+		}
+		m := Mark{At: time.Now()}
+		info, err := os.Stat(manifest.Path(d.cfg.Dir, manifest.Moved))
+		if err == nil {
+			m.end = info.Size()
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = nil // nothing has moved
+		}
+		return m, err
+	})
+}
+
+// CarryLapsed makes a running drain plan anew what these peers took before that moment, in this run or before, and nobody
+// holds any more. It reports false when that comes too late for the drain. A disk that hangs holds it up until ctx ends.
+func (d *Drain) CarryLapsed(ctx context.Context, took []string, before Mark, lapsed Lapsed) (heard bool, err error) {
+	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, took, before, lapsed) })
+}
+
+func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lapsed Lapsed) (bool, error) {
+	age := time.Since(before.At)
 	var batch []inventory.Block
 	var begins []int64 // of their lines
 	var again inventory.Count
 	var first inventory.BlockID
 	var because string
 	ask := func() error {
-		missing, why, err := lapsed(ctx, 0, batch)
+		missing, why, err := lapsed(ctx, age, batch)
 		for _, at := range missing {
 			if d.plan.Sealed() || err != nil {
 				break
@@ -148,6 +174,9 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, lapsed Lapsed) (
 	for line, err := range manifest.Lines(manifest.Path(d.cfg.Dir, manifest.Moved)) {
 		if err != nil {
 			return false, err
+		}
+		if line.Begin >= before.end {
+			break
 		}
 		e := line.Entry
 		if e.Outcome != manifest.Moved || !slices.Contains(took, e.Peer) {

@@ -47,6 +47,15 @@ func (a *asked) lapsed(_ context.Context, age time.Duration, blocks []inventory.
 	return missing, "its holder is gone", a.err
 }
 
+func markOf(t *testing.T, d *Drain) Mark {
+	t.Helper()
+	m, err := d.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // takenBy counts what was moved, by peer.
 func takenBy(t *testing.T, entries []manifest.Entry) map[string]int {
 	t.Helper()
@@ -272,16 +281,20 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	if takers := d.Takers(); len(takers) > 0 {
 		t.Errorf("got %v, want none that took anything", takers)
 	}
+	none := markOf(t, d)
 	d.ledger.AddMoved("b", blocksOf([]plan.Entry{block("x"), block("y")}))
 	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("z")}))
 	write(t, filepath.Join(a.Dir, "cache", "y"), []byte("newer"))
 	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("y")}))
 	d.ledger.OnceMore()
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
-	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []inventory.BlockID{"cache/-/x"}) {
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, none, who.lapsed); !heard || err != nil || len(who.ids) > 0 {
+		t.Errorf("moved after that: got %t, %v, asked about %v", heard, err, who.ids)
+	}
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, markOf(t, d), who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []inventory.BlockID{"cache/-/x"}) {
 		t.Errorf("got %t, %v, asked about %v", heard, err, who.ids)
 	}
-	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil {
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, markOf(t, d), who.lapsed); !heard || err != nil {
 		t.Errorf("said once more: got %t, %v", heard, err)
 	}
 	e, ok, _, _ := takeOne(d.plan, "c", 1<<30)
@@ -294,7 +307,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	d.plan.Settle(1)
 	d.ledger.AddMoved("c", blocksOf([]plan.Entry{e}))
 	d.plan.Seal()
-	if heard, _ := d.CarryLapsed(t.Context(), []string{"c"}, who.lapsed); heard {
+	if heard, _ := d.CarryLapsed(t.Context(), []string{"c"}, markOf(t, d), who.lapsed); heard {
 		t.Error("a drain that ends has taken blocks")
 	}
 	if sum, err := d.ledger.Close(); err != nil || sum.Moved.Blocks != 3 {

@@ -26,13 +26,14 @@ func Beside(do func()) (done <-chan struct{}) {
 }
 
 // UnlessHung runs do, which may hang, and leaves it behind when ctx ends.
-func UnlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
-	var is bool
+func UnlessHung[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	var said T
 	var err error
 	select {
-	case <-Beside(func() { is, err = do() }):
-		return is, err
+	case <-Beside(func() { said, err = do() }):
+		return said, err
 	case <-ctx.Done():
-		return false, ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 }
