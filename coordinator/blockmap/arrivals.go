@@ -1,18 +1,18 @@
 package blockmap
 
-// MaxSources bounds from how many nodes one node is said to have got blocks within that time. The rest are counted
-// together, from nobody in particular: an honest node has few.
+// MaxSources bounds the sources that Arrivals tell apart. Blocks from further ones are counted together, under no name: an honest
+// holder has few sources.
 const MaxSources = 256
 
 // Arrival counts blocks that landed.
 type Arrival struct{ Blocks, Bytes int64 }
 
-// Arrivals are by the node that blocks came from.
+// Arrivals are counts of landed blocks by source.
 type Arrivals map[string]Arrival
 
 func (a *Arrivals) count(from string, bytes int64) { a.Add(from, Arrival{1, bytes}) }
 
-// Add counts those from one node.
+// Add counts blocks from one source.
 func (a *Arrivals) Add(from string, n Arrival) {
 	if *a == nil {
 		*a = Arrivals{}

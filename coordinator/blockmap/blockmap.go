@@ -8,28 +8,28 @@ import (
 	"unique"
 )
 
-// maxHeldBlocks is how many landed blocks one node may report: some fifty bytes and a name each, more would fill the memory
-// of a small coordinator with one node's words.
+// maxHeldBlocks is how many landed blocks one node may report. At some fifty bytes and a name each, one node's reports would otherwise
+// fill the memory of a small coordinator.
 const maxHeldBlocks = 4 << 20
 
 // maxHeldNames is how long their names may be in all: 128 bytes each, where one may have 4096.
 const maxHeldNames = maxHeldBlocks * 128
 
-// Map is where landed blocks rest. The holders report it and report it anew to a new process; nothing of it is
-// written down. What a node holds stands in the rows of its shelf, and one index of hashes over all rows answers where a
-// block is. Neither has pointers in it: a fleet's millions of blocks cost the garbage collector next to nothing.
+// Map knows the holders of each landed block. The holders report their blocks, and report them again to a new process; nothing is
+// written to a disk. Each node has a shelf with one row per block, and one index of hashes over all rows finds the holders of a
+// block. Neither rows nor index have pointers: a fleet's millions of blocks cost the garbage collector next to nothing.
 type Map struct {
 	seed maphash.Seed
 
 	mu      sync.RWMutex // guards all below
 	at      map[uint32]place
-	shelves []*shelf          // by number; nil: free. The first stays so, that no place be the zero one
+	shelves []*shelf          // by number; nil: free. Number 0 is never used, so that no row has the zero place
 	numbers map[string]uint32 // of the shelves, by node
 	count   int
-	full    map[string]string // by nodes that have said all that landed there: the ids of the machines that they were
+	full    map[string]string // for each node that has reported all its landed blocks: the id of the machine that it was then
 	lapsed  lapsed
-	ends    map[string]uint32 // by the nodes that they came from: how often holders that are there told of what nobody holds any more
-	resumed uint32            // how often the end of an app was taken back, of which anything may have been removed
+	ends    map[string]uint32 // by source: how many of its blocks lost their last holder, by the word of a holder that is still there
+	resumed uint32            // how often the end of an app was taken back: any of its blocks may have been removed meanwhile
 }
 
 // Key is an id in two parts: thousands of blocks share the first.
@@ -38,32 +38,32 @@ type Key struct {
 	Name  string
 }
 
-// ID is the whole of it.
+// ID is the block's whole id.
 func (k Key) ID() string { return k.Scope.Value() + "/" + k.Name }
 
-// Landed is what a holder says of a block that it has.
+// Landed is what a holder reports of one block: its size and the node that sent it.
 type Landed struct {
 	Bytes int64
 	From  unique.Handle[string]
 }
 
-// Word is one thing that a node says of a block.
+// Word is one line of a node's report: that it holds a block, or holds it no more.
 type Word struct {
 	Key  Key
 	What Landed
 	Gone bool
-	Over bool   // it is gone with its app, as it should
-	Why  string // it is gone, for whoever asks for it
+	Over bool   // it was removed because its app is over, as it should be
+	Why  string // why it is gone, in words for a reader that asks for it
 }
 
-// New knows of nothing.
+// New returns an empty map.
 func New() *Map {
 	b := &Map{seed: maphash.MakeSeed()}
 	b.Clear()
 	return b
 }
 
-// Clear forgets all, as a new process would.
+// Clear empties the map, as if the process were new.
 func (b *Map) Clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,13 +71,13 @@ func (b *Map) Clear() {
 	b.full, b.count, b.lapsed, b.ends, b.resumed = map[string]string{}, 0, lapsed{}, map[string]uint32{}, 0
 }
 
-// KeyOf takes an id apart, which is STORE/SCOPE/NAME.
+// KeyOf splits an id, which is STORE/SCOPE/NAME.
 func KeyOf(id string) Key {
 	near := unique.Make("")
 	return KeyNear(id, &near)
 }
 
-// KeyNear is KeyOf for one id after the other: most have the scope of the one before.
+// KeyNear is KeyOf for a run of ids: most have the scope of the id before, which near keeps.
 func KeyNear(id string, near *unique.Handle[string]) Key {
 	store := strings.IndexByte(id, '/')
 	scope := store + 1 + strings.IndexByte(id[store+1:], '/')
@@ -87,7 +87,7 @@ func KeyNear(id string, near *unique.Handle[string]) Key {
 	return Key{*near, id[scope+1:]}
 }
 
-// Hear takes a node's words in their order, and counts what it now has and had not before.
+// Hear applies a node's report in order, and counts by source the blocks that the node has now and had not before.
 func (b *Map) Hear(node string, words []Word) (news Arrivals, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,8 +127,9 @@ func (b *Map) Hear(node string, words []Word) (news Arrivals, err error) {
 	return news, nil
 }
 
-// Replace forgets what node, the machine of that id, was said to hold and takes what full heard of it instead, which is of no use
-// afterwards. The first words of all tell what there is, and no news of it; later ones count as hear does.
+// Replace takes a full report: it forgets the blocks of node, the machine of that id, and puts in their place those that full heard of it.
+// full is of no use afterwards. A node's first full report lists blocks that landed long ago, so it counts none as new; later ones
+// count as Hear does.
 func (b *Map) Replace(node, machine string, full *Map) (news Arrivals) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +146,7 @@ func (b *Map) Replace(node, machine string, full *Map) (news Arrivals) {
 	had, known := b.numbers[node]
 	delete(b.numbers, node)
 	if said != nil {
-		b.putUp(said) // first: what stays does not lapse
+		b.putUp(said) // before the old shelf is taken down, or blocks that are on both would lapse
 	}
 	if known {
 		b.takeDown(had, node+" has it no more", true)
@@ -154,7 +155,7 @@ func (b *Map) Replace(node, machine string, full *Map) (news Arrivals) {
 	return news
 }
 
-// AppendHolders appends who was said to hold the block with so many bytes, in no order: what has another size is another version.
+// AppendHolders appends the holders of the block with so many bytes, in no order. A copy of another size is another version of the block.
 func (b *Map) AppendHolders(to []string, k Key, bytes int64) []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -166,7 +167,7 @@ func (b *Map) AppendHolders(to []string, k Key, bytes int64) []string {
 	return to
 }
 
-// CameFrom is the node that carried a block to another, "" if that is not said to hold it.
+// CameFrom is the node that sent a block to holder; "" if holder has not reported the block.
 func (b *Map) CameFrom(k Key, holder string) string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -182,8 +183,8 @@ func (b *Map) CameFrom(k Key, holder string) string {
 	return s.what(at.row).From.Value()
 }
 
-// Reported says whether node has said all that landed there since this process started, as the machine of that id, and whether it said
-// so as another: what is known of that is forgotten in a moment.
+// Reported reports whether node, as the machine of that id, has told this process of all its landed blocks (told), or whether the report
+// is of another machine that had the name before (another): the blocks of that one are about to be forgotten.
 func (b *Map) Reported(node, machine string) (told, another bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -191,7 +192,7 @@ func (b *Map) Reported(node, machine string) (told, another bool) {
 	return told && said == machine, told && said != machine
 }
 
-// Forget drops all that node was said to hold.
+// Forget drops all that node reported.
 func (b *Map) Forget(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +204,8 @@ func (b *Map) Forget(node string) {
 	}
 }
 
-// takeDown forgets a shelf. there: its node is there, and has told of that.
+// takeDown forgets a shelf. there says that the node is still there and reported the change itself: then blocks that lose their last
+// holder count as ended.
 func (b *Map) takeDown(number uint32, why string, there bool) {
 	s := b.shelves[number]
 	for n, k := range s.all() {
@@ -215,10 +217,10 @@ func (b *Map) takeDown(number uint32, why string, there bool) {
 	b.shelves[number] = nil
 }
 
-// mostEnds bounds the nodes that are told: a holder may name as many as it likes.
+// mostEnds bounds the sources in ends: a holder may name as many as it likes.
 const mostEnds = 64 << 10
 
-// ended notes that nobody holds any more what came from a node.
+// ended notes for a block's source that the block has lost its last holder.
 func (b *Map) ended(was Landed) { b.endedOf(was.From.Value()) }
 
 func (b *Map) endedOf(from string) {
@@ -227,14 +229,16 @@ func (b *Map) endedOf(from string) {
 	}
 }
 
-// EndsAt notes that of a block that came from a node, which has broken, and that it may not be asked for by name.
+// EndsAt notes for a source that one of its blocks broke at the last holder. It is for broken blocks that the coordinator may never ask
+// for by id: the count tells the source to check all that it sent.
 func (b *Map) EndsAt(from string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.endedOf(from)
 }
 
-// EndsOf is how often it was told of what came from a node that nobody holds it any more, or may have been.
+// EndsOf is how many blocks from node have lost their last holder, and how often the end of any app was taken back. A node that sees it
+// rise asks which of its blocks are still held.
 func (b *Map) EndsOf(node string) uint32 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -248,7 +252,7 @@ func (b *Map) Resume() {
 	b.resumed++
 }
 
-// Holders names who was said to hold the block, and says of how many bytes and from whom.
+// Holders names the nodes that reported the block, in order, and what one of them said of its size and source.
 func (b *Map) Holders(k Key) (nodes []string, what Landed) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -260,7 +264,7 @@ func (b *Map) Holders(k Key) (nodes []string, what Landed) {
 	return nodes, what
 }
 
-// Drops forgets that a node holds a block, which is broken there, and returns what it was said to be.
+// Drops removes a node as holder of a block that broke there, and returns the size and the source that the node had reported.
 func (b *Map) Drops(node string, k Key) (bytes int64, from string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -270,7 +274,7 @@ func (b *Map) Drops(node string, k Key) (bytes int64, from string) {
 	return bytes, from
 }
 
-// EndOf says of a block that was held why it is not any more, and from which node it came.
+// EndOf says why a block that was held has no holder any more, and which node it came from.
 func (b *Map) EndOf(k Key) (from, why string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -282,7 +286,7 @@ func (b *Map) Of(node string) []Key {
 	b.mu.RLock()
 	var keys []Key
 	if s := b.shelves[b.numbers[node]]; s != nil {
-		keys = make([]Key, 0, s.count) // of millions, growing would take as much again, and more
+		keys = make([]Key, 0, s.count) // growing a slice of millions would take as much memory again, and more
 		for _, k := range s.all() {
 			keys = append(keys, k)
 		}
@@ -297,7 +301,7 @@ func (b *Map) Of(node string) []Key {
 	return keys
 }
 
-// HeldBy is how many blocks a node was said to hold.
+// HeldBy is how many blocks a node has reported.
 func (b *Map) HeldBy(node string) int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -307,7 +311,7 @@ func (b *Map) HeldBy(node string) int {
 	return 0
 }
 
-// Nodes lists everybody who was said to hold anything.
+// Nodes lists the nodes that hold any block.
 func (b *Map) Nodes() (names []string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -320,7 +324,7 @@ func (b *Map) Nodes() (names []string) {
 	return names
 }
 
-// Located is how many blocks are held by anybody, each once.
+// Located is how many blocks have a holder, each counted once.
 func (b *Map) Located() int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

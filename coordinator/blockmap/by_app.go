@@ -2,11 +2,11 @@ package blockmap
 
 import "strings"
 
-// Holdings are what landed of one app.
+// Holdings are the landed blocks of one app.
 type Holdings struct{ Blocks, Bytes, Holders int64 }
 
-// ByApp adds up what is held of each app. A scope that is only the name of a block manager's directory is no app's, for
-// nothing on the disk says whose it is.
+// ByApp adds up the held blocks of each app. It leaves out scopes that only name a block manager's directory (blockmgr-...): nothing on
+// the disk says which app they are of.
 func (b *Map) ByApp() map[string]Holdings {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

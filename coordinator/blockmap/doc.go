@@ -1,7 +1,7 @@
-// Package blockmap is where a fleet's landed blocks rest, by the words of their holders: a leader's memory and nothing on a disk, for holders
-// say it anew to whoever leads. Some fifty bytes a block and its name, without pointers.
+// Package blockmap maps each landed block of a fleet to its holders, as the holders report it. The map is in the leader's memory and never on
+// a disk: after a failover the holders report again to the new leader. A block takes some fifty bytes and its name, without pointers.
 //
-// It asks nobody and checks no words: whoever fills it has done that.
+// It sends no questions and verifies no reports: the coordinator, which fills it, has done both.
 //
 // The files, in an order to read them: blockmap, shelves, lapsed, arrivals, by_app.
 package blockmap

@@ -7,17 +7,18 @@ import (
 
 const (
 	lapsedRows = 16 << 10
-	lapsedEach = 8 // in a row, the newest first; the oldest makes room
+	lapsedEach = 8 // entries in a row, the newest first; the oldest makes room
 )
 
-// lapsed are the last blocks that somebody held and nobody does any more: 131,072 at most, which takes 3.5 MB. Whoever asks for one
-// is told that it was known, which nobody else could say. Like where blocks rest, it is known to the leader that was told.
+// lapsed remembers the blocks that lost their last holder most lately: 131,072 at most, which take 3.5 MB. A reader that asks for one
+// learns that the block existed and why it is gone, which nothing else in the fleet knows. Like the map of holders, it is in the
+// memory of one leader.
 type lapsed struct {
 	rows [][]lapse // by key; nil: nothing has lapsed yet
 }
 
 type lapse struct {
-	key       uint64 // a hash of the id: two of them in 2^64 are one
+	key       uint64 // a 64-bit hash of the id; two ids with the same hash count as one
 	from, why unique.Handle[string]
 }
 
@@ -29,7 +30,7 @@ func (l *lapsed) add(key uint64, from unique.Handle[string], why string) {
 	l.rows[key%lapsedRows] = slices.Insert(row[:min(len(row), lapsedEach-1)], 0, lapse{key, from, unique.Make(why)})
 }
 
-// at says which node a block came from, and why it is not held any more; why is empty where nothing is known of it.
+// at returns the source of a lapsed block, and why it has no holder any more; why is empty for a block that is not known.
 func (l *lapsed) at(key uint64) (from, why string) {
 	if l.rows == nil {
 		return "", ""

@@ -9,26 +9,26 @@ import (
 	"unique"
 )
 
-// sheetRows is how many blocks stand on one sheet. A full sheet of which less than a quarter is left is given up, and what
-// is left moves on: rows and names take at most four times what they need, and a sheet for each node, whatever comes and
-// goes.
+// sheetRows is how many rows one sheet has. When less than a quarter of a full sheet's rows are live, tidy moves them to the open
+// sheet and frees the full one. So rows and names take at most four times the room that they need, and one sheet for each node,
+// whatever comes and goes.
 const sheetRows = 1024
 
-// shelf is what one node was said to hold, in the order of its words. Rows and names have no pointers in them.
+// shelf has the rows of one node, in the order in which it reported them. Rows and names have no pointers in them.
 type shelf struct {
 	node   string
 	number uint32
-	sheets []*sheet // nil: given up
-	unused []uint32 // the numbers of those
+	sheets []*sheet // nil: freed by tidy
+	unused []uint32 // the numbers of the freed ones
 	open   uint32   // the sheet that is being filled
 	count  int
 	size   int // of the names and scopes on the sheets
 }
 
 type sheet struct {
-	kinds []kind // what rows one behind the other have in common
+	kinds []kind // scope and source, shared by consecutive rows
 	rows  []row
-	text  []byte // their names
+	text  []byte // the names of the rows, one after the other
 	gone  int
 	size  int
 }
@@ -38,16 +38,16 @@ type kind struct{ scope, from unique.Handle[string] }
 // row is one block at one node.
 type row struct {
 	bytes int64
-	next  place  // of another row whose id has the same hash: that of another holder, mostly
-	end   uint32 // of the name, which begins where that of the row before ends
+	next  place  // of another row whose id has the same hash: mostly the same block at another holder
+	end   uint32 // of the name in text; the name begins where that of the row before ends
 	kind  uint16
 	gone  bool
 }
 
-// place is where a row is; the zero one is nowhere.
+// place is where a row is; the zero place is nowhere.
 type place struct{ shelf, row uint32 }
 
-// sheet is where a row stands.
+// sheet returns the sheet of row n, and its index there.
 func (s *shelf) sheet(n uint32) (p *sheet, i int) { return s.sheets[n/sheetRows], int(n % sheetRows) }
 
 func (s *shelf) what(n uint32) Landed {
@@ -55,7 +55,7 @@ func (s *shelf) what(n uint32) Landed {
 	return Landed{p.rows[i].bytes, p.kinds[p.rows[i].kind].from}
 }
 
-// all yields what is there, and the numbers of the rows.
+// all yields the live rows: number and key.
 func (s *shelf) all() iter.Seq2[uint32, Key] {
 	return func(yield func(uint32, Key) bool) {
 		if s == nil {
@@ -71,7 +71,7 @@ func (s *shelf) all() iter.Seq2[uint32, Key] {
 	}
 }
 
-// all yields what is on a sheet. The names share one string.
+// all yields the live rows of a sheet. The names share one string.
 func (p *sheet) all() iter.Seq2[int, Key] {
 	return func(yield func(int, Key) bool) {
 		if p == nil {
@@ -95,7 +95,7 @@ func (p *sheet) is(i int, k Key) bool {
 	return string(p.text[start:p.rows[i].end]) == k.Name && p.kinds[p.rows[i].kind].scope == k.Scope
 }
 
-// add writes a row on the open sheet, which has room.
+// add writes a row on the open sheet, which must have room.
 func (s *shelf) add(k Key, what Landed, next place) place {
 	p, of, size := s.sheets[s.open], kind{k.Scope, what.From}, len(k.Name)
 	if last := len(p.kinds) - 1; last < 0 || p.kinds[last] != of {
@@ -109,7 +109,7 @@ func (s *shelf) add(k Key, what Landed, next place) place {
 	return place{s.number, s.open*sheetRows + uint32(len(p.rows)-1)}
 }
 
-// turn opens a sheet. The first one grows with what is written on it: many nodes hold little.
+// turn opens a new sheet. The first sheet of a shelf is allocated as it fills, for many nodes hold few blocks; later ones at once.
 func (s *shelf) turn() {
 	p := &sheet{}
 	if len(s.sheets) > 0 {
@@ -124,7 +124,7 @@ func (s *shelf) turn() {
 	s.open, s.sheets = uint32(len(s.sheets)), append(s.sheets, p)
 }
 
-// newShelf is for a node that has none.
+// newShelf makes a shelf for a node that has none.
 func (b *Map) newShelf(node string) *shelf {
 	s := &shelf{node: node}
 	s.turn()
@@ -132,7 +132,7 @@ func (b *Map) newShelf(node string) *shelf {
 	return s
 }
 
-// putUp takes in a shelf, and what is on it.
+// putUp gives a shelf a number, and adds its rows to the index.
 func (b *Map) putUp(s *shelf) {
 	n := slices.Index(b.shelves[1:], nil) + 1
 	if n == 0 {
@@ -149,7 +149,8 @@ func (b *Map) putUp(s *shelf) {
 	}
 }
 
-// put notes a block, and says whether the shelf did not have it before.
+// put notes a block on a shelf, and reports whether the shelf did not have it before. It fails when the shelf has as many blocks or
+// names as one node may report.
 func (b *Map) put(s *shelf, k Key, what Landed) (isNew bool, err error) {
 	if full := s.open; len(s.sheets[full].rows) == sheetRows {
 		s.turn()
@@ -166,7 +167,7 @@ func (b *Map) put(s *shelf, k Key, what Landed) (isNew bool, err error) {
 			b.row(at).bytes = what.Bytes
 			return false, nil
 		}
-		b.drop(s, k, "") // what it shares with its neighbours is another
+		b.drop(s, k, "") // its source has changed, and a row shares that with its neighbours: it needs a new row
 		_, err := b.put(s, k, what)
 		return false, err
 	}
@@ -183,7 +184,8 @@ func (b *Map) put(s *shelf, k Key, what Landed) (isNew bool, err error) {
 	return true, nil
 }
 
-// drop forgets a block that is on a shelf, and says what it was. Where nobody else has it, why is what is remembered of it.
+// drop removes a block from a shelf, and returns what was reported of it. If no other node has the block, it is remembered as lapsed
+// with why; an empty why remembers nothing.
 func (b *Map) drop(s *shelf, k Key, why string) (was Landed, had bool) {
 	h := b.hash(k)
 	at, had := b.find(s, h, k)
@@ -202,7 +204,7 @@ func (b *Map) drop(s *shelf, k Key, why string) (was Landed, had bool) {
 	return was, true
 }
 
-// tidy gives up a full sheet of which less than a quarter is left. That moves on to the open one.
+// tidy frees full sheet n if less than a quarter of its rows are live, and moves those to the open sheet.
 func (b *Map) tidy(s *shelf, n uint32) {
 	p := s.sheets[n]
 	if 4*p.gone <= 3*sheetRows {
@@ -222,7 +224,7 @@ func (b *Map) tidy(s *shelf, n uint32) {
 	s.unused = append(s.unused, n)
 }
 
-// unlink takes a row out of the index.
+// unlink takes a row out of the index. If no other node has the block, it lapses with why.
 func (b *Map) unlink(h uint32, at place, k Key, why string) {
 	b.point(h, at, b.row(at).next)
 	if b.isHeld(h, k) {
@@ -234,7 +236,7 @@ func (b *Map) unlink(h uint32, at place, k Key, why string) {
 	}
 }
 
-// point has what points to one row point to another.
+// point redirects the reference to one row, in the index or in another row's next, to another row.
 func (b *Map) point(h uint32, from, to place) {
 	at := b.at[h]
 	switch {
@@ -255,7 +257,7 @@ func (b *Map) row(at place) *row {
 	return &p.rows[i]
 }
 
-// rowsOf yields where the block stands, once for each of its holders. The rows of its hash begin with first.
+// rowsOf yields the places of a block's rows, one for each holder. first is the first row in the chain of its hash.
 func (b *Map) rowsOf(first place, k Key) iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for at := first; at != (place{}); at = b.row(at).next {
@@ -266,7 +268,7 @@ func (b *Map) rowsOf(first place, k Key) iter.Seq[place] {
 	}
 }
 
-// find is where a block stands on a shelf, if there is one.
+// find returns the place of a block's row on a shelf, if it has one.
 func (b *Map) find(s *shelf, h uint32, k Key) (at place, found bool) {
 	for at := range b.rowsOf(b.at[h], k) {
 		if b.shelves[at.shelf] == s {
@@ -283,7 +285,7 @@ func (b *Map) isHeld(h uint32, k Key) bool {
 	return false
 }
 
-// hash is a short one, for the memory: among millions some ids share theirs, and they are compared.
+// hash is 32 bits long to save memory. Among millions of ids some share a hash, so rowsOf compares the ids too.
 func (b *Map) hash(k Key) uint32 { return uint32(b.longHash(k)) }
 
 func (b *Map) longHash(k Key) uint64 {
