@@ -1,7 +1,8 @@
-// Package hosts reads the files that say who may join a fleet and who must leave it, as YARN's and HDFS's operators keep them (plain lists, XML
-// with a timeout for each host, HDFS's JSON of all), and says what they mean for one node. A file that may have been cut short is refused whole.
+// Package hosts reads the files that say which nodes may join a fleet and which must leave it, and says what they mean for one node. The
+// files are those that YARN's and HDFS's operators keep: plain lists, XML with a timeout for each host, and HDFS's JSON that has
+// everything in one file. A file that may have been cut short is refused whole.
 //
-// It watches no file and has nobody leave: the coordinator does, and keeps what it read in its log.
+// It watches no file and orders no node away. The coordinator does both, and keeps what it read in its log.
 //
 // The files, in an order to read them: hosts, read, json, xml.
 package hosts
@@ -14,14 +15,14 @@ import (
 	"time"
 )
 
-// Files are the files that say which nodes may join and which must leave; either may be empty, for none.
+// Files are the paths of the include file (which nodes may join) and the exclude file (which must leave); an empty path: there is none.
 type Files struct {
 	Include string `yaml:"include"`
 	Exclude string `yaml:"exclude"`
 }
 
-// Lists say who may join and who must leave, as the host files said when they were last read whole. They are a
-// decision like any other, kept in the log: a restart reads no file to know them. Never changed once made.
+// Lists say which nodes may join and which must leave, as of the last time when the host files were read whole. They are a
+// decision like any other and kept in the log, so a restart reads no file to know them. Lists are never changed once made.
 //
 // A key is a host's name in small letters, or its IP address in the plain form of netip.
 type Lists struct {
@@ -41,11 +42,11 @@ type Exclusion struct {
 const (
 	// Forever is how the log says "without limit".
 	Forever = time.Duration(-1)
-	// MaxTimeout is the longest limit that is one.
+	// MaxTimeout is the longest timeout that a file may set.
 	MaxTimeout = 30 * 24 * time.Hour
 )
 
-// Equal says whether both say the same.
+// Equal reports whether both say the same.
 func (h *Lists) Equal(o *Lists) bool {
 	if h == nil || o == nil {
 		return h == o
@@ -56,7 +57,7 @@ func (h *Lists) Equal(o *Lists) bool {
 		maps.EqualFunc(h.Maintenance, o.Maintenance, time.Time.Equal)
 }
 
-// Welcomes says whether they keep nobody out, and nobody's blocks away.
+// Welcomes reports whether the lists are without effect: they exclude no node, and have none under maintenance.
 func (h *Lists) Welcomes() bool {
 	return h.Include == nil && len(h.Exclude) == 0 && len(h.Maintenance) == 0
 }
@@ -67,17 +68,17 @@ func (e Exclusion) equal(o Exclusion) bool {
 
 // Judgement is what the lists say of one node.
 type Judgement struct {
-	Why       string         // it may not stay; empty: it may
+	Why       string         // why the node may not stay; empty: it may
 	Untracked bool           // it is in neither list
-	Timeout   *time.Duration // its own
-	Down      bool           // it is no list that says so: its machine is worked on
+	Timeout   *time.Duration // the exclude file's timeout for this node; nil: none
+	Down      bool           // no list excludes it: the maintenance schedule has its machine DOWN
 }
 
-// Excluded says whether it must go.
+// Excluded reports whether the node must go.
 func (j Judgement) Excluded() bool { return j.Why != "" }
 
-// Judge looks a node up by its name and by the host of its peer address: files name machines by either. A node is
-// excluded when the exclude list has it, or when there is an include list that does not.
+// Judge looks a node up by its name and by the host of its peer address, for files name machines by either. A node is
+// excluded when it is on the exclude list, or when there is an include list without it.
 func (h *Lists) Judge(name, peerAddress string) (j Judgement) {
 	if h == nil {
 		return j
@@ -103,7 +104,7 @@ func (h *Lists) Judge(name, peerAddress string) (j Judgement) {
 	return j
 }
 
-// Maintained says whether a node is under maintenance at an instant. It ends by itself.
+// Maintained reports whether a node is under maintenance at an instant. Maintenance ends by itself, at the instant that the file gives.
 func (h *Lists) Maintained(name, peerAddress string, at time.Time) bool {
 	if h == nil {
 		return false
@@ -116,7 +117,7 @@ func (h *Lists) Maintained(name, peerAddress string, at time.Time) bool {
 	return false
 }
 
-// Keys are the keys that a node may be listed under, its name first.
+// Keys are the keys under which the lists may have a node, its name first.
 func Keys(name, peerAddress string) []string {
 	keys := []string{Key(name)}
 	if i := strings.LastIndexByte(peerAddress, ':'); i > 0 {
@@ -127,7 +128,7 @@ func Keys(name, peerAddress string) []string {
 	return keys
 }
 
-// Key is the one spelling of a host. Names of hosts know no capitals (RFC 4343), and 10.0.0.1 is ::ffff:10.0.0.1.
+// Key is the canonical spelling of a host. Case does not count in host names (RFC 4343), and ::ffff:10.0.0.1 is 10.0.0.1.
 func Key(host string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.Unmap().String()
@@ -135,10 +136,10 @@ func Key(host string) string {
 	return strings.TrimRight(strings.ToLower(host), ".")
 }
 
-// Paths are the files that they were read from.
+// Paths are the files that the lists were read from.
 func (h *Lists) Paths() []string { return Files{h.IncludeFile, h.ExcludeFile}.Paths() }
 
-// Paths are those of them that there are.
+// Paths are the paths that are not empty.
 func (h Files) Paths() []string {
 	return slices.DeleteFunc([]string{h.Include, h.Exclude}, func(p string) bool { return p == "" })
 }

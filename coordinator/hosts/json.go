@@ -16,8 +16,8 @@ import (
 //	[{"hostName": "a"}, {"hostName": "b", "port": 0, "upgradeDomain": "ud0", "adminState": "DECOMMISSIONED"},
 //	 {"hostName": "c", "adminState": "IN_MAINTENANCE", "maintenanceExpireTimeInMS": 1800000000000}]
 //
-// A host is one machine here: ports and upgrade domains are read, and mean nothing. HDFS falls back from one form to the
-// other and then overlooks faults, so that half a file may count for a whole one; here it is one form, to its end.
+// A host is one machine here: ports and upgrade domains are checked, and have no effect. HDFS tries one form, then the other, and
+// overlooks faults on the way, so that half a file may count as a whole one. This parser takes one form, to its end.
 func (f *hostFile) parseJSON(data []byte) {
 	if f.blank {
 		return
@@ -39,12 +39,12 @@ func (f *hostFile) parseJSON(data []byte) {
 	}
 }
 
-// jsonHosts is where in the document a parser is.
+// jsonHosts is a parser and its position in the document.
 type jsonHosts struct {
 	*hostFile
 	dec  *json.Decoder
 	data []byte
-	read int64 // bytes that line counts
+	read int64 // bytes whose newlines are in line
 	line int
 }
 
@@ -64,7 +64,7 @@ func (p *jsonHosts) next() (json.Token, error) {
 	return token, err
 }
 
-// whole reads the document. What it returns is a wrong structure; wrong values are faults of their lines.
+// whole reads the document. Its error is a wrong structure, which ends the parsing; a wrong value is a fault of its line.
 func (p *jsonHosts) whole() error {
 	token, err := p.next()
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *jsonHosts) object() error {
 	return nil
 }
 
-// latest is as late as time's JSON goes; HDFS means "without end" by the largest number there is.
+// latest is the last year that time.Time can write as JSON. HDFS writes the largest int64 for "without end", which is beyond it.
 var latest = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 func jsonWord(token json.Token) string {
@@ -172,7 +172,7 @@ func jsonWord(token json.Token) string {
 	return cutWord(fmt.Sprint(token))
 }
 
-// HDFS's own writer puts null for what it does not know.
+// In the three functions below null is the zero value: HDFS's own writer puts null for what it does not know.
 
 func jsonString(v json.Token) (string, error) {
 	if s, ok := v.(string); ok || v == nil {
@@ -193,7 +193,7 @@ func jsonState(v json.Token) (adminState, error) {
 	return "", fmt.Errorf("is %s: want %s, %s or %s", jsonWord(v), adminNormal, adminDecommissioned, adminMaintenance)
 }
 
-// jsonNumber reads a whole number of at most most; in quotes too, as Jackson does, and HDFS's own example has one.
+// jsonNumber reads a whole number from 0 to most. It may be in quotes: Jackson accepts that, and HDFS's own example has one.
 func jsonNumber(v json.Token, most int64) (int64, error) {
 	if v == nil {
 		return 0, nil

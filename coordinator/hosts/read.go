@@ -20,11 +20,11 @@ import (
 
 const (
 	maxHostFileBytes = 4 << 20 // 100,000 names of 40 letters
-	maxHosts         = 100_000 // in one file: ten times the fleets that one coordinator serves
-	maxHostFaults    = 8       // told of one file: who has more has the wrong file
+	maxHosts         = 100_000 // in one file: ten times the largest fleet that one coordinator serves
+	maxHostFaults    = 8       // reported of one file: more mean that it is the wrong file
 )
 
-// adminState is what HDFS's file says of a host. Text and XML know excluded or not.
+// adminState is what HDFS's JSON says of a host. Text and XML files only exclude hosts or not.
 type adminState string
 
 const (
@@ -46,7 +46,7 @@ func (e hostEntry) says(o hostEntry) bool {
 	return Exclusion{Timeout: e.timeout}.equal(Exclusion{Timeout: o.timeout}) && e.admin == o.admin && e.until.Equal(o.until)
 }
 
-// hostFile is what one file says, and all that is wrong with it. A file with a fault counts for nothing.
+// hostFile is what one file says, and all that is wrong with it. A file with any fault is not used at all.
 type hostFile struct {
 	path      string
 	including bool // it is the include file
@@ -54,10 +54,10 @@ type hostFile struct {
 	at        map[string]int // index of each key's entry
 	blank     bool           // there is nothing in it, not even a comment
 	faults    []string
-	more      int // faults that are not told
+	more      int // faults beyond maxHostFaults, which are only counted
 }
 
-// fault notes what is wrong in a line; line 0 is the file as a whole.
+// fault notes what is wrong in a line; line 0 means the file as a whole.
 func (f *hostFile) fault(line int, format string, args ...any) {
 	if len(f.faults) == maxHostFaults {
 		f.more++
@@ -81,8 +81,8 @@ func (f *hostFile) err() error {
 	return errors.New(words)
 }
 
-// add takes a host as it is written. The same said twice is said once; two different things said of one host are a fault:
-// Hadoop would take the later.
+// add adds a host as it is spelled in the file. A host may stand there twice if both entries say the same. If they differ it is a
+// fault, where Hadoop would take the later one.
 func (f *hostFile) add(host string, e hostEntry) {
 	if err := checkHost(host); err != nil {
 		f.fault(e.line, "host %q: %v", cutWord(host), err)
@@ -103,7 +103,7 @@ func (f *hostFile) add(host string, e hostEntry) {
 	f.entries = append(f.entries, e)
 }
 
-// checkHost wants the name of a node, as certificates have it, or an IP address.
+// checkHost refuses what is neither the name of a node, as certificates have it, nor an IP address.
 func checkHost(host string) error {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if ip.Zone() != "" {
@@ -126,7 +126,7 @@ func checkHost(host string) error {
 	return certs.Name{Role: certs.RoleNode, Name: host}.Check()
 }
 
-// cutWord keeps a message readable when the wrong file was named.
+// cutWord keeps a message readable when the path is of a wrong file, with words of any length.
 func cutWord(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "..."
@@ -134,10 +134,11 @@ func cutWord(s string) string {
 	return s
 }
 
-// byteOrderMark is what editors elsewhere write before a text, and people do not see.
+// byteOrderMark is what some editors write before a text, where people do not see it.
 const byteOrderMark = "\ufeff"
 
-// parseHosts reads a file's text: by the ending of its name where that says XML (as YARN does) or JSON, else by how it begins.
+// parseHosts reads a file's text in one of three forms. The extension of its name decides, as with YARN, if it is .xml or .json; else
+// how the text begins.
 func parseHosts(path string, including bool, data []byte) *hostFile {
 	f := &hostFile{path: path, including: including, at: map[string]int{}}
 	data = bytes.TrimLeft(data, byteOrderMark)
@@ -173,14 +174,14 @@ func badLine(data []byte) int {
 	return line
 }
 
-// parseText reads hosts as Hadoop's HostsFileReader does: separated by blanks, # begins a comment where a word begins, and
-// commas separate nothing. A lone CR ends a line: were it a blank, a comment of an old Mac would swallow the file.
+// parseText reads hosts as Hadoop's HostsFileReader does: blanks separate them, commas do not, and a # at the start of a word begins a
+// comment. A lone CR ends a line: if it were a blank, a comment in a file from an old Mac would swallow the rest of the file.
 func (f *hostFile) parseText(text string) {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
-		line = strings.TrimLeft(line, byteOrderMark) // a file that was put together of several has one where each began
+		line = strings.TrimLeft(line, byteOrderMark) // a file concatenated from several has one where each part began
 		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n\f", r) }) {
 			if strings.HasPrefix(word, "#") {
 				break
@@ -215,8 +216,8 @@ func joinHosts(files Files, include, exclude *hostFile) *Lists {
 	return h
 }
 
-// Read reads both files whole. What YARN takes for "everybody is welcome" is refused: a file that is not there, an
-// include file without hosts, and an exclude file that lost every byte while it had hosts.
+// Read reads both files whole; inForce are the lists until now. It refuses what YARN takes for "everybody is welcome": a missing file,
+// an include file without hosts, and an exclude file that is blank while inForce excludes hosts.
 func Read(files Files, inForce *Lists) (*Lists, error) {
 	include, err1 := readHostFile(files.Include, true)
 	exclude, err2 := readHostFile(files.Exclude, false)
@@ -233,7 +234,7 @@ func Read(files Files, inForce *Lists) (*Lists, error) {
 	return h, nil
 }
 
-// readHostFile reads one file; no path, no file. It blocks as long as the disk does.
+// readHostFile reads one file, or returns nil for an empty path. It blocks as long as the disk does.
 func readHostFile(path string, including bool) (*hostFile, error) {
 	if path == "" {
 		return nil, nil
@@ -241,7 +242,7 @@ func readHostFile(path string, including bool) (*hostFile, error) {
 	data, err := readSteady(path)
 	if err != nil {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			err = e.Err // the path stands before it already
+			err = e.Err // the message below begins with the path
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -249,7 +250,8 @@ func readHostFile(path string, including bool) (*hostFile, error) {
 	return f, f.err()
 }
 
-// readSteady reads a regular file that nobody writes to meanwhile. Opened so, a pipe without a writer does not block.
+// readSteady reads a regular file, and fails if the file changes meanwhile. It opens with O_NONBLOCK, or the open of a named pipe
+// without a writer would block.
 func readSteady(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

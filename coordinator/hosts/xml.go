@@ -18,12 +18,12 @@ import (
 //	  <host><name>b, c</name><timeout>1800</timeout></host>
 //	</hosts>
 //
-// A name may hold several, with commas between; a timeout is in seconds, -1 for none. YARN overlooks what it does not
-// know, and takes the first of two names; here that is a fault, as is a document type.
+// A <name> may have several names, with commas between; a timeout is in seconds, -1 for none. YARN ignores elements that it does not
+// know, and takes the first of two <name>s; here both are faults, and so is a document type.
 func (f *hostFile) parseXML(data []byte) {
 	p := xmlHosts{hostFile: f, Decoder: xml.NewDecoder(bytes.NewReader(data))}
 	for {
-		token, err := p.RawToken() // RawToken: what it says of names is said below, by place
+		token, err := p.RawToken() // RawToken does not match tags: take does, and says what belongs where
 		line, _ := p.InputPos()
 		if text, ok := token.(xml.CharData); ok {
 			line -= bytes.Count(bytes.TrimLeft(text, " \t\r\n"), []byte("\n")) // where it begins
@@ -47,7 +47,7 @@ func (f *hostFile) parseXML(data []byte) {
 	}
 }
 
-// xmlHosts is where in the document a parser is.
+// xmlHosts is a parser and its position in the document.
 type xmlHosts struct {
 	*hostFile
 	*xml.Decoder
@@ -64,7 +64,7 @@ type xmlText struct {
 	text string
 }
 
-// take is one token. Its error ends the parsing: what follows a wrong structure cannot be read.
+// take handles one token. Its error ends the parsing: nothing behind a wrong structure can be read.
 func (p *xmlHosts) take(token xml.Token, line int) error {
 	switch t := token.(type) {
 	case xml.StartElement:
@@ -87,7 +87,7 @@ func (p *xmlHosts) take(token xml.Token, line int) error {
 	return nil
 }
 
-// xmlParents says where each element stands.
+// xmlParents maps each element to the one that it must be in.
 var xmlParents = map[string]string{"hosts": "", "host": "hosts", "name": "host", "timeout": "host"}
 
 func (p *xmlHosts) open(t xml.StartElement, line int) error {
@@ -131,7 +131,7 @@ func (p *xmlHosts) close(t xml.EndElement, line int) error {
 	return nil
 }
 
-// done takes one <host>.
+// done adds the hosts of a <host> that has been read to its end.
 func (p *xmlHosts) done(line int) {
 	e := hostEntry{}
 	if t, given := p.host["timeout"]; given {
@@ -158,7 +158,7 @@ func (p *xmlHosts) done(line int) {
 	}
 }
 
-// parseTimeout reads whole seconds; -1, as any negative number to YARN, is without limit, 0 at once.
+// parseTimeout reads whole seconds. 0 means at once; any negative number means no limit, as YARN reads it.
 func parseTimeout(text string) (*time.Duration, error) {
 	seconds, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	most := int64(MaxTimeout / time.Second)
