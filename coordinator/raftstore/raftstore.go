@@ -1,7 +1,7 @@
-// Package raftstore is the file that a coordinator's raft log lies in: what it acknowledges is on the disk, what was altered or cut short is
-// refused at the start, and a disk that fails, hangs or is slow is told of and ends nothing.
+// Package raftstore keeps a coordinator's raft log in a file. What it acknowledges is on the disk. A file that was altered or cut short is
+// refused at the start. A disk that fails, hangs or is slow is reported, and does not end the process.
 //
-// It knows nothing of what the entries say, nor who leads.
+// It knows nothing of what the entries say, nor which coordinator leads.
 package raftstore
 
 import (
@@ -32,21 +32,21 @@ import (
 // whole log: a file that was cut short, or whose entries were altered, is refused at the start, not met in the middle of a
 // decision. Damage to bbolt's own page headers is beyond what it checks for: the file system and its backups are for that.
 //
-// A disk that takes no more must not end the process: the fleet can still be read, and heartbeats answered. A failing log
-// is an error, and makes raft step down at once. A failing stable value is tried again until it is written or the store is
-// given up, because raft ends the process when it hears of that error about a term.
+// A disk that can be written no more must not end the process: the coordinator can still show the fleet and answer heartbeats. A log
+// entry that cannot be written is an error, at which raft steps down at once. A stable value that cannot be written is tried again
+// until it is written or GiveUp is called, because raft ends the process if it gets an error for a term.
 type Store struct {
 	db      *bolt.DB
-	Commit  func(func(*bolt.Tx) error) error // db.Update; in tests of disks that hang, another
+	Commit  func(func(*bolt.Tx) error) error // db.Update; tests of hanging disks replace it
 	log     *slog.Logger
 	closing chan struct{} // closed by GiveUp
 	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
 	illness atomic.Pointer[illness]
 	slow    *slowness
-	writes  atomic.Pointer[time.Time] // since when something is being written; nil: nothing is
+	writes  atomic.Pointer[time.Time] // when the write that is under way began; nil: none is
 }
 
-// illness is when and why the log could last not be written.
+// illness is the last failure to write the log: when, and why.
 type illness struct {
 	at  time.Time
 	err error
@@ -64,7 +64,7 @@ const (
 	entryTail    = 4                 // CRC-32C over key and entry
 	openTimeout  = time.Second       // another process holds the file's lock: say so soon
 	DiskPause    = time.Second       // between two attempts at a disk that fails
-	convalesce   = time.Minute       // after a failure: a full disk takes small entries for a while, and then fails again
+	convalesce   = time.Minute       // how long a failure counts: a full disk takes small entries for a while, and then fails again
 )
 
 // What raft writes for a vote, in this order: it answers the candidate after the second.
@@ -73,10 +73,10 @@ var (
 	voteCandidate = []byte("LastVoteCand")
 )
 
-// DamagedError is a file that is not what it was. What to do about that depends on whether there are other coordinators (remedy).
+// DamagedError is of a file whose content is not what was written. The remedy depends on whether there are other coordinators.
 type DamagedError struct{ error }
 
-// Damaged makes one.
+// Damaged makes a DamagedError.
 func Damaged(format string, args ...any) error { return DamagedError{fmt.Errorf(format, args...)} }
 
 // Open opens or makes the store at path.
@@ -103,13 +103,13 @@ func openBolt(path string) (db *bolt.DB, err error) {
 	defer refuseDamage(&err)
 	return bolt.Open(path, 0o600, &bolt.Options{
 		Timeout:        openTimeout,
-		NoFreelistSync: true, // one write less a commit; the list is found again by a walk when opening
+		NoFreelistSync: true, // one write less for each commit; bbolt rebuilds the list by a walk when it opens the file
 		FreelistType:   bolt.FreelistMapType,
 		NoStatistics:   true,
 	})
 }
 
-// refuseDamage turns into an error what bbolt asserts by panic: a page that is not what it should be.
+// refuseDamage turns a panic of bbolt, which it raises at a damaged page, into an error.
 func refuseDamage(err *error) {
 	if p := recover(); p != nil {
 		*err = Damaged("damaged: %v", p)
@@ -126,8 +126,8 @@ func inUse(err error) error {
 	return err
 }
 
-// examine refuses a file that is not what its last commit made it. It goes first because bbolt trusts its file: opened for
-// writing it walks the pages in a goroutine of its own, where a bad one ends the process. Opened for reading it reads the
+// examine refuses a file that is not as its last commit left it. It runs before bbolt opens the file for writing: bbolt trusts its
+// file, and then walks the pages in a goroutine of its own, where a bad page ends the process. Opened for reading, bbolt reads the
 // first two pages and no more until asked.
 func examine(path string) error {
 	info, err := os.Stat(path)
@@ -194,16 +194,16 @@ func walk(tx *bolt.Tx) (err error) {
 	return nil
 }
 
-// GiveUp ends what waits for a failing disk. No vote is given after it that is not on the disk.
+// GiveUp ends the retries at a failing disk. A vote that is not on the disk by then is an error, so raft does not give it.
 func (s *Store) GiveUp() { close(s.closing) }
 
-// DB is the file, for who looks into it or puts it to the test.
+// DB is the open file, for tests.
 func (s *Store) DB() *bolt.DB { return s.db }
 
 // Close closes the file.
 func (s *Store) Close() error { return s.db.Close() }
 
-// pause waits before a failing disk is tried again. It reports whether to try.
+// pause waits DiskPause before the next attempt at a failing disk. It reports false once GiveUp was called.
 func (s *Store) pause() bool {
 	select {
 	case <-time.After(DiskPause):
@@ -233,8 +233,9 @@ func (s *Store) edge(pick func(*bolt.Cursor) (k, v []byte)) (index uint64, err e
 	return index, err
 }
 
-// LastCommand is the index of the newest command in the log, or of what the snapshot has where there is none; 0: the log is
-// empty. It is one look: a leader's first entry may come at any moment.
+// LastCommand is the index of the newest command in the log. If the log has entries but no command, it is the index before the oldest
+// entry, which is the last that the snapshot has; 0: the log is empty. It reads in one transaction, because a new leader's first entry
+// may come at any moment.
 func (s *Store) LastCommand() (index uint64, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		c := tx.Bucket(logBucket).Cursor()
@@ -268,7 +269,7 @@ func (s *Store) GetLog(index uint64, entry *raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (s *Store) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs implements raft.LogStore: all of the entries or none, on the disk when it returns.
+// StoreLogs implements raft.LogStore. It stores all of the entries or none, and they are on the disk when it returns.
 func (s *Store) StoreLogs(entries []*raft.Log) error {
 	err := s.update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(logBucket)
@@ -295,7 +296,7 @@ func (s *Store) fell(err error) {
 	s.illness.Store(&illness{time.Now(), err})
 }
 
-// Ill is why the log could not be written lately, or cannot be now; nil: it could.
+// Ill is why the log cannot be written now (Hangs), or could not within the last convalesce; nil: the disk is well.
 func (s *Store) Ill() error {
 	if err := s.Hangs(); err != nil {
 		return err
@@ -310,7 +311,7 @@ func (s *Store) Ill() error {
 func (s *Store) DeleteRange(from, to uint64) error {
 	return s.update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(logBucket)
-		var doomed [][]byte // a cursor may not be trusted to step on after a delete
+		var doomed [][]byte // collected first: a cursor cannot be trusted to step on after a delete
 		c := b.Cursor()
 		for k, _ := c.Seek(key(from)); k != nil && binary.BigEndian.Uint64(k) <= to; k, _ = c.Next() {
 			doomed = append(doomed, k)
@@ -324,15 +325,15 @@ func (s *Store) DeleteRange(from, to uint64) error {
 	})
 }
 
-// Set implements raft.StableStore. The two halves of a vote go to the disk together: one write less between the end of one
-// leader and the next, twice in a row, for the candidate and for who votes for it.
+// Set implements raft.StableStore. It holds back the first half of a vote and writes both halves together. That is one disk write less
+// for the candidate and then one less for the voter, both on the way from a dead leader to the next one.
 func (s *Store) Set(k, v []byte) error {
 	if bytes.Equal(k, voteTerm) {
 		s.ballot = bytes.Clone(v)
 		return nil
 	}
 	if i := s.illness.Load(); i != nil && time.Since(i.at) < DiskPause {
-		s.pause() // or raft would stand for election, win, and fail again, twenty times a second
+		s.pause() // else raft would stand for election, win, and fail at the disk again, twenty times a second
 	}
 	for failed := false; ; failed = true {
 		err := s.update(func(tx *bolt.Tx) error {
@@ -359,7 +360,7 @@ func (s *Store) Set(k, v []byte) error {
 		if s.pause() {
 			continue
 		}
-		if bytes.Equal(k, voteCandidate) { // raft gives no vote then, and goes on
+		if bytes.Equal(k, voteCandidate) { // raft survives this error: it gives no vote, and goes on
 			s.ballot = nil
 			return fmt.Errorf("write the vote: %w", err)
 		}
@@ -367,7 +368,7 @@ func (s *Store) Set(k, v []byte) error {
 	}
 }
 
-// sealed is a value with its checksum behind it.
+// sealed is a value followed by its checksum.
 func sealed(k, v []byte) []byte { return binary.BigEndian.AppendUint32(bytes.Clone(v), checksum(k, v)) }
 
 // Get implements raft.StableStore.
@@ -453,7 +454,7 @@ func checksum(k, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, body)
 }
 
-// Note keeps a value if the disk takes it now.
+// Note writes a value once, and returns the error if the disk does not take it: Set would try again.
 func (s *Store) Note(k, v []byte) error {
 	return s.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(stableBucket).Put(k, sealed(k, v)) })
 }

@@ -11,37 +11,38 @@ import (
 )
 
 const (
-	// HangAfter is how long the log may take to be written. A sync of a busy cloud volume takes a second at the worst.
+	// HangAfter is how long one write may take before the disk counts as hanging. A sync of a busy cloud volume takes a second at worst.
 	HangAfter = 5 * time.Second
-	// HangPace is how often it is looked at.
+	// HangPace is how often waiters check for that.
 	HangPace = time.Second
 
-	// slowAfter is how long one that is well takes at the most: every decision waits for a write here, and one of the others' disks.
+	// slowAfter is the longest that a write takes on a healthy disk. Every decision waits for a write here and for one at another
+	// coordinator.
 	slowAfter = 500 * time.Millisecond
-	slowEvery = time.Minute // the log is told of it
+	slowEvery = time.Minute // between two warnings of it in the log
 )
 
-// update writes to the disk, and has it be known meanwhile since when.
+// update writes to the disk, and notes when the write began for as long as it lasts, so that Hangs can see it.
 func (s *Store) update(write func(*bolt.Tx) error) error {
 	now := time.Now()
-	s.writes.CompareAndSwap(nil, &now) // or another write waits for the disk already
+	s.writes.CompareAndSwap(nil, &now) // fails when an earlier write is still waiting for the disk: its start counts
 	defer s.writes.CompareAndSwap(&now, nil)
 	err := s.Commit(write)
 	s.slow.note(s.log, time.Since(now))
 	return err
 }
 
-// slowness is what is known of a disk that takes its time.
+// slowness measures writes, and counts the slow ones since the last warning.
 type slowness struct {
 	took prometheus.Histogram
 
 	mu     sync.Mutex // guards what follows
-	told   time.Time
-	writes int // that were slow since then
+	told   time.Time  // the last warning
+	writes int        // that were slow since then
 	worst  time.Duration
 }
 
-// Took is how long writing took.
+// Took is the metric of how long writes took.
 func (s *Store) Took() prometheus.Collector { return s.slow.took }
 
 func newSlowness() *slowness {
@@ -51,7 +52,7 @@ func newSlowness() *slowness {
 	})}
 }
 
-// note tells the log of slow writes now and then: nothing else would say why everybody waits.
+// note warns of slow writes, at most once each slowEvery: nothing else would tell an operator why every call waits.
 func (s *slowness) note(log *slog.Logger, took time.Duration) {
 	s.took.Observe(took.Seconds())
 	if took < slowAfter {
@@ -66,7 +67,8 @@ func (s *slowness) note(log *slog.Logger, took time.Duration) {
 	}
 }
 
-// Hangs is why nothing can be decided here: the disk does not answer; nil: it does, or has not been asked for long.
+// Hangs is an error when a write has been under way for longer than HangAfter: nothing can be decided here until the disk answers. Nil: no
+// write has waited that long.
 func (s *Store) Hangs() error {
 	began := s.writes.Load()
 	if began == nil {
@@ -78,8 +80,8 @@ func (s *Store) Hangs() error {
 	return nil
 }
 
-// UnlessHung is what answer returns; or why the disk hangs, where it does before that comes. Raft's main loop, which answers, waits for the
-// disk then, and so would whoever called.
+// UnlessHung returns what answer returns, or a HangsError if the disk hangs before that. Raft's main loop gives the answers; while it waits
+// for a hanging disk, so would the caller. The goroutine that runs answer is left behind.
 func (s *Store) UnlessHung(answer func() error) error {
 	answered := make(chan error, 1)
 	go func() { answered <- answer() }()
@@ -97,5 +99,5 @@ func (s *Store) UnlessHung(answer func() error) error {
 	}
 }
 
-// HangsError is why raft has not answered. What it was asked for may be done all the same.
+// HangsError says that raft has not answered because the disk hangs. What raft was asked to do may be done all the same.
 type HangsError struct{ error }
