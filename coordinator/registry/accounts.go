@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// keptManifests are of the newest decommissions.
+	// keptManifests bounds the manifests of the fleet; the newest stay.
 	keptManifests = 4096
 
-	// MaxEntries bounds one manifest, and all that are kept of one node.
+	// MaxEntries bounds the entries of one manifest, and of all manifests of one node together.
 	MaxEntries = 8 << 20
-	// MaxManifest is above a manifest of MaxEntries entries of usual names.
+	// MaxManifest bounds the bytes likewise. MaxEntries entries with names of usual length take less.
 	MaxManifest = 4 << 30
 )
 
@@ -30,16 +30,16 @@ type ManifestRef struct {
 	Lost        int64     `json:"lost"`
 	Skipped     int64     `json:"skipped"`
 	Bytes       int64     `json:"bytes,omitempty"`
-	Finished    time.Time `json:"finished,omitzero"` // its drain, by the node's clock
+	Finished    time.Time `json:"finished,omitzero"` // when the drain ended, by the node's clock
 }
 
-// inTime says whether it is of d, and that was done before its deadline.
+// inTime reports whether the manifest is of decommission d, and its drain ended by d's deadline.
 func (r *ManifestRef) inTime(d *Decommission) bool {
 	own := d.Notice == nil || d.Notice.Incident == r.Incident
 	return own && !r.rehearsed() && !r.Finished.IsZero() && !r.Finished.After(d.Deadline())
 }
 
-// keep adds a manifest; a repeated goodbye replaces what it said before.
+// keep adds a manifest. A repeated goodbye replaces the manifest of the first.
 func (m *Registry) keep(ref *ManifestRef) {
 	kept := make([]*ManifestRef, 0, len(m.Manifests)+1)
 	for _, r := range m.Manifests {
@@ -52,7 +52,8 @@ func (m *Registry) keep(ref *ManifestRef) {
 	m.Manifests = kept[max(0, len(kept)-keptManifests):]
 }
 
-// withinMost drops the oldest manifests of a node that has more on the coordinators' disks, or in their memory, than one may have.
+// withinMost drops the oldest manifests of a node as soon as all of its manifests have more bytes, on the coordinators' disks, or more
+// entries, in their memory, than one manifest may have.
 func withinMost(all []*ManifestRef, node string) []*ManifestRef {
 	var bytes, entries int64
 	for i, r := range slices.Backward(all) {
@@ -68,14 +69,14 @@ func withinMost(all []*ManifestRef, node string) []*ManifestRef {
 	return all
 }
 
-// InForce says whether what ref names as lost is lost still: a node that came back as itself brought its blocks along, and one that
-// rehearsed has never gone.
+// InForce reports whether blocks that a manifest names as lost are still lost. A node that came back under its incarnation brought its
+// blocks along, and a node that rehearsed never went.
 func (m *Registry) InForce(ref *ManifestRef) bool {
 	n, ok := m.Nodes[ref.Node]
 	return (!ok || n.Incarnation != ref.Incarnation || n.ReturnedAt.Before(ref.At)) && !ref.rehearsed()
 }
 
-// Account is nil when the bytes are not one, which only a damaged log could bring about.
+// Account decodes the summary. It is nil if the bytes are none, which only a damaged log can bring about.
 func (r *ManifestRef) Account() *api.ManifestSummary {
 	s := new(api.ManifestSummary)
 	if proto.Unmarshal(r.Summary, s) != nil {

@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Outcomes of what was asked for. Others say after a colon why it was refused, or how it failed.
+// Outcomes of an operator's call. The last two are prefixes: the reason follows.
 const (
 	OutcomeDone  = "done"
-	OutcomeBegun = "begun" // by a leader that has yet to say how it ended
+	OutcomeBegun = "begun" // the leader has yet to record how it ended
 	RefusedWord  = "refused: "
 	FailedWord   = "failed: "
 )
@@ -21,17 +21,17 @@ const (
 const (
 	KeptAudit = 4096
 
-	// MaxText bounds what people say of a thing: reasons.
+	// MaxText bounds the bytes of a reason or another text that people write.
 	MaxText = 1024
 
-	// NamedInAudit bounds the nodes that a record names: ten thousand may be ordered away at once, and the events of a
-	// record name them all.
+	// NamedInAudit bounds the nodes that a record names. Ten thousand may be ordered away at once; the events that the record points to
+	// name them all.
 	NamedInAudit = 256
 )
 
-// Asking is who asks for what, and why. It goes through the log with the command that it leads to.
+// Asking is an operator's call: who asks for what, and why. It goes through the log with the command that it leads to.
 type Asking struct {
-	Call    string            `json:"call"` // its name and what it says: one that is made again after a failover is the same
+	Call    string            `json:"call"` // the caller's id for it, and a hash of the request: the same when it is repeated after a failover
 	Who     string            `json:"who"`
 	From    string            `json:"from,omitempty"`
 	Asked   string            `json:"asked"`
@@ -41,7 +41,7 @@ type Asking struct {
 	Outcome string            `json:"outcome,omitempty"` // empty in a command: what the registry makes of it
 }
 
-// by is who an event is owed to; empty: to no operator.
+// by names the operator who caused an event; empty: none did.
 func (a *Asking) by() string {
 	if a == nil {
 		return ""
@@ -49,7 +49,7 @@ func (a *Asking) by() string {
 	return a.Who
 }
 
-// AuditRecord is one thing that was asked for, and what became of it. Records are never changed once stored.
+// AuditRecord is one operator's call and its outcome. Records are never changed once stored.
 type AuditRecord struct {
 	Index uint64    `json:"index"`
 	Time  time.Time `json:"time"`
@@ -58,8 +58,8 @@ type AuditRecord struct {
 	LastEvent  uint64 `json:"last_event,omitempty"`
 }
 
-// audit records what became of an operator's command, or what c says became of a thing that is no command. A call has one
-// record: what repeats it adds none, and the end of a thing takes the place of its beginning.
+// audit records the outcome of an operator's command; or, for a DoRecord command, the outcome that it carries of a call that led to no
+// command. A call has one record: a repeated call adds none, and the record of how it ended takes the place of "begun".
 func (m *Registry) audit(c Command, events []Event, err error) {
 	if c.Asked == nil {
 		return
@@ -99,8 +99,8 @@ func (m *Registry) audit(c Command, events []Event, err error) {
 	}
 }
 
-// decided says whether the very same was asked for in the same call, and done. Done again, it might undo what others have
-// asked for since.
+// decided reports whether this very call was made before, and done. A client repeats a call after a failover; done twice, the call might
+// undo what other operators have asked for since.
 func (m *Registry) decided(a *Asking) bool {
 	if a == nil {
 		return false
@@ -109,7 +109,7 @@ func (m *Registry) decided(a *Asking) bool {
 	return at >= 0 && m.Audit[at].Outcome == OutcomeDone
 }
 
-// RecordOf finds the newest record of a call; -1: it has none.
+// RecordOf returns the index in m.Audit of the newest record of a call; -1: there is none.
 func (m *Registry) RecordOf(a *Asking) int {
 	for i, r := range slices.Backward(m.Audit) {
 		if r.Call == a.Call && r.Who == a.Who {
@@ -119,7 +119,7 @@ func (m *Registry) RecordOf(a *Asking) int {
 	return -1
 }
 
-// nodesOf are the nodes that events tell of, each once.
+// nodesOf are the nodes of some events, sorted, each once.
 func nodesOf(events []Event) (names []string) {
 	for _, e := range events {
 		if e.Node != "" {
@@ -130,7 +130,7 @@ func nodesOf(events []Event) (names []string) {
 	return slices.Compact(names)
 }
 
-// Naming is a with as many of the nodes as are kept.
+// Naming is a with the first NamedInAudit of the nodes, and the number of the rest.
 func (a Asking) Naming(nodes []string) Asking {
 	if more := len(nodes) - NamedInAudit; more > 0 {
 		nodes = nodes[:NamedInAudit:NamedInAudit]
@@ -140,7 +140,7 @@ func (a Asking) Naming(nodes []string) Asking {
 	return a
 }
 
-// Detailed is a with more said of it, where there is something to say.
+// Detailed is a with more details, keys and values in turn; empty values are left out.
 func (a Asking) Detailed(data ...string) Asking {
 	if said := Saying(data...); a.Detail == nil {
 		a.Detail = said
@@ -151,10 +151,10 @@ func (a Asking) Detailed(data ...string) Asking {
 	return a
 }
 
-// Shortened is s as far as a record keeps it.
+// Shortened is s cut to MaxText bytes, as records keep it.
 func Shortened(s string) string { return ShortenedTo(MaxText, s) }
 
-// ShortenedTo is s, valid and of so many bytes at most.
+// ShortenedTo is s as valid UTF-8 of at most so many bytes.
 func ShortenedTo(most int, s string) string {
 	if s = strings.ToValidUTF8(s, "?"); len(s) > most {
 		return strings.ToValidUTF8(s[:most-3], "") + "..."
@@ -162,7 +162,7 @@ func ShortenedTo(most int, s string) string {
 	return s
 }
 
-// Restored records that the registry begins anew with a snapshot.
+// Restored records that the registry was restored from an operator's snapshot.
 func (m *Registry) Restored(who, reason string, savedAt, at time.Time) {
 	m.Began = at
 	if who == "" && reason == "" {
@@ -172,7 +172,7 @@ func (m *Registry) Restored(who, reason string, savedAt, at time.Time) {
 	m.audit(Command{At: at, Asked: &a}, nil, nil)
 }
 
-// Words are what the log has of who asks for what: of which nodes, and what else was said, in the words of the audit.
+// Words are the keys and values of a log line about a: who, from where, what, which nodes, and the details of the audit.
 func (a Asking) Words() []any {
 	words := []any{"who", a.Who, "from", a.From, "asked", a.Asked, "nodes", len(a.Nodes)}
 	if n := min(len(a.Nodes), namedInLog); n > 0 {
@@ -184,7 +184,7 @@ func (a Asking) Words() []any {
 	return words
 }
 
-// Message is r as operators are told it.
+// Message is r as the API sends it.
 func (r AuditRecord) Message() *api.AuditRecord {
 	return &api.AuditRecord{
 		Index: r.Index, Time: timestamppb.New(r.Time), Who: r.Who, From: r.From, Asked: r.Asked, Nodes: r.Nodes, Reason: r.Reason,
@@ -192,5 +192,5 @@ func (r AuditRecord) Message() *api.AuditRecord {
 	}
 }
 
-// namedInLog bounds the nodes that one line of the log names: the audit has more.
+// namedInLog bounds the nodes that one log line names; the audit names more.
 const namedInLog = 16

@@ -10,16 +10,17 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// Door is what the registry knows of those that may join, and of those that did. Its maps are replaced, never changed.
+// Door is what the registry knows of join tokens, of the certificates that machines got when they joined, and of revoked certificates.
+// Its maps are replaced, never changed.
 type Door struct {
 	Tokens map[string]JoinToken `json:"tokens,omitempty"` // by id
 	Given  map[string]given     `json:"given,omitempty"`  // certificates of machines that joined, by role and name
 
-	Revoked   map[string]time.Time `json:"revoked,omitempty"`   // when, by role and name: what was made before then is refused
-	RevokedAt time.Time            `json:"revoked_at,omitzero"` // when that last changed
+	Revoked   map[string]time.Time `json:"revoked,omitempty"`   // when, by role and name: certificates made before then are refused
+	RevokedAt time.Time            `json:"revoked_at,omitzero"` // when Revoked last changed
 }
 
-// JoinToken lets machines join.
+// JoinToken lets a machine that knows its secret join.
 type JoinToken struct {
 	ID      string     `json:"id"`
 	Sum     string     `json:"sum"` // of the secret
@@ -31,33 +32,33 @@ type JoinToken struct {
 	By      string     `json:"by"`
 }
 
-// given is whose key has a name.
+// given is the key that a name was given to.
 type given struct {
 	Key string    `json:"key"` // SHA-256 of the public key
 	By  string    `json:"by"`  // the token, or the machine as its cloud names it
 	At  time.Time `json:"at"`
 }
 
-// Pass is one command about the door.
+// Pass is one command about the door: one of Token, Revoke, Join and Certs is set.
 type Pass struct {
-	Token  *JoinToken    `json:"token,omitempty"` // made, good for Life
+	Token  *JoinToken    `json:"token,omitempty"` // a new one, good for Life
 	Life   time.Duration `json:"life,omitempty"`
 	Revoke string        `json:"revoke,omitempty"` // the id of a token
 	Join   *Joining      `json:"join,omitempty"`
-	Certs  *certs.Name   `json:"certs,omitempty"` // whose are revoked
-	Undo   bool          `json:"undo,omitempty"`  // certs: they are good again
+	Certs  *certs.Name   `json:"certs,omitempty"` // the name whose certificates are revoked
+	Undo   bool          `json:"undo,omitempty"`  // with Certs: they are good again
 }
 
 // Joining is a machine that has shown why it may join.
 type Joining struct {
 	Token string     `json:"token,omitempty"` // its id
-	As    string     `json:"as,omitempty"`    // or which machine it is, as its cloud says
+	As    string     `json:"as,omitempty"`    // without a token: the machine, as its cloud vouches for it
 	Name  certs.Name `json:"name"`
 	Key   string     `json:"key"`
 }
 
-// keptTokens bounds the tokens that have not expired. One that was used up stays until then: a machine whose answer got
-// lost asks again with it.
+// keptTokens bounds the tokens that have not expired. A token that is used up stays until it expires: a machine whose answer got lost
+// asks again with it.
 const keptTokens = 1000
 
 const DoPass Verb = "pass"
@@ -74,7 +75,7 @@ var (
 	errManyTokens = fmt.Errorf("there are %d tokens: revoke some", keptTokens)
 )
 
-// doorAfter is what c makes of the door. No event and no change: it was so already.
+// doorAfter is the door after c. changed is false, and there are no events, if c only repeats what is so already.
 func (m *Registry) doorAfter(c Command) (after Door, changed bool, events []Event, err error) {
 	after = m.Door
 	after.Tokens, after.Given, after.Revoked = maps.Clone(m.Door.Tokens), maps.Clone(m.Door.Given), maps.Clone(m.Door.Revoked)
@@ -110,15 +111,16 @@ func (m *Registry) doorAfter(c Command) (after Door, changed bool, events []Even
 	return after, true, nil, nil
 }
 
-// forgotten says whether what was given under a name need not be kept: its node was forgotten.
+// forgotten reports whether the record of a name's key can go: it is a node's, the node is not known (any more), and the key was given
+// longer than ForgetAfter ago.
 func (m *Registry) forgotten(name string, g given, at time.Time) bool {
 	role, node, _ := strings.Cut(name, " ")
 	_, known := m.Nodes[node]
 	return role == string(certs.RoleNode) && !known && at.Sub(g.At) > ForgetAfter
 }
 
-// join lets one machine in. One that has the name's key already is in, and uses up nothing: it asks again because the
-// answer did not arrive.
+// join lets one machine in. A machine that asks again with the key that has the name did not get its answer: it is in already, and
+// uses up nothing.
 func (m *Registry) join(d *Door, s *step) (changed bool, err error) {
 	j := s.cmd.Pass.Join
 	was, has := d.Given[j.Name.String()]
@@ -152,12 +154,12 @@ func (m *Registry) join(d *Door, s *step) (changed bool, err error) {
 	return true, nil
 }
 
-// ComesWithin is how long a machine that was given a name may take to register before its name is anybody's again. Agents
-// do it in seconds.
+// ComesWithin is how long a machine that was given a name may take to register. After that another machine may have the name. Agents
+// register within seconds.
 const ComesWithin = 10 * time.Minute
 
-// vouched says why a machine whose cloud vouches for it may not have a name. Such a machine has one key and one name, or
-// whatever else runs on it and gets hold of a document could be a node beside it.
+// vouched says why a machine that its cloud vouches for may not have the name that it asks for; nil: it may. The machine keeps its first
+// key and name: otherwise any program on it that gets hold of the cloud's document could join as a second node.
 func (m *Registry) vouched(d *Door, j *Joining, at time.Time) error {
 	for name, g := range d.Given {
 		switch {
@@ -175,7 +177,7 @@ func (m *Registry) vouched(d *Door, j *Joining, at time.Time) error {
 	return nil
 }
 
-// mostRevoked bounds the list, which every agent is told.
+// mostRevoked bounds the list, which is sent to every agent.
 const mostRevoked = 1000
 
 var (
@@ -183,7 +185,7 @@ var (
 	ErrManyRevoked = fmt.Errorf("the certificates of %d names are revoked: bring a new CA, or take back those of which all have ended", mostRevoked)
 )
 
-// revoke takes back what was made for a name until now, or takes that back.
+// revoke makes the certificates of a name that were made until now invalid, or with undo valid again.
 func (d *Door) revoke(of certs.Name, undo bool, at time.Time) error {
 	_, known := d.Revoked[of.String()]
 	switch {

@@ -4,18 +4,18 @@ import (
 	"time"
 )
 
-// EventExecutor tells the scheduler of an app that a part of it goes with its node. It follows the event by which the node
-// begins to leave, or is ended, in the same decision.
+// EventExecutor tells an app's scheduler that one of its executors goes with its node. In the same decision it follows the event by
+// which the node begins to leave, or is ended.
 const EventExecutor = "ExecutorDecommissioned"
 
-// Executor is a part of an app on a node, or a whole workload where no app knows its parts.
+// Executor is one executor of an app on a node, or a whole workload if its executors are not known.
 type Executor struct {
 	Workload string `json:"workload"`
 	App      string `json:"app,omitempty"`
 	ID       string `json:"id,omitempty"`
 }
 
-// Untold are the nodes that c makes leave and whose executors nobody has been told of.
+// Untold are the nodes that c would make leave, or end, and whose executors no event has told of yet.
 func (m *Registry) Untold(c Command) (names []string) {
 	t, err := m.try(c)
 	if err != nil || len(t.events) == 0 {
@@ -33,7 +33,7 @@ func (m *Registry) Untold(c Command) (names []string) {
 	return names
 }
 
-// untold says whether n is leaving, or was ended at that instant, and its executors were not told of.
+// untold reports whether n is leaving, or was ended at that instant, and no event has told of its executors.
 func (n Node) untold(at time.Time) bool {
 	d := n.Decommission
 	switch {
@@ -45,7 +45,7 @@ func (n Node) untold(at time.Time) bool {
 	return d.EndedAt.Equal(at) && (d.Outcome == Drained || d.Outcome == TimedOut || d.Outcome == Forced)
 }
 
-// tellExecutors tells of each, once for a decommission.
+// tellExecutors tells of each executor, once for a decommission.
 func (s *step) tellExecutors() {
 	all := s.cmd.Executors[s.name]
 	if len(s.events) == 0 && s.cmd.Do != DoTell || len(all) == 0 || !s.node.untold(s.cmd.At) {

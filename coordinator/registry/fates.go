@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// ErrNotAway is why a node may not be forgotten by name: whoever else is gone may come back to what is remembered of it.
+// ErrNotAway refuses to forget a node by name. A node in any other state may come back, and needs its record then.
 var ErrNotAway = errors.New("only a node that is LOST or GONE is forgotten")
 
-// keptFates bounds the forgotten nodes of which it is known since when they are gone, some 50 bytes each.
+// keptFates bounds the fates, some 50 bytes each.
 const keptFates = 16384
 
-// fates are since when nodes are gone that are forgotten: what was born on one stays with whoever took it for receive.keep from then on,
-// which may be longer than forget_after.
+// fates says since when each forgotten node has been gone. Peers keep the blocks that were born on a node for receive.keep after it is
+// gone, which may be longer than forget_after.
 type fates map[string]time.Time
 
-// with is fates with nodes that are forgotten. One that was done may have stayed until now.
+// with is f with more forgotten nodes. A DECOMMISSIONED node may have stayed until now, so it counts as gone from now on.
 func (f fates) with(forgotten []Node, now time.Time) fates {
 	if len(forgotten) == 0 {
 		return f

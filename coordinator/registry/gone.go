@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// byDrain marks an order as a drain's, in the sense of Mesos's DRAIN_AGENT: the node is given nothing new as well, and what takes
-// both back is its being reactivated.
+// byDrain marks an order as a drain's, in the sense of Mesos's DRAIN_AGENT: the node is deactivated as well, and reactivating it takes
+// back both.
 const byDrain = "drain"
 
 // keptBanned bounds the incarnations of nodes that are GONE, some 36 bytes each. Mesos keeps a tenth of a million
-// (registry_max_agent_count), of fleets in which machines last.
+// (registry_max_agent_count), for fleets in which machines last.
 const keptBanned = 16384
 
-// ErrGone is why a node may never be let in again.
+// ErrGone says that a node may never be let in again.
 var ErrGone = errors.New("it was marked GONE, for ever")
 
 func (s *step) deactivate() {
@@ -23,7 +23,7 @@ func (s *step) deactivate() {
 	}
 }
 
-// markGone is the end of a node whose order said so, once it is DECOMMISSIONED, however that came.
+// markGone marks the node GONE if its order says so and it is DECOMMISSIONED, no matter how its decommission ended.
 func (s *step) markGone() {
 	n := &s.node
 	if d := n.Decommission; n.State == Decommissioned && !n.Gone && d != nil && d.Order != nil && d.Order.Gone && d.Outcome != undone {
@@ -32,7 +32,7 @@ func (s *step) markGone() {
 	}
 }
 
-// ban remembers who is GONE for longer than the list of nodes does.
+// ban remembers the incarnation of a node that is GONE, also when the node itself is forgotten.
 func (m *Registry) ban(n Node) {
 	if !n.Gone || slices.Contains(m.Banned, n.Incarnation) {
 		return

@@ -10,37 +10,37 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// byHosts marks an order as the host files'. They take back what they ordered and nothing else: a node that an operator
-// decommissioned by name is none of theirs.
+// byHosts marks an order as the host files'. A new reading of the files takes back only these orders: a node that an operator
+// decommissioned by name stays decommissioned.
 const byHosts = "hosts"
 
-// Forced is how a decommission ended that was given no time. The node is there still, and may say what became of its blocks.
+// Forced is the outcome of a decommission with no time. The node is still there, and may say later what became of its blocks.
 const Forced Outcome = "forced"
 
 const (
 	EventHosts        = "HostsRefreshed"
 	EventHostsRefused = "HostsRefused"
-	// EventBrakeReleased is in the log when it was an operator.
+	// EventBrakeReleased is in the log when an operator released the brake.
 	EventBrakeReleased = "BrakeReleased"
 )
 
-// ErrExcluded is why a node may not join, or not come back.
+// ErrExcluded says that a node may not join, or not come back.
 var ErrExcluded = errors.New("kept out by the host files")
 
 // HostsState is what the registry knows of host files.
 type HostsState struct {
 	Lists   *hosts.Lists `json:"lists,omitempty"` // in force; nil: there are none
 	Since   time.Time    `json:"since,omitzero"`
-	Refused *refusal     `json:"refused,omitempty"` // since the lists in force were read
+	Refused *refusal     `json:"refused,omitempty"` // the last refused reading since the lists in force were read
 }
 
-// refusal is why a later reading of the files counts for nothing.
+// refusal is why a later reading of the files was refused.
 type refusal struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"`
 }
 
-// touched are the nodes that a command is about.
+// touched are the nodes that a command concerns.
 func (m *Registry) touched(c Command) []string {
 	if c.Do == DoHosts || c.maintains() {
 		return slices.Sorted(maps.Keys(m.Nodes))
@@ -48,7 +48,7 @@ func (m *Registry) touched(c Command) []string {
 	return c.Nodes
 }
 
-// hostsAfter is what c makes of the lists, and the event that tells it. The same refusal again is no news.
+// hostsAfter is the host files' state after c, and the event that tells of the change. The same refusal again is no change.
 func (m *Registry) hostsAfter(c Command) (HostsState, []Event) {
 	h := m.Hosts
 	s := step{cmd: c, last: m.LastEvent}
@@ -70,7 +70,7 @@ func (m *Registry) hostsAfter(c Command) (HostsState, []Event) {
 	return h, s.events
 }
 
-// CountIf is n in an event or a record, which say nothing of what does not count.
+// CountIf is n as text if it counts, else "", which events and records leave out.
 func CountIf(counts bool, n int) string {
 	if !counts {
 		return ""
@@ -78,9 +78,9 @@ func CountIf(counts bool, n int) string {
 	return strconv.Itoa(n)
 }
 
-// refresh does to one node what the lists say: YARN's table (NodesListManager.handleExcludeNodeList), with two things
-// said more closely. Recommissioned is what the files had leave, not what somebody else did. And a node that is away gets
-// its order when it is back, with all of its time.
+// refresh applies the lists to one node by YARN's table (NodesListManager.handleExcludeNodeList), with two differences. The lists
+// recommission only nodes that they ordered away themselves. And a node that is away gets its order when it is back, with all of
+// its time.
 func (s *step) refresh() {
 	n, j := &s.node, s.hosts.Judge(s.name, s.node.PeerAddress)
 	switch {
@@ -99,8 +99,9 @@ func (s *step) refresh() {
 	}
 }
 
-// readmit takes back what the files, the maintenance schedule or a drain ordered. A node that is done, or away, comes back by
-// registering again. One that may not stay on other grounds leaves on: the order is theirs now, with its clock.
+// readmit takes back an order of the host files, the maintenance schedule or a drain (by). A node that is done, or away, comes back by
+// registering again. A node that is still excluded on other grounds goes on leaving: the order is marked as theirs now, and its
+// clock goes on.
 func (s *step) readmit(by string) {
 	n, d := &s.node, s.node.Decommission
 	if n.State == Active || n.Gone || d == nil || d.Order == nil || d.Order.By != by || d.Outcome == undone {
@@ -131,7 +132,7 @@ func (s *step) readmit(by string) {
 	}
 }
 
-// force ends it at once. A node that the lists do not know is shut out; an excluded one is decommissioned.
+// force ends the node's stay at once: an excluded node is DECOMMISSIONED, and one that the include list does not have is SHUTDOWN.
 func (s *step) force(j hosts.Judgement) {
 	left, event := Decommissioned, EventDecommissioned
 	if j.Untracked {
@@ -140,8 +141,7 @@ func (s *step) force(j hosts.Judgement) {
 	s.cut(Order{By: byHosts, Reason: j.Why}, left, event)
 }
 
-// await orders a node that is not there. Its clock starts when it is back: a time to drain in is of no use to a node that
-// spends it away.
+// await notes an order for a node that is away. The order's clock starts when the node is back: it cannot drain while it is away.
 func (s *step) await(o Order) {
 	n, d := &s.node, s.node.Decommission
 	switch {
@@ -153,8 +153,8 @@ func (s *step) await(o Order) {
 	}
 }
 
-// admit says whether a node may register. One that is leaving may, to be heard until it is done; so may one that is done
-// and only repeats itself to a coordinator that came back.
+// admit says why a node may not register; nil: it may. An excluded node may register while it is leaving, so that it is heard until it is
+// done, and when it is done and only reattaches to a coordinator that came back.
 func (s *step) admit() error {
 	j := s.judgeAt(s.cmd.Facts.PeerAddress)
 	n := s.node

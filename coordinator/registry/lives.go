@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// What happens to apps, and is in the log.
+// Events about apps that are in the log.
 const (
 	EventAppEnded   = "AppEnded"
-	EventAppResumed = "AppResumed" // an operator took back that it is over
+	EventAppResumed = "AppResumed" // an operator took the end back
 )
 
 const (
-	DoBeatApp   Verb = "beat-app"   // its first word, or one that changes its lease
-	DoEndApps   Verb = "end-apps"   // somebody's word
-	DoLapseApps Verb = "lapse-apps" // the leader's clock
+	DoBeatApp   Verb = "beat-app"   // an app's first beat, or one that changes its lease
+	DoEndApps   Verb = "end-apps"   // by the app itself or an operator
+	DoLapseApps Verb = "lapse-apps" // by the leader's clock
 	DoResume    Verb = "resume-apps"
 )
 
-// keptLives bounds the apps that are remembered, some 200 bytes each. Those that have been over for longest make room:
-// what landed of theirs goes by its age.
+// keptLives bounds the apps that are remembered, some 200 bytes each. The apps that ended longest ago make room: their landed blocks
+// are then removed by age.
 const keptLives = 16384
 
-// Beats says whether its silence would mean something.
+// Beats reports whether the app runs and has a lease, so that its silence means something.
 func (l Life) Beats() bool { return l.Over == "" && l.Lease > 0 }
 
-// Reasons why an app may not say what it says.
+// Reasons why a beat or the end of an app is refused.
 var (
 	ErrAppOver   = errors.New("it is over")
 	ErrAppOthers = errors.New("another certificate speaks for it")
@@ -37,8 +37,8 @@ var (
 	ErrManyApps  = fmt.Errorf("%d apps run already, which is all that are kept", keptLives)
 )
 
-// livesAfter is what c makes of the apps. Without a change it was so already, as it mostly is when one beats. A life is
-// replaced, never changed, and so is the map: a snapshot may be reading it.
+// livesAfter is the apps after c. changed is false if c only repeats what is so already, as most beats do. Lives and the map are
+// replaced, never changed: a snapshot may be reading them.
 func (m *Registry) livesAfter(c Command) (after map[string]Life, changed bool, events []Event, err error) {
 	after = m.Lives
 	for _, app := range c.Apps {
@@ -51,7 +51,7 @@ func (m *Registry) livesAfter(c Command) (after map[string]Life, changed bool, e
 			now, what, err = was.end(c, known)
 		case DoResume:
 			if was.Over != "" {
-				now, what = Life{Owner: was.Owner, Since: c.At}, EventAppResumed // it has to beat again before its silence means anything
+				now, what = Life{Owner: was.Owner, Since: c.At}, EventAppResumed // without a lease: its silence means nothing before it beats again
 			}
 		default:
 			err = fmt.Errorf("command %q is not known to this lifeboat", c.Do)
@@ -81,7 +81,7 @@ func (m *Registry) livesAfter(c Command) (after map[string]Life, changed bool, e
 	return after, changed, events, nil
 }
 
-// beat is the app's own word that it lives.
+// beat is the life of an app that has beaten.
 func (l Life) beat(c Command, known bool) (Life, error) {
 	switch {
 	case !known:
@@ -95,8 +95,8 @@ func (l Life) beat(c Command, known bool) (Life, error) {
 	return l, nil
 }
 
-// end is an operator's word, the app's own (by its owner), or the clock's, that it is over. What is over stays so: it says once
-// why.
+// end is the life of an app that an operator, the app itself (by its owner) or the clock says is over. An app that is over already stays
+// as it is, with the first reason.
 func (l Life) end(c Command, known bool) (Life, string, error) {
 	switch {
 	case c.Owner != "" && !known:
@@ -109,7 +109,8 @@ func (l Life) end(c Command, known bool) (Life, string, error) {
 	return Life{Owner: l.Owner, Lease: l.Lease, Since: c.At, Over: c.Reason}, EventAppEnded, nil
 }
 
-// makeRoom forgets the apps that were over long ago, and as many more of those that are over, the oldest first, as are too many.
+// makeRoom forgets the apps that have been over for longer than ForgetAfter, and then, while there are more than keptLives, those that
+// ended longest ago. It reports whether the rest fits: apps that run are never forgotten.
 func makeRoom(lives map[string]Life, at time.Time) (fits bool) {
 	maps.DeleteFunc(lives, func(_ string, l Life) bool { return l.Over != "" && at.Sub(l.Since) > ForgetAfter })
 	if len(lives) <= keptLives {
@@ -128,10 +129,10 @@ func makeRoom(lives map[string]Life, at time.Time) (fits bool) {
 	return len(lives) <= keptLives
 }
 
-// Life is what is durably known of an app that somebody spoke for. Whether it beats is soft.
+// Life is what is durably known of an app that has beaten or was ended. When it last beat is soft.
 type Life struct {
-	Owner string        `json:"owner,omitempty"` // whose certificate speaks for it; empty: nobody's does
+	Owner string        `json:"owner,omitempty"` // the certificate that beats for it; empty: none does
 	Lease time.Duration `json:"lease,omitempty"` // how long it may be silent; 0: it never beat
-	Since time.Time     `json:"since"`           // it runs, or is over
-	Over  string        `json:"over,omitempty"`  // why it is; empty: it runs
+	Since time.Time     `json:"since"`           // since when it runs, or is over
+	Over  string        `json:"over,omitempty"`  // why it is over; empty: it runs
 }

@@ -12,31 +12,31 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// Modes of a machine, as Mesos has them. Nothing but an operator's word takes a machine from one to another.
+// Modes of a machine, as Mesos has them. Only an operator's call takes a machine from one to another.
 const (
 	ModeUp       = "UP"
-	ModeDraining = "DRAINING" // it has an appointment
-	ModeDown     = "DOWN"     // it is being worked on: no node of it is let in
+	ModeDraining = "DRAINING" // it stands in the schedule
+	ModeDown     = "DOWN"     // it is being worked on: no node on it may register
 )
 
-// Schedule is which machines are to be worked on, and when: Mesos's maintenance schedule, decided by the rules of its master
+// Schedule says which machines are to be worked on, and when. It is Mesos's maintenance schedule, with the rules of Mesos's master
 // (src/master/maintenance.cpp). It is kept in the log, and never changed once made.
 type Schedule struct {
 	Windows []Outage `json:"windows"`
 
 	once sync.Once
-	by   map[string][]Appointment // by the host's name, or the address where none is given
+	by   map[string][]Appointment // by host name, or by address for a machine without one
 }
 
-// Outage is a window: when some machines are not to be counted on.
+// Outage is a window of the schedule: a span of time in which some machines are not to be counted on.
 type Outage struct {
 	Machines []Scheduled    `json:"machines"`
-	Start    int64          `json:"start"`              // Unix nanoseconds; before 1970 is as good as any past
-	Duration *time.Duration `json:"duration,omitempty"` // nil: nobody says
+	Start    int64          `json:"start"`              // Unix nanoseconds; negative ones, before 1970, are in the past like others
+	Duration *time.Duration `json:"duration,omitempty"` // nil: not known, and the window is never over
 	Said     time.Time      `json:"said,omitzero"`      // when it was scheduled
 }
 
-// Scheduled is a machine that stands in a schedule. It need not be known here.
+// Scheduled is a machine in a schedule. It need not run a node that is known.
 type Scheduled struct {
 	Hostname string `json:"hostname,omitempty"`
 	IP       string `json:"ip,omitempty"`
@@ -49,7 +49,7 @@ type Appointment struct {
 	Of *Outage
 }
 
-// Reasons why a schedule, or a word about machines in it, is refused. Nothing changed then.
+// Reasons why a schedule, or a change of its machines' modes, is refused. A refused command changes nothing.
 var (
 	ErrSchedule     = errors.New("the schedule is refused")
 	ErrNotScheduled = errors.New("it is not in the maintenance schedule")
@@ -58,7 +58,7 @@ var (
 	ErrDown         = errors.New("its machine is DOWN for maintenance")
 )
 
-// Key is the one spelling of a machine.
+// Key is the canonical spelling of a machine.
 func (s Scheduled) Key() [2]string { return [2]string{hosts.Key(s.Hostname), hosts.Key(s.IP)} }
 
 func (s Scheduled) String() string {
@@ -71,8 +71,8 @@ func (s Scheduled) String() string {
 	return s.Hostname + " (" + s.IP + ")"
 }
 
-// is says whether a node runs on the machine. As in Mesos both must match where both are given; an address that the node does
-// not tell, because it is dialled by a name, cannot contradict.
+// is reports whether a node with these keys runs on the machine. As in Mesos, host name and address must both match if both are given.
+// A node whose peer address is a host name does not tell its IP address: then the name alone decides.
 func (s Scheduled) is(keys []string) bool {
 	if s.Hostname != "" && !slices.Contains(keys, hosts.Key(s.Hostname)) {
 		return false
@@ -83,7 +83,7 @@ func (s Scheduled) is(keys []string) bool {
 	return s.Hostname != "" && !slices.ContainsFunc(keys, isIP)
 }
 
-// Mode is that of the machine.
+// Mode is the machine's mode.
 func (a Appointment) Mode() string {
 	switch {
 	case a.Scheduled == nil:
@@ -97,17 +97,17 @@ func (a Appointment) Mode() string {
 // From is the instant at which it starts.
 func (w Outage) From() time.Time { return time.Unix(0, w.Start) }
 
-// Over says whether the window is behind an instant.
+// Over reports whether the window has ended by an instant.
 func (w Outage) Over(at time.Time) bool {
 	return w.Duration != nil && !at.Before(w.From().Add(*w.Duration))
 }
 
-// Within says whether the window begins so soon after an instant, or has begun and is not over.
+// Within reports whether the window begins at most soon after an instant, or has begun and is not over.
 func (w Outage) Within(soon time.Duration, at time.Time) bool {
 	return !at.Before(w.From().Add(-soon)) && !w.Over(at)
 }
 
-// Of is the appointment of a node's machine at an instant: of several the one that is DOWN, else the earliest that is not over.
+// Of is the appointment of a node's machine at an instant. Of several, one that is DOWN comes first, then the earliest that is not over.
 func (s *Schedule) Of(name, peerAddress string, at time.Time) (a Appointment) {
 	if s == nil || len(s.Windows) == 0 {
 		return a
@@ -124,7 +124,7 @@ func (s *Schedule) Of(name, peerAddress string, at time.Time) (a Appointment) {
 	return a
 }
 
-// Past says whether the appointment is over, and the machine was not taken down for it: it holds its node back no longer.
+// Past reports whether the appointment is over and its machine is not DOWN: it holds the node back no longer.
 func (a Appointment) Past(at time.Time) bool { return a.Mode() == ModeDraining && a.Of.Over(at) }
 
 func (a Appointment) before(b Appointment, at time.Time) bool {
@@ -152,7 +152,7 @@ func (s *Schedule) sort() {
 	}
 }
 
-// machines is how many stand in it.
+// machines is how many machines the schedule has.
 func (s *Schedule) machines() (n int) {
 	if s != nil {
 		for _, w := range s.Windows {
@@ -162,7 +162,7 @@ func (s *Schedule) machines() (n int) {
 	return n
 }
 
-// scheduleAfter is what c makes of the schedule, and the events that tell it.
+// scheduleAfter is the schedule after c, and the events that tell of the change.
 func (m *Registry) scheduleAfter(c Command) (*Schedule, []Event, error) {
 	s := step{cmd: c, last: m.LastEvent}
 	switch c.Do {
@@ -190,8 +190,8 @@ func (m *Registry) scheduleAfter(c Command) (*Schedule, []Event, error) {
 	return m.Schedule, nil, nil
 }
 
-// with is the schedule that takes the place of this one, or that this one is with more windows. Machines keep their modes, and
-// windows that are said again when they were first said.
+// with is the schedule after c: c's windows replace those of s, or are added to them. Machines keep their modes, and a window with the
+// same start as one in s keeps its Said.
 func (s *Schedule) with(c Command) (*Schedule, error) {
 	next := &Schedule{}
 	said := map[int64]time.Time{}
@@ -238,7 +238,7 @@ func (s *Schedule) with(c Command) (*Schedule, error) {
 	return next, nil
 }
 
-// without are the windows but for machines that others name, whose appointments are over.
+// without are the windows of s, less the machines that others name again and whose appointments in s are past.
 func (s *Schedule) without(others []Outage, at time.Time) (windows []Outage) {
 	named := map[[2]string]bool{}
 	for m := range (&Schedule{Windows: others}).all() {
@@ -271,7 +271,8 @@ func (s *Schedule) all() func(func(Scheduled) bool) {
 	}
 }
 
-// moved is the schedule with machines taken down, or up again, which takes them out of it. All of them are, or none.
+// moved is the schedule with the named machines DOWN, or UP again, which takes them out of it. It fails if that is not possible for one
+// of them.
 func (s *Schedule) moved(named []Scheduled, down bool) (*Schedule, error) {
 	want := map[[2]string]bool{}
 	for _, m := range named {
@@ -320,21 +321,22 @@ func (s *Schedule) equal(o *Schedule) bool {
 	})
 }
 
-// Kept says whether an operator recommissioned n since it began to leave for this appointment. What was scheduled since is another
-// one, however near.
+// Kept reports whether an operator recommissioned n after it had begun to leave for appointment a. An appointment that was scheduled after
+// that is another one, however near.
 func (n Node) Kept(a Appointment, lead time.Duration) bool {
 	d := n.Decommission
 	return d != nil && d.Order != nil && d.Order.By == ByMaintenance && d.Outcome == undone &&
 		!d.StartedAt.Before(a.Of.From().Add(-lead)) && !d.EndedAt.Before(a.Of.Said)
 }
 
-// Any says whether a window begins so soon, or has begun.
+// Any reports whether any window begins at most soon after now, or has begun and is not over.
 func (s *Schedule) Any(soon time.Duration, now time.Time) bool {
 	return s != nil && slices.ContainsFunc(s.Windows, func(w Outage) bool { return w.Within(soon, now) })
 }
 
-// Answer is a node's word on its machine's appointment, in those of Mesos's inverse offers. However its decommission ended, its
-// account says whether all is elsewhere; one from before it was last back says nothing of what it had since.
+// Answer is a node's answer to its machine's appointment, in the words of Mesos's inverse offers. No matter how the decommission ended,
+// the manifest says whether all blocks are elsewhere; but a manifest from before the node last came back says nothing of the blocks
+// that it has taken in since.
 func Answer(n Node) string {
 	switch m := n.Manifest; {
 	case n.State != Decommissioned:
@@ -347,7 +349,7 @@ func Answer(n Node) string {
 
 func isIP(host string) bool { _, err := netip.ParseAddr(host); return err == nil }
 
-// Maintains says whether a node's machine has an appointment that is not over, is worked on, or is under maintenance by the host files.
+// Maintains reports whether a node's machine has an appointment that is not past, is DOWN, or is under maintenance by the host files.
 func (m *Registry) Maintains(n Node, now time.Time) bool {
 	a := m.Schedule.Of(n.Name, n.PeerAddress, now)
 	return a.Mode() != ModeUp && !a.Past(now) || m.Hosts.Lists.Maintained(n.Name, n.PeerAddress, now)

@@ -6,7 +6,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// ByMaintenance marks an order as the maintenance schedule's. It is taken back with the appointment, and no other is.
+// ByMaintenance marks an order as the maintenance schedule's. When an appointment goes, only its node's orders of this mark are taken back.
 const ByMaintenance = "maintenance"
 
 const (
@@ -15,8 +15,8 @@ const (
 	EventMachineUp   = "MachineUp"
 )
 
-// maintain does to one node what the schedule, or a word about its machine, makes of it. One whose machine goes DOWN leaves as by
-// an order, with the time to carry what it has; one whose appointment is gone, or is later, stays.
+// maintain applies a change of the schedule, or of its machine's mode, to one node. A node whose machine goes DOWN leaves as by an order,
+// with time to drain. A node whose appointment is gone, or is now more than the lead time (After) away, stays.
 func (s *step) maintain() {
 	n := &s.node
 	was, is := s.wasScheduled.Of(s.name, n.PeerAddress, s.cmd.At), s.schedule.Of(s.name, n.PeerAddress, s.cmd.At)
@@ -31,7 +31,7 @@ func (s *step) maintain() {
 	case is.Mode() == ModeUp && was.Mode() != ModeUp, (s.cmd.Do == DoSchedule || was.Mode() == ModeDown) && is.Mode() == ModeDraining && !is.Of.Within(s.cmd.After, s.cmd.At):
 		if d := n.Decommission; d != nil && d.Order != nil && d.Order.By == ByMaintenance {
 			s.readmit(ByMaintenance)
-			if d = n.Decommission; d.Outcome == undone && d.Order != nil { // by the schedule, which may have it leave again
+			if d = n.Decommission; d.Outcome == undone && d.Order != nil { // unmarked, so that Kept does not hold for the next appointment
 				o := *d.Order
 				o.By = ""
 				s.amend(&o, d.Notice)
@@ -40,7 +40,7 @@ func (s *step) maintain() {
 	}
 }
 
-// judge says why the node may not stay.
+// judge says whether the node may not stay, by the host files or the maintenance schedule, and why.
 func (s *step) judge() hosts.Judgement { return s.judgeAt(s.node.PeerAddress) }
 
 func (s *step) judgeAt(peerAddress string) hosts.Judgement {
@@ -51,7 +51,7 @@ func (s *step) judgeAt(peerAddress string) hosts.Judgement {
 	return j
 }
 
-// byOf marks the order of one that may not stay.
+// byOf is the mark (Order.By) of an order that stands because of j.
 func byOf(j hosts.Judgement) string {
 	if j.Down {
 		return ByMaintenance
@@ -59,7 +59,7 @@ func byOf(j hosts.Judgement) string {
 	return byHosts
 }
 
-// refusalOf is the error for who wants it to stay.
+// refusalOf is the error of a call that would have the node stay against j.
 func refusalOf(j hosts.Judgement) error {
 	if j.Down {
 		return ErrDown

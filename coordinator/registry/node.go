@@ -23,8 +23,8 @@ const (
 	undone   Outcome = "undone"  // withdrawn by the node or recommissioned by an operator
 )
 
-// Node is all that is durably known of one node. Records are never changed once stored: a step takes a copy and stores
-// another, so a snapshot may be written while commands go on.
+// Node is all that is durably known of one node. Records are never changed once stored: a step changes a copy, which replaces the
+// record. So a snapshot can be written while commands are applied.
 type Node struct {
 	Name  string    `json:"name"`
 	ID    string    `json:"id"`
@@ -32,16 +32,16 @@ type Node struct {
 	Since time.Time `json:"since"`          // in this state
 	Began time.Time `json:"began,omitzero"` // as this machine: when it registered first
 	Facts
-	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it lost before, it has again
+	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it named as lost is there again
 	Decommission *Decommission `json:"decommission,omitempty"`
 	Manifest     *ManifestRef  `json:"manifest,omitempty"`    // of the last decommission, once it ended
-	Excluded     bool          `json:"excluded,omitempty"`    // it said that all its disks are unwell, and has not said otherwise
-	Deactivated  bool          `json:"deactivated,omitempty"` // an operator wants it given nothing new
+	Excluded     bool          `json:"excluded,omitempty"`    // its last word on its disks is that all are unwell
+	Deactivated  bool          `json:"deactivated,omitempty"` // an operator said that it gets nothing new
 	Gone         bool          `json:"gone,omitempty"`        // it is DECOMMISSIONED for ever
 	Namesake     bool          `json:"namesake,omitempty"`    // another machine had its name before
 }
 
-// RegisteredAt is the event with which this machine came under its name: its id says (step.id).
+// RegisteredAt is the index of the event with which this machine registered. It is part of the node's id (step.id).
 func (n Node) RegisteredAt() uint64 {
 	at, err := strconv.ParseUint(strings.TrimPrefix(n.ID, "node-"), 10, 64)
 	if err != nil {
@@ -70,17 +70,17 @@ type Decommission struct {
 	Told      bool      `json:"told,omitempty"` // of its executors
 }
 
-// Order is an operator's wish. Its deadline counts from At whenever the timeout changes: a new timeout starts no new clock.
-// At is zero while the node that it is for has yet to come back and hear it.
+// Order is an operator's order to leave. Its deadline is At plus Timeout; a changed timeout leaves At as it is, so it starts no new clock.
+// At is zero while the node is away and has not heard of the order.
 type Order struct {
 	At      time.Time     `json:"at"`
 	Timeout time.Duration `json:"timeout"` // negative: without limit
 	Reason  string        `json:"reason,omitempty"`
 	By      string        `json:"by,omitempty"`   // byHosts, ByMaintenance, byDrain; empty: an operator's own
-	Gone    bool          `json:"gone,omitempty"` // and it never comes back
+	Gone    bool          `json:"gone,omitempty"` // and the node never comes back
 }
 
-// Deadline is when its time is up; zero: it has no limit.
+// Deadline is the instant when the order's time is up; zero: there is no limit.
 func (o *Order) Deadline() time.Time {
 	if o.Timeout < 0 {
 		return time.Time{}
@@ -97,13 +97,13 @@ type Notice struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// Echo is the kind of the notice that an agent opens because of our own order: it adds nothing to the order.
+// Echo is the kind of the notice that an agent opens on the coordinator's own order. The notice adds nothing to the order.
 const Echo = "decommission"
 
-// Pretended is the source of the notice of a rehearsal, and of its account: the node stays, and has its blocks.
+// Pretended is the source of a rehearsal's notice and manifest: the node stays, and keeps its blocks.
 const Pretended = "simulate"
 
-// Deadline is the earliest instant that binds d, or zero.
+// Deadline is the earlier of the order's and the notice's deadline; zero: neither has one.
 func (d *Decommission) Deadline() time.Time {
 	var at time.Time
 	if d.Order != nil {
@@ -115,7 +115,7 @@ func (d *Decommission) Deadline() time.Time {
 	return at
 }
 
-// Reason is the operator's, else the notice's.
+// Reason is the order's reason, else the notice's.
 func (d *Decommission) Reason() string {
 	switch {
 	case d.Order != nil && d.Order.Reason != "":
@@ -126,16 +126,16 @@ func (d *Decommission) Reason() string {
 	return ""
 }
 
-// Leaving says whether a decommission of n is under way.
+// Leaving reports whether a decommission of n is under way.
 func (n Node) Leaving() bool { return n.State == Decommissioning }
 
-// ordered says whether an operator wants n gone, also when n is not there to hear it.
+// ordered reports whether an order to leave stands, also while n is away and cannot hear it.
 func (n Node) ordered() bool {
 	d := n.Decommission
 	return d != nil && d.Order != nil && (d.Outcome == running || d.Outcome == silenced)
 }
 
-// standing is the order that it is under; nil: none, or it is over.
+// standing is the order that stands for n; nil: there is none, or it is over.
 func (n Node) standing() *Order {
 	if !n.ordered() {
 		return nil
@@ -143,7 +143,8 @@ func (n Node) standing() *Order {
 	return n.Decommission.Order
 }
 
-// Wish is the order that n is told of, until it is done and nobody wishes it any more; nil: none.
+// Wish is the order that replies to n's heartbeats carry; nil: none. A node that is done is still told of its order, until the order is
+// taken back.
 func (n Node) Wish() *Order {
 	if d := n.Decommission; d != nil && (n.Leaving() || n.State == Decommissioned && !n.MayReturn()) {
 		return d.Order
@@ -151,8 +152,8 @@ func (n Node) Wish() *Order {
 	return nil
 }
 
-// Accounted says whether n gave an account of its last decommission. One from before it came back, and was ordered away anew, is of
-// an earlier one.
+// Accounted reports whether n has given the account of its last decommission. A manifest from before n came back is of an earlier one, if n
+// was ordered away again since.
 func (n Node) Accounted() bool {
 	d := n.Decommission
 	return n.Manifest != nil && (d == nil || !n.ReturnedAt.After(n.Manifest.At) || d.StartedAt.Before(n.ReturnedAt))
@@ -167,7 +168,7 @@ const (
 	Gone            State = "GONE"     // it is DECOMMISSIONED, and an operator said that it never comes back
 )
 
-// Shown is the state that people and programs are told.
+// Shown is the state that people and programs see: GONE is a mark beside State.
 func (n Node) Shown() State {
 	if n.Gone {
 		return Gone
@@ -175,15 +176,16 @@ func (n Node) Shown() State {
 	return n.State
 }
 
-// MayReturn says whether n is done with a decommission that nobody wishes any more: registering makes it ACTIVE.
+// MayReturn reports whether n is done with a decommission that was undone since: when it registers it becomes ACTIVE.
 func (n Node) MayReturn() bool {
 	return n.State == Decommissioned && !n.Gone && n.Decommission != nil && n.Decommission.Outcome == undone
 }
 
-// Forgettable says whether an operator may have n forgotten.
+// Forgettable reports whether an operator may have n forgotten.
 func (n Node) Forgettable() bool { return n.State == Lost || n.Shown() == Gone }
 
-// WaitsForApps says whether n stays for the sake of apps: it leaves by an order, and not because its machine goes.
+// WaitsForApps reports whether n, which is leaving, stays for as long as apps need it: it leaves by an order, and no notice says that its
+// machine goes.
 func (n Node) WaitsForApps() bool {
 	d := n.Decommission
 	return n.Leaving() && d.Order != nil && (d.Notice == nil || d.Notice.Kind == Echo)

@@ -1,9 +1,9 @@
-// Package registry is what the coordinators of a fleet agree on: which nodes there are and where each stands, orders and notices with their
-// deadlines, who may join, the lists of hosts, the maintenance schedule, apps that are over, and who asked for what. It is the state machine behind
-// raft: commands go in, events come out, and every replica that applies the same log is the same.
+// Package registry is what the coordinators of a fleet agree on: the nodes and their states, orders and notices with their deadlines, join
+// tokens and revoked certificates, the host files' lists, the maintenance schedule, apps that are over, and the audit of operators'
+// calls. It is the state machine behind raft: commands go in, events come out, and every replica that applies the same log is the same.
 //
-// It reads no clock, draws no random number, and knows of no heartbeat, no file and no network: whoever leads writes into a command what it needs
-// to know of those. A command that is refused, or that would change nothing, leaves all as it was.
+// It reads no clock, draws no random number, and knows of no heartbeat, no file and no network: the leader writes into each command what the
+// registry needs to know of these. A command that is refused, or that would change nothing, leaves the registry as it was.
 //
 // The files, in an order to read them: node, times, accounts; command, registry; steps, gone, executors, fates; hosts, maintenance, maintenance_steps;
 // door; lives; marks; audit.
@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// KeptEvents are for whoever was away for hours of a fleet in trouble, or months of a quiet one. They are some 4 MB of a
-	// snapshot and 10 MB of memory, and less where less happened.
+	// KeptEvents is how many events a follower can catch up on: hours of a fleet in trouble, or months of a quiet one. They take at
+	// most some 4 MB of a snapshot and 10 MB of memory.
 	KeptEvents = 16384
 
 	// ForgetAfter is how long a node that is gone stays on the list, unless the settings say otherwise. Fleets of spot
@@ -42,15 +42,15 @@ type Registry struct {
 	Lives     map[string]Life `json:"lives,omitempty"`      // of apps; replaced, never changed
 	Schedule  *Schedule       `json:"schedule,omitempty"`   // of maintenance; replaced, never changed
 	Banned    []string        `json:"banned,omitempty"`     // incarnations of nodes that are GONE, the newest last; replaced, never changed
-	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event that says of an app that it is over, or not any more
+	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event of an app that ended or was resumed
 	Forgotten fates           `json:"forgotten,omitempty"`  // replaced, never changed
-	Began     time.Time       `json:"began,omitzero"`       // of its first event, or when it was restored: no other log has the same
+	Began     time.Time       `json:"began,omitzero"`       // of the first event, or of the last restore: it tells one log from another
 }
 
-// New is a registry of no node.
+// New is a registry without nodes.
 func New() *Registry { return &Registry{Nodes: map[string]Node{}} }
 
-// Apply does c whole or not at all.
+// Apply applies c whole, or refuses it with an error and applies nothing of it but its audit record.
 func (m *Registry) Apply(c Command) ([]Event, error) {
 	if m.decided(c.Asked) {
 		return nil, nil
@@ -87,7 +87,8 @@ func (m *Registry) Apply(c Command) ([]Event, error) {
 	return events, nil
 }
 
-// Idle says whether c would change nothing, so that it need not be logged. That it was asked for is something to log.
+// Idle reports whether c would change nothing, so that it need not go into the log. An operator's command goes there in any case, for its
+// audit record, unless the same call was done before.
 func (m *Registry) Idle(c Command) bool {
 	if c.Asked != nil {
 		return m.decided(c.Asked)
@@ -113,7 +114,7 @@ type trial struct {
 	events   []Event
 }
 
-// try works out what c would do. A step that has no event to tell has changed nothing, and its node stays as it was.
+// try works out what c would do. A step without events counts as no change, and its node stays as it was.
 func (m *Registry) try(c Command) (t trial, err error) {
 	t.hosts, t.schedule, t.door, t.lives = m.Hosts, m.Schedule, m.Door, m.Lives
 	switch {
@@ -149,7 +150,7 @@ func (m *Registry) try(c Command) (t trial, err error) {
 	return t, nil
 }
 
-// record appends. It never writes into the part of the slice that a snapshot may be reading.
+// record appends events. It never writes into the part of the slice that a snapshot may be reading.
 func (m *Registry) record(events []Event) {
 	if m.Began.IsZero() && len(events) > 0 {
 		m.Began = events[0].Time
@@ -161,7 +162,7 @@ func (m *Registry) record(events []Event) {
 	}
 }
 
-// Log is another number for each log; 0: it has no event yet.
+// Log is a number that tells one log from another; 0: it has no event yet.
 func (m *Registry) Log() uint64 {
 	if m.Began.IsZero() {
 		return 0
@@ -169,7 +170,7 @@ func (m *Registry) Log() uint64 {
 	return uint64(m.Began.UnixNano())
 }
 
-// Freeze is a copy that later commands leave alone.
+// Freeze is a copy that later commands do not change.
 func (m *Registry) Freeze() *Registry {
 	c := *m
 	c.Nodes = make(map[string]Node, len(m.Nodes))
@@ -177,7 +178,7 @@ func (m *Registry) Freeze() *Registry {
 	return &c
 }
 
-// Thaw reads what a frozen registry was written as.
+// Thaw reads a snapshot: a frozen registry as JSON.
 func Thaw(data []byte) (*Registry, error) {
 	m := New()
 	if err := json.Unmarshal(data, m); err != nil {
@@ -186,8 +187,8 @@ func Thaw(data []byte) (*Registry, error) {
 	return m, nil
 }
 
-// Told says whether a node gave the account of an incident: of one before this, while the node has yet to hear that it is to leave
-// again.
+// Told reports whether a node has given its account of an incident. The incident may be an earlier one, when the node has not heard yet that
+// it is to leave again.
 func (m *Registry) Told(n Node, incident string) bool {
 	return slices.ContainsFunc(m.Manifests, func(r *ManifestRef) bool {
 		return r.Node == n.Name && r.Incarnation == n.Incarnation && r.Incident == incident

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// What happens, in words that scripts match on.
+// Types of events. Scripts match on them.
 const (
 	EventRegistered      = "NodeRegistered"
 	EventReplaced        = "NodeReplaced" // another machine came under the name
@@ -31,11 +31,11 @@ const (
 	EventGone            = "NodeGone" // for ever
 )
 
-// slack is how far two readings of the same deadline may lie apart. It crosses the wire as a span, so each reading is
-// late by the time the message travelled.
+// slack is how far apart two readings of the same deadline may be. A deadline crosses the wire as the span that is left, so each
+// reading is late by the time that its message took.
 const slack = time.Second
 
-// step is one command meeting one node. Every change is told by an event.
+// step applies one command to one node. Every change has an event.
 type step struct {
 	name string
 	node Node // a zero State: not known
@@ -47,7 +47,7 @@ type step struct {
 
 	wasScheduled *Schedule // before the command
 
-	banned bool // who registers is GONE
+	banned bool // the incarnation that registers is of a node that is GONE
 
 	events []Event
 }
@@ -84,13 +84,13 @@ func (s *step) meet() error {
 		}
 	case DoGoodbye:
 		s.goodbye()
-	case DoTell: // what every command does at its end
+	case DoTell: // take tells of executors after every command
 	case DoDecommission:
 		o := *c.Order
 		if own, ok := c.Timeouts[s.name]; ok {
 			o.Timeout = own
 		} else if c.Unsaid && n.ordered() {
-			o.Timeout = n.Decommission.Order.Timeout // who only looks again changes nothing
+			o.Timeout = n.Decommission.Order.Timeout // an operator who repeats the command to look again changes nothing
 		}
 		if c.Drain {
 			o.By = byDrain
@@ -175,7 +175,7 @@ func (s *step) register() error {
 	return nil
 }
 
-// announce is the node saying that it leaves.
+// announce notes the node's notice that it leaves.
 func (s *step) announce() {
 	n, said := &s.node, s.cmd.Notice
 	if said.Kind == Echo {
@@ -202,7 +202,7 @@ func (s *step) announce() {
 	}
 }
 
-// withdraw is the node saying that the notice was taken back.
+// withdraw notes that the node's notice was taken back.
 func (s *step) withdraw() {
 	n := &s.node
 	d := n.Decommission
@@ -222,7 +222,7 @@ func (s *step) withdraw() {
 	}
 }
 
-// goodbye is the node's account of its decommission. It may come late, or from a node whose notice never reached us.
+// goodbye notes the node's account of its decommission. It may come late, or from a node whose notice never reached the coordinator.
 func (s *step) goodbye() {
 	n, ref := &s.node, s.cmd.Manifest
 	counts := []string{"moved", strconv.FormatInt(ref.Moved, 10), "lost", strconv.FormatInt(ref.Lost, 10), "skipped", strconv.FormatInt(ref.Skipped, 10), "rehearsal", Yes(ref.rehearsed())}
@@ -238,7 +238,7 @@ func (s *step) goodbye() {
 		return
 	case n.State == Active && (d != nil && d.Notice != nil && d.Notice.Incident == ref.Incident ||
 		n.Manifest != nil && n.Manifest.Incident == ref.Incident):
-		return // it stays after all, and this account was overtaken on the way
+		return // the node stays after all: the account is of a decommission that was undone while it was on its way
 	case !n.Leaving():
 		s.begin(n.standing(), &Notice{Incident: ref.Incident, Kind: "unknown", Source: "manifest", Reason: "told by its manifest only"})
 	}
@@ -247,7 +247,7 @@ func (s *step) goodbye() {
 	s.tell(EventDecommissioned, append(counts, "outcome", string(Drained), "decommission", n.Decommission.ID)...)
 }
 
-// ask wants the node gone by o: at once when that gives it no time, and when it is away, once it is back.
+// ask orders the node to leave by o: at once if o gives it no time, and once it is back if it is away.
 func (s *step) ask(o Order) {
 	n := &s.node
 	if d := n.Decommission; d != nil && d.Order != nil && d.Outcome != undone {
@@ -271,7 +271,7 @@ func (s *step) ask(o Order) {
 		s.await(o)
 		return
 	}
-	defer s.expire() // what time it has counts from its beginning, and may be over
+	defer s.expire() // a new timeout counts from the old beginning, and may be over already
 	o.At = s.cmd.At
 	d := n.Decommission
 	switch {
@@ -291,8 +291,9 @@ func (s *step) ask(o Order) {
 	s.tell(EventDecommissioning, "decommission", n.Decommission.ID, "deadline", Stamp(n.Decommission.Deadline()), "reason", o.Reason)
 }
 
-// takesOver says whether the command makes an operator's own of an order that is the maintenance schedule's or the host files',
-// which would else take it back. Who says no time and marks nothing only looks again.
+// takesOver reports whether the command turns a standing order of the maintenance schedule or the host files into the operator's own, so
+// that these do not take it back. A command without a timeout of its own that does not mark the node GONE only looks again, and does
+// not take over.
 func (s *step) takesOver(standing *Order) bool {
 	c := s.cmd
 	if c.Do != DoDecommission || c.LeavingOnly || c.Order.By != "" {
@@ -305,7 +306,7 @@ func (s *step) takesOver(standing *Order) bool {
 	return standing.By == ByMaintenance || standing.By == byHosts
 }
 
-// change puts o in the place of the order that stands, whose clock goes on. It returns what there is to tell of it.
+// change replaces the standing order with o and lets its clock go on. It returns data for the event.
 func (s *step) change(o Order) (data []string) {
 	d := s.node.Decommission
 	data = []string{"decommission", d.ID}
@@ -355,7 +356,8 @@ func (s *step) expire() {
 	s.tell(EventDecommissioned, "outcome", string(TimedOut), "decommission", n.Decommission.ID)
 }
 
-// cut ends, at once, what an order with no time is for. The node may be there still, and say what became of its blocks.
+// cut ends the node's stay at once, for an order that gives it no time. The node may still be there, and say later what became of its
+// blocks.
 func (s *step) cut(o Order, left State, event string) {
 	n := &s.node
 	if n.State == Decommissioned || n.State == left && !n.ordered() {
@@ -373,7 +375,7 @@ func (s *step) cut(o Order, left State, event string) {
 	} else {
 		s.begin(&o, nil)
 	}
-	if o.Gone { // which no list shuts out any further
+	if o.Gone { // GONE is for ever: it goes beyond what any list can do
 		left, event = Decommissioned, EventDecommissioned
 	}
 	s.end(Forced)
@@ -381,7 +383,8 @@ func (s *step) cut(o Order, left State, event string) {
 	s.tell(event, "outcome", string(Forced), "decommission", n.Decommission.ID, "reason", o.Reason)
 }
 
-// lose is the lease running out. A leaver with a deadline is left to the deadline: it may well be draining out of our sight.
+// lose makes the node LOST when its lease runs out. A leaving node with a deadline is left to the deadline: it may well be draining where
+// the coordinator cannot hear it.
 func (s *step) lose() {
 	n := &s.node
 	switch {
@@ -395,7 +398,7 @@ func (s *step) lose() {
 	s.tell(EventLost)
 }
 
-// begin opens a decommission. One that the node's silence broke off goes on under its old name and clock.
+// begin opens a decommission. If the node's silence broke one off and its order stands, that one goes on with its id and clock.
 func (s *step) begin(o *Order, nt *Notice) {
 	if o != nil && o.At.IsZero() {
 		from := *o
@@ -424,7 +427,7 @@ func (s *step) end(how Outcome) {
 	s.node.Decommission = &d
 }
 
-// activate takes the node back, unless the host files keep it out on their part.
+// activate makes the node ACTIVE, unless the host files or the maintenance schedule keep it out.
 func (s *step) activate(event string, data ...string) {
 	if j := s.judge(); j.Excluded() {
 		s.node.State = Decommissioned
@@ -435,7 +438,7 @@ func (s *step) activate(event string, data ...string) {
 	s.tell(event, data...)
 }
 
-// id makes a name that no other node or decommission has: it contains the index of the event that is about to tell of it.
+// id makes an id that no other node or decommission has: it contains the index of the event that is about to tell of it.
 func (s *step) id(kind string) string {
 	return kind + "-" + strconv.FormatUint(s.last+uint64(len(s.events))+1, 10)
 }
@@ -446,7 +449,7 @@ func (s *step) tell(what string, data ...string) {
 	s.events = append(s.events, e)
 }
 
-// Saying is what words and their values say, a word before each value; a word without one says nothing. Nil: nothing is said.
+// Saying is a map from keys and values in turn, without those whose value is empty; nil: all are.
 func Saying(data ...string) (said map[string]string) {
 	for i := 0; i+1 < len(data); i += 2 {
 		if data[i+1] == "" {
@@ -478,7 +481,7 @@ func Stamp(at time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// Yes is "yes" in an event or a record, which say nothing of what is not so.
+// Yes is "yes" if b, else "", which events and records leave out.
 func Yes(b bool) string {
 	if b {
 		return "yes"
