@@ -10,12 +10,12 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
-// Two say where another coordinator is: this one's file, which an operator may change while nothing can be agreed on, and
-// the list of members that all have agreed on, which raft add changes while the file is as it was. The one that changed
-// last counts. To know which that is after a restart, what was agreed on when the file was first read so is kept beside the
-// log.
+// There are two sources for another coordinator's address. One is this coordinator's settings file, which an operator can change
+// even when there is no majority. The other is raft's list of members, which lifeboat raft add changes while the file stays as it was.
+// The source that changed last counts. To know after a restart which one that is, the member list's address at the time when the
+// file first said its address is kept beside the log.
 
-// address is what the file says of a coordinator, and what was agreed on when it was first read so; empty: nothing was.
+// address is what the file says of a coordinator, and what the member list said when the file was first read with that; empty: nothing.
 type address struct {
 	File   raft.ServerAddress `json:"file"`
 	Agreed raft.ServerAddress `json:"agreed"`
@@ -54,7 +54,7 @@ func readAddresses(store *raftstore.Store, peers []Peer, agreed raft.Configurati
 	return all, store.Note(addressesKey, now)
 }
 
-// addressIn is what was agreed on; empty: it is no member.
+// addressIn is a coordinator's address in the member list; empty: it is no member.
 func addressIn(agreed raft.Configuration, id raft.ServerID) raft.ServerAddress {
 	for _, s := range agreed.Servers {
 		if s.ID == id {
@@ -72,7 +72,7 @@ func (l *ledger) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("coordinator %s is no member", id)
 }
 
-// now is where a coordinator is. Either word on it may be empty.
+// now is a coordinator's address, from the file or the member list (agreed), either of which may be empty.
 func (a address) now(agreed raft.ServerAddress) raft.ServerAddress {
 	if a.File != "" && (agreed == "" || agreed == a.Agreed) {
 		return a.File
@@ -80,7 +80,7 @@ func (a address) now(agreed raft.ServerAddress) raft.ServerAddress {
 	return agreed
 }
 
-// nameAt is who should be at an address.
+// nameAt is the coordinator that should be at an address; empty: none.
 func (l *ledger) nameAt(address string) string {
 	for _, s := range l.servers() {
 		if at, err := l.ServerAddr(s.ID); err == nil && string(at) == address {

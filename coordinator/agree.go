@@ -9,13 +9,13 @@ import (
 const (
 	// agreePace is how often a coordinator compares its clock with the others', and looks which of them answer.
 	agreePace = 10 * time.Second
-	// mostApart is how far its clock may be off the others' where it leads: deadlines are instants in the log, and a failover
-	// moves each by the difference.
+	// mostApart is how far the leader's clock may be off the others'. Deadlines are instants in the log: a failover moves each of them
+	// by the difference of the two clocks.
 	mostApart = time.Second
 )
 
-// lookAround keeps track of which of the other coordinators answer, of how far this one's clock is ahead of theirs, and of whether one that
-// has a leader takes it for a stranger, until ctx ends.
+// lookAround asks the other coordinators every agreePace until ctx ends. It notes which of them answer, how far this one's clock is ahead of
+// theirs, and whether one of them that has a leader says that this one is no member.
 func (f *fleet) lookAround(ctx context.Context) error {
 	tick := time.NewTicker(agreePace)
 	defer tick.Stop()
@@ -41,7 +41,8 @@ func (f *fleet) lookAround(ctx context.Context) error {
 	}
 }
 
-// offMost is how far a clock is ahead of most others, itself among them; 0 where that is not to be known, as with one other.
+// offMost is how far a clock is ahead of the median of all, its own included. It is 0 up to mostApart, and with fewer than three clocks: of
+// two, none can be told to be the wrong one.
 func offMost(ahead []time.Duration) time.Duration {
 	if len(ahead) < 3 {
 		return 0

@@ -13,12 +13,13 @@ const (
 	// mostApps is how many apps a node is remembered to have run. The one that was named longest ago makes room.
 	mostApps = 1024
 
-	// appsNamed is how many apps a node that waits, or a person, is told of.
+	// appsNamed bounds the apps, or the nodes of an app, that one answer names.
 	appsNamed = 64
 )
 
-// apps is which apps run where, and which ever ran on a node, since it was first heard by this leader. It is soft: nodes
-// repeat what they run. A node that leaves by an order may serve what an app wants as long as the app runs anywhere.
+// apps knows which apps run on which nodes, and which have run on a node since this leader first heard it. It is soft: nodes
+// repeat what they run. A node that leaves by an order waits for apps that ran on it, because they may want their blocks for as long as
+// they run anywhere.
 type apps struct {
 	mu     sync.Mutex
 	hosts  map[string]*hostApps
@@ -28,8 +29,8 @@ type apps struct {
 // hostApps are the apps of one node.
 type hostApps struct {
 	runs []string          // now, sorted
-	ran  map[string]uint64 // all that it ever named, by what said was when it last did
-	said uint64            // how often what it runs has changed
+	ran  map[string]uint64 // every app that it has named, and the value of said when it last did
+	said uint64            // how often runs has changed
 }
 
 func newApps() *apps {
@@ -38,14 +39,14 @@ func newApps() *apps {
 	return a
 }
 
-// clear forgets all, as a new process would.
+// clear forgets all, for a new term as the leader.
 func (a *apps) clear() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.hosts, a.runsOn = map[string]*hostApps{}, map[string][]string{}
 }
 
-// hear notes what a node runs. The same again costs next to nothing.
+// hear notes the apps that a node runs. A status that repeats the last one costs next to nothing.
 func (a *apps) hear(node string, s *api.Status) {
 	if s == nil {
 		return
@@ -78,7 +79,7 @@ func (a *apps) hear(node string, s *api.Status) {
 	h.runs = runs
 }
 
-// appsIn are the apps that a status has running, sorted, each once.
+// appsIn are the apps of a status's workloads that have not ended, sorted, each once.
 func appsIn(s *api.Status) (runs []string) {
 	for _, w := range s.GetWorkloads() {
 		if !ended(w) {
@@ -90,10 +91,10 @@ func appsIn(s *api.Status) (runs []string) {
 	return runs[:min(len(runs), mostApps)]
 }
 
-// ended says whether a workload is there no more. One whose state is not known may be.
+// ended reports whether a workload is gone. A workload whose state is not known counts as running.
 func ended(w *api.Workload) bool { return w.GetState() == "DONE" || w.GetState() == "KILLED" }
 
-// remember makes room for an app, if need be by the one that was named longest ago.
+// remember notes an app, if need be in the place of the one that was named longest ago.
 func (h *hostApps) remember(app string) {
 	if _, known := h.ran[app]; !known && len(h.ran) >= mostApps {
 		oldest, at := "", h.said+1
@@ -107,7 +108,7 @@ func (h *hostApps) remember(app string) {
 	h.ran[app] = h.said
 }
 
-// strike says that a node does not run an app any more.
+// strike notes that a node does not run an app any more.
 func (a *apps) strike(app, node string) {
 	nodes := a.runsOn[app]
 	at, found := slices.BinarySearch(nodes, node)
@@ -119,7 +120,7 @@ func (a *apps) strike(app, node string) {
 	}
 }
 
-// quit says that a node runs nothing: it is gone, or lost. What it ran before is kept, for it may come back.
+// quit notes that a node runs nothing because it is gone or LOST. The apps that it ran before are kept, for it may come back.
 func (a *apps) quit(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,8 +142,8 @@ func (a *apps) forget(node string) {
 // appElsewhere is an app that ran on a node and runs on others.
 type appElsewhere struct {
 	app  string
-	on   string // one of them; empty: nobody was heard yet that would know
-	more int    // nodes beside that one
+	on   string // one of those nodes; empty: not known, because not every node was heard yet
+	more int    // how many nodes beside that one
 }
 
 func (e appElsewhere) String() string {
@@ -155,7 +156,8 @@ func (e appElsewhere) String() string {
 	return fmt.Sprintf("app %s (runs on %s)", e.app, e.on)
 }
 
-// elsewhere are the apps of a node that run on others, as far as those live. While not all have been heard, every one may.
+// elsewhere are the apps that ran on a node and run on other nodes that live. While some nodes have not been heard (heardAll), any of the
+// apps may run there, so all are included.
 func (a *apps) elsewhere(node string, heardAll bool, live func(node string) bool) (all []appElsewhere) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,26 +15,28 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A leader that dies with its machine costs the fleet an election. One that knows that its machine goes (a notice, an order
-// to leave) or that its disk fails hands the lead over before, in milliseconds, to whoever stays.
+// A leader that dies with its machine costs the fleet an election. So a leader that knows that its machine goes (a notice, an order
+// to leave) or that its disk fails hands the lead over before that, in milliseconds, to a coordinator whose machine stays.
 
 const (
-	// asidePace is how soon a leader hears from heartbeats that its machine is under notice. What is decided it hears at once.
+	// asidePace is how often a leader checks what heartbeats say of its machine. Decisions in the log wake it at once.
 	asidePace = time.Second
-	// asidePause is between two looks, when a whole zone leaves, and asideAgain between two attempts to hand over.
+	// asidePause is the least time between two checks, for a whole zone that leaves decides much; asideAgain that between two attempts to
+	// hand over.
 	asidePause = 50 * time.Millisecond
 	asideAgain = 5 * time.Second
 
-	// certificateLeft is what is left of a certificate whose coordinator should not lead: who comes anew could not connect to it
-	// in a moment, while the other coordinators, which are connected, let it lead on.
+	// certificateLeft is the remaining life of its certificate at which a coordinator should lead no more. Once it has expired no new
+	// connection succeeds, while the other coordinators, which are connected already, would let it lead on.
 	certificateLeft = time.Minute
 )
 
-// stepAside hands the lead over when this coordinator should not have it, until ctx ends. Where nobody is better off it stays.
+// stepAside hands the lead over whenever this coordinator is unfit to lead, until ctx ends. If no other coordinator is better off it leads
+// on.
 func (f *fleet) stepAside(ctx context.Context) error {
 	look := time.NewTicker(asidePace)
 	defer look.Stop()
-	stays := false // and has said so
+	stays := false // leads on although unfit, and has logged that
 	for {
 		news, turned := f.ledger.fsm.coming(), f.ledger.office.turn()
 		pause := asidePause
@@ -86,8 +88,8 @@ func (f *fleet) unfit() string {
 	return ""
 }
 
-// goes says whether this coordinator's own machine leaves. A notice that only heartbeats tell of is known to the leader
-// alone. So one that has led goes by what it knew then for another lease, or two that are under notice would send the lead
+// goes reports whether this coordinator's own machine leaves. A notice that only heartbeats carry is known to the leader alone. So a
+// former leader goes by what it knew as the leader for one more lease: otherwise two coordinators under notice would send the lead
 // back and forth.
 func (f *fleet) goes() bool {
 	own, _ := f.cfg.own()
@@ -105,7 +107,7 @@ func (f *fleet) goes() bool {
 	return goes || at != nil && time.Since(*at) < f.cfg.Lease
 }
 
-// machineGoes says whether the node that is named, or else the one whose peers find it at the same host, leaves or has left.
+// machineGoes reports whether the node of that name leaves or has left; without a name, a node whose peer address has the same host.
 func (f *fleet) machineGoes(name, address string) bool {
 	host := machineOf(address)
 	var there []registry.Node
@@ -127,13 +129,13 @@ func (f *fleet) machineGoes(name, address string) bool {
 	for _, n := range there {
 		newest = max(newest, n.RegisteredAt())
 	}
-	term, _ := f.ledger.inOffice() // what a follower has from heartbeats is of another time
+	term, _ := f.ledger.inOffice() // a follower's leases are old: heartbeats go to the leader
 	return slices.ContainsFunc(there, func(n registry.Node) bool {
 		switch {
 		case n.Leaving():
 			return true
 		case n.State == registry.Decommissioned:
-			return n.RegisteredAt() == newest // else another came after it: the machine under a new name, or another at its address
+			return n.RegisteredAt() == newest // else a later node is at the address: this machine under a new name, or another machine
 		}
 		if term == nil {
 			return false
@@ -143,7 +145,7 @@ func (f *fleet) machineGoes(name, address string) bool {
 	})
 }
 
-// machineOf is the host of an address, in its one spelling; empty where it is no machine's own: loopback is everybody's.
+// machineOf is the host of an address in its canonical spelling; empty for loopback and unspecified addresses, which tell no machines apart.
 func machineOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "localhost" {
@@ -155,14 +157,14 @@ func machineOf(address string) string {
 	return hosts.Key(host)
 }
 
-// memberGoes says whether another coordinator's machine leaves, as it says itself or as is known here.
+// memberGoes reports whether another coordinator's machine leaves, by its own position or by what is known here.
 func (f *fleet) memberGoes(address string, said *api.Position) bool {
 	return said.GetLeaving() || f.machineGoes("", address)
 }
 
 var errNoHeir = errors.New("no other coordinator answers whose machine stays")
 
-// makeWay hands the lead to whoever is furthest in the log of those whose machines stay.
+// makeWay hands the lead to the coordinator that is furthest in the log among those whose machines stay.
 func (f *fleet) makeWay(ctx context.Context) (to string, err error) {
 	heirs := f.heirs(ctx)
 	if len(heirs) == 0 {
@@ -179,7 +181,7 @@ func (f *fleet) makeWay(ctx context.Context) (to string, err error) {
 	return "", errors.Join(errs...)
 }
 
-// heirs are the others that answer and whose machines stay, the furthest first.
+// heirs are the other coordinators that answer and whose machines stay, the furthest in the log first.
 func (f *fleet) heirs(ctx context.Context) (names []string) {
 	said := f.colleagues.positions(ctx)
 	for _, p := range f.colleagues.all() {

@@ -26,17 +26,17 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// audited is a call that changes something, on its way through a handler. What it asks for is recorded once, with the
-// decision where there is one.
+// audited is a call that changes something, on its way through a handler. It is recorded once, in the same log entry as the decision
+// if the call leads to one.
 type audited struct {
 	registry.Asking
-	begun   bool // there is a record that it began, and none of how it ended
-	written bool // there is a record
+	begun   bool // the log has a record that it began, and none of how it ended
+	written bool // the log has a record
 }
 
 type auditedKey struct{}
 
-// asks is what a call asks for, in the words of the verbs; false: it changes nothing.
+// asks is what a call asks for, in the words of the command line; false: it changes nothing, and is not recorded.
 func asks(method string, req any) (a registry.Asking, changes bool) {
 	switch r := req.(type) {
 	case *api.DecommissionRequest:
@@ -106,7 +106,7 @@ func asks(method string, req any) (a registry.Asking, changes bool) {
 	case *api.ReleaseBrakeRequest:
 		return registry.Asking{Asked: "brake release", Reason: r.Reason}, true
 	}
-	if method == api.Operator_SaveSnapshot_FullMethodName { // what is saved tells all there is to know
+	if method == api.Operator_SaveSnapshot_FullMethodName { // it changes nothing, but gives away all that the registry knows
 		return registry.Asking{Asked: "raft snapshot"}, true
 	}
 	return registry.Asking{}, false
@@ -123,7 +123,7 @@ func spanOf(d *durationpb.Duration) string {
 	return d.AsDuration().String()
 }
 
-// audited puts into a context who asks for what, if it is a thing to record.
+// audited adds the call to the context if it is one to record.
 func (g gate) audited(ctx context.Context, method string, req any) (context.Context, *audited) {
 	said, changes := asks(method, req)
 	if !changes {
@@ -151,7 +151,7 @@ func from(ctx context.Context) string {
 	return p.Addr.String()
 }
 
-// callOf names a call by what its caller says of it and by what it asks for: one name for two things names two.
+// callOf is the id of a call: the caller's own id for it, and a hash of the request. So two requests under one id are two calls.
 func callOf(ctx context.Context, method string, req any) string {
 	said := metadata.ValueFromIncomingContext(ctx, api.CallHeader)
 	if len(said) != 1 || said[0] == "" || checkWord("call", said[0], maxWord) != nil {
@@ -166,7 +166,7 @@ func callOf(ctx context.Context, method string, req any) string {
 	return fmt.Sprintf("%s-%016x", said[0], sum.Sum64())
 }
 
-// decide decides a command for whoever calls; the record of it is part of the decision.
+// decide decides a command. If ctx has an operator's call, its audit record is part of the same log entry.
 func (f *fleet) decide(ctx context.Context, c registry.Command) ([]registry.Event, error) {
 	a, _ := ctx.Value(auditedKey{}).(*audited)
 	if a == nil {
@@ -186,12 +186,12 @@ func (f *fleet) decide(ctx context.Context, c registry.Command) ([]registry.Even
 	return events, err
 }
 
-// undecided says whether err tells that a command may not be in the log.
+// undecided reports whether err leaves open that the command is not in the log.
 func undecided(err error) bool {
 	return errors.Is(err, errNoLog) || errors.Is(err, errFollows) || errors.Is(err, errDeposed)
 }
 
-// repeats says whether a call was made before, to a leader that began what it asks for.
+// repeats reports whether the log has a record of this call already: the client made it before, to a leader that has begun it or done it.
 func (f *fleet) repeats(ctx context.Context) (before bool) {
 	if a, _ := ctx.Value(auditedKey{}).(*audited); a != nil {
 		f.ledger.view(func(m *registry.Registry) { before = m.RecordOf(&a.Asking) >= 0 })
@@ -199,7 +199,8 @@ func (f *fleet) repeats(ctx context.Context) (before bool) {
 	return before
 }
 
-// begin records that something begins which is no command: whoever does it may not be there to say how it ended.
+// begin records that a call begins that is no command, such as a transfer of the lead: this leader may be gone before it can record how the
+// call ended.
 func (f *fleet) begin(ctx context.Context) error {
 	a, _ := ctx.Value(auditedKey{}).(*audited)
 	if a == nil {
@@ -210,15 +211,15 @@ func (f *fleet) begin(ctx context.Context) error {
 	return asStatus(err)
 }
 
-// settle records what became of a call, where the decision has not said it, and returns what the caller is told.
+// settle records the outcome of a call that decide has not recorded, and returns the error for the caller.
 func (g gate) settle(ctx context.Context, a *audited, err error) error {
 	_, overtaken := errors.AsType[overtaken](err)
 	switch {
 	case a == nil || a.written && !a.begun:
 		return err
-	case !a.begun && (overtaken || undecided(err)): // nothing was decided here: it is made again elsewhere
+	case !a.begun && (overtaken || undecided(err)): // nothing was decided here: the client repeats it at the next leader
 		return err
-	case !a.begun && status.Code(err) == codes.InvalidArgument: // nonsense: nothing was asked for
+	case !a.begun && status.Code(err) == codes.InvalidArgument: // nonsense is not recorded
 		g.log.Info("an operator's call makes no sense", append(a.Words(), "err", err)...)
 		return err
 	}
@@ -234,10 +235,10 @@ func (g gate) settle(ctx context.Context, a *audited, err error) error {
 	if _, unwritten := g.decide(ctx, registry.Command{Do: registry.DoRecord}); unwritten != nil && err == nil && !wasBegun {
 		return asStatus(unwritten)
 	}
-	return err // what began and ended under another leader is settled by that one
+	return err // if the record of a begun call failed, the next leader writes it (settleFor)
 }
 
-// unsettled is what former leaders began without having said how it ended.
+// unsettled are the calls that former leaders recorded as begun, without how they ended.
 func (f *fleet) unsettled() (left []registry.Asking) {
 	f.ledger.view(func(m *registry.Registry) {
 		for _, r := range m.Audit {
@@ -249,8 +250,8 @@ func (f *fleet) unsettled() (left []registry.Asking) {
 	return left
 }
 
-// settleFor writes down how what former leaders began has ended, as far as the next leader can know: whoever asked for a
-// transfer has it.
+// settleFor records how calls of former leaders ended, as far as a new leader can know: a transfer of the lead is done, for here is the new
+// leader.
 func (f *fleet) settleFor(left []registry.Asking) {
 	for _, a := range left {
 		a.Outcome = registry.FailedWord + "not known how it ended: the leader stopped, or was replaced"
@@ -265,25 +266,25 @@ func (f *fleet) settleFor(left []registry.Asking) {
 	}
 }
 
-// A refused caller is told of once in a while, however often it asks, and no more callers than that are told apart.
+// A refused caller has one log line each denialsEvery, however often it asks. At most denialsKept callers are told apart.
 const (
 	denialsEvery = time.Minute
 	denialsKept  = 1024
 )
 
-// denials counts calls that their callers may not make. They are told in this process's log and nowhere else: a stranger
-// could push everything else out of what is kept.
+// denials counts calls that their callers may not make. They appear in this process's log and not in the audit, where a stranger's
+// refusals could push out everything else.
 type denials struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]*denial
 }
 
 type denial struct {
-	told  time.Time
-	times int // since
+	told  time.Time // when it was last logged
+	times int       // refusals since
 }
 
-// count notes one and says how many there were since they were last told of; 0: it is too soon to tell.
+// count notes a refusal and returns how many there were since the last log line; 0: it is too soon for another.
 func (d *denials) count(what string, now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -304,7 +305,7 @@ func (d *denials) count(what string, now time.Time) int {
 	return times
 }
 
-// denied tells of a call that its caller may not make.
+// denied logs a call that its caller may not make.
 func (g gate) denied(ctx context.Context, method string, err error) error {
 	who := "?"
 	if name, unknown := caller(ctx); unknown == nil {

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// missedLooks is how many looks in a row another coordinator may not answer before that is told: one that is restarted misses one.
+// missedLooks is after how many looks in a row without an answer a coordinator is reported: a restart misses one.
 const missedLooks = 2
 
-// attendance is which of the other coordinators answer this one. Two of three decide as well as three do, and nobody notices
-// before the next one fails.
+// attendance keeps track of which other coordinators answer, and reports those that do not. Two of three decide as well as three do, so
+// without a report nobody would notice before the next one fails.
 type attendance struct {
 	mu     sync.Mutex     // guards missed
 	missed map[string]int // looks in a row, by name
 }
 
-// note takes what one look at the members but this one found, and tells the log of what is new.
+// note takes the answers (said) of one look at the other members, and logs the changes.
 func (a *attendance) note(members []Peer, said map[string]position, log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -36,7 +36,7 @@ func (a *attendance) note(members []Peer, said map[string]position, log *slog.Lo
 	}
 }
 
-// silent are those of whom it was told.
+// silent are the coordinators that are reported as not answering, by name.
 func (a *attendance) silent() (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// auditSince are the records after an index, those of one node alone where it is named, the oldest first.
+// auditSince are the records after an index, oldest first; with a node, only those that name it.
 func (f *fleet) auditSince(after uint64, node string) (found []registry.AuditRecord) {
 	var all []registry.AuditRecord
 	f.ledger.view(func(m *registry.Registry) { all = m.Audit })
@@ -24,7 +24,7 @@ func (f *fleet) auditSince(after uint64, node string) (found []registry.AuditRec
 	return found
 }
 
-// listAudit tells operators who asked for what: ?after=INDEX and ?node=NAME, as the verb has them.
+// listAudit serves the audit to operators, with ?after=INDEX and ?node=NAME as the command line has them.
 func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
 	if name, err := certs.PeerName(*r.TLS); err != nil || name.Role != certs.RoleOperator {
 		refuseHTTP(w, http.StatusForbidden, fmt.Sprintf("%s may not read this: show an operator's certificate", name))

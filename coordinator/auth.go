@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// mayCall says whose certificate opens which call. What is not listed is open to nobody.
+// mayCall lists the roles whose certificates may make a call. A call that is not listed is open to nobody.
 func mayCall(method string) []certs.Role {
 	switch method {
 	case api.Membership_Register_FullMethodName,
@@ -68,7 +68,7 @@ func mayCall(method string) []certs.Role {
 	return nil
 }
 
-// caller is the name in the certificate of whoever calls.
+// caller is the name in the caller's certificate.
 func caller(ctx context.Context) (certs.Name, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -104,7 +104,7 @@ func (f *fleet) authorise(ctx context.Context, method string) error {
 	return status.Errorf(codes.PermissionDenied, "%s may not call %s", name, method)
 }
 
-// speaker is the node that calls. It may speak for itself alone, whatever the message says.
+// speaker is the node that calls. It fails if the message claims to be of another node: a node may speak for itself alone.
 func speaker(ctx context.Context, claimed string) (string, error) {
 	name, err := caller(ctx)
 	if err != nil {

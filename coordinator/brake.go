@@ -9,18 +9,18 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// Loss bounds how many nodes that fell silent without a word may be LOST. Mass preemption is ordinary, and announced; mass
-// silence is more often a network or this coordinator. Each is in percent, and 100 turns it off.
+// Loss bounds how many nodes that fell silent without a notice may be declared LOST. Mass preemption is ordinary, and comes with notices;
+// mass silence is more often a broken network or this coordinator. Each bound is in percent, and 100 turns it off.
 type Loss struct {
-	BudgetPercent int `yaml:"budget_percent"` // of the fleet, in a minute
-	FleetPercent  int `yaml:"fleet_percent"`  // of the fleet, suspects at once: then nobody is lost
-	PoolPercent   int `yaml:"pool_percent"`   // of a pool or a zone, likewise
+	BudgetPercent int `yaml:"budget_percent"` // of the fleet that may be LOST within a minute
+	FleetPercent  int `yaml:"fleet_percent"`  // of the fleet suspect at once: from then on no node is LOST
+	PoolPercent   int `yaml:"pool_percent"`   // likewise of a pool or a zone, for its nodes
 }
 
 const (
 	noBrake = 100
 
-	// fewSilent is what no brake holds: a machine of three that is dead must be LOST by its lease.
+	// fewSilent is how many silent nodes no brake holds: in a fleet of three, a dead machine must be LOST when its lease ends.
 	fewSilent = 2
 
 	budgetSpan = time.Minute
@@ -36,7 +36,7 @@ func (l Loss) check(report func(key string, value any, bound, remedy string)) {
 	config.CheckBetween(report, "loss.pool_percent", l.PoolPercent, 1, noBrake)
 }
 
-// share is how many of n a percentage is, and more than fewSilent in any case.
+// share is percent of n, rounded up, and more than fewSilent in any case.
 func share(percent, n int) int {
 	if percent >= noBrake {
 		return math.MaxInt
@@ -56,10 +56,10 @@ func (s scope) String() string {
 	return s.kind + " " + s.name
 }
 
-// part is what nodes have in common that share a pool and a zone.
+// part are the nodes of one pool and one zone.
 type part struct{ pool, zone string }
 
-// scopes are those that the part belongs to. A node without a pool is in none.
+// scopes are the scopes that the part belongs to. A node without a pool is in no pool's scope, and likewise with zones.
 func (p part) scopes() []scope {
 	all := []scope{wholeFleet, {"pool", p.pool}, {"zone", p.zone}}
 	return slices.DeleteFunc(all, func(sc scope) bool { return sc != wholeFleet && sc.name == "" })
@@ -76,19 +76,19 @@ func byScope(parts map[part]int) map[scope]int {
 	return sums
 }
 
-// suspect is a node that is silent, and would be LOST for it.
+// suspect is a silent node that may be LOST for it.
 type suspect struct {
 	node      string
 	of        part
 	since     time.Time // its last sign of life
 	overdue   bool      // its lease has run out
-	announced bool      // it is under a notice, or was sent away: its silence is no surprise
+	announced bool      // it is under a notice or an order to leave: its silence is no surprise
 }
 
 // hold is a brake that holds.
 type hold struct {
 	since    time.Time
-	calm     time.Time // since when there are too few suspects for it; zero: there are not
+	calm     time.Time // since when there are too few suspects to begin it; zero: there are enough
 	suspects int
 	nodes    int
 }
@@ -100,28 +100,28 @@ type braking struct {
 	holds bool
 }
 
-// brake decides which of the silent may be given up. It reads no clock and knows nothing that it is not told.
+// brake decides which silent nodes may be LOST. It is pure: it reads no clock, and knows only its arguments.
 type brake struct {
 	limits   Loss
-	calm     time.Duration // how long it goes on to hold once there are too few suspects: who was cut off comes back in that
-	spent    []time.Time   // when somebody was lost unannounced, within the last budgetSpan, oldest first
+	calm     time.Duration // how long a hold lasts once there are too few suspects: nodes that were cut off come back in that time
+	spent    []time.Time   // when nodes were LOST unannounced within the last budgetSpan, oldest first
 	holds    map[scope]*hold
-	released map[string]bool // suspects that an operator said are lost indeed
+	released map[string]bool // suspects that an operator has confirmed as lost
 }
 
 func newBrake(limits Loss, calm time.Duration) *brake {
 	return &brake{limits: limits, calm: calm, holds: map[scope]*hold{}, released: map[string]bool{}}
 }
 
-// clear forgets all, as a new process would.
+// clear forgets all, for a new term as the leader.
 func (b *brake) clear() { b.spent, b.holds, b.released = nil, map[scope]*hold{}, map[string]bool{} }
 
-// judge says who of the suspects is lost now, the longest silent first, and which brakes began or ceased to hold. count is
-// asked, when that matters, how many nodes there should be in each scope, suspects included and leavers not.
+// judge returns the suspects that are LOST now, the longest silent first, and the brakes that began or ceased to hold. count, which is
+// only called when it matters, says how many nodes there should be in each scope: suspects count, leaving nodes do not.
 func (b *brake) judge(now time.Time, suspects []suspect, count func() map[scope]int) (lost []string, news []braking) {
 	b.forget(suspects)
 	var nodes map[scope]int
-	if len(suspects) > fewSilent || len(b.holds)+len(b.spent) > 0 { // else whatever there is allows for so few
+	if len(suspects) > fewSilent || len(b.holds)+len(b.spent) > 0 { // else a fleet of any size may lose so few
 		nodes = count()
 	}
 	news = b.press(now, b.count(suspects), nodes)
@@ -147,7 +147,7 @@ func (b *brake) judge(now time.Time, suspects []suspect, count func() map[scope]
 	return lost, news
 }
 
-// count is how many suspects a scope has whose silence is a surprise.
+// count is how many suspects each scope has, without the announced and the released ones.
 func (b *brake) count(suspects []suspect) map[scope]int {
 	parts := map[part]int{}
 	for _, s := range suspects {
@@ -158,7 +158,7 @@ func (b *brake) count(suspects []suspect) map[scope]int {
 	return byScope(parts)
 }
 
-// press begins and ends holds.
+// press begins and ends holds, and returns those changes.
 func (b *brake) press(now time.Time, counts, nodes map[scope]int) (news []braking) {
 	for sc, n := range counts {
 		if b.holds[sc] == nil && n >= b.most(sc, nodes[sc]) {
@@ -184,7 +184,7 @@ func (b *brake) press(now time.Time, counts, nodes map[scope]int) (news []brakin
 	return news
 }
 
-// most is how many suspects make a brake hold.
+// most is how many suspects in a scope make its brake hold.
 func (b *brake) most(sc scope, nodes int) int {
 	if sc == wholeFleet {
 		return share(b.limits.FleetPercent, nodes)
@@ -197,7 +197,7 @@ func (b *brake) held(s suspect) bool {
 		(b.holds[wholeFleet] != nil || b.holds[scope{"pool", s.of.pool}] != nil || b.holds[scope{"zone", s.of.zone}] != nil)
 }
 
-// behind are those whom brakes hold that would be lost now.
+// behind are the nodes that would be LOST now if no brake held them.
 func (b *brake) behind(suspects []suspect) (lost []string) {
 	for _, s := range suspects {
 		if s.overdue && b.held(s) {
@@ -208,7 +208,7 @@ func (b *brake) behind(suspects []suspect) (lost []string) {
 	return lost
 }
 
-// release lets go of whoever is held: they are lost when their leases are over, unless they come back.
+// release frees the suspects that brakes hold: they are LOST when their leases end, unless they come back.
 func (b *brake) release(suspects []suspect) {
 	for _, s := range suspects {
 		if b.held(s) {

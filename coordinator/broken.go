@@ -12,38 +12,38 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// evBroken says that blocks are no longer whole at a node that held them. A leader tells it of what it heard itself.
+// evBroken says that blocks have broken at a holder. It is a soft event: each leader tells of what holders reported to it.
 const evBroken = "BlocksBroken"
 
-// What becomes of a broken block, in the words of the event.
+// What becomes of a broken block, in the words of the event. Its sources are the node that sent it and the node that it was born on.
 const (
-	thenHeld  = "held"  // another node has it too
-	thenAgain = "again" // a node that it came from leaves, and is asked to carry it again
-	thenThere = "there" // one stays, and has it itself
-	thenLost  = "lost"  // none answers any more
+	thenHeld  = "held"  // another node holds it
+	thenAgain = "again" // a source is leaving, and is asked to send it again
+	thenThere = "there" // a source stays, and has the block itself
+	thenLost  = "lost"  // no source answers any more
 )
 
 const (
-	// againTold is how many blocks one reply asks a node to carry again.
+	// againTold is how many blocks one reply to a heartbeat asks a node to send again.
 	againTold = 64
 
-	// maxBroken bounds the broken blocks that are remembered. Of any more nobody is asked by name.
+	// maxBroken bounds the broken blocks that are remembered. No source is asked for further ones by id.
 	maxBroken = 64 << 10
 )
 
-// broken are the blocks that nobody held any more once their holder had found them broken. Like where blocks rest, it is
-// known to the leader that was told.
+// broken remembers the blocks that broke at their last holder, to ask their sources for them. Like the map of holders, it is in the memory of
+// one leader.
 type broken struct {
 	mu      sync.Mutex // guards all below
 	known   map[blockmap.Key]brokenAt
-	of      map[string][]blockmap.Key // by the nodes that they came from, in the order in which they were told
-	orphans bool                      // there may be some that came from nobody who is known still
+	of      map[string][]blockmap.Key // by source, in the order in which they were reported
+	orphans bool                      // some blocks may have no source that is still known
 }
 
 type brokenAt struct {
-	from    string   // the node that it was carried from
-	sources []string // that, and the one that it was born on, but for those that have named it as lost, or are machines of before
-	peer    string
+	from    string   // the node that sent it to the holder
+	sources []string // from, and the node that it was born on; without those that named it as lost, and without forgotten and replaced nodes
+	peer    string   // the holder
 	bytes   int64
 }
 
@@ -53,14 +53,14 @@ func newBroken() *broken {
 	return b
 }
 
-// clear forgets all, as a new process would.
+// clear forgets all, for a new term as the leader.
 func (b *broken) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.known, b.of, b.orphans = map[blockmap.Key]brokenAt{}, map[string][]blockmap.Key{}, false
 }
 
-// add remembers a block, unless there are too many.
+// add remembers a block, and reports whether there was room for it.
 func (b *broken) add(k blockmap.Key, at brokenAt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,7 +69,7 @@ func (b *broken) add(k blockmap.Key, at brokenAt) bool {
 		if !b.orphans {
 			return false
 		}
-		b.orphans = false // of those nobody can be asked, and what is asked for comes first
+		b.orphans = false // orphans make room: no source can be asked for them
 		maps.DeleteFunc(b.known, func(_ blockmap.Key, at brokenAt) bool { return len(at.sources) == 0 })
 	}
 	b.known[k] = at
@@ -87,7 +87,7 @@ func (b *broken) add(k blockmap.Key, at brokenAt) bool {
 	return true
 }
 
-// drop has a source be asked for a block no more. The lock is held.
+// drop takes a block off the list that a source is asked for. The lock is held.
 func (b *broken) drop(source string, k blockmap.Key) {
 	b.of[source] = slices.DeleteFunc(b.of[source], func(other blockmap.Key) bool { return other == k })
 	if len(b.of[source]) == 0 {
@@ -95,14 +95,14 @@ func (b *broken) drop(source string, k blockmap.Key) {
 	}
 }
 
-// settle has a node that named blocks as lost be asked for them no more. A block is forgotten with the last that it came from.
+// settle takes blocks that a source has named as lost off the list that it is asked for. A block without another source is forgotten.
 func (b *broken) settle(source string, ids ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.of[source]) == 0 {
 		return
 	}
-	settled := map[blockmap.Key]bool{} // at once: of each by itself, the list is as long as there are blocks
+	settled := map[blockmap.Key]bool{} // collected first, so that the source's long list is walked once and not for each block
 	for _, id := range ids {
 		k := blockmap.KeyOf(id)
 		at := b.known[k]
@@ -121,7 +121,7 @@ func (b *broken) settle(source string, ids ...string) {
 	}
 }
 
-// leaves has nobody be asked for what came from a node that is forgotten, or whose name another machine has now.
+// leaves removes a source that was forgotten, or whose name another machine has now: it is asked for nothing any more.
 func (b *broken) leaves(source string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +139,7 @@ func without(all []string, one string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == one })
 }
 
-// askFor returns the first blocks that came from a node and that nobody holds now. It forgets those that somebody does.
+// askFor returns the first againTold blocks of a source that no node holds, and forgets the blocks before them that some node holds again.
 func (b *broken) askFor(source string, held func(blockmap.Key, []string) bool) (blocks []*api.BrokenBlock) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +167,7 @@ func (b *broken) askFor(source string, held func(blockmap.Key, []string) bool) (
 	return blocks
 }
 
-// count is how many blocks a node may be asked for.
+// count is how many blocks a source is to be asked for.
 func (b *broken) count(source string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,8 +188,9 @@ func (b *broken) all() map[blockmap.Key]brokenAt {
 	return maps.Clone(b.known)
 }
 
-// others are those that have a block, but for a node that it came from if that leaves: what it took in from others it has still, and
-// goes with it. So does what one has that is done, for it has handed on what it could.
+// others are the holders of a block that can be counted on. A holder that is also a source does not count if it leaves: it keeps the
+// blocks that it took in, and they go with its machine. Any other holder must be vouched for: a DECOMMISSIONED node has handed on
+// what it could.
 func (f *fleet) others(k blockmap.Key, sources []string) []*api.Holder {
 	said, _ := f.blocks.Holders(k)
 	leaves := func(node string) bool {
@@ -205,7 +206,7 @@ func (f *fleet) others(k blockmap.Key, sources []string) []*api.Holder {
 	return f.reachable(said)
 }
 
-// breaks takes a holder's word that blocks there are no longer whole, sees who could have them, and tells.
+// breaks takes a holder's report of blocks that broke there, works out what becomes of each, and tells it in the log and in events.
 func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	type fate struct{ from, then, by string }
 	type sum struct {
@@ -220,7 +221,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 		at := fate{from: cmp.Or(w.From, from)}
 		was := brokenAt{from: at.from, peer: holder, bytes: cmp.Or(w.Bytes, bytes)}
 		for _, source := range slices.Compact([]string{at.from, cmp.Or(w.Origin, at.from)}) {
-			if _, known := f.node(source); known { // whoever is forgotten is asked for nothing
+			if _, known := f.node(source); known { // a forgotten node can be asked for nothing
 				was.sources = append(was.sources, source)
 			}
 		}
@@ -230,7 +231,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 			then, by := f.fate(was.sources)
 			at.then, at.from = then, cmp.Or(by, at.from)
 			kept := f.broken.add(k, was)
-			for _, source := range was.sources { // no reply may come to ask for it: it goes through its ledger, and asks who has what
+			for _, source := range was.sources { // a reply may never ask for it by id: the count has the source check all that its ledger has
 				if !kept || f.broken.count(source) > againTold {
 					f.blocks.EndsAt(source)
 				}
@@ -252,8 +253,8 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	}
 }
 
-// fate is what becomes of a block that nobody holds, and that came from these nodes, and by which of them. A machine that has its name
-// from another, and was never about to leave, has carried nothing away: the other did.
+// fate is what becomes of a block that no node holds and that came from these sources, and the source by which. It passes over a machine
+// that took over another's name and was never about to leave itself: not this machine sent the block, the other did.
 func (f *fleet) fate(sources []string) (then, by string) {
 	then = thenLost
 	if len(sources) > 0 {
@@ -272,17 +273,17 @@ func (f *fleet) fate(sources []string) (then, by string) {
 	return then, by
 }
 
-// leavesWith says whether a node leaves, or has left and is still there, or is about to.
+// leavesWith reports whether a node leaves, has left, or is under a notice that its agent heeds.
 func (f *fleet) leavesWith(n registry.Node) bool {
 	return n.Leaving() || n.State == registry.Decommissioned || watched(f.leases.read(n.Name).status)
 }
 
-// hasLeft says whether a node was ever about to leave.
+// hasLeft reports whether a node was ever about to leave.
 func (f *fleet) hasLeft(n registry.Node) bool {
 	return n.Decommission != nil || watched(f.leases.read(n.Name).status)
 }
 
-// again is what a node that leaves is asked to carry again.
+// again are the broken blocks that a leaving node is asked to send again.
 func (f *fleet) again(n registry.Node) []*api.BrokenBlock {
 	if !f.leavesWith(n) {
 		return nil
@@ -290,7 +291,7 @@ func (f *fleet) again(n registry.Node) []*api.BrokenBlock {
 	return f.broken.askFor(n.Name, func(k blockmap.Key, sources []string) bool { return len(f.others(k, sources)) > 0 })
 }
 
-// brokenForGood says whether a block was broken where it was held, and no node that it came from is there any more.
+// brokenForGood reports whether a block broke at its last holder, and none of its sources is there any more.
 func (f *fleet) brokenForGood(id string) bool {
 	at, known := f.broken.at(blockmap.KeyOf(id))
 	return known && f.isLost(at)
@@ -301,8 +302,8 @@ func (f *fleet) isLost(at brokenAt) bool {
 	return then == thenLost
 }
 
-// locateFor is locate for a node. It asks for what it does not have, or cannot give out, so it is no holder, whatever it
-// said before.
+// locateFor is locate for a node. The asking node is left out of the holders, whatever it reported: it asks because it does not have the block,
+// or cannot read it.
 func (f *fleet) locateFor(asker string, r *api.LocateRequest) (*api.LocateReply, error) {
 	reply, err := f.locate(r)
 	if err != nil {

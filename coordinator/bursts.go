@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// burstSingly is how many nodes have a line each.
+	// burstSingly is how many nodes have a log line of their own within burstEvery.
 	burstSingly = 5
-	// burstEvery is how often those that are more share one.
+	// burstEvery is how often further nodes share a line.
 	burstEvery = 5 * time.Second
-	// burstNames is how many such a line names.
+	// burstNames is how many nodes such a line names.
 	burstNames = 5
 )
 
-// burst tells the log of nodes to which the same happens: of a few one by one, and of all that are more together. A switch
-// that breaks silences a thousand, and a line for each would hide the one that says which brake holds.
+// burst logs nodes to which the same happens: a few of them one by one, and the rest together. A switch that breaks silences a
+// thousand nodes, and a line for each would hide the line that says which brake holds.
 type burst struct {
 	level     slog.Level
 	one, many string
 
 	mu    sync.Mutex // guards what follows
-	since time.Time  // from when on those that have a line each are counted
-	said  int
-	more  []string // they have had none yet
+	since time.Time  // said counts from here
+	said  int        // lines for single nodes
+	more  []string   // nodes that no line has named yet
 }
 
-// bursts are those of a fleet.
+// bursts are the bursts of a fleet.
 type bursts struct {
 	log                         *slog.Logger
 	silent, heard               burst
@@ -57,13 +57,13 @@ func newBursts(log *slog.Logger) *bursts {
 	}
 }
 
-// clock says what a node's clock has become.
+// clock logs a change of a node's clock.
 func (b *bursts) clock(node string, is astray, ahead time.Duration) {
 	of := map[astray]*burst{onTime: &b.clockOn, offTime: &b.clockOff, farOff: &b.clockFar}[is]
 	of.saw(b.log, node, "ahead", ahead.Round(time.Millisecond))
 }
 
-// tell says what is to be said together and due, or all of it.
+// tell writes the shared lines that are due, or all of them.
 func (b *bursts) tell(all bool) {
 	for _, one := range []*burst{&b.silent, &b.heard, &b.clockOn, &b.clockOff, &b.clockFar} {
 		one.tell(b.log, all)
@@ -105,7 +105,7 @@ func some(names []string) string {
 	return strings.Join(slices.Sorted(slices.Values(names))[:min(len(names), burstNames)], ", ")
 }
 
-// tellChanges logs what a command came to: an event each, or one line for many of a kind with what is the same of all.
+// tellChanges logs a command's events: a line each, or for many of one type one line with the data that they have in common.
 func (f *fleet) tellChanges(events []registry.Event) {
 	kinds := map[string][]registry.Event{}
 	for _, e := range events {
@@ -134,7 +134,7 @@ func (f *fleet) tellChanges(events []registry.Event) {
 
 func levelOf(e registry.Event) slog.Level {
 	switch {
-	case e.Type == registry.EventExecutor: // there may be a thousand, and their node is told of as well
+	case e.Type == registry.EventExecutor: // there may be a thousand, and their node has a line too
 		return slog.LevelDebug
 	case e.Type == registry.EventLost, e.Type == registry.EventExcluded, e.Type == registry.EventHostsRefused, e.Data["outcome"] == string(registry.TimedOut), e.Data["outcome"] == string(registry.Forced),
 		e.Data["lost"] != "" && e.Data["lost"] != "0":

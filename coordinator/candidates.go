@@ -10,10 +10,11 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// maxCandidates bounds whom one answer sends a reader to ask. Where there are more, they are named part by part.
+// maxCandidates bounds the nodes that one answer sends a reader to. If there are more, the reader asks for the next part.
 const maxCandidates = 128
 
-// nameCandidates says who could have a block, from where the question says, and who may look into a fallback. Some are said to have it.
+// nameCandidates adds to a reply the nodes that could have a block, from the question's place in the list on, and nodes that reach a
+// fallback. from is the block's source, said are its reported holders.
 func (f *fleet) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string, said ...string) {
 	reply.Candidates, reply.Next = f.candidates(r.GetId(), from, r.GetAfter())
 	reply.Fallbacks = f.fallbacks()
@@ -22,10 +23,11 @@ func (f *fleet) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, fro
 	}
 }
 
-// maxUnheard is how many a reader asks at once (migration.AskMany): those that are dead cost one's patience.
+// maxUnheard is how many nodes a reader asks at once (migration.AskMany): if all of them are dead, they cost it one timeout.
 const maxUnheard = 16
 
-// unheard are LOST nodes that may have a block: those that are said to, then those whose stores could, and of these whoever was heard of last.
+// unheard are LOST nodes that may have a block: first its source and its reported holders, then nodes with a store of that name, the one
+// heard last first.
 func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
 	type silent struct {
 		*api.Holder
@@ -55,24 +57,26 @@ func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
 	return named[:min(len(named), maxUnheard)]
 }
 
-// couldHave says whether a node has a store of that name, or has yet to say what landed there.
+// couldHave reports whether a node has a store of that name, or has not yet reported its landed blocks.
 func (f *fleet) couldHave(n registry.Node, p pulse, store string) bool {
 	told, _ := f.blocks.Reported(n.Name, n.ID)
 	return !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 }
 
-// candidates are the nodes that have a store of the block's name, and those that have yet to say what landed there: after
-// a restart nobody has told us anything, and what is not known is not "no". So is one that announced a restart: it will be back. The node that the block is known to have come from is
-// the first. Where there are too many, different blocks get different ones, and next is the one behind which there are more. They are in an order that no node
-// upsets which comes or goes, so that whoever asks for all of them passes none by.
+// candidates are the nodes that could have a block: those with its store, and those that have not yet reported their landed blocks (after
+// a restart of the coordinator that is all, and not known is not "no"). A node that announced a restart counts, for it will be back.
+//
+// The block's known source comes first. If there are more than maxCandidates, each block has an order of its own, so that different blocks
+// send readers to different nodes; next is the last node that is named, to ask on from. Nodes that come or go do not change the
+// order of the others, so a reader that asks for part after part misses none.
 func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next string) {
 	if after != "" {
-		from = "" // it was named with the first, or has its turn
+		from = "" // the first part has named it, or it has its turn
 	}
 	store, _, _ := strings.Cut(id, "/")
-	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // one that is done may be there still, and has yet to say so
+	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
 	all := circle{id: id, last: seat{at: hashOf(id, after), node: after}}
-	f.ledger.view(func(m *registry.Registry) { // thousands, each time: none is copied
+	f.ledger.view(func(m *registry.Registry) { // thousands of nodes for each question: they are not copied
 		for name, n := range m.Nodes {
 			p := f.leases.read(name)
 			has := f.couldHave(n, p, store)
@@ -98,11 +102,11 @@ func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next st
 	return named, next
 }
 
-// circle finds the first of some nodes in an order of a block's own, or those that come behind one of them.
+// circle finds the first maxCandidates nodes in a block's own order, from the start or behind a node.
 type circle struct {
 	id    string
-	last  seat // whom they come behind; of no node: all
-	bound seat // who comes behind it is not one of them; of no node: anybody may be
+	last  seat // only nodes behind it count; without a node: all do
+	bound seat // nodes behind it are not among the first; without a node: none is ruled out yet
 	seats []seat
 }
 
@@ -128,7 +132,7 @@ func (c *circle) add(node, address string) {
 	}
 }
 
-// cut leaves one more than are named, if there are.
+// cut keeps the first maxCandidates and one more, which tells that there are more.
 func (c *circle) cut() {
 	slices.SortFunc(c.seats, byTurn)
 	if len(c.seats) > maxCandidates {

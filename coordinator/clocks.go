@@ -3,11 +3,12 @@ package coordinator
 import "time"
 
 const (
-	// offAfter is when an operator should look at a node's clock. Nothing here reads it: time crosses the wire as what
-	// remains. Its logs do, and so does the cloud, whose notices name instants.
+	// offAfter is by how much a node's clock may be off before an operator should look at it. The coordinator does not depend on that
+	// clock, for deadlines cross the wire as the time that remains. The node's logs do, and its reading of the cloud's notices, which
+	// name instants.
 	offAfter = time.Second
 	farAfter = 10 * time.Second
-	// wellWithin keeps a clock that is off by just so much from being news again and again.
+	// wellWithin is below offAfter, so that a clock that is off by just offAfter is not news again and again.
 	wellWithin = offAfter / 2
 )
 
@@ -20,7 +21,7 @@ const (
 	farOff
 )
 
-// now is how badly it is off when its clock is ahead by so much, given how it was.
+// now is the new judgement on a clock that is ahead by so much and was judged was before.
 func (was astray) now(ahead time.Duration) astray {
 	switch ahead = ahead.Abs(); {
 	case ahead > farAfter:

@@ -15,15 +15,16 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// One that is back is found within these, however long it was away: gRPC's own pauses grow to two minutes, and it gives each attempt 20 s.
+// Pauses and patience of connections to other coordinators. A coordinator that comes back is found within them, however long it was away:
+// gRPC's own pauses grow to two minutes, and it gives each attempt 20 s.
 const (
 	redialFirst  = 100 * time.Millisecond
 	redialMost   = time.Second
 	dialPatience = 3 * time.Second
 )
 
-// colleagues are the other coordinators, for what goes beside raft: how far they are, and files that are too large for
-// its log.
+// colleagues are connections to the other coordinators, for what does not go through raft: their positions, and manifests, which are too
+// large for its log.
 type colleagues struct {
 	identity *certs.Identity
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
@@ -33,7 +34,7 @@ type colleagues struct {
 	conns map[Peer]*grpc.ClientConn
 }
 
-// all are the members but this one, by raft's own account.
+// all are the members of raft's list, without this one.
 func (c *colleagues) all() (others []Peer) {
 	for _, s := range c.ledger.servers() {
 		if s.ID == c.ledger.own {
@@ -48,7 +49,7 @@ func (c *colleagues) all() (others []Peer) {
 	return others
 }
 
-// ask is a client of one of them, and of nobody else at that address.
+// ask is a client of coordinator p. It does not connect to anything else at that address: the certificate must have p's name.
 func (c *colleagues) ask(p Peer) (api.CoordinationClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,16 +84,16 @@ func (c *colleagues) Close() error {
 	return errors.Join(errs...)
 }
 
-// positionPatience is how long the others may take to say how far they are: somebody looks at a screen meanwhile.
+// positionPatience is how long the others may take to answer: an operator may be waiting for the screen.
 const positionPatience = 500 * time.Millisecond
 
-// position is what one of them says of itself.
+// position is what one coordinator says of itself.
 type position struct {
 	*api.Position
-	ahead time.Duration // how far its clock is ahead of this one, by its answer alone: others may keep the asker waiting
+	ahead time.Duration // how far its clock is ahead of this one, measured by its own answer: others may take longer
 }
 
-// positions asks everybody at once. Who does not answer is not in it.
+// positions asks all other coordinators at once. The result has those that answered in time.
 func (c *colleagues) positions(ctx context.Context) map[string]position {
 	ctx, cancel := context.WithTimeout(ctx, positionPatience)
 	defer cancel()

@@ -21,7 +21,7 @@ type Config struct {
 	DataDir string          `yaml:"data_dir"`
 	TLS     config.TLS      `yaml:"tls"`
 	Peers   []Peer          `yaml:"peers"`
-	Node    string          `yaml:"node"` // of this coordinator's own machine; empty: the one at its host among peers
+	Node    string          `yaml:"node"` // of this coordinator's machine; empty: the node at the host that peers have for this coordinator
 	Hosts   hosts.Files     `yaml:"hosts"`
 	Issue   Issue           `yaml:"issue"`
 	Join    attest.Settings `yaml:"join"` // machines that their cloud vouches for
@@ -45,8 +45,8 @@ type Listen struct {
 	HTTP string `yaml:"http"`
 }
 
-// Issue lets this coordinator make certificates, for machines that join and for those whose time is half over. Where there
-// are several coordinators, each that may lead needs it.
+// Issue lets this coordinator issue certificates: to machines that join, and to renew those whose life is half over. Each coordinator that
+// may lead needs it.
 type Issue struct {
 	CAKey string        `yaml:"ca_key"` // of tls.ca; empty: certificates are made by hand
 	Life  time.Duration `yaml:"life"`
@@ -72,7 +72,8 @@ func Default() Config {
 	}
 }
 
-// Load reads the file at path and what is merged into it from beside it. Names of certificates and of host files are relative to path's directory.
+// Load reads the file at path and the files beside it that are merged into it (config.Load). Names of certificates and of host files are
+// relative to path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
 	if err := config.Load(path, &c); err != nil {
@@ -88,9 +89,9 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// Heartbeats are bounded below by what one small coordinator answers for a large fleet, and above by the shortest
-// notice of a cloud: Azure gives 30 s (learn.microsoft.com/azure/virtual-machines/linux/scheduled-events), and a wish
-// of the coordinator must reach its node well inside of that.
+// The bounds of heartbeat. The lower is what a small coordinator can answer for a large fleet. The upper comes from the shortest notice of a
+// cloud, 30 s at Azure (learn.microsoft.com/azure/virtual-machines/linux/scheduled-events): an order must reach its node well inside
+// of that, and replies to heartbeats carry it.
 const (
 	minHeartbeat = 100 * time.Millisecond
 	maxHeartbeat = 10 * time.Second

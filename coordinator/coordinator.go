@@ -1,10 +1,10 @@
-// Package coordinator is the thin centre of a fleet: it knows who lives, who is leaving and by when, where landed blocks
-// rest, and what was lost. Agents call its Membership service, people its Operator service and its HTTP side.
+// Package coordinator is the thin centre of a fleet: it knows which nodes live, which are leaving and by when, which nodes hold which
+// landed blocks, and what was lost. Agents call its Membership service, people its Operator service and its HTTP pages.
 //
 // Decisions (registrations, states, orders with their absolute deadlines, manifests) go through raft's log and are on the
-// disk before anybody hears of them. What heartbeats carry, and where blocks are, is soft: the nodes repeat it. The package
-// moves no block, decides for no agent when to drain, and is needed for no drain: an agent that cannot reach it uses the
-// peers that it last heard of.
+// disk before any caller hears of them. What heartbeats carry, and the holders of blocks, is soft: it is in memory, and the nodes repeat
+// it to a new leader. The package moves no block, decides for no agent when to drain, and is needed for no drain: an agent that cannot
+// reach it uses the peers that it last heard of.
 //
 // New starts nothing. Run serves until its context ends and leaves nothing behind but data_dir.
 //
@@ -48,35 +48,35 @@ import (
 )
 
 const (
-	// An agent whose machine went without a word is noticed by its lease. Pings are for connections that sit idle otherwise,
-	// such as a follower of events behind a firewall that forgets.
+	// Pings keep idle connections open, such as that of a follower of events behind a firewall that forgets. They do not find dead agents:
+	// leases do.
 	pingAfter    = 20 * time.Second
 	pingPatience = 10 * time.Second
-	// gRPC's clients ping every 10 s at most; sooner than this is abuse.
+	// pingLeast is the least time between a client's pings: gRPC's clients ping every 10 s at most, more often is abuse.
 	pingLeast = 5 * time.Second
 
-	// A slow or hostile handshake must not hold a connection for long while thousands reconnect.
+	// handshakePatience keeps a slow or hostile handshake from holding a connection for long while thousands reconnect.
 	handshakePatience = 10 * time.Second
 
 	// maxStreams is per connection. An agent has one heartbeat, a report and a goodbye under way at most.
 	maxStreams = 100
 
-	// maxHeaderBytes is what comes before a call or a request: gRPC would take 16 MB on each connection.
+	// maxHeaderBytes bounds the headers of a call or a request: gRPC would take 16 MB on each connection.
 	maxHeaderBytes = 16 << 10
 
-	// Small buffers: with thousands of agents they are most of what a connection costs, and messages are small. For reading
-	// there is none: TLS has one of its own.
+	// connBuffer is the write buffer of a connection. It is small, because messages are small and with thousands of agents buffers are most of
+	// what connections cost. There is no read buffer: TLS has one of its own.
 	connBuffer = 4 << 10
 
-	// window is what an agent may send ahead, as it reports thousands of blocks. With one of a given size gRPC does not measure
-	// the line, for which it sends a ping after each message: that was a good part of what a beat cost.
+	// window is how many bytes an agent may send ahead when it reports thousands of blocks. With a fixed window gRPC does not measure the
+	// bandwidth, for which it sends a ping after each message: that was a good part of the cost of a beat.
 	window = 256 << 10
 
 	// farewell is how long calls under way may take to end when the coordinator stops.
 	farewell = 2 * time.Second
 )
 
-// Deps are what a coordinator is given by whoever runs it.
+// Deps are what the caller of New provides.
 type Deps struct {
 	Log      *slog.Logger
 	Identity *certs.Identity
@@ -86,20 +86,20 @@ type Deps struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Web posts to webhooks. Nil: a client that goes by the environment's proxies.
 	Web *http.Client
-	// Verify says whose clouds' documents open the door to machines that join. Nil: nobody's.
+	// Verify checks the cloud's documents of machines that join. Nil: machines cannot join by a document.
 	Verify  Verifier
 	Version string // of this build, for status
 	Ready   func() // called once calls are answered; may be nil
 }
 
-// Coordinator is one member of several, or the whole.
+// Coordinator is one coordinator: one of several, or the only one.
 type Coordinator struct {
 	cfg       Config
 	deps      Deps
 	authority *certs.Authority // nil: it issues no certificates
 }
 
-// New checks what it is given.
+// New checks its arguments, and starts nothing.
 func New(cfg Config, deps Deps) (*Coordinator, error) {
 	if deps.Identity == nil {
 		return nil, errors.New("coordinator without an identity: set tls")
@@ -203,7 +203,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		return stop(calls, pages)
 	})
 	words := []any{"grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String()}
-	if f.ledger.alone() { // one of several knows of no node before it hears from a leader, or leads
+	if f.ledger.alone() { // one of several does not know the nodes before it has heard a leader, or leads
 		words = append(words, "nodes", len(f.nodes()))
 	}
 	c.deps.Log.Info("coordinator serves", words...)
@@ -214,7 +214,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	return outlast(ctx, g.Wait)
 }
 
-// every does something once in each span of time until ctx ends.
+// every calls do once each span until ctx ends.
 func every(ctx context.Context, span time.Duration, do func()) error {
 	tick := time.NewTicker(span)
 	defer tick.Stop()
@@ -287,7 +287,7 @@ func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
 	}
 }
 
-// stop lets the calls under way end, and cuts off what takes too long.
+// stop lets calls under way end, and cuts them off after farewell.
 func stop(calls *grpc.Server, pages *http.Server) error {
 	ended := make(chan struct{})
 	go func() {
@@ -303,7 +303,7 @@ func stop(calls *grpc.Server, pages *http.Server) error {
 		calls.Stop()
 		select {
 		case <-ended:
-		case <-time.After(raftstore.HangAfter): // what waits for a disk cannot be ended
+		case <-time.After(raftstore.HangAfter): // a handler that waits for a hanging disk cannot be ended
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

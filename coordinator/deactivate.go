@@ -7,9 +7,9 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// Deactivate is an operator's cordon. What it is about is a machine, so it outlives restarts of the node and of
-// coordinators, and ends with the node: another machine of the name is not deactivated. Nothing that the node does changes
-// by it, nor where its blocks are read: schedulers see that it is not schedulable, and no drain is told of it as a peer.
+// Deactivate is an operator's cordon. It is about a machine: it outlives restarts of the agent and of the coordinators, and another
+// machine that takes the node's name is not deactivated. The node itself does nothing else than before, and its blocks are read as
+// before. But schedulers see that it is not schedulable, and no drain has it as a peer.
 func (s *operator) Deactivate(ctx context.Context, r *api.DeactivateRequest) (*api.DeactivateReply, error) {
 	names, err := distinct(r.GetNodes())
 	if err != nil {

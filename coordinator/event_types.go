@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// eventTypes are all that are told. docs/events.md says when, and what comes with them.
+// eventTypes are the types of all events. docs/events.md says when each happens, and what data it has.
 var eventTypes = []string{
 	registry.EventRegistered, registry.EventReplaced, registry.EventChanged, registry.EventReturned, registry.EventAnnounced, registry.EventDecommissioning, registry.EventExecutor, registry.EventDeadline, registry.EventWithdrawn, registry.EventDecommissioned,
 	registry.EventManifest, registry.EventRecommissioned, registry.EventLost, registry.EventShutdown, registry.EventForgotten, registry.EventExcluded, registry.EventReadmitted, registry.EventDeactivated, registry.EventReactivated, registry.EventGone, registry.EventJoined, registry.EventHosts, registry.EventHostsRefused, registry.EventBrakeReleased, registry.EventMaintenance, registry.EventMachineDown, registry.EventMachineUp,
@@ -19,7 +19,7 @@ var eventTypes = []string{
 // EventTypes are the types that events may have.
 func EventTypes() []string { return slices.Clone(eventTypes) }
 
-// checkType refuses a type that no event has: who filters by it would wait for ever, and take silence for peace.
+// checkType refuses a type that no event has: a follower that filters by it would wait for ever, and take silence for peace.
 func checkType(t string) error {
 	if err := checkWord("type", t, maxWord); err != nil || slices.Contains(eventTypes, t) {
 		return err

@@ -13,49 +13,49 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// evGap stands for events that were asked for and are no longer kept, or were never told here: whoever follows lists the
+// evGap stands for events that a follower asked for and that are no longer kept, or never happened in this log: the follower lists the
 // nodes anew and goes on after the gap's place.
 const evGap = "Gap"
 
 const (
-	// eventBatch bounds what a reader takes at a time.
+	// eventBatch bounds how many events a reader takes at a time.
 	eventBatch = 256
 
-	// maxFilter bounds the types that a reader asks for: there are some twenty.
+	// maxFilter bounds the types that a reader asks for: there are some forty.
 	maxFilter = 64
 )
 
-// told is an event on its way out. It is written once for each way that it goes, whoever reads it.
+// told is an event on its way to followers. It is encoded once for each protocol, no matter how many followers read it.
 type told struct {
 	registry.Event
 
 	page  sync.Once
-	frame []byte // as server-sent event
+	frame []byte // as a server-sent event
 
 	call sync.Once
 	msg  grpc.PreparedMsg // as gRPC message
 	err  error
 }
 
-// sse is the event in the words of the HTML standard (server-sent events, 9.2.5).
+// sse is the event in the format of the HTML standard (server-sent events, 9.2.5).
 func (t *told) sse() []byte {
 	t.page.Do(func() {
 		data, err := json.Marshal(api.EventToJSON(eventTo(t.Event)))
 		if err != nil {
-			data = []byte("{}") // numbers, strings and a time that was read from JSON can be written
+			data = []byte("{}") // cannot happen: it has numbers, strings and a time that was read from JSON
 		}
 		t.frame = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", t.Place(), t.Type, data)
 	})
 	return t.frame
 }
 
-// message is the event as every stream of this server sends it: they all have the same codec and no compression.
+// message is the event as a gRPC message, for any stream of this server: all have the same codec and no compression.
 func (t *told) message(stream grpc.ServerStream) (*grpc.PreparedMsg, error) {
 	t.call.Do(func() { t.err = t.msg.Encode(stream, eventTo(t.Event)) })
 	return &t.msg, t.err
 }
 
-// filter is what a reader wants to hear of.
+// filter says which events a reader wants.
 type filter struct {
 	types []string // none: all
 	node  string   // empty: all
@@ -73,7 +73,7 @@ func (f filter) check() error {
 	return checkWord("node", f.node, maxName)
 }
 
-// wants says whether e is for this reader. A gap is for everybody.
+// wants reports whether e is for this reader. A gap is for every reader.
 func (f filter) wants(e *told) bool {
 	if e.Type == evGap {
 		return true
@@ -81,16 +81,16 @@ func (f filter) wants(e *told) bool {
 	return (f.node == "" || e.Node == f.node) && (len(f.types) == 0 || slices.Contains(f.types, e.Type))
 }
 
-// reader is one place in the stream of events. One goroutine uses it.
+// reader is one follower's position in the stream of events. One goroutine uses it.
 type reader struct {
 	replica *replica
 	at      api.Place // of the last event that was taken
-	number  uint64    // of the next event in the hub; 0: it has yet to be found there
-	gaps    int       // that it was told of
-	forgave api.Place // up to where it was told that a leader's own events are gone
+	number  uint64    // of the next event in the hub; 0: find has to look it up
+	gaps    int       // how many it was sent
+	forgave api.Place // the hub's forgot when this reader last looked: soft events up to there cause no gap again
 }
 
-// more returns the events that follow, oldest first, each once. Where there are none, news is closed when there are.
+// more returns the next events, oldest first, each once. If there are none, news is closed as soon as there are.
 func (r *reader) more() (events []*told, news <-chan struct{}) {
 	events, news, ok := r.replica.hub.from(r.number)
 	if !ok {
@@ -111,8 +111,8 @@ func (r *replica) coming() <-chan struct{} {
 	return r.hub.news
 }
 
-// find goes on by place rather than by number: at the start, and when the hub no longer has what comes next. What is in
-// the log is then read from there.
+// find looks up the reader's position by place instead of by number: at the start, and when the hub no longer has the next event.
+// Events that are older than the hub's are read from the log.
 func (r *reader) find() (events []*told, news <-chan struct{}) {
 	r.replica.mu.RLock()
 	defer r.replica.mu.RUnlock()
@@ -140,13 +140,13 @@ func (r *reader) find() (events []*told, news <-chan struct{}) {
 	return events, h.news
 }
 
-// gap is what to tell a reader whose place is older than all that is kept, or not of this fleet's history; nil: it can go on.
+// gap is the event for a reader whose place is older than all that is kept, or not of this fleet's history; nil: it can go on.
 func (r *reader) gap(m *registry.Registry, h *hub) *told {
 	if r.at == (api.Place{}) {
-		return nil // whoever begins gets what there is
+		return nil // a reader from the beginning gets what there is
 	}
 	kept := m.Events
-	var before uint64 // the index before the oldest that is kept
+	var before uint64 // the index before that of the oldest kept event
 	if len(kept) > 0 {
 		before = kept[0].Index - 1
 	}
@@ -154,17 +154,17 @@ func (r *reader) gap(m *registry.Registry, h *hub) *told {
 	case at.Index < before || strange(at, kept, m.LastEvent, h.term):
 		return gapAfter(at, api.Place{Index: before}, kept)
 	case h.forgot != r.forgave && at.Compare(h.forgot) < 0:
-		return gapAfter(at, at, kept) // the log has all of its own
+		return gapAfter(at, at, kept) // only soft events are missing: the log has all of its own
 	}
 	return nil
 }
 
-// strange says whether at is a place that this log never had: a fleet's coordinators may have been set up anew, or
-// restored from an old snapshot.
+// strange reports whether at is a place that this log never had: the fleet's coordinators may have been set up anew, or
+// restored from an old snapshot, since the reader was there.
 func strange(at api.Place, kept []registry.Event, last, term uint64) bool {
 	i, ok := slices.BinarySearchFunc(kept, at.Index, byIndex)
 	if ok && kept[i].Term == at.Term {
-		return false // also where the log that was restored had terms above those that came then
+		return false // the log has this very event; a restored log may have terms above the present one
 	}
 	if at.Index > last || term > 0 && at.Term > term {
 		return true

@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	// A reader that takes nothing for this long is cut off.
+	// writePatience is how long a subscriber may take nothing before it is cut off.
 	writePatience = 30 * time.Second
 
-	// maxSubscribers bounds who may follow events at once: some 30 KB each over TLS.
+	// maxSubscribers bounds how many may follow events at once. Each takes some 30 KB over TLS.
 	maxSubscribers = 4096
 )
 
-// audience is all who follow events of this coordinator. Who takes nothing is cut off by one clock for all: a timer for
-// each would be set a thousand times for every event.
+// audience is all subscribers to events of this coordinator. One clock cuts off those that are stuck: with a timer each, a thousand
+// timers would be set for every event.
 type audience struct {
 	turn atomic.Int64 // of the clock, from 1
-	gaps atomic.Int64 // that subscribers were told of
+	gaps atomic.Int64 // how many gaps subscribers were sent
 
 	mu  sync.Mutex // guards all
 	all map[*subscriber]struct{}
 
-	senders sync.WaitGroup // of streams whose handlers need not wait for them
+	senders sync.WaitGroup // goroutines that send, which may outlast their handlers
 }
 
-// subscriber is one who follows.
+// subscriber is one follower of events.
 type subscriber struct {
 	audience *audience
-	sends    atomic.Int64 // the turn in which what is being sent was begun; 0: nothing is
+	sends    atomic.Int64 // the turn in which the present send began; 0: nothing is being sent
 
 	mu  sync.Mutex // guards cut
-	cut func()     // ends a send that is stuck; nil: it has left
+	cut func()     // ends a send that is stuck; nil: the subscriber has left, or was cut off
 }
 
 func newAudience() *audience {
@@ -43,7 +43,7 @@ func newAudience() *audience {
 	return a
 }
 
-// join adds a subscriber, whose stuck send cut ends. It leaves when it is done.
+// join adds a subscriber, which must leave when it is done. cut must end a send that is stuck.
 func (a *audience) join(cut func()) (*subscriber, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *subscriber) leave() {
 	s.mu.Unlock()
 }
 
-// begin and end are around each send.
+// begin and end enclose each send.
 func (s *subscriber) begin() { s.sends.Store(s.audience.turn.Load()) }
 func (s *subscriber) end()   { s.sends.Store(0) }
 
@@ -74,7 +74,7 @@ func (a *audience) count() int {
 	return len(a.all)
 }
 
-// watch cuts off who is stuck, until ctx ends.
+// watch cuts off subscribers that are stuck, until ctx ends.
 func (a *audience) watch(ctx context.Context) error {
 	return every(ctx, writePatience/2, func() { a.cutStuck(a.turn.Add(1)) })
 }

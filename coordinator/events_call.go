@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Events sends what happened, and what happens.
+// Events sends the events after a place, and with follow also those to come.
 func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServer[api.Event]) error {
 	want := filter{types: r.GetTypes(), node: r.GetNode()}
 	if err := want.check(); err != nil {
@@ -44,7 +44,7 @@ func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServe
 	return err
 }
 
-// send writes events to a stream until ctx ends or, unless stay, up to the newest.
+// send writes events to a stream: up to the newest, or with stay until ctx ends.
 func (s *operator) send(ctx context.Context, stream grpc.ServerStream, sub *subscriber, want filter, at api.Place, stay bool) error {
 	r := s.reader(at)
 	defer func() { s.audience.gaps.Add(int64(r.gaps)) }()

@@ -10,27 +10,27 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// hubKept is how many of the newest events are at hand for all readers, written and ready to send: some 4 MB in a fleet
-// where that much happens. Who is further behind reads the log.
+// hubKept is how many of the newest events are in memory for all readers, encoded and ready to send: some 4 MB if that many
+// happened. A reader that is further behind reads the log.
 const hubKept = 4096
 
-// hub is where those who follow find the newest events, of the log and of this leader alone, in the order of their places.
-// Readers take what they have yet to see and send it without holding anything, so that a slow one is slow alone; one
-// closed channel wakes all that wait.
+// hub has the newest events for followers, both those of the log and this leader's soft ones, in the order of their places.
+// Readers take a part of the slice and send it without holding a lock, so a slow reader delays no other. Closing one channel wakes
+// all readers that wait.
 type hub struct {
 	mu     sync.RWMutex // guards all below; taken after a replica's
 	events []*told
 	first  uint64        // number of events[0]; numbers have no gaps
 	news   chan struct{} // closed when there are more
 	last   uint64        // index of the last event of the log
-	term   uint64        // of this coordinator's time as the leader; 0: it never led
-	soft   uint64        // how many events of its own the leader told behind the last one of the log
-	forgot api.Place     // of the newest event of a leader's own that is no longer at hand
+	term   uint64        // the last term in which this coordinator led; 0: it never did
+	soft   uint64        // how many soft events there were since the last event of the log
+	forgot api.Place     // of the newest soft event that is no longer here
 }
 
 func newHub() *hub { return &hub{first: 1, news: make(chan struct{})} }
 
-// publish tells events of the log.
+// publish adds events of the log.
 func (h *hub) publish(events []registry.Event) {
 	if len(events) == 0 {
 		return
@@ -44,7 +44,7 @@ func (h *hub) publish(events []registry.Event) {
 	h.wake()
 }
 
-// publishSoft tells events of the leader's own, in the name of its term.
+// publishSoft adds soft events of this leader, under its term.
 func (h *hub) publishSoft(events ...registry.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +56,8 @@ func (h *hub) publishSoft(events ...registry.Event) {
 	h.wake()
 }
 
-// wake lets readers know, and forgets what is too much. What readers took of the slice stays as it is.
+// wake wakes the readers, and drops the oldest events if there are too many. It copies the slice, so parts that readers have taken do not
+// change.
 func (h *hub) wake() {
 	if n := len(h.events) - hubKept; n >= hubKept/4 {
 		for _, e := range h.events[:n] {
@@ -70,7 +71,7 @@ func (h *hub) wake() {
 	h.news = make(chan struct{})
 }
 
-// enter begins a time as the leader. Events of its own are counted on when the same time goes on.
+// enter begins a term as the leader. If it is the same term as before, soft events are numbered on.
 func (h *hub) enter(term uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,16 +80,16 @@ func (h *hub) enter(term uint64) {
 	}
 }
 
-// reset forgets all: the log was replaced by another, whose last event has the index.
+// reset drops all events: a snapshot has replaced the log, and its last event has the index last.
 func (h *hub) reset(last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.first += uint64(len(h.events)) + 1 // no reader's number is one of a later event
+	h.first += uint64(len(h.events)) + 1 // a number that a reader has must not be that of a later event
 	h.events, h.last, h.soft = nil, last, 0
 	h.wake()
 }
 
-// from returns events by number. Not ok: that number is not here any more, or never was.
+// from returns the events from a number on. ok is false if the event of that number is no longer here, or never was.
 func (h *hub) from(number uint64) (events []*told, news <-chan struct{}, ok bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -116,13 +117,13 @@ func (h *hub) numberAfter(at api.Place) uint64 {
 	return h.first + uint64(sort.Search(len(h.events), func(i int) bool { return h.events[i].Place().Compare(at) > 0 }))
 }
 
-// tellSoft tells those who follow what this leader saw for itself and the log does not have: no other leader tells it
-// again. One that leads no more tells nothing.
+// tellSoft sends followers a soft event: something that this leader observed and that is not in the log, so no other leader tells
+// it again. A coordinator that does not lead tells nothing.
 func (f *fleet) tellSoft(what, node string, data map[string]string) {
 	f.tellSoftly([]registry.Event{{Type: what, Node: node, Data: data}})
 }
 
-// tellSoftly is tellSoft for some at once.
+// tellSoftly is tellSoft for several events at once.
 func (f *fleet) tellSoftly(events []registry.Event) {
 	if term, _ := f.ledger.inOffice(); term == nil || len(events) == 0 {
 		return

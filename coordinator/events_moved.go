@@ -12,15 +12,15 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
-// evMoved says that blocks landed on a node. A leader tells it of what it heard itself; where blocks are, Locate knows.
+// evMoved says that blocks landed on a node. It is a soft event, of what holders report to this leader; Locate says where blocks are.
 const evMoved = "BlocksMoved"
 
-// movedPace is how often the same is told of the same two nodes at most.
+// movedPace is the least time between two such events about the same two nodes.
 const movedPace = time.Second
 
-// moves gathers what landed until it is told.
+// moves adds up landed blocks until an event tells of them.
 type moves struct {
-	some chan struct{} // holds one while there is something to tell
+	some chan struct{} // holds one while total is not empty
 
 	mu    sync.Mutex                   // guards total
 	total map[string]blockmap.Arrivals // by holder
@@ -55,7 +55,7 @@ func (m *moves) take() map[string]blockmap.Arrivals {
 	return total
 }
 
-// tellMoves tells what landed until ctx ends: the first of it at once, and what follows in sums.
+// tellMoves tells of landed blocks until ctx ends: of the first at once, and of those that follow in sums, each movedPace.
 func (f *fleet) tellMoves(ctx context.Context) error {
 	for {
 		select {

@@ -12,12 +12,12 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// eventComment is how often something is written to a stream on which nothing happens: proxies drop silent ones, and 15 s
-// is what the HTML standard suggests (server-sent events, 9.2.7).
+// eventComment is how often a comment is written to a stream without events: proxies drop silent streams, and 15 s is what the HTML
+// standard suggests (server-sent events, 9.2.7).
 const eventComment = 15 * time.Second
 
-// streamEvents sends what happened after ?after=PLACE (or Last-Event-ID, which browsers send when they come back), or the ?last=N
-// of the log, then what happens; with ?type=TYPE, which may be repeated, and ?node=NODE only that.
+// streamEvents sends the events after ?after=PLACE (or Last-Event-ID, which browsers send when they reconnect), or the last ?last=N
+// events of the log, and then those to come. ?type=TYPE, which may be repeated, and ?node=NODE filter them.
 func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	at, err := api.ParsePlace(cmp.Or(r.Header.Get("Last-Event-ID"), query.Get("after"), "0"))
@@ -46,7 +46,7 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	defer context.AfterFunc(term, cancel)() // the next leader goes on after the last place
+	defer context.AfterFunc(term, cancel)() // the follower goes on after its last place at the next leader
 
 	control := http.NewResponseController(w)
 	sub, err := s.audience.join(func() { control.SetWriteDeadline(time.Now().Add(-time.Second)) })
@@ -72,9 +72,9 @@ type page struct {
 	wrote   bool // since the last tick
 }
 
-// follow writes until ctx or the reader's patience ends. All that there is goes out at once.
+// follow writes events until ctx ends or a write fails. All events at hand go out in one flush.
 func (p *page) follow(ctx context.Context) {
-	tick := time.NewTicker(eventComment / 2) // one without a word says that the next is due
+	tick := time.NewTicker(eventComment / 2) // a comment is due at a tick if nothing was written since the tick before
 	defer tick.Stop()
 	if p.write([]byte(": events follow\n\n")) != nil {
 		return
@@ -94,7 +94,7 @@ func (p *page) follow(ctx context.Context) {
 				return
 			}
 			p.wrote = true
-		case len(events) > 0: // others'
+		case len(events) > 0: // all filtered out
 		default:
 			select {
 			case <-news:
@@ -109,7 +109,7 @@ func (p *page) follow(ctx context.Context) {
 	}
 }
 
-// write sends in as few packets as it fits in.
+// write writes the frames and flushes them once, so that they go out in few packets.
 func (p *page) write(frames ...[]byte) error {
 	p.sub.begin()
 	for _, f := range frames {

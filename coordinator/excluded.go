@@ -8,9 +8,9 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// heedDisks excludes a node that says that all its disks are unwell, and takes it back once it says otherwise. Only the
-// node's own words do either: a coordinator that has just started, or a node that is silent, changes nothing. So the fact
-// is in the log, where heartbeats are not; it changes as seldom as disks fail.
+// heedDisks excludes a node whose status says that all its disks are unwell, and readmits it once its status says otherwise. Nothing
+// else does either: a new leader that has heard no status yet, or a silent node, changes nothing. So that the exclusion survives
+// these, it is in the log, unlike what heartbeats carry; it changes as seldom as disks fail.
 func (s *membership) heedDisks(n registry.Node, st *api.Status) (registry.Node, error) {
 	disks := st.GetDisks()
 	if len(disks) == 0 { // nothing is said about them

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// mostExecutors bounds what one node has told of: far more than cores.
+	// mostExecutors bounds the executors of one node: it is far more than a machine has cores.
 	mostExecutors = 1024
 
-	// executorsAtOnce bounds one entry of the log. More would push each other, and the events of their nodes, out of what
-	// is kept.
+	// executorsAtOnce bounds the executors in one entry of the log. More events at once would push each other, and the events of their
+	// nodes, out of the kept events.
 	executorsAtOnce = registry.KeptEvents / 2
 )
 
-// executorsOf are those that are there still, as the node last said.
+// executorsOf are the executors that still run by the node's last status.
 func executorsOf(s *api.Status) (all []registry.Executor) {
 	for _, w := range s.GetWorkloads() {
 		if ended(w) {
@@ -32,7 +32,7 @@ func executorsOf(s *api.Status) (all []registry.Executor) {
 	return all[:min(len(all), mostExecutors)]
 }
 
-// nameExecutors puts into c what runs on the nodes that it makes leave: the machine must not look at heartbeats.
+// nameExecutors adds to c the executors on the nodes that c makes leave: the registry itself must not depend on heartbeats.
 func (f *fleet) nameExecutors(c registry.Command) registry.Command {
 	switch c.Do {
 	case registry.DoRegister, registry.DoAnnounce, registry.DoDecommission, registry.DoHosts, registry.DoTimeout, registry.DoGoodbye, registry.DoMachinesDown:
@@ -61,8 +61,8 @@ func (f *fleet) nameExecutors(c registry.Command) registry.Command {
 	return c
 }
 
-// tellLate tells of executors that were not known when their node began to leave: a leader that has just taken over knows
-// of none before the node beats.
+// tellLate tells of executors that were not known when their node began to leave: a new leader knows of none before the node's first
+// beat.
 func (f *fleet) tellLate(n registry.Node, s *api.Status) error {
 	if !n.Leaving() || n.Decommission.Told {
 		return nil

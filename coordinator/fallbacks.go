@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// eachFallback is how many nodes are named for a fallback: one may have died a moment ago.
+	// eachFallback is how many nodes are named for each fallback: one of them may have died a moment ago.
 	eachFallback = 2
-	// maxFallbacks bounds them all. A fleet has one fallback, or one in each region.
+	// maxFallbacks bounds the nodes that are named. A fleet has one fallback, or one in each region.
 	maxFallbacks = 16
 )
 
-// fallbacks are nodes that reach a fallback, a few for each: what no node holds may lie there, and only its records know.
-// Those that stay come first.
+// fallbacks are nodes that reach a fallback, a few for each. A block that no node holds may be in a fallback, and only the records there
+// tell. Nodes that stay come before leaving ones.
 func (f *fleet) fallbacks() (doors []*api.Holder) {
 	var reach []registry.Node
 	f.ledger.view(func(m *registry.Registry) {

@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// unsaidBeats is how many beats without notice and without drain it takes to believe that an announced decommission was
-	// taken back while nobody here could hear it.
+	// unsaidBeats is how many beats in a row without notice and drain mean that an announced decommission was withdrawn while no
+	// coordinator could hear it.
 	unsaidBeats = 3
 
-	// settle bounds how long a new process waits for the nodes of the log before it tells anybody who its peers are: longer
-	// than an agent's pause between two attempts (5 s) and the attempt itself.
+	// settle bounds how long a new leader waits for the nodes of the log before it gives out lists of peers. It is longer than an agent's
+	// pause between two attempts (5 s) and the attempt itself.
 	settle = 12 * time.Second
 )
 
@@ -65,17 +65,17 @@ type fleet struct {
 	bars       bars
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
-	ahead      atomic.Int64              // how far this clock is off the others', as lookAround found; nanoseconds
+	ahead      atomic.Int64              // how far this clock is ahead of the others', as lookAround found; nanoseconds
 	attendance attendance
 
-	nearby atomic.Uint64 // hash of the windows of maintenance that were near when that was last looked at
+	nearby atomic.Uint64 // hash of the maintenance windows that were near when appointmentsNear last looked
 
-	went atomic.Pointer[time.Time] // when its own machine was last seen to leave, as the leader
+	went atomic.Pointer[time.Time] // when this coordinator, as the leader, last saw its own machine leave; nil: it did not
 
-	goodbyes sync.Mutex // held while files of manifests are told apart: those that the log names, and those that left it
+	goodbyes sync.Mutex // held while manifests are kept, or those that the log no longer names are dropped
 }
 
-// openFleet reads what is under data_dir. It answers for nothing before takeOver.
+// openFleet reads data_dir. The fleet decides nothing before takeOver.
 func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	log := deps.Log
 	if err := makeDir(cfg.DataDir); err != nil {
@@ -113,7 +113,7 @@ func (f *fleet) Close() error {
 	return errors.Join(f.colleagues.Close(), f.ledger.Close(), f.manifests.Close())
 }
 
-// do decides a command and follows it through the soft state.
+// do decides a command and brings the soft state in line with its events.
 func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 	events, err := f.ledger.do(f.nameExecutors(c))
 	for _, e := range events {
@@ -147,7 +147,7 @@ func (f *fleet) node(name string) (n registry.Node, known bool) {
 	return n, known
 }
 
-// nodes reads all, by name.
+// nodes reads the durable records of all nodes, by name.
 func (f *fleet) nodes() []registry.Node {
 	var all []registry.Node
 	f.ledger.view(func(m *registry.Registry) {
@@ -160,7 +160,7 @@ func (f *fleet) nodes() []registry.Node {
 	return all
 }
 
-// picture is one node as it is shown.
+// picture is one node as people and programs see it.
 func (f *fleet) picture(n registry.Node) *api.Node {
 	now := time.Now()
 	p := f.leases.read(n.Name)
@@ -168,7 +168,7 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	out.SubState, out.WaitsFor = waits(n, p, f.elsewhere(n, now), now)
 	if out.Status != nil && (n.State == registry.Lost || n.State == registry.Shutdown || n.Shown() == registry.Gone) {
 		last := proto.Clone(out.Status).(*api.Status)
-		last.RoomBytes, last.VaultRoomBytes = 0, nil // what is not there has room for nobody
+		last.RoomBytes, last.VaultRoomBytes = 0, nil // a node that is away has no room
 		out.Status = last
 	}
 	if !p.suspected.IsZero() {
@@ -194,13 +194,14 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	return out
 }
 
-// settled says whether everybody who should be here has been heard, or had the time. Before that a list of peers would
-// leave out nodes that are well, and agents keep the list that they have.
+// settled reports whether every node that should be there has been heard, or has had the time for that. Before, a list of peers would
+// leave out nodes that are well, so agents keep the list that they have.
 func (f *fleet) settled(now time.Time) bool {
 	return !f.leases.waiting() || now.Sub(*f.tookOver.Load()) >= min(settle, f.cfg.Lease)
 }
 
-// peersOf is what asker is told. Version 0 with no peers leaves its list as it is.
+// peersOf is the list of peers for asker, which has version has of it. If that is the newest, or it is too early to tell, there are no peers
+// and the version is the same: asker keeps its list.
 func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.Peer) {
 	now := time.Now()
 	if !f.settled(now) {
@@ -236,7 +237,7 @@ func (f *fleet) takers() []*api.Peer {
 	return peers
 }
 
-// locate answers where a block may be read.
+// locate says which nodes hold a block, or which may.
 func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	id := r.GetId()
 	if err := checkID(id); err != nil {
@@ -244,13 +245,13 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	}
 	asked, whole := id, string(inventory.BlockID(id).Block())
 	if !f.toldOf(id) && f.toldOf(whole) {
-		asked = whole // a file of a block that landed or was lost whole
+		asked = whole // the id is of one file of a block, and reports and manifests name the block
 	}
 	said, what := f.blocks.Holders(blockmap.KeyOf(asked))
 	reply := &api.LocateReply{State: "unknown", Holders: f.reachable(said)}
 	if len(reply.Holders) > 0 {
 		reply.State = "held"
-		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
+		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // silent holders may come back in a moment, or not
 			f.nameCandidates(reply, r, what.From.Value(), said...)
 		}
 		return reply, nil
@@ -272,7 +273,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	return reply, nil
 }
 
-// toldOf says whether anybody told of a block under that very id.
+// toldOf reports whether a holder or a manifest has named this very id.
 func (f *fleet) toldOf(id string) bool {
 	said, _ := f.blocks.Holders(blockmap.KeyOf(id))
 	return len(said) > 0 || f.lost(id) != nil || f.brokenForGood(id)
@@ -290,8 +291,8 @@ func (f *fleet) lost(id string) (by *registry.ManifestRef) {
 	return by
 }
 
-// reachable turns names into holders: those that stay first, those that are gone not at all. A node that announced a
-// restart is on its way back.
+// reachable turns names into holders: nodes that stay first, then leaving ones; nodes that are gone are left out. A node that announced a
+// restart counts as leaving, for it is on its way back.
 func (f *fleet) reachable(names []string) []*api.Holder {
 	var stay, leave []*api.Holder
 	for _, name := range names {
@@ -311,20 +312,20 @@ func (f *fleet) reachable(names []string) []*api.Holder {
 	return append(stay, leave...)
 }
 
-// present says whether a node that has nothing to do with us any more still answers.
+// present reports whether a node, in whatever state, was heard within the last lease.
 func (f *fleet) present(n registry.Node) bool {
 	p := f.leases.read(n.Name)
 	return p.heard && time.Since(p.seen) <= f.cfg.Lease
 }
 
-// answers says whether a holder was heard of a moment ago, and has not said that it is away.
+// answers reports whether a holder was heard within suspect_after, and has not announced a restart.
 func (f *fleet) answers(h *api.Holder) bool {
 	n, _ := f.node(h.Node)
 	p := f.leases.read(h.Node)
 	return n.State != registry.Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
 }
 
-// asStatus gives a refusal the code and the words that callers act on.
+// asStatus turns an error into a gRPC status, with the code that callers act on and a remedy for people.
 func asStatus(err error) error {
 	if _, often := errors.AsType[tooOften](err); often {
 		return status.Error(codes.ResourceExhausted, err.Error())

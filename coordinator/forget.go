@@ -10,8 +10,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// Forget is for machines that never come back: forget_after would keep them, and what they were said to hold, for days. One that does
-// comes back as a new node, unless it is GONE, which is remembered for longer than the node.
+// Forget removes machines that never come back: forget_after would keep them, and the blocks that they reported, for days. A machine that
+// does come back is a new node, unless it is GONE, which is remembered for longer than the node.
 func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.ForgetReply, error) {
 	names, err := distinct(r.GetNodes())
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 	}
 	reply := &api.ForgetReply{}
 	for _, name := range names {
-		n, _ := s.node(name) // the machine refuses what is not known
+		n, _ := s.node(name) // the registry refuses unknown nodes
 		if n.Forgettable() && s.present(n) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.Shown())
 		}

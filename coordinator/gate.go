@@ -12,10 +12,10 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// gate lets calls through to a coordinator that leads, and tells the others' callers who does.
+// gate lets calls through if this coordinator leads, and tells callers of one that does not which coordinator leads.
 type gate struct{ *fleet }
 
-// anybodys are the calls that a coordinator answers for itself, whether it leads or not.
+// anybodys reports whether a coordinator answers a call for itself, whether it leads or not.
 func anybodys(method string) bool {
 	switch method {
 	case api.Operator_GetStatus_FullMethodName,
@@ -41,7 +41,8 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 	return reply, g.redirect(g.settle(ctx, asked, err))
 }
 
-// lead is the time as the leader in which a call may be answered. While nobody is known to lead the call waits.
+// lead is the term in which a call may be answered here: a context that ends when another coordinator may lead. While no leader is known it
+// waits, for as long as an election takes.
 func (f *fleet) lead(ctx context.Context) (term context.Context, err error) {
 	if term, err = f.ledger.lead(); err == nil {
 		return term, nil
@@ -50,7 +51,7 @@ func (f *fleet) lead(ctx context.Context) (term context.Context, err error) {
 	return f.ledger.lead()
 }
 
-// stream ends with the time as the leader in which it began: what follows is for the next one to say.
+// stream handles a streaming call. The call ends with the term in which it began, for what follows is for the next leader to say.
 func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
 	if err := g.authorise(ctx, info.FullMethod); err != nil {
@@ -74,7 +75,7 @@ func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerI
 	return g.redirect(err)
 }
 
-// bounded is a stream that its handler sees end earlier.
+// bounded is a stream with a context of its own, which ends with the term.
 type bounded struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -82,19 +83,19 @@ type bounded struct {
 
 func (b *bounded) Context() context.Context { return b.ctx }
 
-// overtaken is what a call ends with whose coordinator leads no more. redirect says instead who leads.
+// overtaken is the error of a call whose coordinator leads no more. redirect replaces it by one that says which coordinator leads.
 type overtaken struct{ error }
 
 func (o overtaken) Unwrap() error { return o.error }
 
-// redirect turns the want of a leader into words that clients follow.
+// redirect turns an error that means "not the leader" into one with the leader's address, which clients follow.
 func (g gate) redirect(err error) error {
 	if _, ok := errors.AsType[overtaken](err); !ok && !errors.Is(err, errFollows) {
 		return err
 	}
 	why := errFollows
 	if errors.Is(err, errDeposed) {
-		why = errDeposed // who asks on may find it done
+		why = errDeposed // the client that repeats the call may find it done
 	}
 	hint := &api.NotLeader{}
 	words := fmt.Sprintf("%s: %v, and no leader is known: ask again in a second", g.cfg.Name, why)

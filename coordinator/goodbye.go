@@ -18,8 +18,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// Goodbye ends a decommission. The manifest is on the disk before the log refers to it, and the log before the node hears
-// that it may go.
+// Goodbye ends a decommission. The manifest is on the disk before the log refers to it, and the log entry is on the disk before the
+// node gets its answer, at which it may go.
 func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeRequest, api.GoodbyeReply]) error {
 	r, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
@@ -69,7 +69,7 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 	return stream.SendAndClose(&api.GoodbyeReply{})
 }
 
-// entriesOf yields what a message says, each entry until the next.
+// entriesOf yields the entries of a message. An entry is valid until the next one.
 func entriesOf(r *api.GoodbyeRequest) iter.Seq[*api.ManifestEntry] {
 	return func(yield func(*api.ManifestEntry) bool) {
 		for _, e := range r.Entries {
@@ -106,13 +106,13 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	}
 	events, err := s.doFor(name, registry.Command{Do: registry.DoGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
-		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
+		return asStatus(err) // the entry may be in the log all the same: the next start, or leader, finds out whether the file counts
 	}
-	if err != nil || len(events) == 0 { // refused, or overtaken: the file stands for nothing
+	if err != nil || len(events) == 0 { // refused, or of a decommission that was undone: the file counts for nothing
 		s.manifests.remove(w.name)
 		return asStatus(err)
 	}
-	// The log takes in many goodbyes with one write. Every file that is kept by now is named by the log as it is read next.
+	// The log takes many goodbyes with one write. With the lock, the log as it is read below names every file that was kept before.
 	s.goodbyes.Lock()
 	defer s.goodbyes.Unlock()
 	s.manifests.keep(ref, w.lost)
@@ -121,13 +121,13 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	if s.ledger.alone() {
 		s.manifests.prune(refs)
 	} else {
-		s.manifests.forget(refs) // the log may be on its way to others, who may ask for the files still: pruneStray has them later
+		s.manifests.forget(refs) // files stay: other coordinators may be behind in the log, and fetch them. pruneStray removes them later
 	}
 	return nil
 }
 
-// unwritten is what a node is told whose manifest was not taken: that it is our disk, unless err says what is wrong with
-// the manifest.
+// unwritten is the error for a node whose manifest was not taken. Unless err says what is wrong with the manifest itself, it blames the
+// coordinator's disk.
 func (s *membership) unwritten(name string, err error) error {
 	if _, is := status.FromError(err); is {
 		return err
@@ -198,7 +198,7 @@ func checkManifestRun(r *api.ManifestRun) error {
 		checkRun(r.GetBlocks(), func(id string) error { return checkAccounted(id, r.GetOutcome()) }))
 }
 
-// checkAccounted is checkID, but for what is lost and has no name.
+// checkAccounted is checkID, but lets an unnamed entry through if its outcome is lost.
 func checkAccounted(id, outcome string) error {
 	if unnamed(id) && outcome == "lost" {
 		return checkText("manifest entry", id)
@@ -215,5 +215,6 @@ func checkFate(outcome, peer, reason string) error {
 	return cmp.Or(checkWord("peer", peer, maxName), checkText("reason", reason))
 }
 
-// unnamed tells an entry for blocks whose names could not be read, on a disk that hangs, say: its id says so in brackets.
+// unnamed reports whether an entry stands for blocks whose names could not be read, for instance on a disk that hangs: its id is a remark
+// in parentheses.
 func unnamed(id string) bool { return strings.HasPrefix(id, "(") && strings.HasSuffix(id, ")") }

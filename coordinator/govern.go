@@ -13,15 +13,15 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// govern follows elections until ctx ends: whenever this coordinator is made the leader it takes over, and stops
-// answering for the fleet when it is no more.
+// govern follows elections until ctx ends. Whenever this coordinator is elected it takes over, and when it is the leader no more it
+// stops answering for the fleet.
 func (f *fleet) govern(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case leads := <-f.ledger.raft.LeaderCh():
-			f.ledger.office.quit() // raft tells the newest only: there may have been another leader meanwhile
+			f.ledger.office.quit() // LeaderCh has only the newest change: there may have been another leader in between
 			term := f.ledger.term()
 			if !leads {
 				f.log.Info("this coordinator leads no more")
@@ -34,7 +34,7 @@ func (f *fleet) govern(ctx context.Context) error {
 				f.log.Info("the lead was lost before it was taken", "err", err)
 				continue
 			}
-			if f.clockOff() != 0 { // with its clock every deadline would be another
+			if f.clockOff() != 0 { // by its clock every deadline would move
 				if to, err := f.makeWay(ctx); err == nil {
 					f.log.Warn("leadership was handed over at once", "to", to, "because", f.unfit())
 					continue
@@ -47,8 +47,8 @@ func (f *fleet) govern(ctx context.Context) error {
 	}
 }
 
-// takeOverSoon takes over as soon as the log can be written: a disk that takes no more is no reason to end, and where it is really
-// full raft has another lead.
+// takeOverSoon takes over as soon as the log can be written. A disk that cannot be written is no reason to end the process: if it stays
+// so, raft has another coordinator lead.
 func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
 	for told := false; ; told = true {
 		err := f.takeOver(ctx, term)
@@ -69,13 +69,13 @@ func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
 	}
 }
 
-// leaderless is how long there may be no leader before it is told: an election takes a few times as long as raft waits for one.
+// leaderless is how long there may be no leader before a warning: an election takes a few times the election timeout.
 const leaderless = 5 * time.Second
 
-// noteTurns tells whoever waits for word of a leader that there may be one, and the log who leads, until ctx ends. It is needed longer
-// than govern: calls that wait while this coordinator stops would else hold it up, and be held up.
+// noteTurns wakes calls that wait for a leader when there may be one, and logs which coordinator leads, until ctx ends. It runs for longer
+// than govern: otherwise calls that wait while this coordinator stops would hold it up.
 func (f *fleet) noteTurns(ctx context.Context) error {
-	said, leads, known := "", "", "" // the first two as the log was last told
+	said, leads, known := "", "", "" // the first two as last logged
 	late := time.NewTimer(leaderless)
 	defer late.Stop()
 	for {
@@ -88,7 +88,7 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 		}
 		known = name
 		if name != "" && name != leads {
-			if leads = name; name != f.cfg.Name { // of its own lead takeOver tells
+			if leads = name; name != f.cfg.Name { // takeOver logs its own lead
 				f.log.Info("another coordinator leads", "name", name, "address", address)
 			}
 		}
@@ -99,7 +99,7 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 				f.log.Info("this coordinator is a member of its fleet")
 			}
 		}
-		var look <-chan time.Time // it is let in after it has heard who leads, and told that it was removed while nobody does
+		var look <-chan time.Time // raft tells neither a new member that it was let in, nor a removed one without a leader that it was removed
 		if said != "" || name == "" {
 			look = time.After(time.Second)
 		}
@@ -118,8 +118,8 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 	}
 }
 
-// takeOver begins to answer for the fleet, once all that was decided is applied. What only the last leader knew, from
-// heartbeats and reports, the nodes say again: nobody is lost before a full lease has passed under our eyes.
+// takeOver begins to answer for the fleet; all that was decided must be applied. What only the last leader knew, from heartbeats and
+// reports, the nodes say again. No node is LOST before this leader has waited a full lease for it.
 func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	now := time.Now()
 	var names []string
@@ -152,7 +152,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	}
 	f.beginBars()
 	f.ledger.fsm.hub.enter(cmp.Or(term, f.ledger.raft.CurrentTerm()))
-	f.ledger.office.enter(context.WithoutCancel(ctx), term) // resign ends it, and calls under way may end theirs
+	f.ledger.office.enter(context.WithoutCancel(ctx), term) // not ended by ctx: resign ends the term, so that calls under way can finish
 	if !f.ledger.alone() {
 		f.log.Info("this coordinator leads", "term", term, "nodes", len(names))
 		f.compareMembers()
@@ -161,7 +161,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	return nil
 }
 
-// resign lets another coordinator lead before this one stops: that takes milliseconds, and an election hundreds.
+// resign hands the lead over before this coordinator stops: that takes milliseconds, an election hundreds of them.
 func (f *fleet) resign() {
 	if f.ledger.alone() || !f.ledger.leads() {
 		return
@@ -171,7 +171,7 @@ func (f *fleet) resign() {
 	}
 }
 
-// compareMembers says when the list in the settings is not the list that votes: the next to read it would be misled.
+// compareMembers warns when the peers in the settings are not the members that vote: the next person to read the file would be misled.
 func (f *fleet) compareMembers() {
 	var members []string
 	for _, m := range f.ledger.servers() {

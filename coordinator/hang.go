@@ -8,15 +8,15 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
-// A leader whose disk hangs says nothing, and raft lets it lead: its main loop waits for the disk, and the lines to the others, which
-// do not, go on to say that it lives. So it is looked at from outside. One that hangs is silenced until the disk answers again, the
-// others hold an election, and callers are told to ask them.
+// A leader whose disk hangs decides nothing, and yet raft lets it lead: raft's main loop waits for the disk, while its connections to the
+// others go on sending heartbeats. So watchDisk looks at the disk from outside raft. When it hangs, the coordinator's raft connections
+// are silenced until the disk answers again; the others hold an election, and callers are sent to them.
 
-// stopPatience is how long a coordinator may take to stop, beside its log: to hand the lead over, to end calls, and to know that the disk
-// hangs meanwhile. Service managers give it 90 s (DefaultTimeoutStopSec of systemd-system.conf(5)).
+// stopPatience is how long a coordinator may take to stop, beside its log: to hand the lead over, to end calls, and to find out that the
+// disk hangs. Service managers give it 90 s (DefaultTimeoutStopSec of systemd-system.conf(5)).
 const stopPatience = 4 * raftstore.HangAfter
 
-// outlast is what wait returns, and no longer waits for it than stopPatience once ctx has ended: a file of data_dir may be waited for.
+// outlast returns what wait returns. Once ctx has ended it waits no longer than stopPatience: a goroutine may hang on a file of data_dir.
 func outlast(ctx context.Context, wait func() error) error {
 	waited := make(chan error, 1)
 	go func() { waited <- wait() }()
@@ -36,7 +36,7 @@ func outlast(ctx context.Context, wait func() error) error {
 // watchDisk keeps a coordinator whose disk hangs from holding the lead, until ctx ends.
 func (f *fleet) watchDisk(ctx context.Context) error {
 	hung := false
-	var base context.Context // of the time as the leader that was broken off
+	var base context.Context // of the term that was broken off
 	var number uint64
 	return every(ctx, raftstore.HangPace, func() {
 		err := f.ledger.store.Hangs()
@@ -53,14 +53,14 @@ func (f *fleet) watchDisk(ctx context.Context) error {
 		}
 		f.ledger.streams.silence(hung)
 		if hung {
-			number, base = f.ledger.term(), f.ledger.office.quit() // who follows events here hears of nothing that another decides
+			number, base = f.ledger.term(), f.ledger.office.quit() // else followers of events here would miss what another leader decides
 		} else if base != nil && f.ledger.leads() && f.ledger.term() == number {
-			f.ledger.office.enter(base, number) // it answered before raft had noticed anything
+			f.ledger.office.enter(base, number) // the disk answered before raft lost the lead
 		}
 	})
 }
 
-// silence ends every connection and lets none be made, or does so no more.
+// silence with true ends every raft connection and lets none be made; with false it allows them again.
 func (s *streams) silence(silent bool) {
 	s.mu.Lock()
 	s.silent = silent

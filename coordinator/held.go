@@ -14,13 +14,13 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// reportSlack is how long a report of what landed is under way at most, beyond the beats that it waits for.
+// reportSlack is how long a report of landed blocks takes at most, beyond the beats that it waits for.
 const reportSlack = 3 * time.Second
 
-// mostPeersAsked is how many nodes one question is about.
+// mostPeersAsked bounds the peers that one request asks about, and the holders that its reply names.
 const mostPeersAsked = 1024
 
-// CheckHeld tells a node what it carried to others and nobody has any more.
+// CheckHeld tells a node which of the blocks that it sent to peers no node holds any more, or which peers hold them.
 func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*api.CheckHeldReply, error) {
 	if _, err := speaker(ctx, r.GetNode()); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
 	reply.GoneFor, reply.KnownFor = map[string]*durationpb.Duration{}, map[string]*durationpb.Duration{}
 	s.ledger.view(func(m *registry.Registry) { reply.Index, reply.Log = m.LastEvent, m.Log() })
-	for _, peer := range r.GetPeers() { // what can be no node is none
+	for _, peer := range r.GetPeers() { // not checked: a name that no node can have is of no known node
 		if is := s.reachable([]string{peer}); len(is) > 0 {
 			reply.Addresses[peer] = is[0].Address
 		}
@@ -67,12 +67,12 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	return reply, nil
 }
 
-// lookingFor is one question about blocks, and what was found out for it: thousands of blocks are at a few nodes.
+// lookingFor is one CheckHeld request on its way to the reply. It judges each holder once: thousands of blocks are at a few nodes.
 type lookingFor struct {
 	*fleet
 	asked           *api.CheckHeldRequest
 	reply           *api.CheckHeldReply
-	told            bool // who is not known to hold a block does not
+	told            bool // all nodes have reported: a block without a known holder has none
 	vouched, leaves func(node string) bool
 }
 
@@ -80,7 +80,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	l := &lookingFor{fleet: f, asked: r, reply: &api.CheckHeldReply{}, told: f.toldAll(r.GetAge().AsDuration())}
 	l.vouched = once(func(node string) bool {
 		is := f.vouches(node)
-		// Who is done and there still, as after a rehearsal, may stay with what it has: it can be asked what that is.
+		// A DECOMMISSIONED node that is still there, as after a rehearsal, may stay and keep its blocks: the asking node can ask it.
 		if (is || r.GetElsewhere() && f.hasYet(node)) && len(l.reply.Holders) < mostPeersAsked {
 			l.reply.Holders = append(l.reply.Holders, node)
 		}
@@ -98,7 +98,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	return l.reply
 }
 
-// once asks about each node once.
+// once is ask with its answers remembered, so that it is called once for each node.
 func once(ask func(node string) bool) func(node string) bool {
 	answers := map[string]bool{}
 	return func(node string) bool {
@@ -111,7 +111,7 @@ func once(ask func(node string) bool) func(node string) bool {
 	}
 }
 
-// elsewhere says of each block where it is beside the node that asks.
+// elsewhere answers for each block with another node that holds it, if there is one: a node that stays rather than one that leaves.
 func (l *lookingFor) elsewhere() {
 	scope := unique.Make("")
 	for _, run := range l.asked.GetBlocks() {
@@ -131,7 +131,7 @@ func (l *lookingFor) elsewhere() {
 	}
 }
 
-// missing names the blocks that nobody has any more, and why the first of them is so.
+// missing names the blocks that no node holds any more, and why that is so for the first of them.
 func (l *lookingFor) missing() {
 	var holders []string
 	place, scope := uint32(0), unique.Make("")
@@ -142,8 +142,8 @@ func (l *lookingFor) missing() {
 			holders = l.blocks.AppendHolders(holders[:0], k, bytes)
 			kept, was := false, ""
 			for _, node := range holders {
-				// Whoever asks goes. What it took in once it carries like its own, and has it still. Of what it had from one that goes, too, that
-				// one may say that this one has it.
+				// The asking node leaves: its copy of a block that it took in, and sent on, goes with it. Nor does a holder count that leaves
+				// too and had sent the block to the asking node: each of the two would count on the other.
 				if node != l.asked.GetNode() {
 					kept, was = l.vouched(node) && !(l.leaves(node) && l.blocks.CameFrom(k, l.asked.GetNode()) == node), node
 					if kept {
@@ -170,23 +170,27 @@ func (l *lookingFor) missing() {
 	}
 }
 
-// vouches says whether what a node was said to hold is held by it, or will be by another. Whoever is done has handed on what it could,
-// which those who took it have told of: what it has besides nobody will have in a moment.
+// vouches reports whether a node's entries in the block map can be counted on: the node has the blocks, or its peers will. A DECOMMISSIONED
+// node has handed on what it could, and after two beats the peers that took those blocks have reported them; whatever else it still has
+// is lost when its machine goes.
 func (f *fleet) vouches(name string) bool {
 	n, _ := f.node(name)
 	return f.hasYet(name) && (n.State != registry.Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack)
 }
 
-// hasYet says whether a node can be reached that has what it was said to hold.
+// hasYet reports whether a node can be reached and is the machine that reported its blocks.
 func (f *fleet) hasYet(name string) bool {
 	n, _ := f.node(name)
 	_, another := f.blocks.Reported(name, n.ID)
 	return !another && len(f.reachable([]string{name})) > 0
 }
 
-// goneFor is for how long a node has been gone, unless it stays: 0 for one that may go any moment, and for one that may say so yet to a
-// coordinator that began anew. One that was done may have stayed for days, and when that ended is known to who led then. One of which
-// nothing is known may have gone when the log began, which is another where disks were lost.
+// goneFor is for how long a node has been gone; gone is false if it stays. It is 0 for a node that may go at any moment, and for a silent
+// one that a new leader may yet hear.
+//
+// A DECOMMISSIONED node may have stayed for days after it was done: it is gone since it was last heard, or, if only a former leader heard
+// it, since this leader took over. A node that is not known may have gone when the log began: after a loss of the coordinators' disks
+// that is a new log.
 func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	n, known := f.node(name)
 	p, led := f.leases.read(name), *f.tookOver.Load()
@@ -201,7 +205,7 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 		if went.IsZero() {
 			return 0, true
 		}
-	case !p.heard && time.Since(led) <= 2*f.cfg.Lease: // silent, it is LOST after one
+	case !p.heard && time.Since(led) <= 2*f.cfg.Lease: // if it stays silent it is LOST after one lease
 		return 0, true
 	case n.State == registry.Active:
 		return 0, watched(p.status)
@@ -215,15 +219,15 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	return time.Since(went), true
 }
 
-// toldAll says whether everybody has told this leader of what was carried that long ago, who ever will: after a take-over all
-// tell within a lease, or two where some are busy or slow, and what lands is told with the beat that follows. One lease has to pass
-// also where all have told that the log knows: it may have begun anew.
+// toldAll reports whether this leader has heard all that it will ever hear of blocks that were sent at least age ago. A block that lands is
+// reported with the next beat. After a take-over all nodes report within a lease, or within two if some are busy or slow. One lease must
+// pass even if all nodes of the log have reported: the log may have begun anew, and not have all nodes yet.
 func (f *fleet) toldAll(age time.Duration) bool {
 	led := time.Since(*f.tookOver.Load())
 	return age > 2*f.pace().interval+reportSlack && (led > 2*f.cfg.Lease || led > f.cfg.Lease && f.allTold())
 }
 
-// allTold says whether all have told what landed there who are not gone, or done and about to go.
+// allTold reports whether all nodes have reported their landed blocks, apart from those that are gone or DECOMMISSIONED.
 func (f *fleet) allTold() (all bool) {
 	all = true
 	f.ledger.view(func(m *registry.Registry) {

@@ -19,19 +19,19 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// readPatience is how long host files may take to be read: they are small, and a disk that takes longer hangs.
+// readPatience is how long reading the host files may take: they are small, so a disk that takes longer hangs.
 const readPatience = 5 * time.Second
 
-// hostFiles reads the configured files when somebody asks for it. What a file says counts once it is in the log; a
-// restart is no order, and applies no edit that nobody asked to apply.
+// hostFiles reads the configured files when an operator asks for it. The files count once their lists are in the log. A restart applies
+// no edit of the files that no operator has asked to apply.
 type hostFiles struct {
 	files   hosts.Files
 	turn    chan struct{} // holds one while lists are read and decided: an older reading must not overtake a newer
-	reading chan struct{} // holds one while a file is open: what hangs is not begun a second time
+	reading chan struct{} // holds one while a file is open: a reading that hangs is not begun a second time
 
 	mu       sync.Mutex      // guards what follows
-	stale    string          // why the files were not what is in force when this process started
-	shut     map[string]bool // nodes that were refused, and told of, since the lists last changed
+	stale    string          // why the lists in force are not those of the files, as of the last take-over or refresh; empty: they are
+	shut     map[string]bool // nodes whose refusal was logged since the lists last changed
 	maintain time.Time       // when the next maintenance ends
 }
 
@@ -51,8 +51,8 @@ func (h *hostFiles) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// read reads both files, or says why it could not. A disk that hangs keeps the goroutine, which nothing can end, and
-// nobody else.
+// read reads both files, or fails after readPatience. A disk that hangs keeps the goroutine that reads, which nothing can end, but not the
+// caller.
 func (h *hostFiles) read(inForce *hosts.Lists) (*hosts.Lists, error) {
 	hangs := func() error {
 		return fmt.Errorf("%s: not read within %s: does its disk hang?", strings.Join(h.files.Paths(), ", "), readPatience)
@@ -81,17 +81,17 @@ func (h *hostFiles) read(inForce *hosts.Lists) (*hosts.Lists, error) {
 	}
 }
 
-// hostsInForce reads the durable part.
+// hostsInForce is the lists in force, from the log.
 func (f *fleet) hostsInForce() (h registry.HostsState) {
 	f.ledger.view(func(m *registry.Registry) { h = m.Hosts })
 	return h
 }
 
-// startHosts brings the lists in line with the settings. Files that were read before are only compared; new ones are
-// read, and what they exclude may drain. Where no lists were ever in force and the files cannot be read, there is no
-// saying who may join, and the coordinator does not start.
+// startHosts brings the lists in line with the settings. Files whose lists are in force are only compared with them. Files that are new in
+// the settings are applied, and the nodes that they exclude may drain. If no lists were ever in force and the files cannot be read,
+// nothing says which nodes may join, and the coordinator does not start.
 func (f *fleet) startHosts() error {
-	f.hosts.differ("") // another may have led since, and read them
+	f.hosts.differ("") // another leader may have read them since
 	was := f.hostsInForce().Lists
 	if !f.hosts.configured() {
 		return f.startWithout(was)
@@ -118,8 +118,8 @@ func (f *fleet) startHosts() error {
 	return nil
 }
 
-// startWithout is startHosts where the settings name no files. Of several coordinators that is one whose settings lack them, rather, and
-// everybody whom the others keep out would be let in whenever it leads.
+// startWithout is startHosts for settings that name no files. A coordinator on its own drops the lists. With several it is more likely that
+// this one's settings are wrong: dropping the lists would let in all excluded nodes whenever it leads, so they stay in force.
 func (f *fleet) startWithout(was *hosts.Lists) error {
 	switch {
 	case was == nil:
@@ -131,7 +131,7 @@ func (f *fleet) startWithout(was *hosts.Lists) error {
 	return nil
 }
 
-// heldBack says why the lists in force are not those of the settings.
+// heldBack notes and logs why the lists in force are not those of the configured files.
 func (f *fleet) heldBack(why string) {
 	f.hosts.differ(why)
 	f.log.Warn("the host files are not in force", "err", why)
@@ -153,7 +153,7 @@ func (h *hostFiles) differ(why string) {
 	h.stale = why
 }
 
-// changed forgets what was said under the lists before.
+// changed drops notes that belong to the lists before.
 func (h *hostFiles) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +161,8 @@ func (h *hostFiles) changed() {
 	clear(h.shut)
 }
 
-// refusedNews says whether a node's refusal was not told yet: it asks again every few seconds.
+// refusedNews reports whether a node's refusal is to be logged: it is the first since the lists changed. The node asks again every few
+// seconds.
 func (h *hostFiles) refusedNews(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +171,7 @@ func (h *hostFiles) refusedNews(name string) bool {
 	return !was
 }
 
-// admit refuses a registration before it costs a write: an excluded node asks for ever.
+// admit refuses the registration of an excluded node without a write to the log: such a node asks for ever.
 func (f *fleet) admit(c registry.Command) error {
 	var err error
 	f.ledger.view(func(m *registry.Registry) { err = m.Refuses(c) })
@@ -184,12 +185,12 @@ func (f *fleet) admit(c registry.Command) error {
 	return asStatus(err)
 }
 
-// maintained says whether the files have the node under maintenance: it is there, and takes nothing.
+// maintained reports whether the host files have the node under maintenance: it stays, and takes no blocks.
 func (f *fleet) maintained(n registry.Node, now time.Time) bool {
 	return f.hostsInForce().Lists.Maintained(n.Name, n.PeerAddress, now)
 }
 
-// maintenanceEnds says, once, that some maintenance has ended since it was last asked.
+// maintenanceEnds reports whether any maintenance of the host files has ended since the last call.
 func (f *fleet) maintenanceEnds(now time.Time) bool {
 	var next time.Time
 	if l := f.hostsInForce().Lists; l != nil {
@@ -206,8 +207,8 @@ func (f *fleet) maintenanceEnds(now time.Time) bool {
 	return !was.IsZero() && !now.Before(was)
 }
 
-// RefreshNodes reads the host files and does what they say, in one decision for all nodes: all that are excluded together
-// leave together.
+// RefreshNodes reads the host files and applies them in one decision for all nodes, so that nodes that are excluded together leave
+// together.
 func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest) (*api.RefreshNodesReply, error) {
 	if err := checkSpan("timeout", r.Timeout); err != nil {
 		return nil, err
@@ -246,12 +247,12 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	return &api.RefreshNodesReply{Hosts: s.hostsTo(), Nodes: s.refreshed(events), Timeout: durationpb.New(timeout)}, nil
 }
 
-// actions are the words for what was done to a node, by the event that told of it.
+// actions are the words for what was done to a node, by the type of its event.
 var actions = map[string]string{
 	registry.EventDecommissioning: "decommission", registry.EventDecommissioned: "force", registry.EventShutdown: "shutdown", registry.EventDeadline: "timeout", registry.EventRecommissioned: "recommission",
 }
 
-// refreshed are the nodes that were touched, and those that were leaving before and still have to.
+// refreshed are the nodes that events tell of, and excluded nodes that were leaving before and still are.
 func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
 	lists := f.hostsInForce().Lists
 	did := map[string]string{}
@@ -267,7 +268,7 @@ func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
 	return all
 }
 
-// hostsTo is the lists in force, as people are told; nil where there are none.
+// hostsTo is the lists in force as the API has them; nil: there are none.
 func (f *fleet) hostsTo() *api.HostLists {
 	h := f.hostsInForce()
 	if h.Lists == nil {

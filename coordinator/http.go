@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// web is the coordinator over HTTP. Health and metrics are for everybody, what tells of nodes needs a certificate.
+// web is the coordinator over HTTP. Health and metrics are open to all; pages about nodes need a certificate.
 type web struct {
 	*fleet
 	closing context.Context
@@ -42,10 +42,10 @@ func (s *web) handler() http.Handler {
 	mux.HandleFunc("GET /maintenance/status", s.known(s.getMaintenance))
 	mux.HandleFunc("POST /machine/down", s.known(s.changeMachines(false)))
 	mux.HandleFunc("POST /machine/up", s.known(s.changeMachines(true)))
-	return http.NewCrossOriginProtection().Handler(mux) // an operator's browser may have a certificate, and be on another's page
+	return http.NewCrossOriginProtection().Handler(mux) // another site's page in an operator's browser must not use the operator's certificate
 }
 
-// known lets through who showed a certificate of a node, an operator or an app.
+// known lets through requests with a certificate of a node, an operator or an app, if this coordinator leads.
 func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -69,7 +69,7 @@ func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// ready says whether it is of use to ask: here, or the leader that is known here.
+// ready answers whether asking this coordinator is of use: it leads, or knows who does.
 func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 	leader, _ := s.ledger.leader()
 	outside := s.ledger.outside()
@@ -90,18 +90,18 @@ func (s *web) listNodes(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	body := io.Writer(w)
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		// Of thousands of nodes it is megabytes, and the page asks for it again and again, perhaps from afar.
+		// With thousands of nodes the list is megabytes, and the web page asks for it again and again, perhaps from afar.
 		w.Header().Set("Content-Encoding", "gzip")
 		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
 		defer packed.Close()
 		body = packed
 	}
 	io.WriteString(body, "[")
-	for i, n := range s.nodes() { // one by one: all of them at once would be a hundred megabytes in memory
+	for i, n := range s.nodes() { // encoded one by one: all at once would take a hundred megabytes of memory
 		one, err := json.Marshal(api.NodeToJSON(s.picture(n)))
 		if err != nil {
 			s.log.Error("a node cannot be written as JSON", "node", n.Name, "err", err)
-			return // what ends in the middle is no list
+			return // the reader gets a list without its end, which is no JSON
 		}
 		if i > 0 {
 			io.WriteString(body, ",")

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// maxJoin is far more than a request, a token and a cloud's document take.
+	// maxJoin bounds the body of a request to join. It is far more than a certificate request, a token and a cloud's document take.
 	maxJoin = 64 << 10
-	// joinPatience bounds what a machine without a certificate may take from request to answer.
+	// joinPatience bounds the time of one request of a machine without a certificate.
 	joinPatience = 30 * time.Second
 )
 
-// Verifier says which machine a cloud's document is of, and whether such machines may join with this key
-// (SubjectPublicKeyInfo). The error is for the machine.
+// Verifier checks a cloud's document and says which machine it is of. key is the machine's public key (SubjectPublicKeyInfo). The error,
+// why the machine may not join, is sent to the machine.
 type Verifier func(d *api.Document, key []byte) (attest.Machine, error)
 
-// porch is where machines without a certificate come to join: HTTP on connections of the port for calls that said so in
-// their handshake.
+// porch serves machines without a certificate that want to join: HTTP at the port for calls, on connections that named
+// api.JoinProtocol in their handshake.
 type porch struct {
 	*fleet
 	verify Verifier // nil: documents open nothing
@@ -82,7 +82,7 @@ func (p *porch) join(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, reply)
 }
 
-// admitted lets the machine in, or says why not.
+// admitted issues a certificate to the machine, or says why not.
 func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply, error) {
 	var asked api.JoinRequest
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxJoin))
@@ -115,7 +115,8 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	return reply, nil
 }
 
-// write has the machine be known as one that joined. A token may be good for any number of machines, and be read by who has none.
+// write records in the log that the machine has joined. It bounds how often one token is used: a token may be good for any number of
+// machines, and may leak.
 func (p *porch) write(j *registry.Joining) error {
 	who := "token " + j.Token
 	if j.Token != "" && !p.quotas.take(who, joinEvery, time.Now()) {
@@ -128,8 +129,8 @@ func (p *porch) write(j *registry.Joining) error {
 	return err
 }
 
-// coordinators are the addresses of the members as they are now, which the settings may lag behind; none where there is this one alone,
-// whose address only those know who reached it.
+// coordinators are the addresses of the present members, which the settings may lag behind. A coordinator on its own gives none: it does
+// not know at which address others reach it.
 func (f *fleet) coordinators() (addresses []string) {
 	if f.ledger.alone() {
 		return nil
@@ -144,7 +145,7 @@ func (f *fleet) coordinators() (addresses []string) {
 	return addresses
 }
 
-// vouch sets by what a machine joins, and what it may be by that: a token, or what its cloud says of it.
+// vouch checks the machine's token or its cloud's document, and notes in j which of them it joins by, and with a token the role.
 func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) error {
 	switch {
 	case asked.Token != "":
@@ -176,13 +177,13 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) e
 	return machine.Late()
 }
 
-// token reads one that has not expired. Whether it may still be used is the machine's to say.
+// token is a token that has not expired. Whether it has uses left is for the registry to say.
 func (f *fleet) token(id string) (t registry.JoinToken, ok bool) {
 	f.ledger.view(func(m *registry.Registry) { t, ok = m.Door.Tokens[id] })
 	return t, ok && time.Now().Before(t.Expires)
 }
 
-// has says whether the machine has joined before, with the same key.
+// has reports whether the machine has joined before with the same key.
 func (f *fleet) has(j *registry.Joining) (known bool) {
 	f.ledger.view(func(m *registry.Registry) {
 		was, ok := m.Door.Given[j.Name.String()]
@@ -191,7 +192,8 @@ func (f *fleet) has(j *registry.Joining) (known bool) {
 	return known
 }
 
-// publicKeyOf is the key that a request is for (SubjectPublicKeyInfo). Sign sees to it that whoever sends it has the key.
+// publicKeyOf is the public key of a certificate request (SubjectPublicKeyInfo). It checks no signature: Sign checks that the sender has
+// the private key.
 func publicKeyOf(request []byte) ([]byte, error) {
 	asked, err := x509.ParseCertificateRequest(request)
 	if err != nil {
@@ -200,7 +202,7 @@ func publicKeyOf(request []byte) ([]byte, error) {
 	return asked.RawSubjectPublicKeyInfo, nil
 }
 
-// keySum is what a key is known by here.
+// keySum is the SHA-256 by which the log knows a key.
 func keySum(publicKeyInfo []byte) string {
 	sum := sha256.Sum256(publicKeyInfo)
 	return hex.EncodeToString(sum[:])

@@ -13,27 +13,28 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
-// Why a coordinator that is one of several decides nothing.
+// Why one coordinator of several decides nothing.
 var (
-	// errFollows: nothing was done.
+	// errFollows: it does not lead, and nothing was done.
 	errFollows = errors.New("this coordinator does not lead")
-	// errDeposed: it may have been done all the same. Every command may be repeated: the second time changes nothing.
+	// errDeposed: it lost the lead, and the command may have been done all the same. Every command may be repeated: the second time changes
+	// nothing.
 	errDeposed = errors.New("another coordinator took the lead meanwhile")
 )
 
-// office is a coordinator's time as the leader, from when it has applied all that came before until it hears that it leads
-// no more.
+// office is a coordinator's term as the leader. It lasts from when the coordinator has applied all earlier decisions until it hears that
+// it leads no more. Calls and streams hold the term as a context.
 type office struct {
-	lease time.Duration // how long after a majority's word nobody else can have been elected
+	lease time.Duration // how long after a majority confirmed the lead no other can have been elected
 
-	asking chan struct{} // holds one while the others are asked: who waits for it finds the answer
+	asking chan struct{} // holds one while the others are asked: callers that wait for it use the same answer
 
 	mu     sync.Mutex      // guards what follows
-	base   context.Context // of the term, and of one that is resumed
+	base   context.Context // parent of term; with it a term can be resumed
 	number uint64          // of the term, in raft's count
 	term   context.Context
 	leave  context.CancelFunc
-	sure   time.Time     // when a majority was last asked that then agreed
+	sure   time.Time     // when the question was asked to which a majority last said that this one leads
 	turned chan struct{} // closed and replaced when there may be another leader
 }
 
@@ -41,7 +42,7 @@ func newOffice(lease time.Duration) *office {
 	return &office{lease: lease, asking: make(chan struct{}, 1), turned: make(chan struct{})}
 }
 
-// enter begins a time as the leader, in a term of raft's.
+// enter begins, or resumes, the term of that number.
 func (o *office) enter(ctx context.Context, number uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +52,7 @@ func (o *office) enter(ctx context.Context, number uint64) {
 	o.tell()
 }
 
-// turns tells all who wait that there may be another leader.
+// turns wakes all who wait for a change of the leader.
 func (o *office) turns() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,7 +71,7 @@ func (o *office) turn() <-chan struct{} {
 	return o.turned
 }
 
-// quit ends it, and with it all that is under way in its name. It returns what enter takes to resume it.
+// quit ends the term, and with it all calls and streams that hold it. It returns the context with which enter can resume it.
 func (o *office) quit() (base context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,9 +83,9 @@ func (o *office) quit() (base context.Context) {
 	return o.base
 }
 
-// now is the present time as the leader, given raft's term; nil: there is none. A time is over once another's term has
-// followed it, even if nobody has said so yet, and even if this coordinator was elected again since: it may lack what the
-// other decided.
+// now is the present term, given raft's number; nil: this coordinator is not in office. sure says that no other coordinator can have been
+// elected. A term is over once raft has a higher number, even if govern has not heard of it yet, and even if this coordinator was
+// elected again since: it may lack what another leader decided in between.
 func (o *office) now(number uint64) (term context.Context, sure bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,12 +103,12 @@ func (o *office) agreed(term context.Context, asked time.Time) {
 	}
 }
 
-// lead returns the time as the leader in which a call may be answered: it ends when another may lead. A leader that was
-// cut off does not know that it was replaced, so it asks. Followers that heard from it let nobody else be elected for as
-// long as an election takes; for half of that their word need not be asked again.
+// lead returns the term in which a call may be answered: a context that ends when another coordinator may lead. A leader that was cut off
+// does not know that it was replaced, so lead asks the followers. Followers that have just heard a leader vote for no other for the
+// length of the election timeout; for half of that (office.lease) lead need not ask again.
 func (l *ledger) lead() (context.Context, error) {
 	term, sure := l.inOffice()
-	if term == nil || !l.alone() && l.store.Hangs() != nil { // raft would say nothing, neither yes nor no
+	if term == nil || !l.alone() && l.store.Hangs() != nil { // with a hanging disk raft would not answer
 		return nil, errFollows
 	}
 	if sure || l.alone() {
@@ -132,7 +133,7 @@ func (l *ledger) lead() (context.Context, error) {
 	return term, nil
 }
 
-// term is raft's; 0 for one alone, which leads in all of them.
+// term is the number of raft's term; 0 for a coordinator on its own, which leads in all of them.
 func (l *ledger) term() uint64 {
 	if l.alone() {
 		return 0
@@ -142,8 +143,8 @@ func (l *ledger) term() uint64 {
 
 func (l *ledger) inOffice() (term context.Context, sure bool) { return l.office.now(l.term()) }
 
-// await returns once it is known who leads, here or elsewhere, and at the latest after the time that an election takes:
-// callers who are held up for milliseconds need not come again.
+// await returns once a leader is known, this coordinator or another, and at the latest after the election timeout. Calls that wait here
+// for milliseconds need not be repeated by their callers.
 func (l *ledger) await(ctx context.Context) {
 	if l.alone() {
 		return
@@ -165,7 +166,8 @@ func (l *ledger) await(ctx context.Context) {
 	}
 }
 
-// verify says whether what is known here is the newest there is. A coordinator that is taking over has just made sure.
+// verify fails if the registry here may not be the newest. A coordinator that leads and is still taking over is not in office yet: it asks
+// the others.
 func (l *ledger) verify() error {
 	if l.alone() {
 		return nil
@@ -180,12 +182,12 @@ func (l *ledger) verify() error {
 	return err
 }
 
-// leadsStill asks the others.
+// leadsStill asks the other coordinators whether this one still leads.
 func (l *ledger) leadsStill() error {
 	return l.store.UnlessHung(func() error { return l.raft.VerifyLeader().Error() })
 }
 
-// whyNot is why a command was not decided, in the words that callers act on.
+// whyNot turns raft's error into errFollows, errDeposed or errNoLog, which callers act on.
 func (l *ledger) whyNot(err error) error {
 	_, hangs := errors.AsType[raftstore.HangsError](err)
 	switch {
@@ -198,7 +200,7 @@ func (l *ledger) whyNot(err error) error {
 	return fmt.Errorf("%w (%w)", errNoLog, err)
 }
 
-// leader is who leads, as far as is known here.
+// leader is the leader's name and address, as far as known here; empty: none is known.
 func (l *ledger) leader() (name, address string) {
 	at, id := l.raft.LeaderWithID()
 	if id == "" {
@@ -210,8 +212,8 @@ func (l *ledger) leader() (name, address string) {
 	return string(id), string(at)
 }
 
-// handOver makes another coordinator the leader, the one named or the one that is furthest. It returns once somebody else
-// leads, or the time that an election takes has passed without.
+// handOver makes another coordinator the leader: the one that is named, or the one that is furthest in the log. It returns once another
+// leads, or with an error after the election timeout.
 func (l *ledger) handOver(to string) error {
 	var at raft.ServerAddress
 	if to != "" {
@@ -221,7 +223,7 @@ func (l *ledger) handOver(to string) error {
 		}
 	}
 	number := l.term()
-	base := l.office.quit() // from here on another may decide
+	base := l.office.quit() // from here on another coordinator may decide
 	err := l.store.UnlessHung(func() error {
 		if to == "" {
 			return l.raft.LeadershipTransfer().Error()
@@ -237,7 +239,7 @@ func (l *ledger) handOver(to string) error {
 	return nil
 }
 
-// led says whether anybody is known here to lead.
+// led reports whether a leader is known here.
 func (l *ledger) led() bool {
 	name, _ := l.leader()
 	return name != ""
@@ -256,8 +258,8 @@ func (l *ledger) servers() []raft.Server {
 	return f.Configuration().Servers
 }
 
-// outside says why no leader speaks to this coordinator, where that is because it is none of the members; empty: it is one, as
-// far as is known here. One that did not run when it was removed hears of it from the others.
+// outside says why this coordinator is no member and therefore hears no leader; empty: it is a member, as far as known here. A
+// coordinator that did not run when it was removed learns that from the others (disowned).
 func (l *ledger) outside() string {
 	if l.alone() {
 		return ""

@@ -8,42 +8,42 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// leases is what the leader believes of its nodes from their heartbeats. It is soft: nothing of it is written down, and
-// a new process starts by granting every node a full lease.
+// leases is what the leader knows of its nodes from their heartbeats. It is soft: nothing of it is written to a disk, and
+// a new leader starts by granting every node a full lease.
 type leases struct {
 	mu      sync.Mutex // guards all below, and every pulse
 	nodes   map[string]*pulse
-	awaited map[string]bool // in the fleet when this process started, and not heard since
-	granted time.Time       // when everybody was last given a lease without a word
+	awaited map[string]bool // nodes of the log at the take-over that have not been heard since
+	granted time.Time       // when all nodes were last granted a lease without a heartbeat
 }
 
 // pulse is what one node last said.
 type pulse struct {
-	seen       time.Time // when it last gave a sign of life, or was granted a lease without one
-	heard      bool      // a sign of life came since this process started
-	registered bool      // it registered since this process started
+	seen       time.Time // when it was last heard, or was granted a lease without that
+	heard      bool      // it was heard since the take-over
+	registered bool      // it registered since the take-over
 	status     *api.Status
 	said       time.Time // when status came
-	room       int64     // what peers are told; follows status in steps of a quarter
-	vault      *int64    // of that, in its vault, likewise; nil: it does not tell
-	largest    [2]int64  // how large one block may be, there and there, likewise; 0: it does not tell
+	room       int64     // bytes of room as peers are told; follows status in steps of a quarter
+	vault      *int64    // the part of room in its vault, likewise; nil: the node does not say
+	largest    [2]int64  // the largest block that fits, and that fits into its vault, likewise; 0: the node does not say
 	unsaid     int       // beats in a row without a notice and without a drain
-	sequence   uint64    // of the newest word
+	sequence   uint64    // of its newest message
 	began      uint64    // the first sequence of the process that registered
-	report     uint64    // sequence of the newest report of blocks
-	suspected  time.Time // since when it has been silent for too long; zero: it is not a suspect
+	report     uint64    // sequence of its newest report of blocks
+	suspected  time.Time // since when it has been a suspect; zero: it is none
 	clock      astray
-	fenced     string // the incarnation that this one replaced
+	fenced     string // the incarnation that the present one replaced
 }
 
-// newLeases grants everybody in names a lease from now on, without having heard of them.
+// newLeases grants all nodes in names a lease from now on, without having heard them.
 func newLeases(names []string, now time.Time) *leases {
 	l := &leases{}
 	l.begin(names, now)
 	return l
 }
 
-// begin forgets all, as a new process would.
+// begin forgets all, for a new term as the leader, and grants all nodes in names a lease.
 func (l *leases) begin(names []string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *leases) begin(names []string, now time.Time) {
 	}
 }
 
-// waiting says whether some node of the log has yet to be heard.
+// waiting reports whether some node of the log has not been heard yet.
 func (l *leases) waiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *leases) count() int {
 	return len(l.nodes)
 }
 
-// regrant gives everybody a new lease: it was we who were not there.
+// regrant grants all nodes a new lease, because it was this coordinator that was not there to hear them.
 func (l *leases) regrant(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *leases) regrant(now time.Time) {
 	}
 }
 
-// since is from when on whoever speaks has been heard without a break.
+// since is the instant from which on this leader has been listening without a break.
 func (l *leases) since() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *leases) register(name string, r *api.RegisterRequest, now time.Time) {
 	delete(l.awaited, name)
 }
 
-// knows says whether the node has registered since this process started.
+// knows reports whether the node has registered since the take-over.
 func (l *leases) knows(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +105,7 @@ func (l *leases) knows(name string) bool {
 	return ok && p.registered
 }
 
-// repeats says whether a registration is older than what the same process was heard to say: there is nothing in it then.
+// repeats reports whether a registration is not newer than the newest message of the same agent process: then it says nothing new.
 func (l *leases) repeats(name string, r *api.RegisterRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *leases) repeats(name string, r *api.RegisterRequest) bool {
 	return ok && p.registered && r.Began != 0 && r.Began == p.began && r.Sequence <= p.sequence
 }
 
-// same says whether it is the process that registered last.
+// same reports whether a registration is of the agent process that registered last.
 func (l *leases) same(name string, r *api.RegisterRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *leases) same(name string, r *api.RegisterRequest) bool {
 	return ok && p.registered && r.Began != 0 && r.Began == p.began
 }
 
-// reports says whether a report of blocks is the newest of its node, as far as is known.
+// reports reports whether a report of blocks is the newest of its node, and notes it.
 func (l *leases) reports(name string, sequence uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +136,8 @@ func (l *leases) reports(name string, sequence uint64) bool {
 	return true
 }
 
-// overtaken says whether a word is older than what the node was heard to say, and takes note of it if not. Links that are
-// cut hold words back, and a notice must not be undone by a beat from before it.
+// overtaken reports whether a message is older than the node's newest one, and notes its sequence if not. A link that was cut may deliver
+// old messages late, and a beat from before a notice must not undo the notice.
 func (l *leases) overtaken(name string, sequence uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,8 +152,8 @@ func (l *leases) overtaken(name string, sequence uint64) bool {
 	return false
 }
 
-// beat renews a lease. It reports whether the list of peers is another now, and how many beats in a row came without
-// notice or drain.
+// beat renews a lease. It returns whether the list of peers changes by this status, and how many beats in a row came without notice
+// or drain.
 func (l *leases) beat(name string, status *api.Status, now time.Time) (changed bool, unsaid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *leases) beat(name string, status *api.Status, now time.Time) (changed b
 	return changed, p.unsaid
 }
 
-// silent are those who have been silent for longer than after, the gone included.
+// silent are the nodes that have been silent for longer than after, also those that are gone.
 func (l *leases) silent(now time.Time, after time.Duration) (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *leases) silent(now time.Time, after time.Duration) (names []string) {
 	return names
 }
 
-// noticed are those who said that they are under a notice.
+// noticed are the nodes whose status has a notice that their agents heed.
 func (l *leases) noticed() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +188,7 @@ func (l *leases) noticed() map[string]bool {
 	return names
 }
 
-// watch makes a suspect of a node that has been silent for longer than after, and says whether it has just become one.
+// watch makes a node that has been silent for longer than after a suspect, and returns its pulse and whether it has just become one.
 func (l *leases) watch(name string, now time.Time, after time.Duration) (is pulse, newly bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +203,8 @@ func (l *leases) watch(name string, now time.Time, after time.Duration) (is puls
 	return *p, newly
 }
 
-// hears clears a suspect that speaks, and takes what it says of its clock: is is nil when that is no news.
+// hears clears the suspicion of a node that was heard (trusted: it was a suspect), and notes the state of its clock; is is nil if that has
+// not changed.
 func (l *leases) hears(name string, st *api.Status) (trusted bool, is *astray, ahead time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +223,7 @@ func (l *leases) hears(name string, st *api.Status) (trusted bool, is *astray, a
 	return trusted, is, ahead
 }
 
-// cleared ends the suspicion of a node whose silence has been judged, or explained.
+// cleared ends the suspicion of a node that is LOST, or whose silence has another reason.
 func (l *leases) cleared(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +232,7 @@ func (l *leases) cleared(name string) {
 	}
 }
 
-// tally counts the suspects and the clocks that are off, and how far the worst of those is.
+// tally counts the suspects and the clocks that are off, and says how far off the worst clock is.
 func (l *leases) tally() (suspects, apart int, worst time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,14 +250,14 @@ func (l *leases) tally() (suspects, apart int, worst time.Duration) {
 	return suspects, apart, worst
 }
 
-// fence keeps the incarnation that a node replaced from replacing it in turn, while it is there.
+// fence keeps a replaced incarnation from replacing its successor in turn, for as long as the successor is heard.
 func (l *leases) fence(name, incarnation string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pulse(name).fenced = incarnation
 }
 
-// fences says whether an incarnation was replaced by one that was heard within the lease.
+// fences reports whether an incarnation was replaced by one that was heard within the lease.
 func (l *leases) fences(name, incarnation string, now time.Time, lease time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,13 +319,13 @@ func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {
 	return changed
 }
 
-// quarter says whether room has changed by a quarter, or to or from none.
+// quarter reports whether room has changed by a quarter or more, or to or from none.
 func quarter(was, is int64) bool {
 	d := is - was
 	return d != 0 && (was == 0 || is == 0 || 4*max(d, -d) >= was)
 }
 
-// inPlace are the stores whose blocks land in their place at the node.
+// inPlace are the stores whose blocks land in the store itself at the node, not in its vault.
 func inPlace(s *api.Status) (names []string) {
 	for _, st := range s.GetStores() {
 		if st.GetLand() == "place" {
@@ -334,11 +335,11 @@ func inPlace(s *api.Status) (names []string) {
 	return names
 }
 
-// watched says whether the node is under a notice that its agent takes seriously.
+// watched reports whether the node is under a notice that its agent heeds: its stance is not ignore.
 func watched(s *api.Status) bool {
 	n := s.GetNotice()
 	return n != nil && n.Stance != "ignore"
 }
 
-// leaves says whether the node's own word is that it is leaving.
+// leaves reports whether the node itself says that it is leaving.
 func leaves(s *api.Status) bool { return s.GetNotice().GetStance() == "drain" }

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// leavingEvery is how often it is logged who leaves: YARN's pace (DecommissioningNodesWatcher), which logs every node.
+	// leavingEvery is how often the leaving nodes are logged. It is YARN's pace (DecommissioningNodesWatcher), which logs every node.
 	leavingEvery = 20 * time.Second
 
-	// leavingNamed is how many of them are named, those first that leave longest. A fleet may leave as a whole.
+	// leavingNamed is how many of them have a line of their own: those that have been leaving longest. A whole fleet may leave at once.
 	leavingNamed = 10
 )
 
-// logLeaving says in the log, while nodes leave, how many do and what those wait for that leave longest, until ctx ends.
+// logLeaving logs, while nodes leave, how many do and what the ones that have been leaving longest wait for, until ctx ends.
 func (f *fleet) logLeaving(ctx context.Context) error {
 	return every(ctx, leavingEvery, func() {
-		if term, _ := f.ledger.inOffice(); term != nil { // who follows heard no heartbeats
+		if term, _ := f.ledger.inOffice(); term != nil { // a follower hears no heartbeats
 			f.logLeavingOnce(ctx, time.Now())
 		}
 	})
@@ -65,7 +65,7 @@ func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
 	}
 }
 
-// leavingWords are what the log has of one node. What is not known, and a deadline that there is not, is left out.
+// leavingWords are the log line of one node. It leaves out what is not known, and the time that is left if there is no deadline.
 func leavingWords(n registry.Node, p pulse, state string, waitsFor []string, now time.Time) []any {
 	words := []any{"node", n.Name, "sub_state", state, "took", now.Sub(n.Decommission.StartedAt).Round(time.Second)}
 	if len(waitsFor) > 0 {

@@ -19,37 +19,37 @@ import (
 )
 
 const (
-	// appLease is how long an app may be silent that does not say. Celeborn gives one five minutes
-	// (celeborn.master.heartbeat.application.timeout); here its end removes what nobody may be able to compute again in time,
-	// so it has twice that.
+	// appLease is how long an app may be silent if it does not name a lease. Celeborn gives an app five minutes
+	// (celeborn.master.heartbeat.application.timeout). Here the end of an app removes blocks that nobody may be able to compute again in
+	// time, so an app has twice that.
 	appLease = 10 * time.Minute
-	// A shorter one would take a collector's pause, or an election, for the end of an app; with a longer one silence says
-	// nothing.
+	// A lease below leastAppLease would take a garbage collector's pause, or an election, for the end of an app; above mostAppLease silence
+	// means nothing.
 	leastAppLease = 30 * time.Second
 	mostAppLease  = 24 * time.Hour
 
-	// appsAtOnce bounds what one call names.
+	// appsAtOnce bounds the apps that one call names.
 	appsAtOnce = 1024
 
-	// mostOver bounds why an app is over: holders say it of its blocks, in no more than checkReport takes.
+	// mostOver bounds the reason why an app is over. Holders repeat it when they report its blocks as gone, and checkReport bounds that.
 	mostOver = maxWord + maxName - 64
 )
 
-// appBeats is when apps last beat. It is soft: a new leader grants each a full lease.
+// appBeats is when each app last beat. It is soft: a new leader grants each app a full lease.
 type appBeats struct {
 	mu   sync.Mutex // guards what follows
 	last map[string]time.Time
-	from time.Time // the leases of those that were not heard count from here
+	from time.Time // leases of apps that were not heard since count from here
 }
 
-// begin forgets all, as a new process would.
+// begin forgets all, for a new term as the leader.
 func (b *appBeats) begin(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last, b.from = map[string]time.Time{}, now
 }
 
-// regrant gives everybody a new lease: it was we who were not there.
+// regrant grants all apps a new lease, because it was this coordinator that was not there to hear them.
 func (b *appBeats) regrant(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +62,7 @@ func (b *appBeats) beat(app string, now time.Time) {
 	b.last[app] = now
 }
 
-// silent says for how long an app's lease has run, and when it last beat; the zero time: not since this leader began.
+// silent returns for how long an app's lease has run, and when the app last beat; the zero time: not since this leader took over.
 func (b *appBeats) silent(app string, l registry.Life, now time.Time) (took time.Duration, last time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,8 +79,8 @@ func (b *appBeats) forget(apps []string) {
 	}
 }
 
-// lapse ends the apps that have been silent for longer than their leases. While a brake holds the network is in trouble, and
-// silence says nothing: what would be removed cannot be brought back. Leases begin anew when it lets go.
+// lapse ends the apps that have been silent for longer than their leases. While a brake holds the network is in trouble and silence
+// means nothing, and removed blocks cannot be brought back: so no app ends, and all leases begin anew.
 func (f *fleet) lapse(now time.Time) {
 	silent := map[time.Duration][]string{} // by lease
 	f.ledger.view(func(m *registry.Registry) {
@@ -109,7 +109,7 @@ func (f *fleet) lapse(now time.Time) {
 	}
 }
 
-// checkApp wants what can be the scope of a block's id.
+// checkApp refuses a name that cannot be the scope of a block's id.
 func checkApp(app string) error {
 	if err := checkWord("app", app, maxName); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *operator) BeatApp(ctx context.Context, r *api.BeatAppRequest) (*api.Bea
 	return &api.BeatAppReply{}, s.hearsApp(name, r)
 }
 
-// hearsApp hears an app, or whoever speaks for it.
+// hearsApp takes a beat of an app, or its word that it is over, from the certificate that speaks for it.
 func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
 	if err := cmp.Or(checkApp(r.GetApp()), checkSpan("lease", r.GetLease())); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
 	return nil
 }
 
-// EndApps hears an operator.
+// EndApps ends apps by an operator's call, or takes their end back.
 func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.EndAppsReply, error) {
 	apps := slices.Compact(slices.Sorted(slices.Values(r.GetApps())))
 	if len(apps) == 0 {
@@ -199,7 +199,7 @@ func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.End
 	return &api.EndAppsReply{Apps: s.appsShown(func(app string) bool { _, named := slices.BinarySearch(apps, app); return named })}, nil
 }
 
-// neverOver is one of the apps that is not over; empty: all are.
+// neverOver is the first of the apps that is not over; empty: all are.
 func (f *fleet) neverOver(apps []string) (one string) {
 	f.ledger.view(func(m *registry.Registry) {
 		if i := slices.IndexFunc(apps, func(app string) bool { return m.Lives[app].Over == "" }); i >= 0 {
@@ -209,7 +209,7 @@ func (f *fleet) neverOver(apps []string) (one string) {
 	return one
 }
 
-// appStatus gives a refusal the code and the words that callers act on.
+// appStatus is asStatus with the errors about apps.
 func appStatus(err error) error {
 	switch {
 	case errors.Is(err, registry.ErrAppOver):
@@ -234,7 +234,7 @@ func (s *membership) CheckApps(ctx context.Context, r *api.CheckAppsRequest) (*a
 	}
 	reply := &api.CheckAppsReply{}
 	s.ledger.view(func(m *registry.Registry) {
-		for _, app := range r.Apps { // what can be no app is known to nobody
+		for _, app := range r.Apps { // not checked: a name that no app can have is of no known app
 			if l := m.Lives[app]; l.Over != "" {
 				reply.Over = append(reply.Over, &api.AppOver{App: app, Why: l.Over})
 			}

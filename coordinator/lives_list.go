@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// ListApps lists the apps that there is anything to say of.
+// ListApps lists all apps of which anything is known.
 func (s *operator) ListApps(_ *api.ListAppsRequest, stream grpc.ServerStreamingServer[api.ListAppsReply]) error {
 	for batch := range slices.Chunk(s.appsShown(func(string) bool { return true }), listBatch) {
 		if err := stream.Send(&api.ListAppsReply{Apps: batch}); err != nil {
@@ -22,7 +22,7 @@ func (s *operator) ListApps(_ *api.ListAppsRequest, stream grpc.ServerStreamingS
 	return nil
 }
 
-// appsShown are the apps that are wanted, by name: somebody speaks for them, nodes run them, or hold blocks of them.
+// appsShown are the wanted apps, by name. An app is known if it has beaten or was ended, if nodes run it, or if they hold blocks of it.
 func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 	known := map[string]*api.App{}
 	shown := func(app string) *api.App {
@@ -74,7 +74,7 @@ func (f *fleet) lifeTo(a *api.App, l registry.Life, now time.Time) {
 	}
 }
 
-// running are the apps that nodes run, and on which.
+// running are the apps that nodes run, each with its nodes.
 func (a *apps) running() map[string][]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// What apps say is for programs in any language, most of which have HTTP at hand and no generated code:
+// Apps beat over HTTP too: programs in most languages have HTTP at hand, and no code generated from api/*.proto.
 //
 //	curl --cert spark.pem --key spark.key --cacert ca.pem -X POST 'https://c1:7410/apps/APP/beat?lease=5m'
 
@@ -25,7 +25,7 @@ func (s *web) listApps(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, all)
 }
 
-// beatApp is an app's word that it lives: ?lease=5m says for how long it may be silent.
+// beatApp takes an app's beat: ?lease=5m says for how long it may be silent.
 func (s *web) beatApp(w http.ResponseWriter, r *http.Request) {
 	word := &api.BeatAppRequest{App: r.PathValue("app")}
 	if said := r.URL.Query().Get("lease"); said != "" {
@@ -39,7 +39,7 @@ func (s *web) beatApp(w http.ResponseWriter, r *http.Request) {
 	s.hearApp(w, r, word)
 }
 
-// overApp is an app's word that it is over.
+// overApp takes an app's word that it is over.
 func (s *web) overApp(w http.ResponseWriter, r *http.Request) {
 	s.hearApp(w, r, &api.BeatAppRequest{App: r.PathValue("app"), Over: true})
 }

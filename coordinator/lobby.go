@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// handshakesEach is how many handshakes run at a time for each processor. One costs the processor a millisecond or so
-	// and the caller a round trip or two: this many keep the processor busy over 40 ms of distance. More would only make all
-	// of them later, until nobody's is done within the caller's patience, and everybody begins again.
+	// handshakesEach is how many handshakes run at a time for each processor. One costs the processor about a millisecond and the caller
+	// a round trip or two, so 32 keep a processor busy with callers 40 ms away. More would make all of them slower, until none is done
+	// within its caller's patience and all callers begin again.
 	handshakesEach = 32
 
-	// holdUp is for how long a handshake counts. A caller that dawdles holds up nobody after that.
+	// holdUp is for how long a handshake counts. A caller that dawdles takes up no place after that.
 	holdUp = time.Second
 )
 
-// lobby lets a bounded number of callers shake hands at a time, the newest first: who has waited for long has given up by
-// the time that it is let in, or is about to.
+// lobby bounds how many callers shake hands at a time. Of those that wait it lets in the newest first: a caller that has waited for
+// long has given up by the time that it is let in, or is about to.
 type lobby struct {
 	mu      sync.Mutex // guards what follows
 	free    int
-	waiting []chan struct{} // the newest last; closed when it may go on
+	waiting []chan struct{} // the newest last; closed when its caller may go on
 }
 
 func newLobby() *lobby { return &lobby{free: handshakesEach * runtime.GOMAXPROCS(0)} }
 
-// enter waits until the caller may go on, at most for a time. The caller leaves in any case, once.
+// enter waits until the caller may go on, at most for patience. If ok, the caller must call leave.
 func (l *lobby) enter(patience time.Duration) (leave func(), ok bool) {
 	l.mu.Lock()
 	if l.free > 0 {
@@ -56,7 +56,7 @@ func (l *lobby) enter(patience time.Duration) (leave func(), ok bool) {
 	return l.stay(), true // its turn came at the last moment
 }
 
-// stay counts a caller until it leaves, or has taken too long.
+// stay counts a caller until it leaves, or until holdUp has passed.
 func (l *lobby) stay() (leave func()) {
 	once := sync.OnceFunc(l.next)
 	late := time.AfterFunc(holdUp, once)
@@ -77,11 +77,11 @@ func (l *lobby) next() {
 	l.free++
 }
 
-// mostOfOne is how many connections one name may have here. A node has one; all executors of an app share a certificate, and nobody's may
-// take all that the process can open.
+// mostOfOne is how many connections the certificates of one name may have here, so that none takes all that the process can open. A node
+// has one connection; all executors of an app share a certificate.
 const mostOfOne = 1024
 
-// connected are the connections of those who have shown a certificate.
+// connected counts the connections with a certificate, by name.
 type connected struct {
 	mu sync.Mutex // guards what follows
 	of map[certs.Name]int
@@ -119,13 +119,13 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// textAddr is an address of TCP as it was told.
+// textAddr is a TCP address as text, which need not be an IP address.
 type textAddr string
 
 func (textAddr) Network() string  { return "tcp" }
 func (a textAddr) String() string { return string(a) }
 
-// greeted is a connection whose first bytes have come: only then is there something to do for it.
+// greeted is a connection whose first byte has come. A connection without one takes no place in the lobby.
 type greeted struct {
 	net.Conn
 	first [1]byte
@@ -140,7 +140,7 @@ func greet(conn net.Conn) (*greeted, error) {
 	return g, err
 }
 
-// Read gives the first byte back.
+// Read returns the first byte again, and then the rest.
 func (g *greeted) Read(b []byte) (int, error) {
 	if g.left > 0 && len(b) > 0 {
 		g.left = 0

@@ -23,7 +23,7 @@ func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaint
 	}
 	windows := windowsFrom(r.GetWindows())
 	c := registry.Command{Do: registry.DoSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
-	if c.Add && !s.repeats(ctx) { // what an earlier try of the call has added stands in it
+	if c.Add && !s.repeats(ctx) { // a repeated call would be refused because of the windows that its first try added
 		var err error
 		if c.Renews, err = s.checkAdded(windows, time.Now()); err != nil {
 			return nil, err
@@ -67,8 +67,8 @@ func (s *operator) GetMaintenance(context.Context, *api.GetMaintenanceRequest) (
 	return s.maintenance(), nil
 }
 
-// checkWindows holds a schedule against the rules of Mesos's master, but that it takes addresses of IPv6 as well: a start may lie
-// anywhere, a duration may be nothing, and not less.
+// checkWindows checks a schedule by the rules of Mesos's master: a start may be at any time, a duration may be zero but not negative. Other
+// than Mesos it takes IPv6 addresses too.
 func checkWindows(windows []*api.MaintenanceWindow) error {
 	if err := checkCount("windows", len(windows), maxNodes); err != nil {
 		return err
@@ -91,8 +91,9 @@ func checkWindows(windows []*api.MaintenanceWindow) error {
 	return nil
 }
 
-// checkAdded refuses to add what is over already, and machines that have an appointment; some may have had one that is over. A whole
-// schedule may have windows that are over: those of before stand in it until somebody takes them out, and Mesos's master takes any.
+// checkAdded refuses to add windows that are over, and machines that have an appointment. renews says that some of the machines have one that
+// is past. A call that replaces the whole schedule is not checked so: windows stay in the schedule after they are over until somebody
+// takes them out, and Mesos's master takes any.
 func (f *fleet) checkAdded(windows []registry.Outage, now time.Time) (renews bool, err error) {
 	has := map[[2]string]registry.Appointment{}
 	if plan := f.scheduled(); plan != nil {
@@ -123,7 +124,7 @@ func (f *fleet) checkAdded(windows []registry.Outage, now time.Time) (renews boo
 	return renews, nil
 }
 
-// checkMachines says which of them is none, or was seen before.
+// checkMachines refuses a machine without a valid name or address, or one that is in seen, and adds the machines to seen.
 func checkMachines(where string, machines []*api.Machine, seen map[[2]string]bool) error {
 	if err := checkCount("machines", len(machines), maxNodes); err != nil {
 		return err
@@ -165,7 +166,7 @@ func windowsFrom(said []*api.MaintenanceWindow) (windows []registry.Outage) {
 	return windows
 }
 
-// maintenance is the schedule as it is told.
+// maintenance is the schedule as the API has it, with the nodes of its machines.
 func (f *fleet) maintenance() *api.Maintenance {
 	plan, now := f.scheduled(), time.Now()
 	all := &api.Maintenance{Now: timestamppb.New(now)}

@@ -7,14 +7,14 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// peersUntil is how long before a machine's appointment nothing lands on it any more, beside the time in which it leaves
-// (maintenance_lead): what landed would have to be carried once more. Before that it is a peer as any, for where a whole fleet
-// has appointments one after the other there would be none.
+// peersUntil is how long before a machine begins to leave (maintenance_lead before its appointment) no more blocks land on it: they would
+// have to be moved again. Before that it is a peer like any other: in a fleet whose machines all have appointments, one after the
+// other, there would be no peers otherwise.
 const peersUntil = time.Hour
 
-// leaveInTime has nodes leave whose machines' appointments are near, each with the time until then. Mesos would ask its
-// frameworks for their resources back (inverse offers); here it is the node itself that has something to carry. One that an
-// operator recommissioned since is left to the operator.
+// leaveInTime orders nodes away whose machines' appointments are near, each with the time until then. Mesos would ask its frameworks for
+// their resources back (inverse offers); here the node itself has something to move. A node that an operator recommissioned since is
+// left to the operator.
 func (f *fleet) leaveInTime(now time.Time) {
 	lead := f.cfg.MaintenanceLead
 	due := map[int64][]string{} // by the instant of the appointment
@@ -42,8 +42,8 @@ func (f *fleet) leaveInTime(now time.Time) {
 	}
 }
 
-// appointmentsNear says, once, that other windows are near than when it was last asked. A change of the schedule itself is told
-// by its event.
+// appointmentsNear reports whether other windows are near than at the last call, as time goes on. Changes of the schedule itself have an
+// event.
 func (f *fleet) appointmentsNear(now time.Time) bool {
 	near := []string{}
 	if s := f.scheduled(); s != nil {
@@ -57,13 +57,13 @@ func (f *fleet) appointmentsNear(now time.Time) bool {
 	return f.nearby.Swap(is) != is
 }
 
-// scheduled reads the durable part.
+// scheduled is the maintenance schedule, from the log.
 func (f *fleet) scheduled() (s *registry.Schedule) {
 	f.ledger.view(func(m *registry.Registry) { s = m.Schedule })
 	return s
 }
 
-// takesNothing says whether a machine is worked on, or will be before what lands on it is of use.
+// takesNothing reports whether no blocks are to land on a machine: it is DOWN, or will be worked on soon.
 func (f *fleet) takesNothing(a registry.Appointment, now time.Time) bool {
 	return a.Mode() == registry.ModeDown || a.Mode() == registry.ModeDraining && a.Of.Within(f.cfg.MaintenanceLead+peersUntil, now)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// The pages of maintenance are those of Mesos's master, so that what was written for it works here: the same paths, the same
-// JSON, 200 without a body for what is done, 400 for what is refused.
+// The pages of maintenance are those of Mesos's master, so that programs written for it work here. They have the same paths and the same
+// JSON, and answer 200 without a body if done, 400 if refused.
 
 // postSchedule replaces the schedule. An empty one cancels it.
 func (s *web) postSchedule(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func (s *web) changeMachines(up bool) http.HandlerFunc {
 	}
 }
 
-// readJSON takes a page's body whole, or refuses it with the place.
+// readJSON decodes a request's body, or answers where in it the fault is.
 func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessageBytes))
 	if err != nil {
@@ -72,7 +72,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 	return true
 }
 
-// asks makes an operator's call of a page's: who may, what is written down of it and what becomes of it is as with any other.
+// asks handles a page's request like the operator's call of that method: the same certificates may make it, and it is audited.
 func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req proto.Message, call func(context.Context, *operator) error) {
 	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: textAddr(r.RemoteAddr), AuthInfo: credentials.TLSInfo{State: *r.TLS}})
 	g := gate{s.fleet}

@@ -23,24 +23,24 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// manifests keeps the entries of every ended decommission: a file of JSON lines each, the summary first. The log says which
-// files count; any other is what a crash left and is removed. What they name as lost is kept in memory as hashes, so that
-// "lost" is answered at once and also after a restart.
+// manifests keeps the manifests of ended decommissions in files of JSON lines, the summary first and then an entry each. The log says which
+// files count; others were left by a crash and are removed. Hashes of the blocks that manifests name as lost are in memory, so that
+// "lost" is answered at once, also after a restart.
 type manifests struct {
 	root    *os.Root
 	log     *slog.Logger
 	seed    maphash.Seed
-	handing chan struct{} // one for each that is on its way to other coordinators
+	handing chan struct{} // holds one for each manifest that is being sent to other coordinators
 
 	mu    sync.Mutex                       // guards all below
-	lost  map[uint64]*registry.ManifestRef // hash of a block's id: the newest manifest that names it as lost
-	files map[string]bool                  // that there are
-	read  map[string]bool                  // that lost was filled from
+	lost  map[uint64]*registry.ManifestRef // by hash of a block's id: the newest manifest that names it as lost
+	files map[string]bool                  // the files that there are
+	read  map[string]bool                  // the files that lost was filled from
 
-	coming map[string]*manifestWriter // by node: one at a time, the newest
+	coming map[string]*manifestWriter // by node: the newest manifest that is being received
 }
 
-// entryFrom is a line of a file as its node told it.
+// entryFrom is an entry of the API as the line of a file.
 func entryFrom(e *api.ManifestEntry) manifest.Entry {
 	return manifest.Entry{ID: e.Id, Bytes: e.Bytes, Outcome: manifest.Outcome(e.Outcome), Peer: e.Peer, Reason: e.Reason}
 }
@@ -48,7 +48,7 @@ func entryFrom(e *api.ManifestEntry) manifest.Entry {
 // maxLine is above the longest entry: an id and a reason at their bounds, every byte escaped as \u00XX.
 const maxLine = 64 << 10
 
-// openManifests looks at what there is in dir.
+// openManifests lists the files in dir, and reads none.
 func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
@@ -68,8 +68,8 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	return m, nil
 }
 
-// load reads what refs name as lost, of those that were not read before. A file that cannot be read makes its blocks
-// unknown, not the fleet. It reports the refs whose file is not there.
+// load reads the files of refs that were not read before, for what they name as lost. If a file cannot be read, its blocks are answered as
+// unknown, and the fleet goes on. It returns the refs whose file is not there.
 func (m *manifests) load(refs []*registry.ManifestRef) (missing []*registry.ManifestRef) {
 	for _, ref := range refs {
 		m.mu.Lock()
@@ -110,7 +110,7 @@ func (m *manifests) namedLost(id string) *registry.ManifestRef {
 	return m.lost[m.hash(id)]
 }
 
-// keep takes a written manifest into account once the log refers to it.
+// keep takes a manifest, which the log must refer to, into account.
 func (m *manifests) keep(ref *registry.ManifestRef, lost []uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +129,7 @@ func (m *manifests) prune(refs []*registry.ManifestRef) {
 	}
 }
 
-// forget drops what none of refs names any more, and reports its files.
+// forget drops from memory the files that none of refs names, and returns them.
 func (m *manifests) forget(refs []*registry.ManifestRef) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,7 +166,7 @@ func (m *manifests) remove(file string) {
 	}
 }
 
-// entries yields those of a manifest. It ends after the first error.
+// entries yields the entries of a manifest. It ends after the first error.
 func (m *manifests) entries(ref *registry.ManifestRef) iter.Seq2[manifest.Entry, error] {
 	return func(yield func(manifest.Entry, error) bool) {
 		f, err := m.root.Open(ref.File)
@@ -194,13 +194,13 @@ func (m *manifests) entries(ref *registry.ManifestRef) iter.Seq2[manifest.Entry,
 	}
 }
 
-// manifestWriter is a manifest on its way in.
+// manifestWriter is a manifest that is being received.
 type manifestWriter struct {
 	of   *manifests
 	node string
 	name string
 
-	mu     sync.Mutex // guards what follows: another goodbye of the node ends this one, which may wait for words that never come
+	mu     sync.Mutex // guards what follows: a newer goodbye of the node aborts this one, which may wait for messages that never come
 	file   *os.File
 	out    *bufio.Writer
 	line   []byte // the last one
@@ -211,8 +211,8 @@ type manifestWriter struct {
 	ended  bool
 }
 
-// begin starts a file for node's manifest, and ends one that the node has begun and not ended. Its caller ends with commit, and calls
-// abort in any case.
+// begin starts a file for node's manifest, and aborts an earlier one that the node has not finished. The caller finishes with commit, and
+// must call abort in any case.
 func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestWriter, error) {
 	head, err := protojson.Marshal(summary)
 	if err != nil {
@@ -239,10 +239,10 @@ func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestW
 
 func (w *manifestWriter) partial() string { return partly + w.name }
 
-// partly begins the name of a file that is being written: no node's name begins so.
+// partly begins the name of a file that is being written. No node's name begins so.
 const partly = ".partial-"
 
-// take adds what a message says, and returns what that names as lost.
+// take adds the entries of a message, and returns the ids that it names as lost.
 func (w *manifestWriter) take(r *api.GoodbyeRequest) (lost []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +269,7 @@ func (w *manifestWriter) add(e *api.ManifestEntry) error {
 	if e.Outcome == "lost" {
 		w.lost = append(w.lost, w.of.hash(e.Id))
 	}
-	w.line = entryFrom(e).AppendLine(w.line[:0]) // as encoding/json writes it, only faster: there may be millions
+	w.line = entryFrom(e).AppendLine(w.line[:0]) // the same as encoding/json writes, but faster: there may be millions
 	if w.bytes += int64(len(w.line)); w.bytes > registry.MaxManifest {
 		return fault("a manifest of more than %d bytes", registry.MaxManifest)
 	}
@@ -297,7 +297,7 @@ func (w *manifestWriter) commit() error {
 	return durable.SyncDir(w.of.root.Name())
 }
 
-// abort removes what commit has not made durable.
+// abort removes the file unless commit has begun to make it durable.
 func (w *manifestWriter) abort() {
 	w.of.mu.Lock()
 	if w.of.coming[w.node] == w {
@@ -313,5 +313,5 @@ func (w *manifestWriter) abort() {
 	}
 }
 
-// errGoodbyeOvertaken ends a goodbye that its node gave up: the link was cut, and it says it anew over another.
+// errGoodbyeOvertaken ends a goodbye that its node has given up: its connection was cut, and the node has begun anew over another.
 var errGoodbyeOvertaken = status.Error(codes.Aborted, "a newer goodbye of this node was heard")

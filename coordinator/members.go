@@ -21,10 +21,10 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// changePatience bounds one change of the members: the new one may have to be sent a snapshot first.
+// changePatience bounds one change of the members: a new one may have to be sent a snapshot first.
 const changePatience = 30 * time.Second
 
-// membersTo is every coordinator as people are told; nil where there is one alone.
+// membersTo are the coordinators as the API has them; nil for a coordinator on its own.
 func (f *fleet) membersTo(ctx context.Context) (members []*api.Member) {
 	if f.ledger.alone() {
 		return nil
@@ -53,7 +53,7 @@ func (f *fleet) membersTo(ctx context.Context) (members []*api.Member) {
 	return members
 }
 
-// errAlone refuses what needs several coordinators.
+// errAlone refuses calls that need several coordinators.
 var errAlone = status.Error(codes.FailedPrecondition, "there is one coordinator only: set peers in its settings to have more")
 
 // TransferLeadership has another coordinator lead.
@@ -84,7 +84,7 @@ func noMember(name string) error {
 	return status.Errorf(codes.NotFound, "coordinator %q is no member: lifeboat raft members lists those that are", name)
 }
 
-// handOver makes the coordinator that is named the leader; empty: whoever is best off.
+// handOver makes a coordinator the leader: the one that is named, or without a name the best one (makeWay).
 func (f *fleet) handOver(ctx context.Context, to string) error {
 	if to != "" {
 		return f.ledger.handOver(to)
@@ -95,7 +95,7 @@ func (f *fleet) handOver(ctx context.Context, to string) error {
 	return f.ledger.handOver("")
 }
 
-// successor waits for the new leader's first word; empty: it has not come in time.
+// successor waits for the new leader, and returns its name; empty: none was heard within the time of an election.
 func (f *fleet) successor(ctx context.Context) string {
 	f.ledger.await(ctx)
 	if name, _ := f.ledger.leader(); name != f.cfg.Name {
@@ -104,8 +104,8 @@ func (f *fleet) successor(ctx context.Context) string {
 	return ""
 }
 
-// ChangeMembers removes and adds coordinators one at a time, each agreed on by those there are at that moment: first those
-// that go, because a dead one makes every vote harder.
+// ChangeMembers removes and adds coordinators one at a time, each change by a majority of the members at that moment. Removals come
+// first, because a dead member makes every majority harder.
 func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersRequest) (*api.ChangeMembersReply, error) {
 	if s.ledger.alone() {
 		return nil, errAlone
@@ -133,7 +133,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 		}
 	}
 	for _, m := range will {
-		if !slices.Contains(were, m) || slices.Contains(r.GetRemove(), string(m.ID)) { // it comes back empty
+		if !slices.Contains(were, m) || slices.Contains(r.GetRemove(), string(m.ID)) { // the latter is replaced by itself with an empty disk
 			if err := s.ledger.store.UnlessHung(s.ledger.raft.AddVoter(m.ID, m.Address, 0, changePatience).Error); err != nil {
 				return nil, unchanged("add", m, err)
 			}
@@ -143,7 +143,8 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 	return &api.ChangeMembersReply{Members: s.membersTo(ctx)}, nil
 }
 
-// leaveTo hands the lead to one that is to stay, which is then asked for the change.
+// leaveTo hands the lead to a coordinator that is to stay, when the leader itself is to be removed. The error sends the caller to that one
+// with the same call.
 func (s *operator) leaveTo(ctx context.Context, will []raft.Server) error {
 	var errs []error
 	for _, to := range s.heirs(ctx) {
@@ -169,7 +170,8 @@ func unchanged(what string, m raft.Server, err error) error {
 	return status.Errorf(codes.Aborted, "%s coordinator %s at %s: %v: lifeboat raft members shows what was done", what, m.ID, m.Address, err)
 }
 
-// checkRemoved refuses to remove who is no member. In the place of one that is gone already another may be put.
+// checkRemoved refuses to remove a coordinator that is no member, unless the call also adds one: then it may replace one that was removed
+// already.
 func checkRemoved(were []raft.Server, r *api.ChangeMembersRequest) error {
 	if len(r.GetAdd()) > 0 {
 		return nil
@@ -182,7 +184,7 @@ func checkRemoved(were []raft.Server, r *api.ChangeMembersRequest) error {
 	return nil
 }
 
-// membersAfter is what a change would come to, or why it is refused.
+// membersAfter are the members after a change, or the reason why it is refused.
 func membersAfter(were []raft.Server, r *api.ChangeMembersRequest) ([]raft.Server, error) {
 	will := slices.Clone(were)
 	for _, name := range r.GetRemove() {
@@ -213,14 +215,14 @@ func membersAfter(were []raft.Server, r *api.ChangeMembersRequest) ([]raft.Serve
 	return will, nil
 }
 
-// undialled is why nobody can dial an address, and what to do; empty: it can be dialled. A member that cannot be reached has a vote all
-// the same, and so makes every other failure worse.
+// undialled says why an address cannot be dialled, and the remedy; empty: it can be. A member that cannot be reached counts for the majority
+// all the same, and so makes every other failure worse.
 func undialled(address string) (wrong string) {
 	config.CheckDial(func(_ string, _ any, bound, remedy string) { wrong = bound + ": " + remedy }, "", address)
 	return wrong
 }
 
-// SaveSnapshot sends the machine as it is now, after everything that was decided before the call.
+// SaveSnapshot sends a snapshot of the registry, with everything that was decided before the call.
 func (s *operator) SaveSnapshot(_ *api.SaveSnapshotRequest, stream grpc.ServerStreamingServer[api.SaveSnapshotReply]) error {
 	if err := s.ledger.store.UnlessHung(s.ledger.raft.Barrier(changePatience).Error); err != nil {
 		return asStatus(s.ledger.whyNot(err))

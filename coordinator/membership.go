@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// membership is what agents call. Who calls is read from the certificate.
+// membership is the service that agents call. Their certificates say which node calls.
 type membership struct {
 	api.UnimplementedMembershipServer
 	*fleet
@@ -29,8 +29,8 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 		return nil, err
 	}
 	now := time.Now()
-	// A drained node that registers has come back to stay, unless it is we who came back: then it only repeats itself.
-	// So does one whose process we have heard register: it has learned where it stands.
+	// A DECOMMISSIONED node that registers has come back to stay, unless it only reattaches. It reattaches if its process has registered
+	// with this leader before, or if it has not because this leader is the one that is new.
 	reattach := s.leases.same(name, r) || !s.leases.knows(name) && (now.Sub(*s.tookOver.Load()) <= s.cfg.Lease || s.leases.read(name).heard)
 	c := registry.Command{
 		Do: registry.DoRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
@@ -40,7 +40,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 		return nil, err
 	}
 	was, _ := s.node(name)
-	if was.Incarnation == r.Incarnation && s.leases.repeats(name, r) { // a cut link held it back: what is done now must not be undone by it
+	if was.Incarnation == r.Incarnation && s.leases.repeats(name, r) { // a cut link held it back: it must not undo what has happened since
 		return &api.RegisterReply{NodeId: was.ID, Pace: s.paceTo(was), Term: s.reign()}, nil
 	}
 	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
@@ -85,7 +85,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 		s.roster.change()
 	}
 	if !s.leases.knows(name) || n.State == registry.Lost || n.State == registry.Shutdown || s.welcome(n, r.Status) {
-		// After a restart its blocks are wanted anew; a node that was given up comes back by name.
+		// A node that registers reports its blocks, which a new leader needs; and a node that is away comes back by registering.
 		s.metrics.beats.WithLabelValues("reattach").Inc()
 		return s.reply(n, &api.HeartbeatReply{Register: true}), nil
 	}
@@ -105,7 +105,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
 	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
 	if n := s.blocks.EndsOf(name); n > 0 {
-		reply.Lapses = s.reign()<<32 | uint64(n) // who leads anew counts anew
+		reply.Lapses = s.reign()<<32 | uint64(n) // with the term, because a new leader counts from 0
 	}
 	s.ledger.view(func(m *registry.Registry) {
 		reply.Unaccounted = unaccounted(n, r.Status) && !m.Told(n, r.Status.GetAccounted())
@@ -114,13 +114,14 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	return reply, nil
 }
 
-// welcome says whether a node that is done has nothing against its coming back any more.
+// welcome reports whether a node whose decommission was undone may come back: neither a notice nor the host files nor maintenance is
+// against it.
 func (s *membership) welcome(n registry.Node, st *api.Status) bool {
 	return n.MayReturn() && !watched(st) && !s.hostsInForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
 		s.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
 }
 
-// heal brings the node's state in line with what its status says, for words that were spoken while nobody was here.
+// heal brings the node's state in line with its status, in case it announced or withdrew a notice while no coordinator could hear it.
 func (s *membership) heal(n registry.Node, st *api.Status, unsaid int) (registry.Node, error) {
 	c := registry.Command{Nodes: []string{n.Name}, Incarnation: n.Incarnation}
 	switch d := n.Decommission; {
@@ -139,19 +140,20 @@ func (s *membership) heal(n registry.Node, st *api.Status, unsaid int) (registry
 	return n, nil
 }
 
-// staysSince says whether a node has put behind it the notice that it left for, and is under another, for which it does not.
+// staysSince reports whether a node is over the notice that it left for, and is now under another one, for which it does not leave.
 func staysSince(left *registry.Notice, st *api.Status) bool {
 	n := st.GetNotice()
 	return n.GetIncident() != "" && n.Incident != left.Incident && !leaves(st)
 }
 
-// unaccounted says whether the account is missing that the node gave to who was here before, or to us before we were restored.
+// unaccounted reports whether the registry lacks the manifest of the incident that the node says it has accounted for: it gave that to a
+// coordinator whose log is lost, or that was restored from an older snapshot.
 func unaccounted(n registry.Node, st *api.Status) bool {
 	given := st.GetAccounted()
 	return given != "" && (n.Leaving() || n.State == registry.Decommissioned) && (n.Manifest == nil || n.Manifest.Incident != given)
 }
 
-// directive is the standing wish. It stands also when the node is done, until somebody takes it back.
+// directive is the order that a reply carries; nil: none. A node that is done is still told of its order, until that is taken back.
 func directive(n registry.Node, now time.Time) *api.Directive {
 	o := n.Wish()
 	if o == nil {
@@ -197,7 +199,7 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if err := cmp.Or(checkIncarnation(r.Incarnation), checkWord("incident", r.Incident, maxWord)); err != nil {
 		return nil, err
 	}
-	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which says nothing of it, or by another notice
+	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which does not tell of the withdrawal, or by another notice
 		return nil, overtakenBy(name)
 	}
 	if _, err := s.doFor(name, registry.Command{Do: registry.DoWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
@@ -206,7 +208,7 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	return &api.WithdrawDecommissionReply{}, nil
 }
 
-// overtakenBy is what is said to a word that a newer one overtook, where nothing repeats what it says.
+// overtakenBy is the error for a message that a newer one overtook, if no later message repeats what it says.
 func overtakenBy(node string) error {
 	return status.Errorf(codes.Aborted, "a newer word of node %s was heard: say it again if it is so still", node)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/figures"
 )
 
-// metrics are the fleet in numbers for Prometheus. No label has one value per node: a large fleet would drown them.
+// metrics are the fleet in numbers for Prometheus. No label has a value for each node: with a large fleet there would be too many series.
 type metrics struct {
 	registry  *prometheus.Registry
 	beats     *prometheus.CounterVec
@@ -47,7 +47,7 @@ func newMetrics(f *fleet) *metrics {
 	}
 	for _, t := range eventTypes {
 		if t != evGap {
-			m.events.WithLabelValues(t) // from 0 on, or an alert would miss the first
+			m.events.WithLabelValues(t) // counters start at 0, or an alert on their rise would miss the first event
 		}
 	}
 	r.MustRegister(f.ledger.store.Took(), figures.Now(f.figures))
@@ -60,7 +60,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// figures are those of the moment.
+// figures are the metrics that are computed when Prometheus asks.
 func (f *fleet) figures(to figures.To) {
 	c := f.count()
 	for state, n := range c.nodes {
@@ -78,7 +78,7 @@ func (f *fleet) figures(to figures.To) {
 	to.Gauge("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", float64(f.ledger.raft.CurrentTerm()))
 	to.Gauge("lifeboat_coordinator_silent", "Other coordinators that do not answer this one.", float64(len(f.attendance.silent())))
 
-	// A coordinator that does not lead knows nothing of silence and of clocks.
+	// A coordinator that does not lead hears no heartbeats: it knows nothing of suspects and clocks.
 	var suspects int
 	var worst time.Duration
 	held := map[string]int{"fleet": 0, "pool": 0, "zone": 0}

@@ -17,11 +17,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// operator is what people and their programs call.
+// operator is the service that people and their programs call.
 type operator struct {
 	api.UnimplementedOperatorServer
 	*fleet
-	closing context.Context // ends when the server stops: following streams end with it
+	closing context.Context // ends when the server stops, and with it streams that follow events
 }
 
 // listBatch is how many items go into one message of a list.
@@ -87,7 +87,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 		return nil, err
 	}
 	for _, name := range names {
-		// A node that is done, and still says that it leaves, would be sent away again by its next heartbeat.
+		// A node that is done and still under its own notice would be decommissioned again by its next heartbeat.
 		p := s.leases.read(name)
 		if n, _ := s.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.present(n) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
@@ -113,7 +113,8 @@ func (s *operator) Locate(_ context.Context, r *api.LocateRequest) (*api.LocateR
 	return s.locate(r)
 }
 
-// ListBlocks lists what holders reported, then what nobody has: manifests name it as lost, or it broke where it was held.
+// ListBlocks lists the blocks that holders reported, then those that manifests name as lost, and then those that broke at their last
+// holder.
 func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStreamingServer[api.ListBlocksReply]) error {
 	if r.GetNode() != "" {
 		if _, err := s.known(r.Node); err != nil {
@@ -156,7 +157,7 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 		for _, k := range s.blocks.Of(name) {
 			said, what := s.blocks.Holders(k)
 			if len(said) == 0 || only == "" && said[0] != name {
-				continue // gone meanwhile, or told with its first holder
+				continue // gone meanwhile, or listed with its first holder
 			}
 			b := &api.BlockInfo{Id: k.ID(), Bytes: what.Bytes, From: what.From.Value(), State: "lost"}
 			for _, h := range s.reachable(said) {
@@ -164,7 +165,7 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 				b.Holders = append(b.Holders, h.Node)
 			}
 			if b.State == "lost" && s.lost(b.Id) == nil && s.keeps(b.From) {
-				continue // it is where it was before it landed
+				continue // its source is there and has it, so it is not lost
 			}
 			if err := send(b); err != nil {
 				return err
@@ -174,8 +175,8 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 	return nil
 }
 
-// keeps says whether the machine that carried blocks away is there still, or again, and has them. What one carried that was never about to
-// leave lay on a disk that was dying.
+// keeps reports whether a source still has the blocks that it sent: it was about to leave, and is still there, or there again, as the same
+// machine. A source that was never about to leave sent blocks from a disk that was dying.
 func (f *fleet) keeps(source string) bool {
 	n, _ := f.node(source)
 	return f.hasLeft(n) && !n.Namesake && len(f.reachable([]string{source})) > 0
@@ -196,7 +197,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 				return status.Error(codes.DataLoss, err.Error())
 			}
 			if newest := s.manifests.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
-				continue // or told with the newest manifest that names it
+				continue // not lost, or listed with the newest manifest that names it
 			}
 			if said, _ := s.blocks.Holders(blockmap.KeyOf(e.ID)); len(said) > 0 {
 				continue
@@ -209,7 +210,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 	return nil
 }
 
-// eachBroken lists what no manifest names as lost, for it was moved and broke afterwards.
+// eachBroken lists lost blocks that no manifest names: they were moved, and broke afterwards.
 func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
 	for k, at := range s.broken.all() {
 		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.lost(k.ID()) != nil {
@@ -261,7 +262,7 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
 	if r.GetOfLeader() {
 		if _, err := s.ledger.lead(); err != nil {
-			return nil, err // the gate says who does
+			return nil, err // the gate adds who leads
 		}
 	}
 	reply := &api.CoordinatorStatus{

@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// beatsPerSecond is what one coordinator answers at ease on two cores: measured, 8,000 to 15,000 over mutual TLS. A
+	// beatsPerSecond is how many heartbeats one coordinator answers with ease on two cores: measured, 8,000 to 15,000 over mutual TLS. A
 	// larger fleet is asked to beat less often.
 	beatsPerSecond = 8000
 
-	// handshakesPerSecond is how many agents may come back in a second: mutual TLS 1.3 costs the coordinator about 1 ms for
-	// each, measured, on one of two cores. There is no least window: a fleet of three is back within 2 ms, and 10,000
+	// handshakesPerSecond is how many agents may reconnect in a second: mutual TLS 1.3 costs the coordinator about 1 ms for
+	// each, measured, on one of two cores. The window has no lower bound: a fleet of three is back within 2 ms, and 10,000
 	// agents take 7 s.
 	handshakesPerSecond = 1500
 
-	// reportSpread is the time that a full report has to itself after a take-over: some thousand blocks are parsed and
-	// indexed in that, on one of two cores.
+	// reportSpread is the time for each node's full report after a take-over. In 2 ms some thousand blocks are parsed and indexed, on one
+	// of two cores.
 	reportSpread = 2 * time.Millisecond
 
-	// leaverPace is how often a node that leaves tells how far it is, where the fleet beats more slowly.
+	// leaverPace is the longest time between beats of a leaving node, so that its progress can be followed in a fleet that beats more
+	// slowly.
 	leaverPace = time.Second
 )
 
-// suspectAfter is how long a node may be silent before it is a suspect. Two beats may always be missed.
+// suspectAfter is how long a node may be silent before it is a suspect. By default it is half a lease, and at least two beats.
 func (c Config) suspectAfter() time.Duration {
 	return cmp.Or(c.SuspectAfter, max(c.Lease/2, 2*c.Heartbeat))
 }
@@ -45,15 +46,16 @@ func (c *Config) checkSuspects(report func(key string, value any, bound, remedy 
 	}
 }
 
-// pace is what a fleet of some size is asked to keep to.
+// pace is the rhythm that agents are asked to keep.
 type pace struct {
 	interval  time.Duration // from beat to beat
 	lease     time.Duration
-	reconnect time.Duration // within which those come back that lost sight of the coordinator
+	reconnect time.Duration // the window over which agents that lost the coordinator spread their return
 }
 
-// pace grows with the fleet, as far as the lease allows: an agent gives up an answer after a sixth of the lease, comes back
-// within the window, and may miss two beats, all within a lease. And it must not become a suspect for it.
+// pace is the pace for a fleet of some size. The interval and the window grow with the fleet, as far as the lease allows: an agent gives up
+// waiting for an answer after a sixth of the lease, reconnects within the window, and may miss two beats, and all of that must fit
+// into a lease. Nor must it make the agent a suspect.
 func (c Config) pace(nodes int) pace {
 	p := pace{interval: max(c.Heartbeat, time.Duration(nodes)*time.Second/beatsPerSecond), lease: c.Lease}
 	p.interval = min(p.interval, c.Lease/3, c.suspectAfter()/2)
@@ -67,27 +69,27 @@ func (f *fleet) pace() pace {
 	return f.cfg.pace(nodes)
 }
 
-// paceTo is what one node is told.
+// paceTo is the pace for one node.
 func (f *fleet) paceTo(n registry.Node) *api.Pace {
 	p := f.pace()
 	if n.Leaving() {
 		p.interval = min(p.interval, leaverPace)
 	}
 	told := &api.Pace{Interval: durationpb.New(p.interval), Lease: durationpb.New(p.lease), ReconnectWithin: durationpb.New(p.reconnect)}
-	// One that has just taken over hears of everybody's blocks. Until it has, readers are sent to ask the nodes.
+	// After a take-over all nodes report their blocks, spread over a window. Until they have, readers are sent to ask the nodes.
 	if time.Since(*f.tookOver.Load()) < p.lease {
 		told.ReportWithin = durationpb.New(min(time.Duration(f.leases.count())*reportSpread, p.lease/3))
 	}
 	return told
 }
 
-// reply is what every answer to a beat of n says.
+// reply adds to r what every answer to a beat of n has.
 func (f *fleet) reply(n registry.Node, r *api.HeartbeatReply) *api.HeartbeatReply {
 	r.Pace, r.Term, r.Now = f.paceTo(n), f.reign(), timestamppb.Now()
 	return r
 }
 
-// reign is the term in which this coordinator took the lead: raft's own may be a later one, that another leads in.
+// reign is the number of the term in which this coordinator took the lead. Raft's own may be a later one, in which another leads.
 func (f *fleet) reign() uint64 {
 	if f.ledger.alone() {
 		return f.ledger.raft.CurrentTerm()

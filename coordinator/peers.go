@@ -12,21 +12,21 @@ import (
 )
 
 // Peer is one coordinator of several: its name, as in its certificate, and the address at which agents, operators and the
-// other coordinators reach it. Every coordinator's file has the same list, itself included.
+// other coordinators reach it. All coordinators' files have the same list of all of them.
 type Peer struct {
 	Name    string `yaml:"name"`
 	Address string `yaml:"address"`
 }
 
 const (
-	// defaultElection is how long a leader may be silent before the others choose another one. Measured with three processes
-	// on one machine, 200 ms is 0.4 s from kill -9 to the next decision and 0.55 s at worst; 100 ms holds where nothing
-	// ever stalls that long, and 2 s is for coordinators that are oceans apart.
+	// defaultElection is how long a leader may be silent before the others elect another one. Measured with three processes
+	// on one machine, 200 ms gives 0.4 s from kill -9 to the next decision, and 0.55 s at worst. 100 ms is for machines where nothing
+	// ever stalls that long, and 2 s for coordinators that are oceans apart.
 	defaultElection = 200 * time.Millisecond
 	minElection     = 100 * time.Millisecond
 	maxElection     = 2 * time.Second
 
-	// mostPeers survives three failures. More only make each decision wait for more disks.
+	// mostPeers coordinators survive three failures. More would only make each decision wait for more disks.
 	mostPeers = 7
 )
 

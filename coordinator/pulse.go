@@ -11,11 +11,11 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// headlineEvery is how old the line may be that the service manager shows.
+// headlineEvery is how old the status line may be that the service manager shows.
 const headlineEvery = 2 * time.Second
 
-// tellManager keeps the service manager told until ctx ends: what this coordinator does, and, for its watchdog, that it
-// gets on.
+// tellManager keeps the service manager's status line up to date and feeds its watchdog as long as this coordinator gets on, until ctx
+// ends.
 func (f *fleet) tellManager(ctx context.Context) error {
 	if !systemd.Listens() {
 		return nil
@@ -51,8 +51,8 @@ func (f *fleet) tellManager(ctx context.Context) error {
 	}
 }
 
-// getsOn returns once the gate that every call passes and raft's own loop have answered, whatever they said: a follower, and
-// a leader that nobody hears, get on as well. Behind a deadlock, or a log whose disk hangs, it does not return before ctx ends.
+// getsOn returns true once the gate that every call passes and raft's main loop have answered. Their answers do not matter: a follower, or
+// a leader that is cut off, gets on as well. In a deadlock, or with a hanging disk, it returns false, and not before ctx ends.
 func (f *fleet) getsOn(ctx context.Context) bool {
 	answered := make(chan struct{})
 	go func() {

@@ -13,26 +13,27 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// What a node says may have to be written down: that it is another machine now, that it leaves, that it stays after all, what became of its
-// blocks. Whoever has its key could say such things as fast as the log takes them, and so push out of it all that happened in the fleet.
+// Some messages of a node are written to the log: that it is another machine now, that it leaves, that it stays after all, what became of
+// its blocks. A thief of its key could send them as fast as the log takes them, and so push all other events out of the log. Quotas
+// bound that.
 
 const (
-	// writesAtOnce and writesEvery bound what is written down for one node. A machine that is started again and again, with nothing
-	// kept, makes a write or two each time; 16,384 events that are kept last for half a day then.
+	// writesAtOnce and writesEvery bound the writes to the log for one node. A machine that is started again and again, with an empty disk,
+	// causes a write or two each time; the 16,384 kept events then reach back half a day.
 	writesAtOnce = 100
 	writesEvery  = 5 * time.Second
 
-	// appWritesEvery is what one thing costs the certificate of an app: many apps share one, and each begins and ends.
+	// appWritesEvery is the cost of one write for the certificate of apps: many apps share one, and each begins and ends.
 	appWritesEvery = time.Second
 
-	// joinEvery is what one machine that joins costs its token: a fleet of ten thousand may begin at once.
+	// joinEvery is the cost of one joining machine for its token: a fleet of ten thousand may begin at once.
 	joinEvery = writesEvery / 100
 
-	// quotasSwept is how many nodes are remembered before those are forgotten that wrote nothing lately.
+	// quotasSwept is how many names are remembered before names without recent writes are dropped.
 	quotasSwept = 1024
 )
 
-// tooOften is why a node's word is not taken.
+// tooOften refuses a node's message because its quota is used up.
 type tooOften struct{ node string }
 
 func (t tooOften) Error() string {
@@ -42,14 +43,15 @@ func (t tooOften) Error() string {
 
 var errManyJoin = fmt.Errorf("more machines join with this token than may, %d at once and then one each %s: again later; if it got into the wrong hands, lifeboat token revoke", ((writesAtOnce-1)*writesEvery/joinEvery)+1, joinEvery)
 
-// quotas are how much may be written down for each node, by the name in its certificate; for an app's certificate by role and name, and for a token by its id.
+// quotas bound the writes to the log by name: for a node that in its certificate, for an app's certificate role and name, for a token its
+// id.
 type quotas struct {
 	mu    sync.Mutex           // guards what follows
-	until map[string]time.Time // when it may write writesAtOnce times again
-	sweep int                  // how many there may be before they are gone through
+	until map[string]time.Time // when the name has its whole quota again: each write moves that by its cost
+	sweep int                  // how many names there may be before old ones are dropped
 }
 
-// take says whether there may be one more, which costs so much.
+// take reports whether there may be one more write of that cost, and counts it.
 func (q *quotas) take(node string, cost time.Duration, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,14 +77,14 @@ func (q *quotas) take(node string, cost time.Duration, now time.Time) bool {
 	return true
 }
 
-// giveBack takes one back: nothing was written.
+// giveBack takes back a write that was counted and not made.
 func (q *quotas) giveBack(node string, cost time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.until[node] = q.until[node].Add(-cost)
 }
 
-// spend counts one against the node.
+// spend counts a write against the node's quota, or refuses it.
 func (s *membership) spend(node string) error {
 	if s.quotas.take(node, writesEvery, time.Now()) {
 		return nil
@@ -93,7 +95,7 @@ func (s *membership) spend(node string) error {
 	return tooOften{node}
 }
 
-// doFor decides what a node gives rise to. What changes nothing is not counted.
+// doFor decides a command that a node causes, within the node's quota. A command that changes nothing is not counted.
 func (s *membership) doFor(node string, c registry.Command) ([]registry.Event, error) {
 	if err := s.spend(node); err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func (s *membership) doFor(node string, c registry.Command) ([]registry.Event, e
 	return events, err
 }
 
-// doForApps decides what the certificate of an app says of one. An operator's may say as much as it likes.
+// doForApps decides a command about an app, within the quota of the app's certificate. Operators have no quota.
 func (f *fleet) doForApps(by certs.Name, c registry.Command) error {
 	if by.Role != certs.RoleApp || f.saidBefore(c) {
 		_, err := f.do(c)
@@ -125,7 +127,7 @@ func (f *fleet) doForApps(by certs.Name, c registry.Command) error {
 	return appStatus(err)
 }
 
-// saidBefore reports whether a word of an app is what is known of it, as most beats are.
+// saidBefore reports whether a command says only what is known of the app already, as most beats do.
 func (f *fleet) saidBefore(c registry.Command) (known bool) {
 	f.ledger.view(func(m *registry.Registry) {
 		l := m.Lives[c.Apps[0]]
@@ -134,7 +136,7 @@ func (f *fleet) saidBefore(c registry.Command) (known bool) {
 	return known
 }
 
-// unlessOften is for a beat, which is answered all the same: what it says is written down with a later one.
+// unlessOften drops a refusal by quota. It is for beats, which are answered all the same: a later beat repeats what was not written.
 func unlessOften(err error) error {
 	if _, often := errors.AsType[tooOften](err); often {
 		return nil

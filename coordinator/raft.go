@@ -21,22 +21,21 @@ import (
 )
 
 const (
-	// voter names the only member in raft's own configuration. It is no host name: the log of a renamed coordinator, or one
-	// restored on another machine, must still elect it.
+	// voter is the name in raft's configuration of a coordinator on its own. It is no host name: a coordinator that is renamed, or
+	// restored on another machine, must still find itself in its log's configuration.
 	voter = "coordinator"
 
 	// alone is the election of a single voter. It decides nothing but the time from start to first write: one to two of these.
 	alone = 50 * time.Millisecond
 
-	// applyPatience bounds the wait for a place in raft's queue, so that a stuck disk is answered with an error instead of
-	// with ever more waiting calls.
+	// applyPatience bounds the wait for a place in raft's queue: when a disk is stuck, calls fail instead of piling up.
 	applyPatience = 5 * time.Second
 
-	// wirePatience bounds one message between coordinators. A link that is cut must not hold up for long what goes on once
-	// it is whole again.
+	// wirePatience bounds one message between coordinators, so that a message on a link that was cut does not hold up the next ones for long
+	// once the link is whole again.
 	wirePatience = 2 * time.Second
 
-	// Snapshots keep the log short, and with it the walk at the start. State changes are rare: tens a second in a bad hour.
+	// Snapshots keep the log short, and with it the walk over the log at the start. Commands are rare: tens a second in a bad hour.
 	snapshotEvery  = 1024 // entries
 	snapshotCheck  = 30 * time.Second
 	snapshotsKept  = 2
@@ -44,10 +43,10 @@ const (
 	batchedEntries = 256
 )
 
-// errNoLog is why a command was not decided.
+// errNoLog says that a command was not decided because the log could not be written.
 var errNoLog = errors.New("the coordinator cannot write its log now: try again in a second; if it lasts, look at the disk of its data_dir")
 
-// ledger is the durable state behind raft: commands go through do, readers look through view.
+// ledger is the durable state behind raft: do decides commands, view reads the registry.
 type ledger struct {
 	raft      *raft.Raft
 	store     *raftstore.Store
@@ -55,21 +54,21 @@ type ledger struct {
 	log       *raftLog
 	streams   *streams // nil: this coordinator is alone
 	wires     io.Closer
-	started   atomic.Pointer[raft.Raft] // raft, for what raft itself calls
+	started   atomic.Pointer[raft.Raft] // raft, for methods that raft calls while it is being made
 	own       raft.ServerID
 	peers     []Peer
 	addresses map[raft.ServerID]address // of peers
 	dir       string
 	office    *office
-	disowned  atomic.Bool           // one that has a leader said that this is no member
-	turned    chan raft.Observation // what raft says of its leaders
+	disowned  atomic.Bool           // a coordinator that has a leader said that this one is no member
+	turned    chan raft.Observation // raft's word that there may be another leader
 }
 
-// ledgerConfig says where a ledger is and who shares it.
+// ledgerConfig says where a ledger is and which coordinators share it.
 type ledgerConfig struct {
 	dir      string
-	own      string // among peers
-	peers    []Peer // empty: nobody
+	own      string // this coordinator's name among peers
+	peers    []Peer // empty: it is on its own
 	election time.Duration
 	streams  *streams
 	log      *slog.Logger
@@ -112,8 +111,8 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 		c.streams.nameAt = l.nameAt
 		wires := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			ServerAddressProvider: l, Logger: l.log, Stream: c.streams, MaxPool: 2, Timeout: wirePatience, MsgpackUseNewTimeFormat: true,
-			// No pipelines: a leader of raft 1.8.0 that is replaced while one is full waits for it without end, and then does
-			// not stop either. Decisions are few, and those of a bad moment share a message as it is.
+			// No pipelines: a leader of raft 1.8.0 that is replaced while its pipeline is full waits for it without end, and then does
+			// not stop either. Without pipelines little is lost: decisions are few, and many at once share a message.
 			MaxRPCsInFlight: 1,
 		})
 		transport, l.wires = wires, wires
@@ -132,18 +131,18 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 	return l, nil
 }
 
-// remedy is for a log or a snapshot that is damaged.
+// remedy says what to do about a damaged log or snapshot.
 func (c ledgerConfig) remedy() string {
 	for _, p := range c.peers {
-		if len(c.peers) > 1 && p.Name == c.own { // what it promised the others is lost with it
+		if len(c.peers) > 1 && p.Name == c.own { // its votes and acknowledgements to the others are lost with the log
 			return fmt.Sprintf("do not bring an older one back, which has forgotten what it promised the others: while they run, lifeboat raft add %s=%s --replacing %s, and then start this one with an empty data_dir", c.own, p.Address, c.own)
 		}
 	}
 	return "lifeboat raft restore begins with a snapshot that lifeboat raft snapshot saved; or remove raft.db and snapshots, to begin with an empty fleet"
 }
 
-// whole refuses a log that begins behind the newest snapshot that can be read: raft would take that one, and end the process, or go on
-// without what was decided in between.
+// whole refuses a log that begins after the newest readable snapshot with a gap between the two. Raft would take that snapshot, and end
+// the process or go on without the decisions in the gap.
 func (l *ledger) whole(snapshots raft.SnapshotStore) error {
 	all, err := snapshots.List() // the newest first
 	if err != nil || len(all) == 0 {
@@ -175,12 +174,12 @@ func raftConfig(log *raftLog) *raft.Config {
 	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = alone, alone, alone
 	conf.SnapshotInterval, conf.SnapshotThreshold, conf.TrailingLogs = snapshotCheck, snapshotEvery, entriesBehind
 	conf.MaxAppendEntries, conf.BatchApplyCh = batchedEntries, true
-	conf.ShutdownOnRemove = false // one that was removed says so, until somebody stops it
+	conf.ShutdownOnRemove = false // a coordinator that was removed runs on and says so, until somebody stops it
 	conf.NoLegacyTelemetry = true
 	return conf
 }
 
-// members is the configuration that a new log begins with: of these peers, or of one coordinator alone.
+// members is raft's configuration in a new log: these peers, or one coordinator on its own.
 func members(peers []Peer) (all raft.Configuration) {
 	if len(peers) == 0 {
 		return raft.Configuration{Servers: []raft.Server{{ID: voter, Address: voter}}}
@@ -191,9 +190,9 @@ func members(peers []Peer) (all raft.Configuration) {
 	return all
 }
 
-// begin makes a log where there is none, and brings one along that was made by a coordinator on its own. Of several
-// coordinators only the first of the list begins: the others join it, so that no two of them that came up empty, beside
-// one with a fleet in its log, agree on having none.
+// begin makes a log if there is none, and turns the log of a coordinator on its own into one of several. Of several coordinators only the
+// first of the list begins a log, and the others join it. Otherwise two that start with empty disks, beside a third that has the
+// fleet in its log, would be a majority for an empty fleet.
 func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transport raft.Transport) error {
 	begun, err := raft.HasExistingState(l.store, l.store, snapshots)
 	if err != nil {
@@ -222,7 +221,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	}
 	wasAlone := len(was.Servers) == 1 && was.Servers[0].ID == voter
 	switch {
-	case len(was.Servers) == 0 && first: // it would wait for ever to be made a member
+	case len(was.Servers) == 0 && first: // it would wait for ever for another to make it a member
 		return fmt.Errorf("%s has a log without members: its first start, or lifeboat raft restore, was cut short: restore again, or remove raft.db to begin an empty fleet", l.dir)
 	case len(was.Servers) == 0 || wasAlone == l.alone():
 		return nil
@@ -239,7 +238,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 
 func (l *ledger) alone() bool { return l.streams == nil }
 
-// awaitLead returns once this voter, which is the only one, leads and has applied all that was decided before.
+// awaitLead returns once this coordinator, the only voter, leads and has applied all earlier decisions.
 func (l *ledger) awaitLead(ctx context.Context) error {
 	select {
 	case <-l.raft.LeaderCh():
@@ -249,9 +248,9 @@ func (l *ledger) awaitLead(ctx context.Context) error {
 	return l.catchUp()
 }
 
-// catchUp returns once all that was decided under any leader is applied here. Whoever is elected has all of it in its log
-// (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.4.3): where the last command of the log is
-// applied already, nothing need be waited for.
+// catchUp returns once all decisions of any leader are applied here. A coordinator that was elected has all of them in its log
+// (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.4.3): if the last command of the log is
+// applied already, there is nothing to wait for.
 func (l *ledger) catchUp() error {
 	l.log.began.Store(true)
 	last, err := l.store.LastCommand()
@@ -264,10 +263,10 @@ func (l *ledger) catchUp() error {
 	return l.fsm.trouble()
 }
 
-// closePatience is how long raft may take to end and its files to be closed: milliseconds, unless a disk hangs.
+// closePatience bounds the time to stop raft and close its files. That takes milliseconds, unless a disk hangs.
 const closePatience = 5 * time.Second
 
-// Close stops raft and closes its files. It does not wait for a disk that hangs: what was acknowledged is on it, as after a crash.
+// Close stops raft and closes its files. It does not wait for a hanging disk: what was acknowledged is on it, as after a crash.
 func (l *ledger) Close() error {
 	l.store.GiveUp()
 	closed := make(chan error, 1)
@@ -297,14 +296,14 @@ func (l *ledger) close() error {
 
 func (l *ledger) leads() bool { return l.raft.State() == raft.Leader }
 
-// do stamps c, writes it to the log and applies it. When it returns without an error the outcome survives a crash. A
+// do stamps c with the time, writes it to the log and applies it. If it returns without an error the outcome survives a crash. A
 // command that would change nothing is not written.
 func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
 	c.Version, c.At = registry.CommandVersion, time.Now().UTC().Round(0)
 	idle := false
 	l.fsm.view(func(m *registry.Registry) { idle = m.Idle(c) })
 	if idle {
-		return nil, l.verify() // what was looked at is the newest only while nobody else leads
+		return nil, l.verify() // the registry here is only known to be the newest while no other coordinator leads
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -323,19 +322,19 @@ func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
 
 func (l *ledger) view(look func(*registry.Registry)) { l.fsm.view(look) }
 
-// verdict is what applying one command came to.
+// verdict is the outcome of applying one command.
 type verdict struct {
 	events []registry.Event
 	err    error
 }
 
-// replica is the machine as raft drives it.
+// replica is the registry as raft's state machine.
 type replica struct {
 	mu      sync.RWMutex // guards all below
 	machine *registry.Registry
-	newest  uint64 // index of the newest command that was applied; 0: what is here is a snapshot's
-	broken  error  // why the machine is not what the log says
-	hub     *hub   // where its events are told
+	newest  uint64 // index of the newest command that was applied; 0: none since the snapshot
+	broken  error  // why the registry is not what the log says: an entry could not be read
+	hub     *hub   // publishes its events
 }
 
 func newReplica() *replica {
@@ -354,7 +353,7 @@ func (r *replica) trouble() error {
 	return r.broken
 }
 
-// applied says whether the command at index was applied, as far as is known: a snapshot does not say what it has.
+// applied reports whether the command at index is known to be applied. It is false after a restored snapshot, which does not say what it has.
 func (r *replica) applied(index uint64) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -386,7 +385,7 @@ func (r *replica) Snapshot() (raft.FSMSnapshot, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if r.broken != nil {
-		return nil, r.broken // a snapshot would drop the entries that were not understood
+		return nil, r.broken // with a snapshot the entries that could not be read would be dropped
 	}
 	return frozen{r.machine.Freeze()}, nil
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// raftLog lets raft speak through slog: warnings and worse. Until the first election is over only errors pass, because a
-// lone voter warns, on every start, that it heard from no leader. What raft repeats passes once a minute: beside a disk that
-// fails it says the same several times a second. That the line to another coordinator broke, as it does whenever one is restarted, is no
-// error: who stays away is told of by attendance.
+// raftLog passes raft's warnings and errors to slog. Before the first election it passes errors only, because a lone voter warns at
+// every start that it heard from no leader. A repeated message passes once a minute: with a failing disk raft says the same several
+// times a second. A broken connection to another coordinator, as after each restart of one, is no error here: attendance reports
+// coordinators that stay away.
 type raftLog struct {
-	hclog.Logger // says nothing
+	hclog.Logger // a null logger, for the methods that are not overridden
 	*raftSpeech
 	name string
 	args []any
 }
 
-// raftSpeech is shared by a logger and those made from it.
+// raftSpeech is shared by a logger and the loggers made from it.
 type raftSpeech struct {
 	log   *slog.Logger
 	began atomic.Bool
@@ -54,10 +54,10 @@ func (l *raftLog) put(level slog.Level, msg string, args []any) {
 	}
 }
 
-// ousted is what raft says when a leader hears that another leads: so every handing over ends.
+// ousted is raft's error when a leader hears that another leads. Each hand-over of the lead ends with it.
 const ousted = "peer has newer term, stopping replication"
 
-// gravity is how much an error of raft's matters: that of the line to another coordinator little.
+// gravity is the level at which an error of raft's is logged: debug for errors of the connection to another coordinator.
 func gravity(msg string, args []any) slog.Level {
 	if msg == ousted {
 		return slog.LevelDebug
@@ -76,13 +76,15 @@ func gravity(msg string, args []any) slog.Level {
 		said, ok := errors.AsType[*net.OpError](err)
 		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errSilent) ||
 			errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, raft.ErrLogNotFound) {
-			return slog.LevelDebug // a remote error is TLS's: the other one does not trust this one; who was away for long is sent a snapshot
+			// "remote error" is TLS's, that the other one does not trust this one, and stays an error. ErrLogNotFound is no fault: a coordinator
+			// that was away for long is sent a snapshot.
+			return slog.LevelDebug
 		}
 	}
 	return slog.LevelError
 }
 
-// anew says whether msg was not said lately. Raft's messages are constants: there are a few dozen of them.
+// anew reports whether msg was not logged within repeatPause. Raft's messages are constants, a few dozen of them.
 func (l *raftSpeech) anew(msg string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// reapPace is how late a lease or a deadline may be found to have run out.
+	// reapPace is how often leases and deadlines are checked, and so how late their end may be noticed.
 	reapPace = 250 * time.Millisecond
 
-	// reapBatch bounds one entry of the log when a whole zone falls silent.
+	// reapBatch bounds the nodes in one entry of the log, for when a whole zone falls silent.
 	reapBatch = 1000
 )
 
-// reap ends what the clock ends, until ctx ends.
+// reap ends what has run out by the clock, such as leases and deadlines, until ctx ends.
 func (f *fleet) reap(ctx context.Context) error {
 	defer f.bursts.tell(true)
 	last := time.Now()
@@ -36,11 +36,11 @@ func (f *fleet) reap(ctx context.Context) error {
 	})
 }
 
-// reapOnce is given the time since it was last done. A process or machine that stood still meanwhile has heard nobody,
+// reapOnce checks all once. gap is the time since the last check: if it is long, this process or machine stood still and heard no node,
 // which says nothing about the nodes.
 func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
-	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // a lease may be so short that every look seems late
-		f.log.Warn("the coordinator stood still: every lease begins anew", "took", gap)
+	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // the latter for leases so short that every check would seem late
+		f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
 		f.leases.regrant(now)
 		f.beats.regrant(now)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// pages is where readers find this coordinator's pages: where it listens for them, at the host that its colleagues know
-// it by where it listens on every address.
+// pages is the address of this coordinator's pages: listen.http, or if that has no host of its own, the host of this coordinator's address
+// in peers.
 func (c *Config) pages() string {
 	host, port, err := net.SplitHostPort(c.Listen.HTTP)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Config) pages() string {
 	return net.JoinHostPort(host, port)
 }
 
-// turnAway sends a reader to the leader's pages, or has it come back when there is a leader.
+// turnAway redirects a reader to the leader's pages, or asks it to try again when no leader is known.
 func (s *web) turnAway(w http.ResponseWriter, r *http.Request) {
 	if at := s.leadersPages(r.Context()); at != "" {
 		http.Redirect(w, r, "https://"+at+r.URL.RequestURI(), http.StatusTemporaryRedirect)
@@ -37,7 +37,7 @@ func (s *web) turnAway(w http.ResponseWriter, r *http.Request) {
 	refuseHTTP(w, http.StatusServiceUnavailable, s.whoLeads())
 }
 
-// leadersPages asks the leader where they are; empty: there is none, or it does not say.
+// leadersPages asks the leader for the address of its pages; empty: there is no leader, or it does not answer.
 func (s *web) leadersPages(ctx context.Context) string {
 	name, address := s.ledger.leader()
 	if name == "" || name == s.cfg.Name {

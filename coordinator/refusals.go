@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// refusalEvery is how often the log is told of a handshake that failed: who is refused asks again and again.
+// refusalEvery is how often failed handshakes have a log line: a refused caller asks again and again.
 const refusalEvery = time.Minute
 
-// refusals are the handshakes that failed because one side does not trust the other: nodes and operators of another fleet, and strangers.
+// refusals logs handshakes that failed because one side does not trust the other: callers are nodes and operators of another fleet, or
+// strangers.
 type refusals struct {
 	log *slog.Logger
 
@@ -22,7 +23,7 @@ type refusals struct {
 	more int // since then
 }
 
-// tell tells the log of one, unless it was told a moment ago. A caller that has gone or is slow was not refused.
+// tell logs a failed handshake, or only counts it if one was logged within refusalEvery. A caller that has gone or is slow was not refused.
 func (r *refusals) tell(caller net.Addr, err error) {
 	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return

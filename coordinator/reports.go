@@ -19,14 +19,14 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// errReportOvertaken ends a report that its node gave up: the link was cut, and it has told all anew over another.
+// errReportOvertaken ends a report that its node has given up: its connection was cut, and the node reports anew over another.
 var errReportOvertaken = status.Error(codes.Aborted, "a newer report of this node was heard")
 
-// ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
+// ReportBlocks gathers a full report in a map of its own and swaps it in at the end, so that readers never see half of one.
 func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
 	var name, machine, incarnation string
 	var sequence uint64
-	var full *blockmap.Map // what a full report has said so far
+	var full *blockmap.Map // the full report so far; nil: the report is of changes
 	var words []blockmap.Word
 	for {
 		r, err := stream.Recv()
@@ -47,7 +47,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			}
 		}
 		if err := cmp.Or(checkReport(r), s.registered(name, incarnation)); err != nil {
-			return err // another machine may have come under the name meanwhile
+			return err // another machine may have registered under the name meanwhile
 		}
 		if !s.leases.reports(name, sequence) || full != nil && !s.asides.is(name, full) {
 			return errReportOvertaken
@@ -77,13 +77,13 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 	return stream.SendAndClose(&api.ReportBlocksReply{})
 }
 
-// asides are the full reports that are being heard, one of each node: the memory that they take is bounded as that of what it holds is.
+// asides are the full reports that are being received, one for each node, so that their memory is bounded like that of the block map.
 type asides struct {
 	mu sync.Mutex // guards what follows
 	of map[string]*blockmap.Map
 }
 
-// begin has a node tell all anew. What it said in another full report that has not ended counts for nothing.
+// begin starts a full report of a node. An earlier one that has not ended is dropped.
 func (a *asides) begin(node string) *blockmap.Map {
 	full := blockmap.New()
 	a.mu.Lock()
@@ -112,7 +112,7 @@ func (a *asides) end(node string, full *blockmap.Map) {
 	}
 }
 
-// reporter is the node behind a stream, as its first message says, and the id of its machine.
+// reporter is the node of a stream, by its first message, and the id of its machine.
 func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (name, machine string, err error) {
 	if name, err = speaker(ctx, r.GetNode()); err != nil {
 		return "", "", err
@@ -121,14 +121,14 @@ func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (
 	return name, n.ID, s.registered(name, r.Incarnation)
 }
 
-// overIn says whether the blocks of a STORE/SCOPE are those of an app that is over.
+// overIn reports whether a STORE/SCOPE is of an app that is over.
 func (f *fleet) overIn(scope string) (over bool) {
 	_, app, _ := strings.Cut(scope, "/")
 	f.ledger.view(func(m *registry.Registry) { over = m.Lives[app].Over != "" })
 	return over
 }
 
-// wordsOf appends what a node's report says.
+// wordsOf appends a message of a node's report as words for the block map.
 func wordsOf(words []blockmap.Word, node string, r *api.ReportBlocksRequest, overIn func(scope string) bool) []blockmap.Word {
 	words = slices.Grow(words, blocksIn(r))
 	scope, from := unique.Make(""), unique.Make("")
@@ -208,7 +208,7 @@ func checkHeld(b *api.HeldBlock) error {
 	return checkSizes("block "+b.GetId(), b.GetBytes())
 }
 
-// checkRun wants of every id of a run what checkID wants. Those that have no scope by themselves are asked of whole.
+// checkRun checks every id of a run as checkID does. For a run without a scope, whole checks the ids, which are complete then.
 func checkRun(r *api.BlockRun, whole func(id string) error) error {
 	if err := r.AddsUp(); err != nil {
 		return fault("%v", err)
@@ -216,7 +216,7 @@ func checkRun(r *api.BlockRun, whole func(id string) error) error {
 	if r.Scope != "" && (strings.Count(r.Scope, "/") != 1 || checkID(r.Scope+"/x") != nil) {
 		return fault("a run of blocks of scope %.100q: must be STORE/SCOPE, without control characters, at most %d bytes", r.Scope, maxID)
 	}
-	isPlain := plain(string(r.Names)) // one look instead of thousands; what is not may be well all the same
+	isPlain := plain(string(r.Names)) // one check instead of thousands; names that are not plain are checked one by one
 	for name, bytes := range r.All() {
 		var err error
 		switch {

@@ -19,10 +19,10 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// saved is a snapshot in a file of its own: one line that says what it is, and the machine.
+// saved is the first line of a snapshot file. The registry as JSON follows.
 type saved struct {
 	Lifeboat string    `json:"lifeboat"`
-	Version  int       `json:"version"` // of the commands that it came about by
+	Version  int       `json:"version"` // registry.CommandVersion of the lifeboat that saved it
 	SavedAt  time.Time `json:"saved_at"`
 	Bytes    int       `json:"bytes"`
 	CRC32C   uint32    `json:"crc32c"`
@@ -30,7 +30,7 @@ type saved struct {
 
 const (
 	savedKind = "snapshot"
-	// maxSnapshot is far above a machine of 100,000 nodes.
+	// maxSnapshot is far above the bytes of a registry of 100,000 nodes.
 	maxSnapshot = 1 << 30
 )
 
@@ -49,7 +49,7 @@ func writeSnapshot(m *registry.Registry, to io.Writer) error {
 	return err
 }
 
-// readSnapshot accepts a whole snapshot and nothing else.
+// readSnapshot reads a snapshot file, and refuses one that is cut short or damaged.
 func readSnapshot(from io.Reader) (*registry.Registry, saved, error) {
 	all, err := io.ReadAll(io.LimitReader(from, maxSnapshot+1))
 	if err != nil {
@@ -77,17 +77,17 @@ func readSnapshot(from io.Reader) (*registry.Registry, saved, error) {
 type Restored struct {
 	SavedAt time.Time
 	Nodes   int
-	Members []string // empty: this coordinator alone
-	Aside   string   // where what was there before is now; empty: nothing was
-	Revoked int      // names whose certificates are refused; of those that were revoked since nothing is known
-	Tokens  int      // that a machine may join with now, those among them that were used up or revoked since
+	Members []string // empty: this coordinator on its own
+	Aside   string   // the directory that has the former log now; empty: there was none
+	Revoked int      // names whose certificates are refused, without those that were revoked after the snapshot
+	Tokens  int      // that machines may join with now, with those that were used up or revoked after the snapshot
 }
 
 // Restorer is who restores a snapshot, and why.
 type Restorer struct{ Who, Reason string }
 
-// Restore makes data_dir begin with what a snapshot says, with the members that the settings name. What was there is put
-// aside, not removed. Nothing may run on data_dir meanwhile.
+// Restore makes a log in data_dir that begins with a snapshot and has the members of the settings. A former log is put aside, not
+// removed. No coordinator may run on data_dir meanwhile.
 func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Restored, err error) {
 	m, head, err := readSnapshot(from)
 	if err != nil {
@@ -112,13 +112,13 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if done.Aside, had, err = putAside(cfg.DataDir); err != nil {
 		return Restored{}, err
 	}
-	term := max(1, had, newestTerm(m.Events)) // or what happens next would come before what happened: events go by their term first
+	term := max(1, had, newestTerm(m.Events)) // events are ordered by term first: with a lower term the next would come before the last
 	store, err := raftstore.Open(filepath.Join(cfg.DataDir, "raft.db"), log)
 	if err != nil {
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := store.SetUint64(currentTerm, term); err != nil { // first: a restore that is cut short behind it is refused at the start (begin)
+	if err := store.SetUint64(currentTerm, term); err != nil { // first: begin refuses a data_dir whose restore was cut short after it
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, newRaftLog(log))
@@ -136,7 +136,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	return done, nil
 }
 
-// currentTerm is raft's own key: what a log begins with.
+// currentTerm is raft's own key for the term that it is in.
 var currentTerm = []byte("CurrentTerm")
 
 func newestTerm(events []registry.Event) (term uint64) {
@@ -146,8 +146,8 @@ func newestTerm(events []registry.Event) (term uint64) {
 	return term
 }
 
-// putAside moves the log and its snapshots out of the way, and says which term that log was at; 0: it cannot be read. Manifests
-// stay: the log that comes says which count.
+// putAside moves the log and its snapshots to a directory beside them, and returns the term of the log; 0: it cannot be read. Manifests
+// stay: the restored log says which of them count.
 func putAside(dir string) (aside string, term uint64, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "raft.db")); errors.Is(err, os.ErrNotExist) {
 		return "", 0, nil

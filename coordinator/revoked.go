@@ -14,22 +14,24 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A certificate is good until it ends, whoever has its key by then. An operator takes it back: what was made for a name until then is
-// refused by the coordinators at once, and by the agents, which learn it with the answers to their beats. The list is in the log.
+// A certificate is good until it expires, even if its key was stolen. So an operator can revoke the certificates of a name that were made
+// until now. The coordinators refuse them at once, and the agents as soon as they get the list with the answers to their beats. The list is
+// in the log.
 
-// revokedAt is until when what was made for a name is refused; zero: nothing is.
+// revokedAt is the instant before which certificates made for a name are refused; zero: none are.
 func (f *fleet) revokedAt(n certs.Name) (at time.Time) {
 	f.ledger.view(func(m *registry.Registry) { at = m.Door.Revoked[n.String()] })
 	return at
 }
 
-// revoked is the list, and its version; 0: there never was one. Who has that version, or a later one, is not told it.
+// revoked is the list of revoked names and its version; 0: there never was one. The list is empty if the caller has that version or a later
+// one.
 func (f *fleet) revoked(has uint64) (version uint64, all []*api.Revoked) {
 	f.ledger.view(func(m *registry.Registry) {
 		if m.Door.RevokedAt.IsZero() {
 			return
 		}
-		if version = uint64(m.Door.RevokedAt.UnixNano()); version <= has { // less: it was restored from a snapshot from before
+		if version = uint64(m.Door.RevokedAt.UnixNano()); version <= has { // less if the log was restored from an older snapshot
 			return
 		}
 		for of, at := range m.Door.Revoked {
@@ -41,7 +43,7 @@ func (f *fleet) revoked(has uint64) (version uint64, all []*api.Revoked) {
 	return version, all
 }
 
-// knowsMore says that an agent refuses what this coordinator has forgotten. The list is not taken from it: a node could shut out others.
+// knowsMore warns that an agent has a later list than this coordinator. The agent's list is not taken: a node could shut out others by it.
 func (f *fleet) knowsMore(node string, its, ours uint64) {
 	if its <= ours {
 		return
@@ -52,7 +54,7 @@ func (f *fleet) knowsMore(node string, its, ours uint64) {
 	}
 }
 
-// Revoke is for a key that somebody else has, and for people who are not to change anything any more.
+// Revoke revokes certificates: because a key was stolen, or because a person is not to change anything any more.
 func (s *operator) Revoke(ctx context.Context, r *api.RevokeRequest) (*api.RevokeReply, error) {
 	n := certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}
 	if err := n.Check(); err != nil {

@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// peersTold is how many peers an agent is told: enough to spread a drain over, few enough to send to everybody.
+	// peersTold is how many peers an agent's list has: enough to spread a drain over, few enough to send to all agents.
 	peersTold = 32
 
-	// rosterPace bounds how often a changing fleet makes the list anew: the work grows with the fleet, and so does the rate
-	// of changes.
+	// rosterPace is the least time between two rebuilds of the list: in a large fleet a rebuild takes longer, and changes are more
+	// frequent.
 	rosterPace = 100 * time.Millisecond
 )
 
-// roster is the list of nodes that may take blocks. It is kept in the order of a hash of the names, so that neighbours in
-// it are seldom neighbours in a rack.
+// roster is the list of nodes that may take blocks. It is in the order of a hash of the names, so that neighbours in the list are seldom
+// neighbours in a rack.
 type roster struct {
 	mu      sync.Mutex // guards all below
 	entries []rosterEntry
-	advised []rosterEntry // those that may leave themselves: agents are told of them as far as there are not enough others
+	advised []rosterEntry // nodes that may leave themselves: they fill up an agent's list if there are not enough others
 	made    time.Time
 	stale   bool
 }
 
 type rosterEntry struct {
 	place uint64 // hash of the name
-	mark  uint64 // hash of all that is told
+	mark  uint64 // hash of all that agents are told of the peer
 	peer  *api.Peer
 }
 
 func newRoster() *roster { return &roster{stale: true} }
 
-// clear forgets the list, as a new process would.
+// clear forgets the list, for a new term as the leader.
 func (r *roster) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *roster) change() {
 	r.stale = true
 }
 
-// pick chooses the peers of one node and the version of that choice. The version is a hash of what is told, so it means
+// pick chooses the peers for one node and the version of that list. The version is a hash of the list's content, so it means
 // the same after a restart; it is never 0.
 func (r *roster) pick(asker string, now time.Time, list func() []*api.Peer) (version uint64, peers []*api.Peer) {
 	r.mu.Lock()
@@ -117,7 +117,7 @@ func hashOf(words ...string) uint64 {
 		h.Write([]byte(w))
 		h.Write([]byte{0})
 	}
-	// FNV leaves names that differ in their last letters close together; this is MurmurHash3's finalizer.
+	// FNV gives close hashes to names that differ in their last letters only; MurmurHash3's finalizer spreads them.
 	x := h.Sum64()
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53

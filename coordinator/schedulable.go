@@ -10,38 +10,38 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// Of what takes a node's work away, or gives it back, and has no event of the log that names the node.
+// Soft events of causes that take work from a node, or give it back, without an event of the log that names the node.
 const (
 	evUnschedulable = "NodeUnschedulable"
 	evSchedulable   = "NodeSchedulable"
 )
 
-// mostFirst bounds the nodes under a notice of which a leader tells that has just taken over: more would push what else
-// happens out of the hub.
+// mostFirst bounds the nodes under a notice of which a new leader tells when it first hears them: more would push other events out of
+// the hub.
 const mostFirst = hubKept / 4
 
-// bars is what keeps work from nodes that stay: a notice which they do not leave for, and maintenance to come. Heartbeats say
-// the one, the schedule and the host files the other. Here is what this leader last saw of both, so that each change is
-// told once. All else that counts (states, deactivated, excluded, suspects) has events of its own.
+// bars are the causes that keep work from nodes that stay, as this leader last saw them, so that each change is told once. One cause is a
+// notice for which the node does not leave, which heartbeats carry. The other is maintenance to come, by the schedule or the host
+// files. All other causes (states, deactivated, excluded, suspects) have events of their own.
 type bars struct {
 	mu    sync.Mutex // guards all below; taken before a replica's
 	of    map[string]bar
-	first int // nodes told of by being heard for the first time
+	first int // nodes of which an event told when they were first heard
 }
 
 type bar struct {
 	noticed, maintained bool
-	unheard             bool // since this leader took over
+	unheard             bool // not heard since this leader took over
 }
 
 func (b bar) bars() bool { return b.noticed || b.maintained }
 
-// serves says whether work is kept from n at most by what has no event of its own.
+// serves reports whether no cause with events of its own keeps work from n.
 func (f *fleet) serves(n registry.Node) bool {
 	return n.State == registry.Active && !n.Excluded && !n.Deactivated && f.leases.read(n.Name).suspected.IsZero()
 }
 
-// beginBars takes the fleet as it is: what was told of it, the leader before has told.
+// beginBars takes the fleet as it is, without events: the leader before has told what there was to tell.
 func (f *fleet) beginBars() {
 	f.bars.mu.Lock()
 	defer f.bars.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *fleet) beginBars() {
 	})
 }
 
-// heedNotice tells when a node's own word takes its work away, or gives it back.
+// heedNotice tells when a notice in a node's status takes work from it, or its end gives work back.
 func (f *fleet) heedNotice(n registry.Node, st *api.Status) {
 	if st == nil {
 		return
@@ -83,8 +83,9 @@ func (f *fleet) heedNotice(n registry.Node, st *api.Status) {
 	f.tellSoftly([]registry.Event{flip(n, is, data)})
 }
 
-// heedMaintenance tells when another schedule, or other host files, or their time, take nodes' work away or give it back: of those
-// named, or of all. Of those that are silent another event has just said that their work is another's business.
+// heedMaintenance tells when maintenance takes work from nodes or gives it back, because the schedule or the host files have changed or time
+// has gone on. It looks at the named nodes, or at all. Of the nodes in silent it tells nothing: another event has just told that their
+// work changes.
 func (f *fleet) heedMaintenance(names []string, all bool, silent map[string]bool) {
 	f.bars.mu.Lock()
 	defer f.bars.mu.Unlock()
@@ -129,7 +130,8 @@ func flip(n registry.Node, is bar, why map[string]string) registry.Event {
 	return registry.Event{Type: evSchedulable, Node: n.Name}
 }
 
-// heedBars follows what was decided. A node that comes, or comes back, is looked at by whoever hears of it.
+// heedBars looks at the nodes that a decision's events concern. Followers look at a node themselves when an event says that it has come, or
+// come back.
 func (f *fleet) heedBars(events []registry.Event) {
 	var names []string
 	var all bool

@@ -25,28 +25,27 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// A manifest may have a million entries: too many for raft's log, which every coordinator keeps in memory while it passes.
-// So its file goes ahead. More than half of the coordinators have it on their disks before the log refers to it, and who
-// missed it fetches it.
+// A manifest may have a million entries: too many for raft's log, whose entries pass through every coordinator's memory.
+// So its file is sent ahead. A majority of the coordinators has it on disk before the log refers to it, and the others fetch it.
 const (
 	manifestPart = 256 << 10
-	// sharePatience bounds the handing over of one manifest; the node that says goodbye then tries again.
+	// sharePatience bounds the sending of one manifest to the others; after that the node has to say goodbye again.
 	sharePatience = 15 * time.Second
 
-	// shared is how many are handed over at a time. When thousands of nodes go at once, all of them at once would each take
-	// longer than anybody's patience, and all would come again; those that wait for their turn lose nothing.
+	// shared is how many manifests are sent at a time. When thousands of nodes leave at once, thousands of manifests at a time would all
+	// take longer than sharePatience, and all would come again. Waiting for a turn costs nothing.
 	shared = maxStreams / 2
 
-	// missPace is how soon a manifest that nobody had is asked for again, and lookPace how often all is gone through.
+	// missPace is how soon a manifest that no coordinator had is asked for again, and lookPace how often all are checked.
 	missPace = time.Second
 	lookPace = time.Minute
 
-	// strayAge is how old a manifest that the log does not refer to must be to count as a crash's leftover: it may be on its
-	// way into the log, and the log on its way here.
+	// strayAge is how old a manifest that the log does not refer to must be to count as left by a crash: a younger one may be on its
+	// way into the log, or the log entry on its way here.
 	strayAge = time.Hour
 )
 
-// share hands a manifest over to enough others that any leader has it, or can fetch it.
+// share sends a manifest to so many others that any leader has it, or can fetch it.
 func (f *fleet) share(ctx context.Context, file string) error {
 	others := f.colleagues.all()
 	need := (len(others) + 1) / 2
@@ -62,7 +61,7 @@ func (f *fleet) share(ctx context.Context, file string) error {
 	var hands sync.WaitGroup
 	defer hands.Wait()
 	ctx, cancel := context.WithTimeout(ctx, sharePatience)
-	defer cancel() // the rest fetch it when they hear of it
+	defer cancel() // the others fetch it when the log tells them of it
 	done := make(chan error, len(others))
 	for _, p := range others {
 		hands.Go(func() { done <- f.hand(ctx, p, file) })
@@ -125,8 +124,8 @@ func sendFile(name string, from io.Reader, send func(*api.ManifestPart) error) e
 	}
 }
 
-// keepManifests fetches what the log refers to and is not here, and reads what is new, so that a coordinator that takes
-// over knows what is lost. It ends with ctx.
+// keepManifests fetches manifests that the log refers to and that are not here, and loads new ones, so that a coordinator that takes
+// over knows which blocks are lost. It ends with ctx.
 func (f *fleet) keepManifests(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -158,15 +157,15 @@ func (f *fleet) keepManifests(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-news:
-			pause.Reset(missPace) // a zone that leaves says many goodbyes
+			pause.Reset(missPace) // when a zone leaves there are many goodbyes: gather some
 		case <-time.After(missed.next(time.Now())):
 			pause.Reset(0)
 		}
 	}
 }
 
-// absentees are manifests that nobody had who was asked, by file. Each is asked for less and less often: who was cut off has it in a
-// moment, and what a restore did not bring along nobody ever has.
+// absentees are manifests that no coordinator had when asked, by file. Each is asked for less and less often. A coordinator that was cut
+// off may have it in a moment; a manifest that a restore did not bring along is nowhere.
 type absentees map[string]absentee
 
 type absentee struct {
@@ -175,7 +174,7 @@ type absentee struct {
 	err   error
 }
 
-// next is how long there is nothing to do.
+// next is the time until the next absentee is due, lookPace at most.
 func (a absentees) next(now time.Time) time.Duration {
 	pause := lookPace
 	for _, one := range a {
@@ -184,7 +183,7 @@ func (a absentees) next(now time.Time) time.Duration {
 	return pause
 }
 
-// fetchMissing asks for what of refs is not here and is due. It returns what is missing still, and why one of those is.
+// fetchMissing fetches the manifests of refs that are not here and are due. It returns those that are still missing, and why one of them is.
 func (f *fleet) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, were absentees) (missed absentees, why error) {
 	missed = absentees{}
 	for _, ref := range f.manifests.load(refs) {
@@ -201,7 +200,7 @@ func (f *fleet) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, 
 	return missed, why
 }
 
-// fetch gets a manifest from whoever has it.
+// fetch gets a manifest from the first coordinator that has it.
 func (f *fleet) fetch(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, sharePatience)
 	defer cancel()
@@ -229,7 +228,7 @@ func (f *fleet) fetch(ctx context.Context, file string) error {
 	return errors.Join(errs...)
 }
 
-// obtain makes sure that the entries of a manifest are here: who was made the leader a moment ago may have missed them.
+// obtain makes sure that a manifest's file is here: a new leader may not have fetched it yet.
 func (f *fleet) obtain(ctx context.Context, ref *registry.ManifestRef) error {
 	if f.manifests.has(ref.File) || f.ledger.alone() {
 		return nil
@@ -240,9 +239,9 @@ func (f *fleet) obtain(ctx context.Context, ref *registry.ManifestRef) error {
 	return nil
 }
 
-// take writes a file that comes in parts, durably and whole or not at all. An io.EOF ends it.
+// take writes a file whose parts next returns until io.EOF. The file is durable and whole, or not there.
 func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
-	partial := partly + strings.ToLower(rand.Text()) + "-" + name // it may come twice at once
+	partial := partly + strings.ToLower(rand.Text()) + "-" + name // two senders may send it at once
 	file, err := m.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -276,7 +275,7 @@ func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
 	return errors.Join(file.Close(), durable.SyncDir(m.root.Name()))
 }
 
-// pruneStray removes what nothing has referred to for long.
+// pruneStray removes files that none of refs names and that are older than strayAge.
 func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
 	named := make(map[string]bool, len(refs))
 	for _, ref := range refs {
@@ -294,7 +293,7 @@ func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
 	}
 }
 
-// coordination is what the other coordinators call.
+// coordination is the service that the other coordinators call.
 type coordination struct {
 	api.UnimplementedCoordinationServer
 	*fleet
@@ -307,7 +306,8 @@ func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionReques
 	}, nil
 }
 
-// disowns says whether there is a leader and who asks is no member: one that did not run when it was removed cannot know.
+// disowns reports whether there is a leader and the asking coordinator is no member. A coordinator that did not run when it was removed learns
+// it this way.
 func (s *coordination) disowns(ctx context.Context) bool {
 	asker, err := caller(ctx)
 	if err != nil {
@@ -346,7 +346,7 @@ func (s *coordination) FetchManifest(r *api.FetchManifestRequest, stream grpc.Se
 	return sendFile(r.File, from, stream.Send)
 }
 
-// checkManifestFile lets no name through that manifests would not give a file.
+// checkManifestFile refuses a name that is not like those that begin gives to files.
 func checkManifestFile(name string) error {
 	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, partly) || !strings.HasSuffix(name, ".jsonl") || len(name) > registry.MaxText {
 		return fault("%q is no name of a manifest", name)

@@ -17,21 +17,21 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// raftProtocol is what a connection that carries raft says in its handshake (RFC 7301). It comes in at the same port as
-// everybody's calls: one address to configure, one hole in the firewall.
+// raftProtocol is the protocol that a connection for raft names in its handshake (RFC 7301). Raft shares the port with all calls: one
+// address to configure, one hole in the firewall.
 const raftProtocol = "lifeboat-raft/1"
 
-// streams are raft's connections to the other coordinators, both ways proven by certificates of role coordinator.
+// streams are raft's connections to the other coordinators. Both ends show a certificate of role coordinator.
 type streams struct {
 	identity *certs.Identity
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	nameAt   func(address string) string // who should be there; "": not known
+	nameAt   func(address string) string // the coordinator that should be there; "": not known
 
 	*accepted.Listener
 
 	mu     sync.Mutex // guards what follows
 	open   map[*stream]bool
-	silent bool // this coordinator's disk hangs: nobody is to take it for a leader that lives
+	silent bool // this coordinator's disk hangs, and no other is to take it for a live leader
 }
 
 func newStreams(id *certs.Identity, own string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *streams {
@@ -44,8 +44,8 @@ func newStreams(id *certs.Identity, own string, dial func(ctx context.Context, n
 	}
 }
 
-// Dial implements raft.StreamLayer. It asks for the coordinator that should be there by name: two addresses that lead to
-// one coordinator would give it two votes.
+// Dial implements raft.StreamLayer. The certificate must have the name of the coordinator that should be at the address: two addresses
+// that lead to one coordinator would give it two votes.
 func (s *streams) Dial(address raft.ServerAddress, patience time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -70,14 +70,14 @@ func (s *streams) Dial(address raft.ServerAddress, patience time.Duration) (net.
 	return s.keep(conn)
 }
 
-// take is given a connection that came in.
+// take takes a connection that another coordinator made.
 func (s *streams) take(conn net.Conn) {
 	if kept, err := s.keep(conn); err == nil {
 		s.Hand(kept)
 	}
 }
 
-// keep notes a connection, so that Close ends it: raft's transport leaves those alone that it was called on.
+// keep notes a connection, so that Close ends it: raft's transport does not close incoming connections.
 func (s *streams) keep(conn net.Conn) (net.Conn, error) {
 	k := &stream{Conn: conn, of: s}
 	s.mu.Lock()
@@ -100,8 +100,8 @@ func (s *streams) Close() error {
 	return s.Listener.Close()
 }
 
-// hangUp ends every connection; those that come then are kept in next, or refused where that is nil. It does not hold up others: TLS says
-// goodbye to whoever may not listen.
+// hangUp ends every connection. Later ones are noted in next, or refused if that is nil. It closes them without the lock: TLS writes a
+// goodbye, which blocks if the other end does not read.
 func (s *streams) hangUp(next map[*stream]bool) {
 	s.mu.Lock()
 	open := s.open
@@ -126,7 +126,8 @@ func (k *stream) Close() error {
 	return k.Conn.Close()
 }
 
-// doors shakes hands with whoever calls, and leads those who speak raft to the streams.
+// doors does the handshake with all callers, and passes connections on by their protocol: raft's to streams, those of joining machines to
+// the porch, and the rest to gRPC.
 type doors struct {
 	credentials.TransportCredentials
 	streams   *streams // nil: this coordinator is alone
@@ -160,7 +161,7 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 		if err := conn.SetDeadline(time.Time{}); err != nil { // the handshake's
 			return nil, nil, errors.Join(err, conn.Close())
 		}
-		d.porch.Hand(struct{ net.Conn }{conn}) // net/http would not speak to a *tls.Conn of a protocol that it does not know
+		d.porch.Hand(struct{ net.Conn }{conn}) // wrapped, because net/http drops a *tls.Conn of a protocol that it does not know
 		return nil, nil, credentials.ErrConnDispatched
 	}
 	var name certs.Name

@@ -16,21 +16,21 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// What only the leader of the moment knows.
+// Soft events about silence: only the present leader hears heartbeats.
 const (
 	evSuspect    = "NodeSuspect" // silent for too long to be trusted with blocks
 	evTrusted    = "NodeTrusted" // and heard again
 	evBrakeHolds = "BrakeHolds"
 )
 
-// brakes is the brake of a fleet, shared by the clock and by operators.
+// brakes is the brake of a fleet, with the lock for its two users: the clock (reap) and operators' calls.
 type brakes struct {
 	mu sync.Mutex // guards what follows
 	*brake
 	suspects []suspect // as last judged
 }
 
-// begin forgets all, as a leader that has just taken over does.
+// begin forgets all, for a new term as the leader.
 func (b *brakes) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *brakes) begin() {
 	b.suspects = nil
 }
 
-// judge marks who has been silent for too long, and says who is lost for it.
+// judge makes nodes that have been silent for too long suspects, and returns those that are LOST now.
 func (f *fleet) judge(now time.Time) (lost []string) {
 	var suspects []suspect
 	var fresh []string
@@ -53,7 +53,7 @@ func (f *fleet) judge(now time.Time) (lost []string) {
 			if newly {
 				fresh = append(fresh, name)
 			}
-			if p.suspected.IsZero() || n.Leaving() && !n.Decommission.Deadline().IsZero() { // heard meanwhile; or a deadline ends it
+			if p.suspected.IsZero() || n.Leaving() && !n.Decommission.Deadline().IsZero() { // heard meanwhile; or its deadline ends it
 				continue
 			}
 			suspects = append(suspects, suspect{
@@ -80,7 +80,7 @@ func (f *fleet) judge(now time.Time) (lost []string) {
 	return lost
 }
 
-// scopes counts the nodes that should be there, of the fleet and of each pool and zone.
+// scopes counts the nodes that should be there, in the fleet and in each pool and zone.
 func (f *fleet) scopes() map[scope]int {
 	parts, noticed := map[part]int{}, f.leases.noticed()
 	f.ledger.view(func(m *registry.Registry) {
@@ -105,7 +105,7 @@ func (f *fleet) tellBrake(b braking, now time.Time) {
 	f.tellSoft(registry.EventBrakeReleased, "", data)
 }
 
-// hears takes a sign of life of a node that was a suspect, and what it says of its clock.
+// hears notes that a node was heard, and tells if it was a suspect, or if the state of its clock has changed.
 func (f *fleet) hears(name string, st *api.Status) {
 	trusted, is, ahead := f.leases.hears(name, st)
 	if trusted {
@@ -119,7 +119,7 @@ func (f *fleet) hears(name string, st *api.Status) {
 	}
 }
 
-// livenessTo adds to a status what only the leader knows.
+// livenessTo adds suspects, clocks and brakes to a status: only the leader knows them.
 func (f *fleet) livenessTo(s *api.CoordinatorStatus) {
 	if !f.ledger.leads() {
 		return
@@ -138,7 +138,7 @@ func (f *fleet) brakesTo(now time.Time) (all []*api.Brake) {
 	return all
 }
 
-// silent are those of suspects that were not heard since.
+// silent are the suspects that have not been heard since.
 func (f *fleet) silent(suspects []suspect) (still []suspect) {
 	for _, s := range suspects {
 		if !f.leases.read(s.node).suspected.IsZero() {
@@ -148,7 +148,7 @@ func (f *fleet) silent(suspects []suspect) (still []suspect) {
 	return still
 }
 
-// ReleaseBrake loses the nodes that a brake holds: at once when their leases are over, the others when they are.
+// ReleaseBrake lets the nodes that brakes hold be LOST: at once if their leases are over, and else when they are.
 func (s *operator) ReleaseBrake(ctx context.Context, r *api.ReleaseBrakeRequest) (*api.ReleaseBrakeReply, error) {
 	if err := checkText("reason", r.GetReason()); err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ const (
 
 var errNoAuthority = status.Error(codes.FailedPrecondition, "this coordinator issues no certificates: set issue.ca_key in its settings, or make them with lifeboat tls issue")
 
-// CreateToken makes a token. Its secret is in the answer and nowhere else.
+// CreateToken makes a join token. Its secret is in the answer and nowhere else.
 func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (*api.CreateTokenReply, error) {
 	if s.authority == nil {
 		return nil, errNoAuthority
@@ -78,7 +78,7 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 	return &api.CreateTokenReply{Token: token.String(), Info: tokenTo(made, time.Now())}, nil
 }
 
-// ListTokens tells of those that a machine could join with now.
+// ListTokens lists the tokens that a machine could join with now.
 func (s *operator) ListTokens(context.Context, *api.ListTokensRequest) (*api.ListTokensReply, error) {
 	now, reply := time.Now(), &api.ListTokensReply{}
 	s.ledger.view(func(m *registry.Registry) {
@@ -99,7 +99,7 @@ func tokenTo(t registry.JoinToken, now time.Time) *api.TokenInfo {
 	}
 }
 
-// RevokeToken ends a token before its time. Who joined with it stays.
+// RevokeToken ends a token before its time. Machines that joined with it stay.
 func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (*api.RevokeTokenReply, error) {
 	if _, ok := s.token(r.GetId()); !ok {
 		return nil, status.Errorf(codes.NotFound, "token %.20q is not known here, or has expired: lifeboat token list tells those that are", r.GetId())
@@ -115,8 +115,8 @@ func (s *operator) pass(ctx context.Context, p *registry.Pass) error {
 	return asStatus(err)
 }
 
-// Renew signs for whoever calls, and for the key that the caller has: a certificate that was stolen together with its key
-// can be renewed, one that was only seen cannot.
+// Renew signs a new certificate for the caller's name and the caller's key. So a thief who has the key can renew the certificate, and one
+// who has only the certificate cannot.
 func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.RenewReply, error) {
 	if s.authority == nil {
 		return nil, errNoAuthority
@@ -145,7 +145,7 @@ func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.Renew
 	return &api.RenewReply{Certificate: cert, Ca: s.authority.PEM()}, nil
 }
 
-// keepCertificate renews this coordinator's own certificate, where it holds the authority, and speaks of its end where not.
+// keepCertificate renews this coordinator's own certificate if it has the CA's key, and else warns before it expires.
 func (c *Coordinator) keepCertificate(ctx context.Context) error {
 	k := &enrol.Keeper{
 		Identity: c.deps.Identity, Log: c.deps.Log, Files: enrol.Files{CA: c.cfg.TLS.CA, Cert: c.cfg.TLS.Cert, Key: c.cfg.TLS.Key},
@@ -153,7 +153,7 @@ func (c *Coordinator) keepCertificate(ctx context.Context) error {
 			if c.authority == nil {
 				return nil, nil, enrol.ErrNotOffered
 			}
-			// The unit lets it write to data_dir alone: what somebody put into /etc is theirs to renew.
+			// The systemd unit lets the process write to data_dir alone. Files in /etc are renewed by whoever put them there.
 			if err := unix.Access(filepath.Dir(c.cfg.TLS.Cert), unix.W_OK); err != nil {
 				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, c.cfg.TLS.Cert, err, filepath.Join(c.cfg.DataDir, "tls"))
 			}

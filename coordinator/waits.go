@@ -8,8 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// What a node that leaves is held up by. YARN's words (DecommissioningNodesWatcher), and MIGRATING, which YARN has no
-// need of.
+// What holds up a leaving node: YARN's words (DecommissioningNodesWatcher), and MIGRATING, which YARN does not need.
 const (
 	waitsForNothing  = "NONE" // it does not leave
 	waitsForWorkload = "WAIT_WORKLOAD"
@@ -19,8 +18,8 @@ const (
 	timeIsUp         = "TIMEOUT"
 )
 
-// waits refines what is under way, from the log and from what the node last said. A node takes its blocks away from the
-// beginning: while it waits for a workload or an app too, that is the word.
+// waits says what a leaving node waits for, from the log and the node's last status. A node moves its blocks from the beginning, so
+// if it also waits for a workload or an app, the sub-state names that.
 func waits(n registry.Node, p pulse, elsewhere []appElsewhere, now time.Time) (subState string, waitsFor []string) {
 	switch {
 	case n.State == registry.Decommissioned && n.Decommission != nil && n.Decommission.Outcome == registry.TimedOut:
@@ -47,7 +46,7 @@ func waits(n registry.Node, p pulse, elsewhere []appElsewhere, now time.Time) (s
 		waitsFor = append(waitsFor, fmt.Sprintf("disk %s (does not answer)", dir))
 	}
 	if !p.heard || !p.suspected.IsZero() {
-		waitsFor = append(waitsFor, "a heartbeat") // what it said last may be long over
+		waitsFor = append(waitsFor, "a heartbeat") // its last status may be out of date
 	}
 	for i, e := range elsewhere {
 		if i == appsNamed {
@@ -86,7 +85,7 @@ func (f *fleet) elsewhere(n registry.Node, now time.Time) []appElsewhere {
 	})
 }
 
-// directive is the standing wish with the apps that it waits for.
+// directive is the order that n is told, with the apps that it waits for.
 func (f *fleet) directive(n registry.Node, now time.Time) *api.Directive {
 	wish := directive(n, now)
 	if wish == nil {

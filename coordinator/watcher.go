@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// watch ends what the clock ends: decommissions whose time is up, restarts that take too long, and the memory of nodes that
-// are gone. Each is decided by itself, on what the log says: a node that never beats again holds up nobody else.
+// watch ends decommissions whose time is up, makes nodes LOST whose restart takes too long, and forgets nodes that have been gone for
+// long. It decides by the log alone: a node that never beats again holds up none of this.
 func (f *fleet) watch(now time.Time) {
 	var late, overdue, gone []string
 	if now.Sub(f.leases.since()) <= f.cfg.Lease {
@@ -32,8 +32,8 @@ func (f *fleet) watch(now time.Time) {
 	f.decideAll(registry.Command{Do: registry.DoForget, After: f.cfg.ForgetAfter}, gone)
 }
 
-// decideAll does c to nodes, as many at a time as one entry of the log should hold. What fails is tried again at the next
-// look, here or by the next leader.
+// decideAll applies c to nodes, in batches that fit one entry of the log. A batch that fails is tried again at the next check, here or by
+// the next leader.
 func (f *fleet) decideAll(c registry.Command, nodes []string) {
 	for batch := range slices.Chunk(nodes, reapBatch) {
 		c.Nodes = batch

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// maxWebhooks: each has a place in the log and its turn at the leader.
+	// maxWebhooks bounds the webhooks: each has a mark in the log and a goroutine at the leader.
 	maxWebhooks = registry.KeptMarks / 2
 
-	// markPace is how often a webhook that moves writes down how far it is: at most so much is posted again by the next leader.
+	// markPace is how often a webhook's mark is written to the log. The next leader posts the events of at most so much time again.
 	markPace = 3 * time.Second
 
 	firstRetry   = 200 * time.Millisecond
 	longestRetry = 30 * time.Second
-	longestWait  = 5 * time.Minute // that an answer may ask for
+	longestWait  = 5 * time.Minute // the longest pause that an answer may ask for
 
-	// complainEvery is how often the log is told again of a webhook that takes nothing.
+	// complainEvery is how often a webhook that takes nothing has another log line.
 	complainEvery = 10 * time.Minute
 )
 
 // Webhook is a URL that events are posted to.
 type Webhook struct {
-	Name        string            `yaml:"name"` // under which the log keeps how far it is
+	Name        string            `yaml:"name"` // the log keeps its mark under it
 	URL         string            `yaml:"url"`
 	Types       []string          `yaml:"types"`        // none: all
 	HeaderFiles map[string]string `yaml:"header_files"` // a header's name and the file that holds its value
@@ -73,7 +73,7 @@ func (c *Config) checkWebhooks(report config.Report) {
 	}
 }
 
-// postHooks posts events to all webhooks for as long as this coordinator leads, until ctx ends. None waits for another.
+// postHooks posts events to all webhooks while this coordinator leads, until ctx ends. No webhook waits for another.
 func (f *fleet) postHooks(ctx context.Context) error {
 	var posting sync.WaitGroup
 	for _, w := range f.cfg.Webhooks {
@@ -95,16 +95,16 @@ type poster struct {
 	hook    workloads.Webhook
 	metrics hookMetrics
 
-	at     api.Place // up to here all was taken
-	marked api.Place // and so much the log knows
-	due    time.Time // when the log is to know the rest
+	at     api.Place // of the last event that was taken
+	marked api.Place // the mark in the log
+	due    time.Time // when the mark is to be written; zero: not at all
 	fails  failure
 }
 
-// failure is a webhook that does not take what it is posted.
+// failure is a row of posts that a webhook did not take.
 type failure struct {
-	since time.Time // zero: it does
-	told  time.Time // when the log was last told
+	since time.Time // zero: there is none
+	told  time.Time // when it was last logged
 	tries int
 }
 
@@ -117,7 +117,7 @@ func (p *poster) run(ctx context.Context) {
 			p.serve(term)
 			stop()
 			cancel()
-			p.fails = failure{} // whoever leads now says it anew
+			p.fails = failure{} // the next leader logs it anew
 			p.metrics.behind.Set(0)
 		}
 		select {
@@ -128,7 +128,7 @@ func (p *poster) run(ctx context.Context) {
 	}
 }
 
-// serve posts until ctx, a time as the leader, ends.
+// serve posts until ctx, a term as the leader, ends.
 func (p *poster) serve(ctx context.Context) {
 	p.begin()
 	r := p.reader(p.at)
@@ -155,7 +155,7 @@ func (p *poster) serve(ctx context.Context) {
 	}
 }
 
-// begin finds how far the webhook is. A new one hears of what happens from now on.
+// begin reads the webhook's mark. A new webhook gets the events from now on.
 func (p *poster) begin() {
 	p.ledger.view(func(m *registry.Registry) {
 		was, known := m.Hooks[p.name]
@@ -169,10 +169,10 @@ func (p *poster) begin() {
 	}
 }
 
-// mark writes down how far the webhook is, once that is due.
+// mark writes the webhook's mark once that is due.
 func (p *poster) mark() {
 	switch now := time.Now(); {
-	case p.at == p.marked && p.due.IsZero(): // a new one is written down before it has heard of anything
+	case p.at == p.marked && p.due.IsZero(): // nothing to write; a new webhook's first mark has a due time
 	case p.due.IsZero():
 		p.due = now.Add(markPace)
 	case !now.Before(p.due):
@@ -192,7 +192,7 @@ func (p *poster) write() {
 	p.due = time.Now().Add(markPace)
 }
 
-// post returns once the events are taken. Not so: ctx ended before.
+// post returns true once the events are taken, and false if ctx ends before.
 func (p *poster) post(ctx context.Context, events []*told) bool {
 	var all []api.EventJSON
 	for _, e := range events {
@@ -249,7 +249,7 @@ func (p *poster) refused(err error) {
 	p.log.Warn("a webhook still does not take events: the newest "+strconv.Itoa(registry.KeptEvents)+" wait for it", words...)
 }
 
-// behind is how many events of the log it has yet to take, or to miss.
+// behind is how many events of the log the webhook has not taken yet, or has missed.
 func (p *poster) behind() (events uint64) {
 	p.ledger.view(func(m *registry.Registry) { events = m.LastEvent - min(p.at.Index, m.LastEvent) })
 	return events

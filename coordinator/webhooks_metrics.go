@@ -5,13 +5,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// hooksMetrics are webhooks in numbers, by the names that the settings give them.
+// hooksMetrics are the metrics of webhooks, by the names in the settings.
 type hooksMetrics struct {
 	failures     *prometheus.CounterVec
 	last, behind *prometheus.GaugeVec
 }
 
-// hookMetrics are those of one.
+// hookMetrics are the metrics of one webhook.
 type hookMetrics struct {
 	failures     prometheus.Counter
 	last, behind prometheus.Gauge
@@ -32,7 +32,7 @@ func newHooksMetrics(r promauto.Factory) hooksMetrics {
 	}
 }
 
-// of are a webhook's, from 0 on: an alert would miss the first failure.
+// of are the metrics of a webhook. They exist from 0 on, or an alert on their rise would miss the first failure.
 func (m hooksMetrics) of(name string) hookMetrics {
 	return hookMetrics{m.failures.WithLabelValues(name), m.last.WithLabelValues(name), m.behind.WithLabelValues(name)}
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// What may come off the wire. Each bound is several times what an honest agent sends.
+// Bounds of what the coordinator takes off the wire. Each is several times what an honest agent sends.
 const (
 	maxMessageBytes = 4 << 20
 	maxNodes        = 10_000 // named by one operator's call
 	maxName         = 128    // as in certificates
 	maxHost         = 253    // RFC 1035
 	maxWord         = 128    // ids, kinds, zones, pools, versions
-	maxUnfinished   = 17     // of those with a manifest
+	maxUnfinished   = 17     // of a manifest's summary
 	maxPath         = 4096   // PATH_MAX
 	maxID           = 4096
 	maxDisks        = 256
@@ -40,7 +40,7 @@ const (
 	maxSpan         = 10 * 365 * 24 * time.Hour
 )
 
-// fault says what is wrong with a message and what would be right.
+// fault is the error for a malformed message. It says what is wrong, and what would be right.
 func fault(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
@@ -60,7 +60,7 @@ func printable(s string) bool {
 	return true
 }
 
-// plain says that s is printable ASCII, as nearly all that is said is.
+// plain reports whether s is printable ASCII, as nearly all strings of the wire are.
 func plain(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -97,7 +97,7 @@ func checkSizes(what string, sizes ...int64) error {
 	return nil
 }
 
-// checkSpan bounds a span, so that adding it to an instant cannot overflow. Absent is well.
+// checkSpan bounds a span, so that adding it to an instant cannot overflow. An absent one is valid.
 func checkSpan(what string, d *durationpb.Duration) error {
 	if d == nil {
 		return nil
@@ -111,7 +111,7 @@ func checkSpan(what string, d *durationpb.Duration) error {
 	return nil
 }
 
-// checkAddress wants what another machine can dial.
+// checkAddress refuses an address that another machine cannot dial.
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -161,7 +161,7 @@ func checkNotice(n *api.Notice) error {
 	)
 }
 
-// checkText bounds what people wrote, which may have lines.
+// checkText bounds a text that people wrote, which may have several lines.
 func checkText(what, s string) error {
 	if len(s) > registry.MaxText || !utf8.ValidString(s) {
 		return fault("%s of %d bytes: must be UTF-8 of at most %d", what, len(s), registry.MaxText)
@@ -259,7 +259,7 @@ func noticeFrom(n *api.Notice, now time.Time) *registry.Notice {
 	return said
 }
 
-// nodeTo is the one picture of a node that people and programs get, whichever way they ask.
+// nodeTo is a node as the API has it. All ways to ask for a node lead here, so that all answers agree.
 func nodeTo(n registry.Node, p pulse, now time.Time) *api.Node {
 	out := &api.Node{
 		Name: n.Name, Id: n.ID, State: string(n.Shown()),
@@ -272,15 +272,15 @@ func nodeTo(n registry.Node, p pulse, now time.Time) *api.Node {
 		out.LastHeartbeat = durationpb.New(now.Sub(p.seen))
 	}
 	if p.status != nil {
-		out.Status = p.status // nobody writes to it: of ten thousand nodes with twenty disks each the copies were most of what a list cost
+		out.Status = p.status // not copied, as nothing writes to it: for ten thousand nodes with twenty disks each, copies were most of a list's cost
 	}
 	if p.status.GetNotice() != nil {
 		out.Status = proto.CloneOf(p.status)
 		if left := out.Status.Notice.GetRemaining(); left != nil {
-			out.Status.Notice.Remaining = durationpb.New(left.AsDuration() - now.Sub(p.said)) // it was true when it was said
+			out.Status.Notice.Remaining = durationpb.New(left.AsDuration() - now.Sub(p.said)) // the status gave the rest at p.said
 		}
 	}
-	if n.State == registry.Active && out.Status.GetNotice().GetKind() == registry.Echo { // of an order that was taken back, which it has yet to hear
+	if n.State == registry.Active && out.Status.GetNotice().GetKind() == registry.Echo { // the order was taken back, and the node has not heard that
 		out.Status.Notice, out.Status.Drain = nil, nil
 	}
 	if d := n.Decommission; d != nil {
@@ -309,7 +309,7 @@ func eventTo(e registry.Event) *api.Event {
 	return &api.Event{Index: e.Index, Term: e.Term, Soft: e.Soft, Time: timestamppb.New(e.Time), Type: e.Type, Node: e.Node, Data: e.Data}
 }
 
-// timeoutsFrom are those of single nodes, each of which must be named.
+// timeoutsFrom are the timeouts for single nodes. Each of these nodes must be among the request's nodes.
 func timeoutsFrom(r *api.DecommissionRequest) (map[string]time.Duration, error) {
 	if len(r.GetTimeouts()) > maxNodes {
 		return nil, fault("%d timeouts in one call: at most %d, make several calls", len(r.GetTimeouts()), maxNodes)
@@ -334,7 +334,7 @@ func timeoutsFrom(r *api.DecommissionRequest) (map[string]time.Duration, error) 
 	return own, nil
 }
 
-// distinct wants every node named once: a call that names one twice was meant otherwise.
+// distinct refuses a call that names a node twice: it was probably meant otherwise.
 func distinct(names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, fault("no node is named: name at least one")
@@ -355,7 +355,7 @@ func distinct(names []string) ([]string, error) {
 	return names, nil
 }
 
-// checkID says why id is no STORE/SCOPE/NAME.
+// checkID refuses an id that is not STORE/SCOPE/NAME.
 func checkID(id string) error {
 	if len(id) > maxID {
 		return fmt.Errorf("block id of %d bytes: at most %d", len(id), maxID)
