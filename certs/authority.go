@@ -24,12 +24,12 @@ const (
 
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
-	// backdate lets a machine whose clock is behind use a certificate at once.
+	// backdate is how long before its making a certificate begins, so that a machine whose clock is behind can use it at once.
 	backdate = time.Hour
 )
 
-// InitCA makes a new authority in dir, and an operator's certificate beside it. It never replaces an authority: every
-// certificate of the fleet hangs on it.
+// InitCA makes a new authority in dir, and an operator's certificate beside it. It never replaces an authority, for all
+// certificates of the fleet depend on it.
 func InitCA(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make CA: %w", err)
@@ -48,7 +48,7 @@ func InitCA(dir string) error {
 	if err != nil {
 		return fmt.Errorf("make CA: %w", err)
 	}
-	// The certificate goes last: a directory with ca.pem has the whole authority.
+	// The certificate is written last: a directory with ca.pem has the key too.
 	if err := writeKey(filepath.Join(dir, caKeyFile), key, os.Link); err != nil {
 		return fmt.Errorf("make CA: %w", err)
 	}
@@ -60,7 +60,8 @@ func InitCA(dir string) error {
 }
 
 // Issue makes a certificate and a new key for n, signed by the authority in dir, as dir/NAME.pem and dir/NAME.key.
-// Issuing again renews. ips and dns are for readers that check host names, such as curl; our own connections do not.
+// Issuing for the same name again renews the certificate. ips and dns are for clients that check host names, such as curl; Lifeboat's own
+// connections do not.
 func Issue(dir string, n Name, ips []net.IP, dns []string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, n.Name+".pem"), filepath.Join(dir, n.Name+".key")
 	if err := issue(dir, n, ips, dns, certFile, keyFile); err != nil {

@@ -10,11 +10,11 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Credentials are gRPC's own for a client, but for one thing: who is refused is told so.
+// Credentials are gRPC's credentials for a client, with one addition: a client that the server refuses learns why.
 //
-// In TLS 1.3 a client is done with the handshake before the server has looked at its certificate (RFC 8446, 2). A refusal is an alert
-// that lies there to be read, and the connection is closed. Whether a client that writes then hears of the alert or of a broken pipe
-// is a matter of who was faster, and in the second case nobody learns that it is the certificate.
+// In TLS 1.3 a client is done with the handshake before the server has checked its certificate (RFC 8446, 2). The server refuses with an
+// alert and closes the connection. If the client writes before it has read the alert, the write may fail with a broken pipe, and
+// then nobody learns that the certificate was refused.
 func Credentials(config *tls.Config) credentials.TransportCredentials {
 	return client{credentials.NewTLS(config)}
 }
@@ -35,10 +35,10 @@ func (c client) ClientHandshake(ctx context.Context, authority string, raw net.C
 	return attentive{conn}, info, nil
 }
 
-// attentive reads the last words of a peer to whom nothing can be written any more.
+// attentive is a connection that looks for an alert of the peer when a write fails.
 type attentive struct{ net.Conn }
 
-// lastWords bounds the wait for what has arrived already: a peer that closes its end has said it before.
+// lastWords bounds the wait for the alert. It has arrived already: a peer sends it before it closes its end.
 const lastWords = 100 * time.Millisecond
 
 func (a attentive) Write(p []byte) (int, error) {
@@ -46,7 +46,7 @@ func (a attentive) Write(p []byte) (int, error) {
 	if err == nil || a.SetReadDeadline(time.Now().Add(lastWords)) != nil {
 		return n, err
 	}
-	_, said := a.Read(make([]byte, 1)) // whoever reads beside this one gets the same word
+	_, said := a.Read(make([]byte, 1)) // crypto/tls returns an alert to every read, so a concurrent reader loses nothing
 	if alert, is := errors.AsType[*net.OpError](said); is && alert.Op == "remote error" {
 		return n, alert
 	}

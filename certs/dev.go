@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// devSeed is printed here, so whoever reads this can be anybody to a fleet that trusts it.
+// devSeed is public, so anybody who reads this can have any identity in a fleet that trusts it.
 const devSeed = "lifeboat dev_insecure: secrecy of nothing"
 
-// Dev makes an identity without files, for tls.dev_insecure: the same TLS as everywhere, under a CA whose key is public
-// knowledge. It protects nothing, so its users must stay on the loopback interface; Load never trusts it unasked. It
-// panics when n.Check would refuse n.
+// Dev makes an identity without files, for tls.dev_insecure: the same TLS as with files, under a CA whose key is public
+// knowledge. It protects nothing, so its users must stay on the loopback interface; an identity of Load does not trust it unless told
+// to. Dev panics if n.Check would refuse n.
 func Dev(n Name) *Identity {
 	id, err := dev(n)
 	if err != nil {
@@ -28,7 +28,7 @@ func dev(n Name) (*Identity, error) {
 	if err := n.Check(); err != nil {
 		return nil, err
 	}
-	// Valid in a test's bubble, which starts in the year 2000, and for as long as anyone may run this.
+	// Valid in a synctest bubble, which starts in the year 2000, and for as long as anyone may run this.
 	from, until := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 12, 31, 0, 0, 0, 0, time.UTC)
 
 	caKey := devKey("ca")
@@ -56,7 +56,7 @@ func dev(n Name) (*Identity, error) {
 	return i, nil
 }
 
-// devKey derives a key that every process agrees on, so that processes started apart trust each other.
+// devKey derives the same key in every process, so that separate processes trust each other.
 func devKey(of string) ed25519.PrivateKey {
 	seed := sha256.Sum256([]byte(devSeed + "\x00" + of))
 	return ed25519.NewKeyFromSeed(seed[:])

@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// Identity is a certificate with its key and the CA that it trusts: all that one side needs to prove who it is and to
-// check the other. Its name never changes; Reload takes up a certificate that was renewed.
+// Identity is a certificate with its key, and the CAs to trust: all that one side of a connection needs to prove its name and to
+// check the other's. Its name never changes; Reload takes up a renewed certificate.
 type Identity struct {
 	name  Name
-	files files // empty: it came from none
+	files files // empty: it was not read from files
 	held  atomic.Pointer[held]
 
 	revoked atomic.Pointer[func(Name) time.Time]
 }
 
-// files are where an identity was read.
+// files are the files that an identity was read from.
 type files struct{ ca, cert, key string }
 
-// held is what an identity shows and trusts at one time.
+// held is the certificate that an identity shows, and the CAs that it trusts, until the next Reload.
 type held struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
@@ -37,17 +37,17 @@ type held struct {
 // Name is who this identity says it is.
 func (i *Identity) Name() Name { return i.name }
 
-// Expires is when the certificate ends. Connections made before then live on.
+// Expires is when the certificate expires. Connections made before then stay open.
 func (i *Identity) Expires() time.Time { return i.held.Load().cert.Leaf.NotAfter }
 
-// Begins is when the certificate's time began.
+// Begins is when the certificate became valid.
 func (i *Identity) Begins() time.Time { return i.held.Load().cert.Leaf.NotBefore }
 
 // Leaf is the certificate itself.
 func (i *Identity) Leaf() *x509.Certificate { return i.held.Load().cert.Leaf }
 
-// Reload reads the files anew. Handshakes from then on use what they say; connections that are open stay. If they are
-// not in order, or of another name, what was read before stays in use.
+// Reload reads the files anew, for all later handshakes; open connections stay. If the files are not in order, or of another name, it
+// fails and the former certificate stays in use.
 func (i *Identity) Reload() error {
 	if i.files == (files{}) {
 		return nil
@@ -63,9 +63,9 @@ func (i *Identity) Reload() error {
 	return nil
 }
 
-// Load reads an identity and refuses one that its peers would refuse: a key of another certificate, a certificate out of
-// its time or of another CA, or one without a role. caFile may hold several CAs, so that one can follow another.
-// certFile may hold intermediates after the certificate itself.
+// Load reads an identity, and refuses one that its peers would refuse: a key that does not fit the certificate, a certificate that is
+// not valid now, of another CA, or without a role. caFile may have several CAs, so that one can follow another. certFile may have
+// intermediates after the certificate itself.
 func Load(caFile, certFile, keyFile string) (*Identity, error) {
 	from := files{caFile, certFile, keyFile}
 	h, name, err := read(from)
@@ -105,7 +105,7 @@ func read(from files) (*held, Name, error) {
 		}
 		chain = append(chain, c)
 	}
-	// Some BYO authorities issue for one direction only; both sides of our connections prove themselves.
+	// Some users' own CAs issue certificates for clients only, or for servers only. Here each side needs one for both.
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
 		if err := verifyChain(chain, roots, use); err != nil {
 			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w: see %s", from.cert, name, err, from.ca)
@@ -119,8 +119,8 @@ func LoadDir(dir string) (*Identity, error) {
 	return Load(filepath.Join(dir, caCertFile), filepath.Join(dir, "operator.pem"), filepath.Join(dir, "operator.key"))
 }
 
-// verifyChain checks that chain[0] is in its time and leads to roots. The clock is time.Now, so that a test's bubble
-// carries its own.
+// verifyChain checks that chain[0] is valid now and leads to roots. Now is time.Now, so that it also works by the clock of a synctest
+// bubble.
 func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKeyUsage) error {
 	now, leaf := time.Now(), chain[0]
 	switch {
@@ -144,10 +144,10 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKe
 	return err
 }
 
-// ErrNotOurs is why a certificate is refused that leads to none of the CAs that are believed.
+// ErrNotOurs refuses a certificate that leads to none of the trusted CAs.
 var ErrNotOurs = errors.New("certificate is not signed by our CA")
 
-// ErrExpired is why Load refuses a certificate that was good once.
+// ErrExpired refuses a certificate that is no longer valid.
 var ErrExpired = errors.New("certificate expired")
 
 // readPair reads a certificate and its key.
@@ -173,8 +173,8 @@ func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	return cert, nil
 }
 
-// private refuses a key that others may use. A daemon's may be read by its own group (root:lifeboat 0640); whoever may
-// write it may as well replace it.
+// private refuses a key file that others may read or write, or its group may write. The group may read a daemon's key (root:lifeboat
+// 0640).
 func private(file string, mode os.FileMode) error {
 	if mode.Perm()&0o027 != 0 {
 		return fmt.Errorf("%s has mode %04o, others may use it: chmod 600 %[1]s", file, mode.Perm())
@@ -182,7 +182,7 @@ func private(file string, mode os.FileMode) error {
 	return nil
 }
 
-// ReadCertificates reads the certificates of a PEM file, of which there is one at least.
+// ReadCertificates reads the certificates of a PEM file. It fails if there is none.
 func ReadCertificates(file string) ([]*x509.Certificate, error) {
 	data, _, err := readFile(file)
 	if err != nil {
@@ -206,17 +206,17 @@ func parseCerts(file string, data []byte) ([]*x509.Certificate, error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
 	}
-	// What cannot be read is passed over by pem.Decode: of two CAs, one would not be believed, and nobody would say so.
+	// pem.Decode skips blocks that it cannot read: of two CAs one would silently not be trusted.
 	if begun := bytes.Count(data, []byte("-----BEGIN CERTIFICATE-----")); begun != len(out) {
 		return nil, fmt.Errorf("%s: %d certificates begin in it, %d can be read: was it cut short, or is the end of a line missing between two?", file, begun, len(out))
 	}
 	return out, nil
 }
 
-// maxFile is far more than any chain of certificates, and little enough to hold when the path is a mistake.
+// maxFile is far more than any chain of certificates, and little enough for memory if the path is of a wrong file.
 const maxFile = 1 << 20
 
-// readFile reads a small file, with the mode of what was read rather than of what lies there by then.
+// readFile reads a small file, and the mode of the file that it read, even if another takes its place meanwhile.
 func readFile(file string) ([]byte, os.FileMode, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -237,7 +237,7 @@ func readFile(file string) ([]byte, os.FileMode, error) {
 	return bytes.TrimSpace(data), info.Mode(), nil
 }
 
-// signer is the key of a CA, which tls keeps as an opaque value.
+// signer is the key of a certificate, which package tls has as an opaque value.
 func signer(c tls.Certificate) (crypto.Signer, error) {
 	s, ok := c.PrivateKey.(crypto.Signer)
 	if !ok {

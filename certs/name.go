@@ -1,13 +1,13 @@
-// Package certs says who is who: it makes certificates, reads them, and makes every tls.Config that Lifeboat uses.
+// Package certs proves identities: it makes and reads certificates, and makes every tls.Config that Lifeboat uses.
 //
-// A certificate carries exactly one role name as a URI, such as lifeboat://node/host-a. The chain to our own CA and that
-// URI are what is verified, never a host name: a node may be dialled by any address that leads to it. Authority follows
-// from the role alone; which role may do what is the business of the packages that serve.
+// A certificate has exactly one role and name in a URI, such as lifeboat://node/host-a. Each side of a connection verifies the other's chain
+// to the fleet's CA and that URI, never a host name: a node may be dialled by any address that leads to it. What a caller may do
+// follows from its role alone; the packages that serve decide which role may do what.
 //
-// A machine that is new to the fleet makes a key, and a request for a certificate (Request); whoever holds the authority
-// signs it (Authority). A Token lets a machine know the fleet by its CA before it says anything, and the fleet the machine.
+// A machine that is new to the fleet makes a key and a certificate request (Request), and a coordinator with the CA's key signs it
+// (Authority). With a Token the machine recognises the fleet's CA before it sends anything, and the fleet the machine.
 //
-// The package keeps no secrets of its own, decides nobody's name, revokes nothing, and looks at no address. An Identity
+// The package keeps no secrets of its own, chooses no names, keeps no list of revoked certificates, and looks at no address. An Identity
 // may be used by any number of goroutines.
 package certs
 
@@ -29,7 +29,7 @@ const (
 	RoleApp         Role = "app"         // an application that owns shuffles and reads blocks
 )
 
-// Name is one identity: a role and a name that is unique within it.
+// Name is one identity: a role, and a name that is unique among those of that role.
 type Name struct {
 	Role Role
 	Name string
@@ -71,7 +71,7 @@ func (n Name) uri() *url.URL {
 	return &url.URL{Scheme: scheme, Host: string(n.Role), Path: "/" + n.Name}
 }
 
-// NameOf is who the certificate in a file is of, whether or not it is good now.
+// NameOf is the name in a certificate file, whether or not the certificate is valid.
 func NameOf(certFile string) (Name, error) {
 	chain, err := ReadCertificates(certFile)
 	if err != nil {

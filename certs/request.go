@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// NewKey makes a key and writes it to file, unless one is there: then that one is used. A request that was cut short is
-// repeated with the same key, and a renewed certificate is for the key that there is, so the two files never disagree.
+// NewKey makes a key and writes it to file, or reads the key that is there. So a request that was cut short is repeated with
+// the same key, and a renewed certificate is for the same key: the two files always fit together.
 func NewKey(file string) (crypto.Signer, error) {
 	switch key, err := readKey(file); {
 	case err == nil:
@@ -62,13 +62,13 @@ func readKey(file string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// Request is what a machine sends to be given a certificate, in DER (RFC 2986): its public key, proven by a signature. It
-// names nobody; who the machine is, is for the authority to find out.
+// Request is a certificate request in DER (RFC 2986): a public key, and a signature that proves that the sender has the private key. It
+// has no name; the authority finds out which machine sends it.
 func Request(key crypto.Signer) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
 
-// Write puts a certificate, and the CAs that it hangs on, where Load finds them. Both are PEM.
+// Write writes a certificate and the CAs to trust, both as PEM, to the files of Load.
 func Write(caFile, certFile string, ca, cert []byte) error {
 	for _, f := range []struct {
 		path string
@@ -91,11 +91,11 @@ func Write(caFile, certFile string, ca, cert []byte) error {
 type Authority struct {
 	ca   *x509.Certificate
 	key  crypto.Signer
-	pem  []byte // of all that file has, without their keys
+	pem  []byte // all certificates of file
 	file string
 }
 
-// LoadAuthority reads a CA with its key. caFile may hold other CAs after it, that follow it or went before.
+// LoadAuthority reads a CA with its key. caFile may have other CAs after it: the one before it or the one to follow.
 func LoadAuthority(caFile, keyFile string) (*Authority, error) {
 	pair, err := readPair(caFile, keyFile)
 	if err != nil {
@@ -120,17 +120,17 @@ func (a *Authority) inTime(now time.Time) error {
 	return nil
 }
 
-// PEM is whom those are to trust that have a certificate of the authority: it, and the other CAs of its file.
+// PEM is the CAs that holders of the authority's certificates are to trust: the authority itself, and the other CAs of its file.
 func (a *Authority) PEM() []byte { return a.pem }
 
-// Pin is what a Token knows the authority by.
+// Pin is the pin by which a Token recognises the authority.
 func (a *Authority) Pin() Pin { return pinOf(a.ca) }
 
 // maxRequest is far more than a request of ours, which has 150 bytes or so.
 const maxRequest = 8 << 10
 
-// Sign makes a certificate for n of the key in a request, as PEM. What else the request says is not looked at. It ends
-// with the CA at the latest. ips and dns are for readers that check host names.
+// Sign makes a certificate, as PEM, for name n and the key in a request. It ignores all else in the request. The certificate expires
+// with the CA at the latest. ips and dns are for clients that check host names.
 func (a *Authority) Sign(request []byte, n Name, life time.Duration, ips []net.IP, dns []string) ([]byte, error) {
 	if err := n.Check(); err != nil {
 		return nil, err

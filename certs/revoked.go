@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// ErrRevoked is why a certificate is refused that an operator has taken back.
+// ErrRevoked refuses a certificate that an operator has revoked.
 var ErrRevoked = errors.New("certificate was revoked")
 
-// Distrust has certificates refused from then on that were made for a name before the time that revoked gives for it; zero: none were
-// revoked. Whoever gets the name afterwards has a newer one.
+// Distrust makes i refuse certificates by name from now on: revoked gives the instant before which a certificate of the name must have been
+// made to be refused; zero: none is refused. A certificate that is made for the name later is good.
 func (i *Identity) Distrust(revoked func(Name) time.Time) { i.revoked.Store(&revoked) }
 
-// Trusts says whether the certificate at the other end of a connection was revoked, perhaps after the handshake in which it was good.
+// Trusts fails if the certificate at the other end of a connection is revoked, perhaps since the handshake.
 func (i *Identity) Trusts(cs tls.ConnectionState) error {
 	revoked := i.revoked.Load()
 	if revoked == nil || len(cs.PeerCertificates) == 0 {
@@ -24,7 +24,7 @@ func (i *Identity) Trusts(cs tls.ConnectionState) error {
 	if err != nil {
 		return err
 	}
-	// Our certificates begin an hour before they are made.
+	// A certificate was made backdate after its NotBefore.
 	if at := (*revoked)(peer); cs.PeerCertificates[0].NotBefore.Add(backdate).Before(at) {
 		return fmt.Errorf("%w at %s: %s needs a new one", ErrRevoked, at.UTC().Format(time.RFC3339), peer)
 	}

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Server is the configuration of a side that is dialled. It requires a certificate of our CA with one of the roles in
-// allow. With no role given, a certificate is welcome but not required: the caller then asks PeerName before it shows
-// anything that is not for everybody.
+// Server is the configuration of the side that is dialled. It requires a certificate of a trusted CA with one of the roles in
+// allow. Without roles a certificate is welcome but not required: then the server must ask PeerName before it shows
+// anything that is not public.
 func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 	c := i.base(protos)
-	// The library would check against the CAs of this moment for ever: VerifyConnection checks against those of then.
+	// Package tls would check against the present CAs for ever. VerifyConnection checks against those at the time of the handshake.
 	c.ClientAuth = tls.RequireAnyClientCert
 	if len(allow) == 0 {
 		c.ClientAuth = tls.RequestClientCert
 	}
-	// A ticket would let a session outlive the certificate that opened it; handshakes are cheap beside what follows them.
+	// With a ticket a session could outlive the certificate that opened it; and handshakes are cheap beside what follows them.
 	c.SessionTicketsDisabled = true
 	allow = slices.Clone(allow)
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
@@ -41,8 +41,8 @@ func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 		}
 		return nil
 	}
-	// Which CAs a client's certificate may be of is told to it, for clients that have several; Java's show none when the
-	// list lacks theirs (RFC 8446, section 4.2.4). So the list too has to be of then, each time.
+	// The server tells clients which CAs it trusts, for clients that have several certificates; Java's show none if the list lacks
+	// their CA (RFC 8446, section 4.2.4). So this list too must be that of the time of the handshake.
 	terms := c.Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := terms.Clone()
@@ -52,11 +52,11 @@ func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 	return c
 }
 
-// Client is the configuration of a side that dials. It verifies the chain and that the peer is want, or any peer of
-// want's role when want.Name is empty. The address that was dialled plays no part.
+// Client is the configuration of the side that dials. It verifies the chain, and that the peer is want, or of want's role if want.Name
+// is empty. The dialled address does not matter.
 func (i *Identity) Client(protos []string, want Name) *tls.Config {
 	c := i.base(protos)
-	// Turns off the check of the host name, and with it the library's own walk of the chain, which verify does instead.
+	// This turns off the check of the host name, and with it the library's check of the chain, which verifyServer does instead.
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
 		if err := verifyServer(cs, i.held.Load().roots, want); err != nil {
@@ -81,12 +81,13 @@ func verifyServer(cs tls.ConnectionState, roots *x509.CertPool, want Name) error
 	return nil
 }
 
-// Unverified is for asking a stranger for its CA, before a Pin says whether to believe it. Nothing secret may be sent.
+// Unverified is the configuration for asking a server for its CA, which a Pin then confirms or not. It checks nothing, so nothing secret may
+// be sent over it.
 func Unverified(protos []string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: slices.Clone(protos), InsecureSkipVerify: true}
 }
 
-// Newcomer is the configuration of a machine without a certificate that dials a peer of role want, under the CA in ca (PEM).
+// Newcomer is the configuration of a machine without a certificate that dials a peer of role want. It trusts the CAs in ca (PEM).
 func Newcomer(ca []byte, protos []string, want Role) (*tls.Config, error) {
 	cas, err := parseCerts("the CA", ca)
 	if err != nil {
@@ -101,8 +102,8 @@ func Newcomer(ca []byte, protos []string, want Role) (*tls.Config, error) {
 	return c, nil
 }
 
-// Door is the configuration of a side that lets anybody in who speaks proto, to be given a certificate, and whomever else
-// asks for on its usual terms, which are of Server.
+// Door is the configuration of a server that also lets in clients without a certificate, if proto is all that they offer: they come to
+// get a certificate. For all others the usual configuration holds, which must be one of Server.
 func (i *Identity) Door(usual *tls.Config, proto string) *tls.Config {
 	open := i.base([]string{proto})
 	open.SessionTicketsDisabled = true
@@ -126,13 +127,13 @@ func (i *Identity) base(protos []string) *tls.Config {
 			return &i.held.Load().cert, nil
 		},
 		NextProtos: slices.Clone(protos),
-		// Blocks are long: records of full size from the first byte, not after a megabyte.
+		// Blocks are long: use records of full size from the first byte, not only after a megabyte.
 		DynamicRecordSizingDisabled: true,
 	}
 }
 
-// PeerName says who is at the other end of a connection made with a configuration of this package, which has verified
-// it by the time the handshake is complete.
+// PeerName is the name of the other end of a connection made with a configuration of this package, which has verified
+// it by the end of the handshake.
 func PeerName(cs tls.ConnectionState) (Name, error) {
 	if !cs.HandshakeComplete {
 		return Name{}, errors.New("handshake is not complete: nobody is known yet")
@@ -140,7 +141,7 @@ func PeerName(cs tls.ConnectionState) (Name, error) {
 	return presented(cs)
 }
 
-// presented is what the peer says it is, verified or not.
+// presented is the name in the peer's certificate, verified or not.
 func presented(cs tls.ConnectionState) (Name, error) {
 	if len(cs.PeerCertificates) == 0 {
 		return Name{}, errors.New("peer presented no certificate")

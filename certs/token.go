@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// Pin is the SHA-256 of a CA's public key (its SubjectPublicKeyInfo, as in RFC 7469): whoever has it knows the fleet's CA
-// from any other.
+// Pin is the SHA-256 of a CA's public key (its SubjectPublicKeyInfo, as in RFC 7469). It tells the fleet's CA from any other.
 type Pin [sha256.Size]byte
 
 // String is the pin as a token has it.
@@ -27,7 +26,7 @@ func ParsePin(s string) (p Pin, err error) {
 	return p, nil
 }
 
-// fills decodes into what must be all of it, and as it is written.
+// fills decodes s, and reports whether s was the canonical encoding of exactly len(into) bytes.
 func fills(into []byte, s string) bool {
 	enc := base64.RawURLEncoding.Strict()
 	if len(s) != enc.EncodedLen(len(into)) {
@@ -39,7 +38,7 @@ func fills(into []byte, s string) bool {
 
 var errNoPin = errors.New("is no pin of a CA: lifeboat tls pin FILE prints one")
 
-// PinsOf are those of the CAs in a file.
+// PinsOf are the pins of the CAs in a file.
 func PinsOf(caFile string) (pins []Pin, err error) {
 	cas, err := ReadCertificates(caFile)
 	for _, ca := range cas {
@@ -50,18 +49,18 @@ func PinsOf(caFile string) (pins []Pin, err error) {
 
 func pinOf(ca *x509.Certificate) Pin { return sha256.Sum256(ca.RawSubjectPublicKeyInfo) }
 
-// Token is what an operator gives to a machine that is to join. The machine checks the CA against the pin before it sends
-// the secret, so that nobody in between learns it.
+// Token is what an operator gives to a machine that is to join. The machine checks the coordinator's CA against the pin before it sends
+// the secret, so that no one in between learns it.
 type Token struct {
 	ID     string // public: 12 hexadecimal digits
 	Secret [24]byte
 	Pin    Pin
 }
 
-// tokenPrefix names the format, so that scanners of secrets find tokens, and a later format is told from this one.
+// tokenPrefix names the format, so that secret scanners find tokens, and a later format can be told from this one.
 const tokenPrefix = "lifeboat1"
 
-// NewToken draws a token for the fleet of a CA.
+// NewToken makes a random token for the fleet of a CA.
 func NewToken(pin Pin) Token {
 	t := Token{Pin: pin}
 	var id [6]byte
@@ -77,13 +76,13 @@ func (t Token) String() string {
 	return strings.Join([]string{tokenPrefix, t.ID, enc.EncodeToString(t.Secret[:]), t.Pin.String()}, ".")
 }
 
-// Sum is what is kept of the secret. It has 192 random bits: nobody guesses it, so a plain hash will do.
+// Sum is the hash of the secret that the coordinators keep. A plain hash will do: the secret has 192 random bits, which nobody can guess.
 func (t Token) Sum() string {
 	sum := sha256.Sum256(t.Secret[:])
 	return hex.EncodeToString(sum[:])
 }
 
-// Is says whether sum is of the token's secret, in a time that tells nothing of how much of it is right.
+// Is reports whether sum is of the token's secret. It takes the same time for all sums, so that the time gives away nothing.
 func (t Token) Is(sum string) bool {
 	return subtle.ConstantTimeCompare([]byte(t.Sum()), []byte(sum)) == 1
 }
@@ -107,7 +106,7 @@ func ParseToken(s string) (Token, error) {
 	return t, nil
 }
 
-// Pick returns, of CAs in PEM form that anybody may have sent, the one that was pinned. The others mean nothing.
+// Pick returns the pinned CA from a PEM file that anybody may have sent, and ignores all others.
 func (p Pin) Pick(cas []byte) ([]byte, error) {
 	all, err := parseCerts("the CA that was sent", cas)
 	if err != nil {
