@@ -1,9 +1,9 @@
-// Package enrol gets a machine its certificate and keeps it fresh: Join obtains the first one with a token or a cloud's
-// document, Keeper has it renewed before it ends.
+// Package enrol gets a machine its certificate and keeps it valid: Join obtains the first one with a token or a cloud's
+// document, Keeper has it renewed before it expires.
 //
-// The machine's key is made on the machine and never leaves it. Who the machine may be is for the coordinator to decide;
-// what the package believes of the fleet hangs on the pin of its CA alone, so a token that somebody reads on the way is a
-// token that was given to the wrong fleet. It starts no daemon and writes no settings.
+// The machine's key is made on the machine and never leaves it. The coordinator decides which name the machine may have. The machine
+// trusts a fleet by the pin of its CA alone, and sends the token only to a coordinator of that CA. The package starts no daemon and
+// writes no settings.
 package enrol
 
 import (
@@ -40,7 +40,7 @@ const (
 // Files are where a machine keeps its certificate.
 type Files struct{ CA, Cert, Key string }
 
-// In is the usual place below a directory of state.
+// In are the usual files in a data_dir.
 func In(dataDir string) Files {
 	dir := filepath.Join(dataDir, "tls")
 	return Files{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key")}
@@ -48,36 +48,36 @@ func In(dataDir string) Files {
 
 // Config is what it takes to join.
 type Config struct {
-	Coordinators []string // host:port each; those that do not lead say who does
-	Name         string   // what the machine would be called
+	Coordinators []string // host:port each; those that do not lead name the leader
+	Name         string   // the name that the machine asks for
 	Pin          certs.Pin
-	Token        string // empty: Document says why
-	// Document asks the cloud for its word on this machine, and on its public key (SubjectPublicKeyInfo) where the cloud
-	// gives that, anew at each attempt: it ages. Nil: there is none.
+	Token        string // empty: join by Document
+	// Document gets the cloud's document on this machine. key is the machine's public key (SubjectPublicKeyInfo), for clouds that
+	// make documents for one key. It is called anew at each attempt, because documents expire. Nil: there is none.
 	Document func(ctx context.Context, key []byte) (*api.Document, error)
 	Files    Files
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error) // nil: a plain net.Dialer
-	// Trouble is told why an attempt failed that is made again; may be nil.
+	// Trouble is called with the reason when an attempt fails and will be repeated; may be nil.
 	Trouble func(error)
 }
 
-// Refused is a definite no, a coordinator's or ours: asking again would change nothing.
+// Refused is a definite no, by a coordinator or by this machine: asking again would change nothing.
 type Refused struct{ Why string }
 
 func (r Refused) Error() string { return r.Why }
 
-// errNobodyJoins: a token is of no use there, whatever it is.
+// errNobodyJoins says that the server at the address does not speak the join protocol: no token would help.
 var errNobodyJoins = errors.New("nobody joins there: it is no coordinator's listen.grpc (by default port 7411), or that coordinator has no issue.ca_key")
 
-// errSilent: it may not be up yet, or never be, and a firewall says nothing either.
+// errSilent says that nothing answers at the address. The coordinator may not be up yet, or a firewall may drop the packets.
 var errSilent = fmt.Errorf("it does not answer in %s: is it up, and does a firewall let us through to its listen.grpc (by default port 7411)?", askLimit)
 
-// errFollowed: a coordinator that has its new certificate still hands out the CA that came before, and is not believed by it.
+// errFollowed says that the pinned CA is an old one: the coordinator still hands it out, but its own certificate is of the next CA.
 var errFollowed = errors.New("its certificate is of another CA than the one that the token or join.pin names, as after a change of the CA: " +
 	"lifeboat token create makes a new token, lifeboat tls pin prints the new pin")
 
-// Join asks until a coordinator gives the certificate or refuses it, or ctx ends. What it gives is on the disk when Join
-// returns. An attempt that was cut short is repeated with the same key, and counts as the same.
+// Join asks the coordinators until one gives the certificate or refuses it, or ctx ends. The certificate is on the disk when Join
+// returns. An attempt that was cut short is repeated with the same key, and counts as one.
 func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 	if len(cfg.Coordinators) == 0 {
 		return nil, errors.New("join: no coordinator's address is given")
@@ -117,9 +117,9 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 			cfg.Trouble(err)
 		}
 		if j.leader != "" && j.leader != at {
-			continue // it was only the wrong one
+			continue // ask the leader at once
 		}
-		j.leader = "" // it is elected, and does not lead yet
+		j.leader = "" // the coordinator named itself: it is elected, and has not taken over yet
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):
 		case <-ctx.Done():
@@ -128,13 +128,13 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 	}
 }
 
-// backoff doubles from a second to half a minute, jittered: images are booted by the hundred.
+// backoff is the pause after round n. It doubles from a second to half a minute, with jitter, for images are booted by the hundred.
 func backoff(n int) time.Duration {
 	d := min(backoffFirst<<min(n, 10), backoffMost)
 	return d/2 + rand.N(d/2+1)
 }
 
-// withOthers is why one gave no certificate, and then why those did not that were asked before.
+// withOthers is the error of the coordinator that was asked last, followed by the last errors of the others.
 func (j *joining) withOthers(at string, err error) error {
 	var others []string
 	for _, other := range j.Coordinators {
@@ -150,14 +150,15 @@ func (j *joining) withOthers(at string, err error) error {
 
 type joining struct {
 	Config
-	public   []byte // the key, as its owner shows it
+	public   []byte // the public key (SubjectPublicKeyInfo)
 	request  []byte
-	leader   string           // whom the last one asked named
-	last     map[string]error // why each did not, the last time it was asked
-	stranger bool             // the last one asked is of another fleet; the next may not be
+	leader   string           // the leader's address, as the coordinator asked last named it
+	last     map[string]error // each coordinator's error when it was last asked
+	stranger bool             // the coordinator asked last is of another fleet; the next may be of the right one
 }
 
-// ask learns the CA from whoever answers, and says nothing that matters until it is proven to be the one that is pinned.
+// ask makes one attempt at one coordinator. It gets the CA from whatever answers there, and sends the token or document only over a second
+// connection, on which the server has proven that it is of the pinned CA.
 func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -172,7 +173,7 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	ca, err := j.Pin.Pick(cas)
 	if err != nil {
 		j.stranger = true
-		return nil, Refused{err.Error()} // by us
+		return nil, Refused{err.Error()} // by this machine
 	}
 	known, err := certs.Newcomer(ca, protos, certs.RoleCoordinator)
 	if err != nil {
@@ -202,7 +203,7 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	return reply, nil
 }
 
-// call is one request over a connection of its own.
+// call makes one request over a connection of its own.
 func (j *joining) call(ctx context.Context, config *tls.Config, at, method, path string, body []byte) ([]byte, error) {
 	dial := j.Dial
 	if dial == nil {
@@ -219,7 +220,7 @@ func (j *joining) call(ctx context.Context, config *tls.Config, at, method, path
 			if _, plain := errors.AsType[tls.RecordHeaderError](err); plain {
 				return nil, errors.Join(errNobodyJoins, raw.Close())
 			}
-			// RFC 7301, 3.2: a server that knows none of the names says so in an alert, and crypto/tls has no value for that.
+			// A server that speaks none of the protocols says so in an alert (RFC 7301, 3.2), for which crypto/tls has no error value.
 			if err != nil && !strings.HasSuffix(err.Error(), "tls: no application protocol") {
 				return nil, errors.Join(err, raw.Close())
 			}

@@ -11,41 +11,41 @@ import (
 )
 
 const (
-	// warnBefore is how long before its end a certificate that could not be renewed is spoken of: a week has a working
+	// warnBefore is how long before the expiry of a certificate that could not be renewed the warnings begin: a week has a working
 	// day in it.
 	warnBefore = 7 * 24 * time.Hour
 	warnEach   = 24 * time.Hour
 
-	// retryEach is the pause after a renewal that failed. A certificate has half its life left then; near the end it is
-	// asked for more often. So it is after one that succeeded, for what an authority gives in its last hour has most of its life behind it.
+	// retryEach is the longest pause after a renewal, failed or not. After a failure half of the certificate's life is left; as less is
+	// left, the pauses become shorter. They do after a success too: a certificate that a CA gives in its own last hour is due again soon.
 	retryEach  = time.Hour
 	retryLeast = time.Minute
 )
 
-// ErrNotOffered is what Ask answers when nobody renews certificates here: they are made by hand.
+// ErrNotOffered is the error of Ask if the fleet renews no certificates: they are made by hand.
 var ErrNotOffered = errors.New("the coordinator issues no certificates")
 
-// Keeper has an identity's certificate renewed in time, and says so when it cannot be.
+// Keeper renews an identity's certificate in time, and warns if it cannot.
 type Keeper struct {
 	Identity *certs.Identity
 	Files    Files
-	// Ask sends a request for a certificate (DER) to a coordinator, and returns the certificate and the CAs, both PEM. The
-	// certificate that there is says for whom.
+	// Ask sends a certificate request (DER) to a coordinator, and returns the certificate and the CAs, both PEM. The name is that of the
+	// present certificate.
 	Ask func(ctx context.Context, request []byte) (cert, ca []byte, err error)
 	Log *slog.Logger
 }
 
-// Run renews once half of the certificate's life is over, give or take a tenth of it, until ctx ends. Connections that
-// are open stay; those that follow show the new one.
+// Run renews the certificate once half of its life is over, and up to a tenth of it later, at random, until ctx ends. Open connections stay;
+// later ones show the new certificate.
 func (k *Keeper) Run(ctx context.Context) error {
 	var warned time.Time
-	late := rand.Float64() / 10 // a fleet that was made in one minute is not renewed in one
+	late := rand.Float64() / 10 // so that a fleet that was made in one minute is not renewed in one minute
 	for {
 		now := time.Now()
 		from, until := k.Identity.Begins(), k.Identity.Expires()
 		due := halfOf(from, until).Add(time.Duration(late * float64(until.Sub(from))))
 		if wait := due.Sub(now); wait > 0 {
-			if !sleep(ctx, min(wait, warnEach)) { // in steps: the clock may be moved, and the file by hand
+			if !sleep(ctx, min(wait, warnEach)) { // in steps: the clock may jump, and the file may be replaced by hand
 				return nil
 			}
 			if err := k.Identity.Reload(); err != nil {
@@ -81,7 +81,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 func (k *Keeper) renew(ctx context.Context) error {
 	if err := k.Identity.Reload(); err == nil && time.Now().Before(halfOf(k.Identity.Begins(), k.Identity.Expires())) {
-		return nil // somebody else put a new one there
+		return nil // the file was replaced by hand
 	}
 	key, err := certs.NewKey(k.Files.Key)
 	if err != nil {
