@@ -1,9 +1,9 @@
-// Package attest believes clouds, and nobody else, about which machine asks to join a fleet: it checks the signed documents
-// that metadata services give to their machines, against the clouds' own certificates and what the settings let in.
+// Package attest proves which machine asks to join a fleet. It checks the signed documents that clouds' metadata services give to their
+// machines, against the clouds' own certificates, and then against the accounts, projects and subscriptions that the settings let in.
 //
-// It asks no network: certificates and keys come from files, which are read anew for each machine, so that whoever
-// replaces them restarts nothing. What it is given comes from strangers, and is bounded before it is looked at. Its errors
-// are for the machine's owner: they say what to change, and nothing of this fleet that the owner would have to guess.
+// It uses no network: certificates and keys come from files, which are read anew for each machine, so that replacing them needs no
+// restart. Documents come from strangers, and are bounded before they are parsed. Errors are for the machine's owner: they say what to
+// change, and nothing of this fleet that an outsider does not know.
 package attest
 
 import (
@@ -17,20 +17,20 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Machine is who a document is about.
+// Machine is the machine that a document is about.
 type Machine struct {
 	ID string // ec2:ACCOUNT:INSTANCE, gce:PROJECT:ZONE:INSTANCE, azure:SUBSCRIPTION:VM
 
-	names []string // that the document proves; nil: every name will do
+	names []string // the names that the document proves; nil: any name will do
 	late  error
 }
 
-// Late is why the machine may not join for the first time: it runs for too long. Nil: it may. Who joined in time may
-// repeat that with the same key for as long as it lives.
+// Late says that the machine was launched too long ago to join for the first time; nil: it was not. A machine that joined in time may join
+// again with the same key for as long as it lives.
 func (m Machine) Late() error { return m.late }
 
-// MayBe says whether the machine may be called name. Any name would let one machine take that of another which has not
-// come yet.
+// MayBe says why the machine may not be called name; nil: it may. If any name were allowed, a machine could take the name of another that
+// has not joined yet.
 func (m Machine) MayBe(name string) error {
 	if m.names == nil || slices.Contains(m.names, name) {
 		return nil
@@ -50,8 +50,8 @@ func New(s Settings, pin []byte) *Verifier { return &Verifier{settings: s, pin: 
 // maxDocument is far more than any cloud's document: Azure's, the largest, brings its certificate and has 5 KB.
 const maxDocument = 32 << 10
 
-// Verify says which machine a document is of, if that may join. key is the machine's public key (SubjectPublicKeyInfo): the
-// documents of Google and of Azure are made for one key, and are nothing in the hands of another.
+// Verify returns the machine that a document is of, or why that may not join. key is the machine's public key (SubjectPublicKeyInfo): the
+// documents of Google and of Azure are made for one key, and are of no use with another.
 func (v *Verifier) Verify(d *api.Document, key []byte) (Machine, error) {
 	if len(d.Signed) > maxDocument {
 		return Machine{}, fmt.Errorf("document of %d bytes: at most %d", len(d.Signed), maxDocument)
@@ -67,25 +67,25 @@ func (v *Verifier) Verify(d *api.Document, key []byte) (Machine, error) {
 	return Machine{}, fmt.Errorf("no documents of %.20q are believed here: set join for that cloud in the coordinator's settings, or join with a token", d.Provider)
 }
 
-// Audience is whom a machine with this key names to Google: one fleet, and the key. (Google asks for a URI.)
+// Audience is the audience for which a machine asks Google for a token: it names the fleet and the machine's key. (Google wants a URI.)
 func Audience(pin, key []byte) string {
 	sum := sha256.Sum256(key)
 	enc := base64.RawURLEncoding
 	return "lifeboat:" + enc.EncodeToString(pin) + ":" + enc.EncodeToString(sum[:])
 }
 
-// Nonce is what a machine with this key has Azure sign, which takes ten digits. To make a key for somebody else's nonce
-// takes some 10^10 tries; a document ends in hours.
+// Nonce is the nonce that a machine has Azure sign: it stands for the fleet and the machine's key. Azure takes ten digits, so to find a key
+// for another machine's nonce takes some 10^10 tries; a document expires within hours.
 // https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#attested-data
 func Nonce(pin, key []byte) string {
 	sum := sha256.Sum256([]byte(Audience(pin, key)))
 	return fmt.Sprintf("%010d", binary.BigEndian.Uint64(sum[:])%1e10)
 }
 
-// skew is how far the clocks of a cloud and of a coordinator may be apart.
+// skew is how far apart the clocks of a cloud and of a coordinator may be.
 const skew = 2 * time.Minute
 
-// young says why a machine that was launched then may not join for the first time.
+// young says why a machine may not join for the first time: it was launched longer than most ago, or after now.
 func young(launched, now time.Time, most time.Duration) error {
 	switch age := now.Sub(launched); {
 	case age < -skew:
@@ -97,7 +97,7 @@ func young(launched, now time.Time, most time.Duration) error {
 	return nil
 }
 
-// among says whether a policy lets a value in. An empty policy lets all in.
+// among refuses a value that is not in a list of the settings. An empty list lets all values in.
 func among(what, value string, allowed []string) error {
 	if len(allowed) == 0 || slices.Contains(allowed, value) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// attested is what Azure says of a virtual machine, as far as it matters here.
+// attested is the part that is used here of Azure's attested document.
 // https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#attested-data
 type attested struct {
 	Nonce     string `json:"nonce"`
@@ -22,14 +22,14 @@ type attested struct {
 	} `json:"timeStamp"`
 }
 
-// azureTime is how it writes an instant: 11/20/18 22:08:24 -0000.
+// azureTime is Azure's format of an instant: 11/20/18 22:08:24 -0000.
 const azureTime = "01/02/06 15:04:05 -0700"
 
-// azureDomains are those whose certificates sign: of the public cloud, of that for the US government, and of China's.
+// azureDomains are the names in the signing certificates of the public cloud, the US government's, and China's.
 var azureDomains = []string{"metadata.azure.com", "metadata.azure.us", "metadata.azure.cn"}
 
-// verify checks an attested document: a JSON object with a signed message, which brings the service's certificate along.
-// It says nothing of when the machine was made, nor how it is called.
+// verify checks an attested document: a JSON object with a signed message that includes the service's certificate. The document
+// says neither when the machine was made nor what it is called.
 func (a Azure) verify(text []byte, nonce, names string, now time.Time) (Machine, error) {
 	var wrapped struct {
 		Encoding  string `json:"encoding"`
@@ -89,7 +89,7 @@ func (a Azure) verify(text []byte, nonce, names string, now time.Time) (Machine,
 	return m, nil
 }
 
-// azureChain is what the metadata service's certificate must lead to.
+// azureChain are the CAs that the metadata service's certificate must lead to.
 type azureChain struct{ roots, between *x509.CertPool }
 
 func (a Azure) chain() (azureChain, error) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// instanceIdentity is what EC2 says of an instance, as far as it matters here.
+// instanceIdentity is the part that is used here of EC2's instance identity document.
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
 type instanceIdentity struct {
 	AccountID   string    `json:"accountId"`
@@ -24,11 +24,11 @@ type instanceIdentity struct {
 
 var instanceForm = regexp.MustCompile(`^i-[0-9a-f]{8,32}$`)
 
-// verify checks what /latest/dynamic/instance-identity/rsa2048 gives: the document in its signature. Of AWS's three
-// signatures it is the one to be had: pkcs7 is DSA over SHA-1, and signature is RSA with 1024 bits.
+// verify checks the answer of /latest/dynamic/instance-identity/rsa2048: a signature that contains the document. Of AWS's three
+// signatures it is the only strong one: pkcs7 is DSA over SHA-1, and signature is RSA with 1024 bits.
 //
-// EC2 puts no word of ours into it, so whoever gets hold of a document may use it until max_age is over, or its machine
-// has joined: the door gives one machine one key.
+// EC2 takes no nonce, so a thief of a document may use it until max_age is over, or until its machine has joined: the coordinator lets
+// one machine join with one key.
 func (e EC2) verify(text []byte, names string, now time.Time) (Machine, error) {
 	der, err := decode(text)
 	if err != nil {
@@ -60,7 +60,7 @@ func (e EC2) verify(text []byte, names string, now time.Time) (Machine, error) {
 	return m, nil
 }
 
-// names are the host names that EC2 gives an instance, short and whole.
+// names are the host names that EC2 gives an instance, with and without the domain.
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-naming.html
 func (i instanceIdentity) names() []string {
 	hosts := []string{i.InstanceID}
@@ -77,7 +77,7 @@ func (i instanceIdentity) names() []string {
 	return hosts
 }
 
-// signers are AWS's certificates. They are not a chain: each signs for its region.
+// signers are AWS's certificates. They are no chain: each signs the documents of a region.
 func (e EC2) signers() ([]*x509.Certificate, error) {
 	all, err := certificates(e.Certificates)
 	if err != nil {

@@ -29,7 +29,7 @@ func readFile(file string) ([]byte, error) {
 	return data, err
 }
 
-// certificates reads PEM files, and the *.pem, *.crt and *.cer of directories.
+// certificates reads the certificates of PEM files, and of the *.pem, *.crt and *.cer files in directories.
 func certificates(paths []string) (all []*x509.Certificate, err error) {
 	for _, path := range paths {
 		files := []string{path}
@@ -62,7 +62,7 @@ func below(dir string) (files []string, err error) {
 	return files, err
 }
 
-// Check reads the files that the settings name, for whoever wants to hear of what is wrong before a machine comes.
+// Check reads the files that the settings name, so that a fault in them shows before the first machine comes.
 func (s Settings) Check() error {
 	var errs []error
 	if s.EC2.set() {

@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// instanceClaims is what Google says of an instance in a token of format=full.
+// instanceClaims is the part that is used here of Google's identity token of format=full.
 // https://cloud.google.com/compute/docs/instances/verifying-instance-identity
 type instanceClaims struct {
 	Google struct {
@@ -27,7 +27,7 @@ type instanceClaims struct {
 
 const googleIssuer = "https://accounts.google.com"
 
-// verify checks an identity token that was made for an audience: this fleet and the machine's key.
+// verify checks an identity token and that it was made for the audience, which names this fleet and the machine's key.
 func (g GCE) verify(text []byte, audience, names string, now time.Time) (Machine, error) {
 	token, err := jwt.ParseSigned(strings.TrimSpace(string(text)), []jose.SignatureAlgorithm{jose.RS256})
 	if err != nil {
@@ -42,7 +42,7 @@ func (g GCE) verify(text []byte, audience, names string, now time.Time) (Machine
 	if err := token.Claims(keys, &claims, &says); err != nil {
 		return Machine{}, errors.New("the token's signature does not match it, or is by a key that the coordinator does not have: is the file of join.gce.keys fresh?")
 	}
-	// A token with no end, or no beginning, would pass the library's checks.
+	// The library's checks pass a token without an expiry or an issue time.
 	if claims.Expiry == nil || claims.IssuedAt == nil {
 		return Machine{}, errors.New("the token does not say when it ends")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// Settings say in a coordinator's file which clouds' machines may join. A section that is left out lets none in.
+// Settings are the section of a coordinator's settings that says which clouds' machines may join. A cloud that is left out lets none in.
 type Settings struct {
 	EC2   EC2    `yaml:"ec2"`
 	GCE   GCE    `yaml:"gce"`
@@ -19,7 +19,7 @@ type Settings struct {
 // EC2 lets in instances of accounts. Certificates are files of AWS's regional certificates for RSA-2048 signatures.
 type EC2 struct {
 	Accounts     []string      `yaml:"accounts"`
-	Regions      []string      `yaml:"regions"` // empty: all that there is a certificate of
+	Regions      []string      `yaml:"regions"` // empty: all regions that Certificates has one of
 	Certificates []string      `yaml:"certificates"`
 	MaxAge       time.Duration `yaml:"max_age"`
 }
@@ -32,8 +32,8 @@ type GCE struct {
 	MaxAge   time.Duration `yaml:"max_age"`
 }
 
-// Azure lets in virtual machines of subscriptions. Certificates are files of the roots and of what lies between them and
-// the metadata service's own certificate, which comes with each document.
+// Azure lets in virtual machines of subscriptions. Certificates are files of roots and intermediates. The metadata service's own certificate
+// comes with each document.
 type Azure struct {
 	Subscriptions []string `yaml:"subscriptions"`
 	Certificates  []string `yaml:"certificates"`
@@ -43,7 +43,7 @@ const (
 	namesProven = "proven"
 	namesAny    = "any"
 
-	// An image boots in minutes. A document that leaks from a machine that never joined is good for no longer.
+	// defaultMaxAge is enough for an image to boot. It also bounds the use of a document that leaks from a machine that never joined.
 	defaultMaxAge = 30 * time.Minute
 	mostAge       = 10 * 365 * 24 * time.Hour
 )
@@ -57,7 +57,7 @@ func (e EC2) set() bool   { return len(e.Accounts)+len(e.Regions)+len(e.Certific
 func (g GCE) set() bool   { return len(g.Projects)+len(g.Zones) > 0 || g.Keys != "" }
 func (a Azure) set() bool { return len(a.Subscriptions)+len(a.Certificates) > 0 }
 
-// Set says whether any cloud's machines may join.
+// Set reports whether any cloud's machines may join.
 func (s Settings) Set() bool { return s.EC2.set() || s.GCE.set() || s.Azure.set() }
 
 // In returns s with file names that are relative to dir.

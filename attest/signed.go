@@ -11,7 +11,7 @@ import (
 	"github.com/smallstep/pkcs7"
 )
 
-// What is wrong with a document that nobody's cloud made, or that was changed.
+// Faults of a document that no cloud made, or that was changed.
 var (
 	errNotSigned = errors.New("the document is not signed as the cloud signs them (PKCS #7, one RSA signature over SHA-256)")
 	errForged    = errors.New("the document's signature does not match it")
@@ -26,15 +26,15 @@ func decode(text []byte) ([]byte, error) {
 	return der, nil
 }
 
-// parse reads a signed message (RFC 2315) that has one RSA signature over SHA-256. The library's own view of algorithms is
-// wider, and lets in SHA-1 and DSA.
+// parse reads a signed message (RFC 2315), and refuses any but one RSA signature over SHA-256. The library itself would also take SHA-1 and
+// DSA.
 func parse(der []byte) (message *pkcs7.PKCS7, err error) {
 	message, err = pkcs7.Parse(der)
 	if err != nil || len(message.Signers) != 1 || len(message.Content) == 0 {
 		return nil, errNotSigned
 	}
 	one := &message.Signers[0]
-	// Azure names the algorithm of the signature where that of the digest should stand.
+	// Azure puts the signature's algorithm where the digest's belongs.
 	if one.DigestAlgorithm.Algorithm.Equal(pkcs7.OIDEncryptionAlgorithmRSASHA256) {
 		one.DigestAlgorithm.Algorithm = pkcs7.OIDDigestAlgorithmSHA256
 	}
@@ -49,7 +49,7 @@ func oneOf(id asn1.ObjectIdentifier, ids ...asn1.ObjectIdentifier) bool {
 	return slices.ContainsFunc(ids, id.Equal)
 }
 
-// signedBy returns what was signed, if one of these signed it. The certificates that the message brings count for nothing.
+// signedBy returns the signed content, if one of signers has signed it. Certificates in the message itself are ignored.
 func signedBy(message *pkcs7.PKCS7, signers []*x509.Certificate) ([]byte, error) {
 	message.Certificates = signers
 	if message.GetOnlySigner() == nil {
