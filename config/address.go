@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Report is how a Validate says that a value is out of its bounds.
+// Report is called by a Validate for each value that is out of its bounds.
 type Report = func(key string, value any, bound, remedy string)
 
 // CheckListen reports an address that cannot be listened on. Port 0 lets the kernel choose.
@@ -28,7 +28,7 @@ func CheckDial(report Report, key, addr string) {
 	}
 }
 
-// CheckApart reports two listeners that the kernel would not let stand beside each other.
+// CheckApart reports two listeners that cannot both listen, because they want the same port at the same address.
 func CheckApart(report Report, key1, addr1, key2, addr2 string) {
 	host1, port1, ok1 := split(addr1, 1)
 	host2, port2, ok2 := split(addr2, 1)
@@ -42,7 +42,7 @@ func anywhere(host string) bool {
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-// Loopback says whether an address stays on this machine.
+// Loopback reports whether an address is of the loopback interface.
 func Loopback(addr string) bool {
 	host, _, ok := split(addr, 0)
 	if !ok {

@@ -46,7 +46,7 @@ func (b Bytes) Rough() string {
 	}
 	f, unit := float64(b)/1024, "KiB"
 	for _, next := range []string{"MiB", "GiB", "TiB", "PiB"} {
-		if f < 1023.5 { // what would round to 1024 belongs to the next unit
+		if f < 1023.5 { // from here on it would round to 1024: use the next unit
 			break
 		}
 		f, unit = f/1024, next

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// CheckBetween reports a value outside of least and most, both of which are allowed.
+// CheckBetween reports a value below least or above most.
 func CheckBetween[T cmp.Ordered](report Report, key string, value, least, most T) {
 	bound := fmt.Sprintf("must be %s to %s", show(least), show(most))
 	switch {
@@ -31,8 +31,8 @@ func Differs[T any](one, other T, except ...string) (keys []string) {
 	return keys
 }
 
-// CheckDir reports a path that a daemon cannot keep as its own, and says whether it can: daemons have no working
-// directory that anyone thinks of, so a relative path says nothing, and two spellings of one path would pass as two.
+// CheckDir reports a path that cannot be a daemon's own directory, and returns whether it can. A relative path says nothing, because nobody
+// knows a daemon's working directory. An unclean path could pass as another directory than its clean spelling.
 func CheckDir(report Report, key, dir string) bool {
 	switch {
 	case !filepath.IsAbs(dir):

@@ -1,10 +1,10 @@
-// Package config reads a daemon's settings: one strict YAML file, and the directories of more beside it.
+// Package config reads a daemon's settings: one strict YAML file, and two directories of further files beside it.
 //
-// It refuses what it does not understand and says all that is wrong at once, each fault with its file, its line, the
-// value, the bound and the way out. It knows no daemon's keys: a Config struct with yaml tags brings those, with its
+// It refuses what it does not understand, and reports all faults at once, each with its file, its line, the
+// value, the bound and the remedy. It knows no daemon's keys: a Config struct with yaml tags brings those, with its
 // defaults filled in before Load and its bounds in Validate. It reads no environment, watches no file and writes none.
 //
-// The YAML is the plain kind: maps, lists and scalars. Anchors, aliases, tags and several documents in one file are
+// The YAML is plain: maps, lists and scalars. Anchors, aliases, tags and several documents in one file are
 // refused, so that a line means what it says and no short file can unfold into a huge one.
 package config
 
@@ -26,10 +26,10 @@ type Validator interface {
 	Validate(report func(key string, value any, bound, remedy string))
 }
 
-// Load reads the file at path, merges what lies beside it in conf.d/*.yaml, which is for every daemon of that directory,
-// and then in NAME.d/*.yaml for a path of NAME.yaml, which is for this one alone; each in lexical order (maps merge, lists
-// and scalars replace). It decodes the result over what into, a pointer to a struct, already holds. The error is a *Faults unless a file
-// could not be read. After an error, into is in no state to be used.
+// Load reads the file at path, NAME.yaml, and merges further files into it: first conf.d/*.yaml beside it, which are for all daemons with
+// settings in that directory, then NAME.d/*.yaml, which are for this daemon alone, each in lexical order. Maps merge; lists and scalars
+// replace. It decodes the result into into, a pointer to a struct that has the defaults. The error is a *Faults unless a file
+// could not be read. After an error, into must not be used.
 func Load(path string, into Validator) error {
 	r, err := read(path)
 	if err != nil {
@@ -37,13 +37,13 @@ func Load(path string, into Validator) error {
 	}
 	d := decoder{faults: &r.faults, root: reflect.TypeOf(into).Elem()}
 	d.decode("", r.merged, reflect.ValueOf(into).Elem())
-	if r.whole { // else what was not read would be reported as missing
+	if r.whole { // else keys of the files that could not be parsed would be reported as missing
 		validate(into.Validate, r.merged, &r.faults)
 	}
 	return r.faults.sorted(r.files)
 }
 
-// Further has check say what else is wrong with settings that Load has taken, and returns it as Load does.
+// Further runs another check on settings that Load has accepted, and returns its faults like Load, with their files and lines.
 func Further(path string, check func(report Report)) error {
 	r, err := read(path)
 	if err != nil {
@@ -53,8 +53,8 @@ func Further(path string, check func(report Report)) error {
 	return r.faults.sorted(r.files)
 }
 
-// Strange counts what stands in the settings at path that the struct into points to has no place for, and leaves that struct in
-// no state to be used. It tells one daemon's file from another's. What cannot be read counts for nothing.
+// Strange counts the keys and sections of the settings at path that the struct behind into has no place for. It is for telling one daemon's
+// file from another's. A file that cannot be read has none. Afterwards into must not be used.
 func Strange(path string, into any) int {
 	r, err := read(path)
 	if err != nil {
@@ -72,7 +72,7 @@ type reading struct {
 	faults Faults
 	whole  bool // every file is YAML
 
-	replaced []string // lists, by those of later files
+	replaced []string // remarks on lists that a list of a later file replaces
 }
 
 func read(path string) (*reading, error) {
@@ -98,8 +98,8 @@ func read(path string) (*reading, error) {
 	return r, nil
 }
 
-// validate collects what check reports, at the line where the key or the nearest thing around it stands. Keys that could not
-// be decoded have had their fault: the default in their place is not the user's to answer for.
+// validate collects what check reports, with the line of the key or of the nearest section around it. It drops reports on keys that could
+// not be decoded: they have a fault already, and the value that check sees is the default and not the user's.
 func validate(check func(Report), tree *node, faults *Faults) {
 	undecoded := slices.Clone(*faults)
 	check(func(key string, value any, bound, remedy string) {
@@ -113,14 +113,14 @@ func validate(check func(Report), tree *node, faults *Faults) {
 	})
 }
 
-// besides are the directories beside a file of settings whose files are merged into it.
+// besides are the two directories whose files are merged into a settings file.
 func besides(path string) []string {
 	own := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + ".d"
 	dirs := []string{filepath.Join(filepath.Dir(path), "conf.d"), filepath.Join(filepath.Dir(path), own)}
-	return slices.Compact(dirs) // a conf.yaml has but one
+	return slices.Compact(dirs) // for conf.yaml both are conf.d
 }
 
-// Overlooked are the files beside the one at path that were meant to be merged into it, by their names, and are not.
+// Overlooked are files that were probably meant to be merged into the one at path and are not, because they end in .yml or .YAML.
 func Overlooked(path string) (files []string) {
 	for _, dir := range besides(path) {
 		entries, _ := os.ReadDir(dir) // Load says why it cannot be read
@@ -133,8 +133,8 @@ func Overlooked(path string) (files []string) {
 	return files
 }
 
-// Replaced says which lists of the settings at path do not count, because a file that is merged later has others. Who adds a store in a
-// file of its own may mean to have one more.
+// Replaced says which lists of the settings at path do not count because a file that is merged later has another list there. Somebody who adds
+// a store in a file of its own may expect to have one more, and not only that one.
 func Replaced(path string) []string {
 	r, err := read(path)
 	if err != nil {
@@ -151,7 +151,7 @@ func sources(path string) ([]string, error) {
 			return nil, fmt.Errorf("read config: %w", err)
 		}
 		for _, e := range entries {
-			// As a shell's *.yaml would: what starts with a dot is some editor's.
+			// Like a shell's *.yaml it leaves out names with a leading dot, which are editors' files.
 			if filepath.Ext(e.Name()) == ".yaml" && e.Name()[0] != '.' {
 				files = append(files, filepath.Join(dir, e.Name()))
 			}
@@ -160,8 +160,8 @@ func sources(path string) ([]string, error) {
 	return files, nil
 }
 
-// maxFile bounds what is read before anything is known about it. The largest sane file has a few kilobytes, and the
-// parser's time grows with the square of the nesting: 16 KB of "[" take it half a second.
+// maxFile bounds a settings file. The largest sane one has a few kilobytes, and the parser's time grows with the square of the
+// nesting: 16 KB of "[" take it half a second.
 const maxFile = 64 << 10
 
 func readFile(file string) ([]byte, error) {

@@ -14,11 +14,11 @@ var (
 	bytesType    = reflect.TypeFor[Bytes]()
 )
 
-// decoder puts a tree into a struct and goes on after a fault, so that all are found.
+// decoder puts a tree into a struct, and goes on after a fault, so that it finds all faults.
 type decoder struct {
 	faults  *Faults
 	root    reflect.Type
-	strange int // keys that the struct does not have, and maps and single values where it has the other
+	strange int // keys that the struct does not have, maps where it has a text, and other values where it has a section
 }
 
 func (d *decoder) fault(n *node, key, bound, remedy string) {
@@ -56,14 +56,14 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 		if !d.want(key, n, list, "a list") {
 			return
 		}
-		into.SetZero() // and so it stays if the list is empty: to say none is to say nothing
+		into.SetZero() // an empty list becomes nil, not an empty slice
 		into.Grow(len(n.items))
 		into.SetLen(len(n.items))
 		before := d.strange
 		for i, v := range n.items {
 			d.decode(item(key, i), v, into.Index(i))
 		}
-		d.strange = min(d.strange, before+1) // one mistake, made in each
+		d.strange = min(d.strange, before+1) // the same mistake in each item counts once
 	case t.Kind() == reflect.String:
 		switch n.kind {
 		case number, boolean:
@@ -111,12 +111,12 @@ func (d *decoder) fields(parent string, n *node, into reflect.Value) {
 			continue
 		}
 		at := *e.value
-		at.file, at.line = e.file, e.line // a fault is looked for at the key, also when the value is on the next line
+		at.file, at.line = e.file, e.line // report faults at the key's line, also if the value is on the next one
 		d.decode(child(parent, e.key), &at, field)
 	}
 }
 
-// words decodes a map whose keys are the writer's own: what they may be is for Validate to say.
+// words decodes a map whose keys the user chooses. Validate says which keys are allowed.
 func (d *decoder) words(parent string, n *node, into reflect.Value) {
 	t := into.Type()
 	into.Set(reflect.MakeMapWithSize(t, len(n.entries)))
@@ -138,7 +138,7 @@ func fieldFor(v reflect.Value, key string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// name is the key of a field, or "" where files have no say.
+// name is the key of a field; "": files cannot set it.
 func name(f reflect.StructField) string {
 	key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	if key == "-" || !f.IsExported() {

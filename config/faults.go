@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// Fault is one thing wrong with the settings: where, what stands there, what would be right, and how to get there.
-// Line is 0 where no line is to blame, such as for a key that is missing altogether.
+// Fault is one thing wrong with the settings: the place, the value there, its bound, and the remedy.
 type Fault struct {
 	File   string `json:"file"`
-	Line   int    `json:"line"` // 0: of the file as a whole
+	Line   int    `json:"line"` // 0: of the file as a whole, such as for a missing key
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Bound  string `json:"bound"`
@@ -64,7 +63,7 @@ func (f Faults) sorted(files []string) error {
 	return &f
 }
 
-// maxShown keeps a pasted private key from filling the terminal. A path is what people copy: it is shown as long as one can be.
+// maxShown keeps a pasted private key from filling the terminal. Paths are shown up to maxPath, because people copy them.
 const (
 	maxShown = 80
 	maxPath  = 4096 // PATH_MAX, of linux/limits.h
@@ -103,7 +102,7 @@ func child(parent, key string) string {
 // item is the key of a list's item.
 func item(parent string, i int) string { return parent + "[" + strconv.Itoa(i) + "]" }
 
-// within says whether key is outer or lies inside of it.
+// within reports whether key is outer or inside of it.
 func within(key, outer string) bool {
 	rest, ok := strings.CutPrefix(key, outer)
 	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// suggest says what a person who wrote an unknown key may have meant: a neighbour spelled almost so, the same word
-// elsewhere, or one of the keys that there are.
+// suggest is the remedy for an unknown key: a similar key of the same section, the same key in another section, or else the list of
+// known keys.
 func (d *decoder) suggest(parent, key string, t reflect.Type) string {
 	known := keys(t)
 	best, least := "", max(2, len(key)/3)+1
@@ -35,7 +35,7 @@ func keys(t reflect.Type) []string {
 	return out
 }
 
-// find looks for a key by its exact word in all of the settings.
+// find looks for a key of exactly this name in all sections.
 func find(parent, key string, t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice:

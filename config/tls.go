@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// TLS is the section of both daemons that says where a daemon's certificate lies.
+// TLS is the section, of both daemons, with the files of the daemon's certificate.
 type TLS struct {
 	CA          string `yaml:"ca"`
 	Cert        string `yaml:"cert"`
@@ -14,8 +14,8 @@ type TLS struct {
 	DevInsecure bool   `yaml:"dev_insecure"`
 }
 
-// Validate reports missing files, and addresses (by their keys) that dev_insecure may not use: anybody who reaches them
-// can be anybody.
+// Validate reports missing files, and with dev_insecure those of addresses, by their keys, that are not loopback: there a caller can have
+// any identity.
 func (t TLS) Validate(report Report, addresses map[string]string) {
 	if t.DevInsecure {
 		for _, key := range slices.Sorted(maps.Keys(addresses)) {
@@ -41,7 +41,7 @@ func (t TLS) In(dir string) TLS {
 	return t
 }
 
-// In returns file as seen from dir. An absolute or an empty name stays as it is.
+// In returns file relative to dir. An absolute or an empty name stays as it is.
 func In(dir, file string) string {
 	if file == "" || filepath.IsAbs(file) {
 		return file

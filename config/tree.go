@@ -16,7 +16,7 @@ type kind string
 
 const (
 	empty   kind = "nothing"
-	broken  kind = "broken" // has had its fault
+	broken  kind = "broken" // its fault is reported already
 	text    kind = "text"
 	number  kind = "number"
 	boolean kind = "true or false"
@@ -24,7 +24,7 @@ const (
 	mapping kind = "map of keys"
 )
 
-// node is a piece of a file that remembers where it stood, also after files were merged.
+// node is a part of a file with its place, which it keeps when files are merged.
 type node struct {
 	kind    kind
 	file    string
@@ -50,7 +50,7 @@ func (n *node) entry(key string) *entry {
 	return nil
 }
 
-// place finds where a key such as "stores[1].paths" stands, or what is nearest around it.
+// place finds the place of a key such as "stores[1].paths", or of the nearest section around it.
 func (n *node) place(key string) (file string, line int) {
 	file, line = n.file, n.line
 	for _, step := range strings.FieldsFunc(key, func(r rune) bool { return r == '.' || r == '[' }) {
@@ -76,7 +76,7 @@ func (n *node) place(key string) (file string, line int) {
 func merge(under, over *node) *node {
 	switch {
 	case over.kind == empty && (under.kind == mapping || under.kind == list):
-		return under // a section whose lines are all commented out says nothing
+		return under // a section whose lines are all commented out counts as absent
 	case under.kind != mapping || over.kind != mapping:
 		return over
 	}
@@ -93,7 +93,7 @@ func merge(under, over *node) *node {
 	return &out
 }
 
-// replaced names the lists of under that over has others in the place of.
+// replaced has a remark for each list of under that a list of over replaces.
 func replaced(prefix string, under, over *node) (all []string) {
 	for _, e := range over.entries {
 		old := under.entry(e.key)
@@ -204,7 +204,7 @@ func (r *reader) entry(parent string, into *node, from *ast.MappingValueNode) {
 	into.entries = append(into.entries, entry{key: name.Value, line: line, file: r.file, value: r.node(key, from.Value)})
 }
 
-// firstLine is where a node begins. The token of a map is its first colon, so its first key is asked instead.
+// firstLine is the line on which a node begins. The token of a map is its first colon, so its first key counts instead.
 func firstLine(n ast.Node) int {
 	switch n := n.(type) {
 	case *ast.MappingNode:
