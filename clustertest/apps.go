@@ -34,7 +34,7 @@ func (c *Cluster) Apps() (all []*api.App) {
 	return all
 }
 
-// EndApps is an operator's word that applications are over, ResumeApps that they are not.
+// EndApps makes the operator's call that applications are over, ResumeApps the one that takes it back.
 func (c *Cluster) EndApps(reason string, apps ...string) {
 	c.t.Helper()
 	c.endApps(&api.EndAppsRequest{Apps: apps, Reason: reason})
@@ -53,7 +53,7 @@ func (c *Cluster) endApps(r *api.EndAppsRequest) {
 	})
 }
 
-// BeatApp is an application's word that it lives.
+// BeatApp sends an application's beat.
 func (c *Cluster) BeatApp(app string, lease time.Duration) error {
 	c.t.Helper()
 	desk := c.Desk()

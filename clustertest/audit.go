@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Transfer has another coordinator lead, as an operator wishes.
+// Transfer has the operator hand the lead to another coordinator.
 func (c *Cluster) Transfer(reason string) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
@@ -17,7 +17,7 @@ func (c *Cluster) Transfer(reason string) {
 	})
 }
 
-// Audit is everything that operators asked for, in order.
+// Audit are the records of operators' calls, in order.
 func (c *Cluster) Audit() (records []*api.AuditRecord) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {

@@ -23,19 +23,19 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Block is one that the test wrote.
+// Block is a block that the test wrote.
 type Block struct {
 	ID      string
 	Node    int
 	Bytes   int64             // of all members
-	Members map[string][]byte // by the id under which each is read
+	Members map[string][]byte // its files, by the ids under which they are read
 }
 
 // manager is the directory of the one Spark executor on each node.
 const manager = "blockmgr-1"
 
-// Write makes a block on a node's disk, as an engine would have an hour ago: a file in the store cache, a map output in
-// the store spark, where name is like shuffle_1_2_0. Its content depends on its name.
+// Write makes a block on a node's disk, as if an engine had written it an hour ago: a file in the store cache, or a map output in
+// the store spark, where name is like shuffle_1_2_0. The content depends on the name.
 func (c *Cluster) Write(i int, store, name string, size int) *Block {
 	c.t.Helper()
 	b := &Block{ID: store + "/-/" + name, Node: i, Members: map[string][]byte{}}
@@ -99,17 +99,17 @@ func (c *Cluster) put(path string, b []byte) {
 // Dir is a node's disk: below it are data, cache, spark-0 and spark-1.
 func (c *Cluster) Dir(i int) string { return c.nodes[i].dir }
 
-// Read reads a block's member on a node, through its agent's socket. The status is the answer's, the bytes are whole or
-// the test fails.
+// Read reads a block's member on a node, through its agent's socket. It returns the status of the answer, and the test fails if the body
+// is not whole.
 func (c *Cluster) Read(i int, id string) (status int, body []byte) {
 	c.t.Helper()
 	return c.Ask(i, http.MethodGet, id, "")
 }
 
-// Ask asks a node's agent about a block on its socket, or without an id about those that the question names.
+// Ask makes a request about a block at the socket of a node's agent, or without an id about the blocks that the body (question) names.
 func (c *Cluster) Ask(i int, method, id, question string) (status int, body []byte) {
 	c.t.Helper()
-	desk := c.network.attach(c.Name(i)) // on that machine
+	desk := c.network.attach(c.Name(i)) // a process on that machine
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return desk.Dial(ctx, "unix", c.nodes[i].socket())
 	}}
@@ -132,7 +132,7 @@ func (c *Cluster) Ask(i int, method, id, question string) (status int, body []by
 
 func (n *node) socket() string { return n.config().Listen.Socket }
 
-// Verify reads blocks on a node, all that were ever written when none are named, and compares every byte.
+// Verify reads blocks on a node and compares every byte. If none are named it reads all that were ever written.
 func (c *Cluster) Verify(through int, blocks ...*Block) {
 	c.t.Helper()
 	if len(blocks) == 0 {
@@ -155,7 +155,7 @@ func text(b []byte) string {
 	return strings.TrimSpace(string(b))
 }
 
-// VerifyEverywhere reads every block on each of the nodes, so also on those that have to ask another for it.
+// VerifyEverywhere reads every block on each of the nodes, and so also on nodes that have to get it from another.
 func (c *Cluster) VerifyEverywhere(nodes ...int) {
 	c.t.Helper()
 	for _, i := range nodes {

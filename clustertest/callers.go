@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// Operator asks one coordinator, whoever leads, and takes its word: nothing is asked again elsewhere. It may be used by
+// Operator is a client of one coordinator, whether it leads or not: no call is repeated at another. It may be used by
 // several goroutines of the bubble.
 func (c *Cluster) Operator(i int) api.OperatorClient {
 	c.t.Helper()
@@ -35,7 +35,7 @@ func (c *Cluster) Operator(i int) api.OperatorClient {
 // Coordinators is how many there are.
 func (c *Cluster) Coordinators() int { return len(c.coordinators) }
 
-// HandOver has a certain coordinator lead.
+// HandOver has the operator hand the lead to one coordinator.
 func (c *Cluster) HandOver(to int) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
@@ -44,7 +44,7 @@ func (c *Cluster) HandOver(to int) {
 	})
 }
 
-// ForgetManifests removes the files of manifests that a coordinator has, as if it had been away when they came.
+// ForgetManifests removes a coordinator's manifest files, as if it had been away when they came.
 func (c *Cluster) ForgetManifests(i int) {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.coordinators[i].dir, "manifests", "*.jsonl"))

@@ -1,8 +1,8 @@
-// Package clustertest runs whole clusters in one testing/synctest bubble: a coordinator, agents and each node's metadata
-// service, the same code that runs in production with its own TLS, raft and files, joined by a network in memory that can
+// Package clustertest runs whole clusters in one testing/synctest bubble: coordinators, agents and each node's metadata
+// service. They are the code that runs in production, with its TLS, raft and files, joined by a network in memory that can
 // be cut. Two virtual minutes of a notice pass in less than a second.
 //
-// A test says what happens to whom and what a user may then rely on:
+// A test says what happens to which node, and what a user may then rely on:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		c := clustertest.New(t, clustertest.Config{Agents: 3})
@@ -12,11 +12,11 @@
 //		c.Verify(1)
 //	})
 //
-// It pretends nothing inside of a process. What it cannot show is the kernel's part: real sockets, power cuts, disks that
-// hang (their health is what the test says: SetDisk). Virtual time is not determinism: assert what must hold in every order.
+// Nothing inside of a process is faked. Outside, the kernel's part is: there are no real sockets, power cuts and hanging disks (the test
+// sets the health of disks with SetDisk). Virtual time is not determinism: assert what must hold in every order.
 //
-// The methods are called by the test's own goroutine, in the bubble, and fail the test themselves. Everything is stopped
-// when the test ends, and whatever then still runs fails it.
+// Call the methods on the test's own goroutine, in the bubble; they fail the test themselves. Everything is stopped
+// when the test ends, and a goroutine that still runs then fails it.
 package clustertest
 
 import (
@@ -39,15 +39,15 @@ import (
 type Config struct {
 	Agents       int // 0: three
 	Coordinators int // 0: one
-	// BytesPerSecond slows drains down, so that there is a middle to do something in. 0: no cap.
+	// BytesPerSecond slows drains down, so that the test can act in the middle of one. 0: no cap.
 	BytesPerSecond int64
-	// Agent and Coordinator change a configuration before its process starts, each time.
+	// Agent and Coordinator change a process's configuration before each of its starts.
 	Agent       func(i int, cfg *agent.Config)
 	Coordinator func(cfg *coordinator.Config)
-	Log         io.Writer // has what all of them log, as the test's output has; nil: nobody reads it
+	Log         io.Writer // gets all processes' logs, as the test's output does; nil: only that does
 }
 
-// Cluster is its coordinators and agents. Nodes are told by their number, from 0.
+// Cluster is coordinators and agents. Nodes have numbers, from 0.
 type Cluster struct {
 	t       *testing.T
 	cfg     Config
@@ -61,7 +61,7 @@ type Cluster struct {
 	written      []*Block
 }
 
-// Coordinator is the name of the machine of the coordinator, or of the first of several.
+// Coordinator is the name of the coordinator's machine, or of the first one's of several.
 const Coordinator = "coordinator"
 
 // New starts a cluster and returns once every agent is registered and knows all others as its peers.
@@ -122,17 +122,17 @@ func (c *Cluster) issue(n certs.Name) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// Sleep lets virtual time pass and everybody do what was due.
+// Sleep lets virtual time pass, and all goroutines do what is due by then.
 func (c *Cluster) Sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// step is how late Until may see what it waits for.
+// step is how often Until looks, and so how late it may see that its condition holds.
 const step = 100 * time.Millisecond
 
-// Until lets time pass until something holds, and fails the test when it does not within the limit. It returns how long
-// that took.
+// Until lets time pass until a condition holds, and fails the test if that takes longer than the limit. It returns how long
+// it took.
 func (c *Cluster) Until(what string, limit time.Duration, holds func() bool) time.Duration {
 	c.t.Helper()
 	began := time.Now()
@@ -147,7 +147,7 @@ func (c *Cluster) Until(what string, limit time.Duration, holds func() bool) tim
 // Name is a node's name.
 func (c *Cluster) Name(i int) string { return c.nodes[i].name }
 
-// Partition cuts a node off from others, from all when none are named. Its metadata service stays in reach.
+// Partition cuts a node off from other machines, or from all if none are named. The node still reaches its metadata service.
 func (c *Cluster) Partition(i int, from ...string) {
 	if len(from) == 0 {
 		for _, n := range c.coordinators {
@@ -166,7 +166,7 @@ func (c *Cluster) Partition(i int, from ...string) {
 	c.network.set(true, links...)
 }
 
-// Heal joins what Partition cut.
+// Heal heals all cut links.
 func (c *Cluster) Heal() {
 	var links []link
 	for l := range c.network.cut {
@@ -178,7 +178,7 @@ func (c *Cluster) Heal() {
 // Sent is how many bytes a node has sent to another, TLS and all.
 func (c *Cluster) Sent(from, to int) int64 { return c.network.bytes(c.Name(from), c.Name(to)) }
 
-// process is a program on a machine: what it needs to be ended at once, and its disk.
+// process is a program on a machine, with its network and its disk.
 type process struct {
 	c    *Cluster
 	name string
@@ -189,7 +189,7 @@ type process struct {
 	over chan error
 }
 
-// launch runs a program and returns once it serves. The program gets what it needs from prepare, which may fail the test.
+// launch runs a program and returns once it serves. It fails the test if the program ends before that.
 func (p *process) launch(run func(serves func()) error) {
 	p.c.t.Helper()
 	serves := make(chan struct{})
@@ -214,12 +214,12 @@ func (p *process) shutDown() {
 	if err := <-p.over; err != nil {
 		p.c.t.Errorf("%s: got %v at its end, want nil", p.name, err)
 	}
-	p.host.crash() // what it left open the kernel closes
+	p.host.crash() // the kernel closes what the process left open
 	p.over = nil
 }
 
-// kill ends the process as SIGKILL does. Nothing that it says from here on is heard, and what it does to its disk while
-// its goroutines find their end is undone.
+// kill ends the process as SIGKILL does. Goroutines cannot be killed, so its network is cut off first, and what the goroutines do to
+// its disk until they end is undone.
 func (p *process) kill() {
 	p.c.t.Helper()
 	if !p.running() {

@@ -27,7 +27,7 @@ type coordinatorNode struct {
 	number    int
 	address   string
 	cert, key string
-	desk      *client.Conn // to this one alone
+	desk      *client.Conn // the operator's connection to this coordinator alone
 }
 
 // CoordinatorName is the name of a coordinator's machine.
@@ -56,7 +56,7 @@ func (c *Cluster) coordinatorAddresses() (all []string) {
 	return all
 }
 
-// election is long for coordinators that share two processors with everything else in the bubble.
+// election is longer than the default, because the coordinators share two processors with everything else in the bubble.
 const election = 500 * time.Millisecond
 
 func (n *coordinatorNode) start() {
@@ -99,8 +99,7 @@ func (n *coordinatorNode) start() {
 	})
 }
 
-// KillCoordinator ends a coordinator as SIGKILL does, StopCoordinator as SIGTERM does; the first when none is named.
-// RestartCoordinator starts it anew.
+// KillCoordinator ends a coordinator as SIGKILL does. Without a number it is the first one, also in the next two methods.
 func (c *Cluster) KillCoordinator(i ...int) { c.t.Helper(); c.coordinatorAt(i).kill() }
 
 // StopCoordinator ends a coordinator as SIGTERM does.
@@ -116,7 +115,7 @@ func (c *Cluster) coordinatorAt(i []int) *coordinatorNode {
 	return c.coordinators[i[0]]
 }
 
-// CoordinatorStatus is what one coordinator says of itself; nil when it does not answer.
+// CoordinatorStatus is what one coordinator says of itself; nil: it does not answer.
 func (c *Cluster) CoordinatorStatus(i int) *api.CoordinatorStatus {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -127,17 +126,17 @@ func (c *Cluster) CoordinatorStatus(i int) *api.CoordinatorStatus {
 	return s
 }
 
-// Answers says whether a coordinator itself answers what only the leader may.
+// Answers reports whether a coordinator itself answers a call that only the leader answers.
 func (c *Cluster) Answers(i int) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn := c.operator.conn(c.coordinators[i].grpc()) // it will remember where it was sent
+	conn := c.operator.conn(c.coordinators[i].grpc()) // a new one, for a connection remembers the leader that it was sent to
 	defer conn.Close()
 	s, err := api.NewOperatorClient(conn).GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
 	return err == nil && s.GetName() == c.coordinators[i].name
 }
 
-// Leader waits for a coordinator that leads, other than those that are no longer asked.
+// Leader waits until a coordinator leads, and returns its number. The coordinators in not do not count.
 func (c *Cluster) Leader(not ...int) (leader int) {
 	c.t.Helper()
 	c.Until("a coordinator leads", 20*time.Second, func() bool {
@@ -156,7 +155,7 @@ func (c *Cluster) Leader(not ...int) (leader int) {
 	return leader
 }
 
-// CutCoordinator cuts a coordinator off from the others, and from the nodes as well if all is true. The desk still reaches it.
+// CutCoordinator cuts a coordinator off from the other coordinators, and with all also from the nodes. The operator's desk still reaches it.
 func (c *Cluster) CutCoordinator(i int, all bool) {
 	var links []link
 	for _, other := range c.coordinators {
@@ -177,7 +176,7 @@ type operator struct {
 	c    *Cluster
 	host *host
 	id   *certs.Identity
-	asks *client.Conn // nil: has not asked yet
+	asks *client.Conn // nil: not connected yet
 }
 
 func newOperator(c *Cluster) *operator {
@@ -208,7 +207,7 @@ func (o *operator) hangUp() {
 // patience is how long the desk waits for an answer.
 const patience = 10 * time.Second
 
-// ask makes a call, which must succeed. It may be made more than once.
+// ask makes a call, and repeats it while no coordinator can answer. Any other error fails the test.
 func (o *operator) ask(call func(context.Context, api.OperatorClient) error) {
 	o.c.t.Helper()
 	if o.asks == nil {
@@ -249,10 +248,10 @@ func (c *Cluster) Show(i int) (n *api.Node) {
 	return n
 }
 
-// State is where the coordinator says that a node stands.
+// State is a node's state as the coordinator shows it.
 func (c *Cluster) State(i int) string { c.t.Helper(); return c.Show(i).State }
 
-// Decommission is an operator's order; 0: with the coordinator's own limit.
+// Decommission gives the operator's order to leave; timeout 0: the coordinator's default.
 func (c *Cluster) Decommission(i int, timeout time.Duration, reason string) {
 	c.t.Helper()
 	r := &api.DecommissionRequest{Nodes: []string{c.Name(i)}, Reason: reason}
@@ -274,7 +273,7 @@ func (c *Cluster) Recommission(i int) {
 	})
 }
 
-// Deactivate has a node be given nothing new, or takes that back.
+// Deactivate deactivates a node, or with undo reactivates it.
 func (c *Cluster) Deactivate(undo bool, i int) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
@@ -283,7 +282,8 @@ func (c *Cluster) Deactivate(undo bool, i int) {
 	})
 }
 
-// ScheduleMaintenance adds nodes' machines to the maintenance schedule; TakeMachine says that one of it is worked on, or no more.
+// ScheduleMaintenance adds nodes' machines to the maintenance schedule, in a window from at on. TakeMachine takes one of them DOWN, or UP
+// again.
 func (c *Cluster) ScheduleMaintenance(at time.Time, nodes ...int) {
 	c.t.Helper()
 	w := &api.MaintenanceWindow{StartNanoseconds: at.UnixNano()}
@@ -314,16 +314,16 @@ func (c *Cluster) Locate(id string) (r *api.LocateReply) {
 	return r
 }
 
-// Desk is a connection of the operator's own, to be closed by who asked for it.
+// Desk is a new connection of the operator's. The caller closes it.
 func (c *Cluster) Desk() *client.Conn { return c.operator.conn(c.coordinatorAddresses()...) }
 
-// Events is everything that was decided about a node, in order. What one leader saw for itself is not among it.
+// Events are the events of the log about a node, in order, without soft events.
 func (c *Cluster) Events(i int) []*api.Event {
 	c.t.Helper()
 	return slices.DeleteFunc(c.askEvents(&api.EventsRequest{Node: c.Name(i)}), func(e *api.Event) bool { return e.Soft > 0 })
 }
 
-// AllEvents is everything that happened, in order.
+// AllEvents are all events, in order.
 func (c *Cluster) AllEvents() []*api.Event { c.t.Helper(); return c.askEvents(&api.EventsRequest{}) }
 
 func (c *Cluster) askEvents(r *api.EventsRequest) (events []*api.Event) {
@@ -348,7 +348,7 @@ func (c *Cluster) askEvents(r *api.EventsRequest) (events []*api.Event) {
 	return events
 }
 
-// Manifest is the account of a node's drain as the coordinator has it, by block.
+// Manifest is the manifest of a node's drain as the coordinator has it, with the entries by block.
 func (c *Cluster) Manifest(i int) (summary *api.ManifestSummary, entries map[string]*api.ManifestEntry) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {

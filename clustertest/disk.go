@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// copyTree copies directories and files with their times: blocks are told apart by those.
+// copyTree copies directories and files. It keeps the files' times, for by these an agent tells versions of a block apart.
 func copyTree(to, from string) error {
 	return filepath.WalkDir(from, func(p string, e fs.DirEntry, err error) error {
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 // diskBytes is the size of each disk: more than any test writes.
 const diskBytes = 1 << 40
 
-// fakeDisks stand for the kernel's part of a node's disks: each watched directory is a disk of its own, which is as well
-// as the test says. What the agent reads and writes goes to the real one all the same.
+// fakeDisks is the agent.Monitor of a node's disks: each watched directory is a disk of its own, whose health the test
+// sets. What the agent reads and writes goes to the real disk all the same.
 type fakeDisks struct {
 	mu       sync.Mutex // guards what follows
 	health   map[string]disks.Health
@@ -30,7 +30,7 @@ func newFakeDisks() *fakeDisks {
 	return &fakeDisks{health: map[string]disks.Health{}, reserved: map[string]int64{}, since: time.Now(), changed: make(chan struct{})}
 }
 
-// monitor is what one life of the agent sees of them.
+// monitor is the Monitor for a new agent process: health stays, reservations begin anew.
 func (f *fakeDisks) monitor(cfg disks.Config) agent.Monitor {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,7 +38,7 @@ func (f *fakeDisks) monitor(cfg disks.Config) agent.Monitor {
 	return f
 }
 
-// SetDisk makes what lies below a node's directory, "" for all of them, as well or as unwell as that.
+// SetDisk sets the health of the disks at and below a directory of a node; "": of all of them.
 func (c *Cluster) SetDisk(i int, dir string, h disks.Health) {
 	n := c.nodes[i]
 	n.disks.set(filepath.Join(n.dir, dir), h)

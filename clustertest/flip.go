@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Flip turns a bit of content wherever it lies below a directory of a node's disk, behind everybody's back: no file is
-// changed as far as its times and size tell. It returns how many files it did that to.
+// Flip flips a bit of content in every file below a directory of a node's disk that contains it, as rot would: the files' times and
+// sizes stay the same. It returns the number of files.
 func (c *Cluster) Flip(i int, dir string, content []byte) (flipped int) {
 	c.t.Helper()
 	err := filepath.WalkDir(filepath.Join(c.nodes[i].dir, dir), func(p string, e fs.DirEntry, err error) error {
@@ -40,7 +40,7 @@ func (c *Cluster) Flip(i int, dir string, content []byte) (flipped int) {
 			return nil
 		}
 		flipped++
-		if strings.HasSuffix(p, ".db") { // its owner has it in memory, and no time of it matters
+		if strings.HasSuffix(p, ".db") { // a database's times mean nothing to its owner, which has it mapped into memory
 			return nil
 		}
 		return os.Chtimes(p, info.ModTime(), info.ModTime())

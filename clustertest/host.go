@@ -10,13 +10,13 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// What a host's service managers grant: logind's default delay, and a unit's usual time to stop.
+// The times that a host's service managers grant: logind's default delay, and systemd's default for a unit to stop.
 const (
 	inhibitDelay = 5 * time.Second
 	stopTimeout  = 90 * time.Second
 )
 
-// operating is a node's operating system, as far as it goes down.
+// operating is a node's operating system, as far as its shutdown goes.
 type operating struct {
 	news chan systemd.Shutdown
 
@@ -90,8 +90,8 @@ func (l *lock) Close() error {
 	return nil
 }
 
-// ShutDown has the node's host go down as systemd does it: logind says so and waits for the locks, though not for long,
-// then everything is told to stop. It returns how long the host was held up, by the lock and by the agent.
+// ShutDown takes the node's host down as systemd does it: logind announces it and waits for the locks, inhibitDelay at most, and then all
+// services are told to stop. It returns for how long the lock and then the agent held it up.
 func (c *Cluster) ShutDown(i int, how systemd.How) (byLock, byAgent time.Duration) {
 	c.t.Helper()
 	n := c.nodes[i]
@@ -111,14 +111,14 @@ func (c *Cluster) ShutDown(i int, how systemd.How) (byLock, byAgent time.Duratio
 	return byLock, byAgent
 }
 
-// PrepareShutdown has logind say that the host goes down, and CallOff that it does not after all.
+// PrepareShutdown has logind announce that the host goes down, and CallOff that it does not after all.
 func (c *Cluster) PrepareShutdown(i int) {
 	c.prepareShutdown(c.nodes[i], systemd.Shutdown{Down: true, How: systemd.HowPowerOff})
 }
 
 func (c *Cluster) CallOff(i int) { c.prepareShutdown(c.nodes[i], systemd.Shutdown{}) }
 
-// Inhibits tells whether the node's agent holds a shutdown up.
+// Inhibits reports whether the node's agent holds a lock that delays a shutdown.
 func (c *Cluster) Inhibits(i int) bool { return c.nodes[i].system.held() }
 
 func (c *Cluster) prepareShutdown(n *node, s systemd.Shutdown) {

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// network joins machines in memory. A cut link loses nothing: what was sent waits, as TCP would send it again, and whoever
-// dials waits too.
+// network joins machines in memory. A cut link loses nothing: bytes wait until it heals, as TCP would send them again, and dials wait
+// too.
 type network struct {
 	mu        sync.Mutex // guards what follows
 	listeners map[string]*listener
-	machines  map[netip.Addr]string // who has an address
+	machines  map[netip.Addr]string // the machine that has an address
 	cut       map[link]bool
 	changed   chan struct{} // closed and replaced when a link is cut or healed
 	pipes     map[*pipe]bool
@@ -33,7 +33,7 @@ func newNetwork() *network {
 	}
 }
 
-// host is the network as one process on a machine has it. It ends with the process, whatever the process thinks.
+// host is the network of one process on a machine. It ends when the process does, also for goroutines that still run.
 type host struct {
 	net     *network
 	machine string
@@ -54,7 +54,8 @@ func (n *network) attach(machine string, addresses ...string) *host {
 	return &host{net: n, machine: machine}
 }
 
-// crash takes the network away, mid-word. An agent whose listener is closed stops, and would say goodbye: its connections go first.
+// crash takes the network away at once. Connections go before listeners: an agent whose listener is closed stops, and would say goodbye
+// over them.
 func (h *host) crash() {
 	h.mu.Lock()
 	h.crashed = true
@@ -68,7 +69,7 @@ func (h *host) crash() {
 	}
 }
 
-// place names a listener: addresses that do not leave a machine mean another one on each.
+// place is the key of a listener. Addresses that are local to a machine mean another listener on each machine.
 func (h *host) place(network, address string) string {
 	ap, err := netip.ParseAddrPort(address)
 	if network == "unix" || err == nil && (ap.Addr().IsLoopback() || ap.Addr().IsLinkLocalUnicast()) {
@@ -159,7 +160,7 @@ func (h *host) connect(l *listener) (net.Conn, error) {
 	return here, nil
 }
 
-// keep notes a connection for the crash; false after it.
+// keep notes a connection for crash to end. It returns false after the crash.
 func (h *host) keep(c *pipeConn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +205,7 @@ func (n *network) set(cut bool, links ...link) {
 	}
 }
 
-// listener takes connections as a kernel does: they are made before anybody accepts them.
+// listener takes connections like a kernel: they are established before the process accepts them.
 type listener struct {
 	host  *host
 	place string
@@ -248,7 +249,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close resets those who were never accepted.
+// Close resets the connections that were never accepted.
 func (l *listener) Close() error {
 	n := l.host.net
 	n.mu.Lock()

@@ -30,10 +30,10 @@ type node struct {
 	disks     *fakeDisks
 	units     *units
 	boots     int           // since the first
-	set       time.Duration // how far its wall clock was put forward
+	set       time.Duration // how far SetClock has put its wall clock forward
 }
 
-// epoch is when every bubble begins (testing/synctest).
+// epoch is the time at which every bubble begins (testing/synctest).
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const metadataAddress = "169.254.169.254"
@@ -79,7 +79,7 @@ func (n *node) config() agent.Config {
 		{Name: "spark", Kind: "shuffle", Layout: "spark", Land: "place", Paths: n.sparkDirs()},
 	}
 	cfg.Drain.MaxBytesPerSecond = config.Bytes(n.c.cfg.BytesPerSecond)
-	cfg.Receive.ReserveBytes = 0 // of this machine's disk, which others use too
+	cfg.Receive.ReserveBytes = 0 // the real disk is this machine's, and others may have filled it
 	if n.c.cfg.Agent != nil {
 		n.c.cfg.Agent(n.number, &cfg)
 	}
@@ -118,19 +118,20 @@ func (n *node) start() {
 	})
 }
 
-// clock reads the bubble's clock as a machine reads its own two.
+// clock reads the bubble's clock as a machine reads its wall clock and its time since boot.
 func (n *node) clock() preemption.Moment {
 	return preemption.Moment{Wall: time.Now(), Boot: fmt.Sprint("boot-", n.boots), SinceBoot: time.Since(epoch) - n.set}
 }
 
-// SetClock puts a node's wall clock forward, as a time server does. It takes as long for everybody else.
+// SetClock puts a node's wall clock forward, as a time server may. In a bubble all have one wall clock, so it lets that much time pass and
+// holds back the node's time since boot.
 func (c *Cluster) SetClock(i int, forward time.Duration) {
 	c.t.Helper()
 	c.nodes[i].set += forward
 	c.Sleep(forward)
 }
 
-// Reboot starts a node that was killed, as a machine does that has booted.
+// Reboot restarts the agent of a killed node as if the machine had booted.
 func (c *Cluster) Reboot(i int) {
 	c.t.Helper()
 	c.nodes[i].boots++
@@ -153,25 +154,25 @@ func (c *Cluster) Simulate(i int, kind preemption.Kind, in time.Duration, dry bo
 	return r
 }
 
-// Notice shows an EC2 interruption in the node's metadata service: it will be terminated in so much time.
+// Notice has the node's metadata service show an EC2 interruption: the node will be terminated after in.
 func (c *Cluster) Notice(i int, in time.Duration) {
 	c.nodes[i].cloud.Interrupt("terminate", time.Now().Add(in))
 }
 
-// Rebalance shows a rebalance recommendation.
+// Rebalance has it show a rebalance recommendation.
 func (c *Cluster) Rebalance(i int) { c.nodes[i].cloud.Rebalance() }
 
-// Withdraw takes both back.
+// Withdraw has it show neither any more.
 func (c *Cluster) Withdraw(i int) { c.nodes[i].cloud.Withdraw() }
 
-// Cloud is the node's metadata service, for what else it can do.
+// Cloud is the node's metadata service.
 func (c *Cluster) Cloud(i int) *ec2fake.Service { return c.nodes[i].cloud }
 
 // Agent is the node's running agent.
 func (c *Cluster) Agent(i int) *agent.Agent { return c.nodes[i].agent }
 
-// DecommissionSelf says it at the node; 0: no deadline is known. source is preemption.SourceManual, or SourceSignal for
-// SIGPWR. It returns the incident's id.
+// DecommissionSelf tells the node's agent that the node goes after in; 0: no deadline is known. source is preemption.SourceManual, or
+// SourceSignal for SIGPWR. It returns the incident.
 func (c *Cluster) DecommissionSelf(i int, source string, in time.Duration, reason string) preemption.Incident {
 	c.t.Helper()
 	var deadline time.Time
@@ -194,7 +195,7 @@ func (c *Cluster) Cancel(i int, reason string) (cancelled bool, still string) {
 	return c.nodes[i].agent.Cancel(ctx, reason)
 }
 
-// Kill ends a node's agent as SIGKILL does. Restart starts it anew.
+// Kill ends a node's agent as SIGKILL does.
 func (c *Cluster) Kill(i int) { c.t.Helper(); c.nodes[i].kill() }
 
 // Stop ends a node's agent as SIGTERM does.

@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// windowBytes is how much a connection holds that was written and not yet read, as two sockets' buffers do. net.Pipe holds
-// nothing: two ends that write at once, as TLS does when both say goodbye, would wait for each other.
+// windowBytes is how many bytes a connection holds in each direction that were written and not yet read, as sockets' buffers do.
+// net.Pipe holds none: two ends that write at the same time, as TLS does when both close, would wait for each other.
 const windowBytes = 256 << 10
 
-// pipe is one connection. Its network says whether bytes get through at the moment.
+// pipe is one connection. flows says whether bytes get through at the moment.
 type pipe struct {
 	flows func() bool // called with mu held
 
 	mu      sync.Mutex    // guards what follows
 	changed chan struct{} // closed and replaced when anything changes
 	ends    [2]end
-	reset   bool // by a crash at either side: what was under way is gone
+	reset   bool // by a crash at either side: unread bytes are lost
 }
 
-// end is one side's half.
+// end is one side of a pipe.
 type end struct {
 	inbox         []byte // written by the other side, not yet read
 	closed        bool   // by this side
-	gone          bool   // this side's process is no more
+	gone          bool   // this side's process has crashed
 	read, write   time.Time
 	local, remote net.Addr
 	sent          func(n int)
 }
 
-// pipeConn is an end as its owner holds it.
+// pipeConn is one end of a pipe as a net.Conn.
 type pipeConn struct {
 	*pipe
 	me int
@@ -56,8 +56,8 @@ func (p *pipe) wake() {
 	p.wakeLocked()
 }
 
-// crash ends a side as a killed process does: it takes nothing more, and the other side hears of it once the network lets
-// it.
+// crash ends a side as if its process was killed: it reads and writes no more, and the other side gets a reset as soon as the link is
+// not cut.
 func (c *pipeConn) crash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *pipeConn) crash() {
 func (c *pipeConn) mine() *end   { return &c.ends[c.me] }
 func (c *pipeConn) theirs() *end { return &c.ends[1-c.me] }
 
-// wait gives mu back until something changes or the deadline passes. It is called and returns with mu held.
+// wait waits until something changes or the deadline passes. It is called and returns with mu held, and releases it meanwhile.
 func (c *pipeConn) wait(deadline time.Time) {
 	changed := c.changed
 	c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *pipeConn) wait(deadline time.Time) {
 	}
 }
 
-// fault is why this side can neither read nor write now, or nil.
+// fault is the error for a read or a write of this side now, or nil.
 func (c *pipeConn) fault(deadline time.Time) error {
 	switch {
 	case c.mine().closed:
@@ -152,7 +152,7 @@ func (c *pipeConn) named(op string, err error) error {
 	return err
 }
 
-// Close lets the other side read what was written before.
+// Close closes this side. The other side can still read what was written before.
 func (c *pipeConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// Unit is a service of a node: it runs until the test or the node's agent ends it. It outlives the agent.
+// Unit is a systemd service on a node. It runs until the test or the node's agent ends it, and outlives the agent.
 type Unit struct {
 	mu       sync.Mutex // guards what follows
 	runs     bool
@@ -38,28 +38,28 @@ func (c *Cluster) Unit(i int, name string) *Unit {
 	return u
 }
 
-// End has the service end by itself.
+// End makes the service end by itself.
 func (u *Unit) End() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.runs = false
 }
 
-// Defy makes the service heed no word to stop.
+// Defy makes the service ignore that it is told to stop.
 func (u *Unit) Defy() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.stubborn = true
 }
 
-// Silence keeps the service manager from saying anything about it.
+// Silence makes questions to the service manager about the service hang.
 func (u *Unit) Silence() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.hangs = true
 }
 
-// Ended tells whether it runs no more, and how often it was told to stop and was killed.
+// Ended reports whether the service has ended, and how often it was told to stop, and was killed.
 func (u *Unit) Ended() (ended bool, stops, kills int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
