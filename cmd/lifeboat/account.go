@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// account reads the newest account of a drain that a node left with its peers, message by message. Nil: there is none, or
-// none that can be read now. Of a node that leaves, or has left, an account of an earlier drain is none.
+// account reads, message by message, the newest account (manifest) that a node left with its peers. Nil: there is none, or
+// none that can be read now. For a node that is leaving or has left, only accounts of that drain count, not those of earlier ones.
 func (r *reach) account(ctx context.Context, node string) (recv func() (*api.GoodbyeRequest, error)) {
 	var newest *api.ManifestSummary
 	for _, id := range r.accounts(ctx, node) {
@@ -37,7 +37,7 @@ func (r *reach) account(ctx context.Context, node string) (recv func() (*api.Goo
 	return recv
 }
 
-// accounts are the ids of what the coordinator knows to rest with peers.
+// accounts are the ids of a node's accounts that the coordinator knows to be held by peers.
 func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
 	operator, l, err := r.operator()
 	if err != nil {
@@ -48,12 +48,12 @@ func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
 	if n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node}); err == nil {
 		switch incident := n.GetStatus().GetNotice().GetIncident(); {
 		case n.GetState() == "DECOMMISSIONING" && incident == "":
-			return nil // it has not heard yet that it is to leave
+			return nil // the node has not heard the order yet, and so has no account of it
 		case n.GetState() == "DECOMMISSIONING", departed(n):
 			prefix += incident
 		}
 	}
-	for reply := range api.Received(operator.ListBlocks(ctx, &api.ListBlocksRequest{})) { // as far as they come
+	for reply := range api.Received(operator.ListBlocks(ctx, &api.ListBlocksRequest{})) { // an error ends the list, and what came so far counts
 		for _, b := range reply.GetBlocks() {
 			if strings.HasPrefix(b.GetId(), prefix) && b.GetState() == "held" {
 				ids = append(ids, b.GetId())

@@ -43,9 +43,9 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			id, err := cfg.Enter(cmd.Context(), nil, log)
 			switch {
 			case err != nil && cmd.Context().Err() != nil:
-				return nil // told to stop while it waited to be let in
+				return nil // told to stop while it waited to join
 			case errors.Is(err, agent.ErrAnothers):
-				return usagef("%w", err) // trying again mends nothing
+				return usagef("%w", err) // exit code 2: the service manager must not try again
 			case err != nil:
 				return err
 			}
@@ -60,8 +60,8 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			defer context.AfterFunc(cmd.Context(), stopping)()
 			return signalled{
 				heard: signals,
-				// SIGPWR, by which Spark's own scripts decommission a worker. It says when the drain has begun; there is nobody to
-				// tell, and Run logs it.
+				// SIGPWR is how Spark's own scripts decommission a worker. The results are dropped: a signal has no caller to tell, and
+				// Run logs them.
 				power: func(ctx context.Context) {
 					_, _ = a.DecommissionSelf(ctx, preemption.SourceSignal, time.Time{}, "SIGPWR")
 				},

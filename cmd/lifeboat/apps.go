@@ -102,7 +102,7 @@ func printApps(w io.Writer, out show.Format, apps []*api.App) error {
 	return show.Sections(w, &over)
 }
 
-// ofInterest leaves out what is over and has nothing left: a fleet has thousands of those in a week.
+// ofInterest leaves out apps that are over and have no blocks left: a fleet has thousands of those in a week.
 func ofInterest(apps []*api.App) (some []*api.App, left int) {
 	some = slices.DeleteFunc(slices.Clone(apps), func(a *api.App) bool {
 		return a.GetState() == "OVER" && a.GetHeldBlocks() == 0 && a.GetNodesCount() == 0
@@ -117,7 +117,7 @@ func are(n int, noun string) string {
 	return show.Count(int64(n), noun) + " are"
 }
 
-// runsOn is the node, or how many there are.
+// runsOn is the node that runs the app, or how many nodes do.
 func runsOn(a *api.App) string {
 	switch {
 	case a.GetNodesCount() == 0:
@@ -147,7 +147,7 @@ With --undo they are not over any more: what is still there is carried and kept 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Apps = args
 			return ask(cmd.Context(), to.operator, "apps end", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				var unheard []string // they may be over before they have begun, or mistyped
+				var unheard []string // apps that are not known: mistyped, or ended before they ran
 				if known, err := listApps(ctx, operator); err == nil && !r.Undo {
 					unheard = slices.DeleteFunc(slices.Clone(args), func(app string) bool { return hasApp(known, app) })
 				}

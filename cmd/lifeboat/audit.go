@@ -45,7 +45,7 @@ events name all.`,
 	return cmd
 }
 
-// reasonFlag is that of verbs that change something.
+// reasonFlag adds --reason to a verb that changes something.
 func reasonFlag(cmd *cobra.Command, reason *string) {
 	cmd.Flags().StringVar(reason, "reason", "", "`TEXT` kept with what was asked, for lifeboat audit")
 }
@@ -77,7 +77,7 @@ func (a *audit) run(ctx context.Context) error {
 		}
 		records = append(records, reply.GetRecords()...)
 	}
-	if len(records) == 0 && a.node != "" { // it may be mistyped; of one that is no more there may be records
+	if len(records) == 0 && a.node != "" { // the name may be mistyped; not checked if there are records, as the node may be forgotten
 		if _, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: a.node}); status.Code(err) == codes.NotFound {
 			return l.rpcError("audit", err)
 		}
@@ -109,7 +109,7 @@ func (a *audit) run(ctx context.Context) error {
 	return nil
 }
 
-// none says that there is nothing to tell, for people: a verb that prints nothing may have asked nobody.
+// none says for people that there are no records. If it printed nothing they could not tell whether the verb had asked at all.
 func (a *audit) none() error {
 	said := "nothing was asked of the coordinator"
 	if a.node != "" {
@@ -122,7 +122,7 @@ func (a *audit) none() error {
 	return err
 }
 
-// printRecord prints two lines.
+// printRecord prints a record on two lines.
 func printRecord(w io.Writer, r *api.AuditRecord) error {
 	at := "-"
 	if t := api.Instant(r.GetTime()); t != nil {

@@ -72,7 +72,7 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 	return cmd
 }
 
-// blocks asks the coordinator, or without one the agent of this machine, for a list of blocks.
+// blocks lists the blocks that the coordinator knows, or without a coordinator those of this machine's agent.
 func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) iter.Seq2[*api.BlockInfo, error] {
 	return func(yield func(*api.BlockInfo, error) bool) {
 		local, err := r.local()
@@ -108,7 +108,7 @@ func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) iter.Seq
 	}
 }
 
-// hasStore is an error where nobody has a store of that name. There are those that somebody has, and those that there are blocks of.
+// hasStore fails if there is no store of that name. The stores are those that nodes have, and those in there, of which blocks were listed.
 func (r *reach) hasStore(ctx context.Context, store string, there map[string]bool) error {
 	local, err := r.local()
 	if err != nil {
@@ -152,10 +152,10 @@ func (r *reach) hasStore(ctx context.Context, store string, there map[string]boo
 	return notFoundf("blocks --store %s: there is no such store: there are %s", store, strings.Join(slices.Sorted(maps.Keys(there)), ", "))
 }
 
-// looked is how many blocks a completion looks through: a fleet may hold millions.
+// looked is how many blocks a completion looks at: a fleet may have millions.
 const looked = 20_000
 
-// completeBlock offers ids of blocks to the shell, a part at a time, as it does with the paths of files.
+// completeBlock offers ids of blocks to the shell one part (STORE/, SCOPE/, NAME) at a time, as shells do with paths.
 func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), keyPatience)
 	defer cancel()
@@ -165,7 +165,7 @@ func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) 
 	found, directive, seen := map[string]bool{}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace, 0
 	for b, err := range r.blocks(ctx, &api.ListBlocksRequest{}) {
 		if seen++; err != nil || seen > looked {
-			break // what came until then is offered
+			break // offer what has come so far
 		}
 		rest, is := strings.CutPrefix(show.Plain(b.GetId()), prefix)
 		if !is || prefix == "" && strings.HasPrefix(rest, api.AccountStore+"/") {
@@ -182,20 +182,20 @@ func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) 
 	return slices.Sorted(maps.Keys(found)), directive
 }
 
-// blockPrinter prints blocks as they come: a fleet may hold millions.
+// blockPrinter prints blocks as they come, without keeping them: a fleet may have millions.
 type blockPrinter struct {
 	w             io.Writer
 	out           show.Format
 	list          show.JSONList
-	values        bool            // the node that has them is asked, and knows what they are worth
-	store         string          // whose blocks are printed; empty: of all but that of the accounts
-	others        map[string]bool // the stores that blocks of were not printed
+	values        bool            // the list is an agent's, which knows the blocks' values
+	store         string          // the store whose blocks are printed; empty: all but that of accounts
+	others        map[string]bool // other stores, whose blocks were not printed
 	blocks, bytes int64
 }
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
 	if of, _, _ := strings.Cut(b.GetId(), "/"); p.store != "" && of != p.store || p.store == "" && of == api.AccountStore {
-		if inventory.StoreName(of) { // what lies in a directory that could not be read is listed too, without an id
+		if inventory.StoreName(of) { // a directory that could not be read is listed too, under a remark instead of an id
 			p.others[of] = true
 		}
 		return nil
@@ -226,7 +226,7 @@ func (p *blockPrinter) line(bytes, state, value, holders, id string) error {
 	return err
 }
 
-// blockHolders is how wide the holders of a block usually are.
+// blockHolders is the usual width of the column of holders.
 const blockHolders = 24
 
 func (p *blockPrinter) end() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// removeTimeout bounds a removal: a million files in place take a disk a minute or more.
+// removeTimeout bounds a removal: to remove a million files in place takes a disk a minute or more.
 const removeTimeout = 10 * time.Minute
 
 func removeBlocksCommand() *cobra.Command {

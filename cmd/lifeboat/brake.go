@@ -92,7 +92,7 @@ func brakeName(b *api.Brake) string {
 	return strings.TrimSpace(b.GetScope() + " " + b.GetName())
 }
 
-// brakeWords is the line of status that nobody should miss.
+// brakeWords is the line of lifeboat status about a brake that holds. Nobody should miss it.
 func brakeWords(b *api.Brake) string {
 	return fmt.Sprintf("HOLDS for %s: %d of %s silent, none is LOST before lifeboat brake release", show.Age(b.GetAge()), b.GetSuspects(), show.Count(b.GetNodes(), "node"))
 }
@@ -106,7 +106,7 @@ type brakeJSON struct {
 }
 
 type releasedJSON struct {
-	Nodes []string `json:"nodes"` // that are lost now
+	Nodes []string `json:"nodes"` // that are LOST now
 }
 
 func brakesToJSON(brakes []*api.Brake) []brakeJSON {

@@ -100,21 +100,21 @@ is not read for its name.`,
 	for _, k := range daemonKinds {
 		said[k] = cmd.Flags().Bool(k, false, "it is "+article(k)+"'s file")
 	}
-	cmd.MarkFlagsMutuallyExclusive(daemonKinds...) // which completion heeds
+	cmd.MarkFlagsMutuallyExclusive(daemonKinds...) // for completion, which offers none after the first
 	oneFlag(cmd, false, daemonKinds...)
 	out.Flag(cmd)
 	return cmd
 }
 
-// checked is what config check found, for programs.
+// checked is what config check found, as JSON.
 type checked struct {
 	File    string         `json:"file"`
-	Kind    string         `json:"kind"` // agent, coordinator or sidecar; empty: there is no file to tell by
+	Kind    string         `json:"kind"` // agent, coordinator or sidecar; empty: the file is not there, so its kind is not known
 	Fit     bool           `json:"fit"`
-	Faults  []config.Fault `json:"faults"`            // all there are
-	Error   string         `json:"error,omitempty"`   // what is no fault of a key: a file that cannot be read, a wrong certificate
-	Note    string         `json:"note,omitempty"`    // what was left unchecked
-	Remarks []string       `json:"remarks,omitempty"` // what is odd, and no fault
+	Faults  []config.Fault `json:"faults"`
+	Error   string         `json:"error,omitempty"`   // an error that is of no key: a file that cannot be read, a wrong certificate
+	Note    string         `json:"note,omitempty"`    // what was not checked
+	Remarks []string       `json:"remarks,omitempty"` // what is odd, but no fault
 }
 
 func checkedOf(file, kind, note string, remarks []string, err error) checked {
@@ -127,10 +127,11 @@ func checkedOf(file, kind, note string, remarks []string, err error) checked {
 	return c
 }
 
-// daemonKinds are whose settings there are, the most usual first.
+// daemonKinds are the daemons that have settings, the most usual first.
 var daemonKinds = []string{"agent", "coordinator", "sidecar"}
 
-// kindOf guesses whose file it is, and says by what, and how to say otherwise. What cannot be read as YAML has no keys.
+// kindOf guesses which daemon's settings a file has, and says by what, and which flags overrule the guess. A file that is not YAML has no
+// keys, so its name decides.
 func kindOf(file string) (kind, guess string) {
 	strange := map[string]int{
 		"agent":       config.Strange(file, new(agent.Config)),
@@ -158,7 +159,7 @@ func kindOf(file string) (kind, guess string) {
 	return kind, fmt.Sprintf("taken for %s's %s: %s says otherwise", article(kind), by, strings.Join(others, " or "))
 }
 
-// fits checks a file of settings as the daemon does that reads it, and says what was left unchecked, and what is odd.
+// fits checks a settings file as its daemon does at the start. It also returns what was not checked, and what is odd.
 func fits(ctx context.Context, kind, file string) (note string, remarks []string, err error) {
 	switch kind {
 	case "sidecar":
@@ -194,8 +195,9 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 	return note, append(remarks, fallbackRemarks(ctx, c.Fallback.Dir)...), cmp.Or(err, fault)
 }
 
-// certified checks the certificate that settings name, and says what it left unchecked. What is not there keeps a daemon from
-// starting, unless that is an agent which joins. A key is not for everybody who may check a file.
+// certified checks the certificate files that settings name (named, by key), and returns a note on what it could not check. A missing file
+// keeps a daemon from starting, so it is a fault, unless the daemon is an agent that joins. A key that the caller may not read is no
+// fault: people who check settings need not have access to keys.
 func certified(file string, named map[string]string, joins bool, remedy string, identity func() (*certs.Identity, error)) (note string, err error) {
 	if !joins {
 		err := config.Further(file, func(report config.Report) {

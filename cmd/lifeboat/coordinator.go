@@ -52,7 +52,7 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
-			// A terminal that goes, or a habit, must not end the memory of a fleet.
+			// A closed terminal, or a SIGHUP out of habit, must not end the coordinator, and with it its memory of the fleet.
 			signal.Ignore(syscall.SIGHUP)
 			return c.Run(cmd.Context())
 		}),
@@ -61,7 +61,8 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 	return cmd
 }
 
-// verifier believes the clouds that the settings name. What cannot be read now may be there when a machine comes.
+// verifier checks documents of the clouds that the settings name; nil: they name none. A certificate file that cannot be read is only warned
+// of, because it may be there by the time that a machine joins.
 func verifier(cfg coordinator.Config, log *slog.Logger) (coordinator.Verifier, error) {
 	if !cfg.Join.Set() {
 		return nil, nil

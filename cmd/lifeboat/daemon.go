@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// daemonFlags are what the daemons share.
+// daemonFlags are the flags of all daemons.
 type daemonFlags struct {
 	config string
 	log    string
@@ -31,9 +31,9 @@ func (f *daemonFlags) register(cmd *cobra.Command, path string) {
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json")
 }
 
-// logger writes to stderr, until the end. Under systemd the journal has the time already. Whoever reads the log may go, and what the daemon does
-// goes on: Go would end it with the next line, as it does any program that nobody hears (os/signal, SIGPIPE). It is heeded and not
-// ignored, for what hooks start would inherit that.
+// logger writes to stderr until end is called. Under systemd it leaves out the time, which the journal adds. The daemon must go on when the
+// reader of its log is gone: by default Go ends a program that writes to a broken stderr (os/signal, SIGPIPE). So SIGPIPE is caught. It is
+// not ignored, because programs that hooks start would inherit that.
 func (f *daemonFlags) logger(w io.Writer) (log *slog.Logger, end func(), err error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.log)); err != nil {
@@ -62,22 +62,23 @@ func (f *daemonFlags) logger(w io.Writer) (log *slog.Logger, end func(), err err
 	return log, to.close, nil
 }
 
-// heed takes the signals that a daemon acts on once it runs: until then they wait. Nobody repeats a SIGPWR, and a SIGHUP that
-// nobody takes ends the process; a start may last, where a cloud is slow to say what machine this is, or much landed here.
+// heed catches the signals that a daemon acts on once it runs. Until then they wait in the channel: a SIGPWR is not repeated, and a SIGHUP
+// that is not caught ends the process. A start may take long, when a cloud is slow to say which machine this is, or many blocks have
+// landed here.
 func heed() (signals <-chan os.Signal, stop func()) {
 	heard := make(chan os.Signal, 8)
 	signal.Notify(heard, syscall.SIGPWR, syscall.SIGHUP)
 	return heard, func() { signal.Stop(heard) }
 }
 
-// signalled is a daemon that heeds signals while it runs.
+// signalled is a daemon that acts on signals while it runs.
 type signalled struct {
 	heard  <-chan os.Signal
 	power  func(context.Context) // SIGPWR
 	reload func()                // SIGHUP
 }
 
-// run runs the daemon, and hands it its signals until it has ended.
+// run runs the daemon, and acts on its signals until it has ended.
 func (d signalled) run(ctx context.Context, daemon func(context.Context) error) error {
 	listening, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -102,7 +103,7 @@ func (d signalled) run(ctx context.Context, daemon func(context.Context) error) 
 	return err
 }
 
-// reload hands a daemon its file as it is now, unless that has faults.
+// reload reads a daemon's settings file again and applies it, unless it has faults.
 func reload[C any](log *slog.Logger, file string, load func(string) (C, error), take func(C) (left []string)) {
 	cfg, err := load(file)
 	if err != nil {
@@ -112,7 +113,7 @@ func reload[C any](log *slog.Logger, file string, load func(string) (C, error), 
 	log.Info("configuration reloaded", "needs_restart", take(cfg))
 }
 
-// badConfig makes a wrong configuration the caller's mistake: exit code 2, as `config check` has it.
+// badConfig makes faults of the settings a usage error: exit code 2, like that of config check.
 func badConfig(err error) error {
 	if _, ok := err.(*config.Faults); ok {
 		return usagef("%s", fmt.Sprint(err))
@@ -123,12 +124,12 @@ func badConfig(err error) error {
 	return err
 }
 
-// tryAgain is how long a daemon that fails as it starts stays before it exits. Its unit starts it again a second later,
-// however often: at once after a kill in the midst of a drain, and so that a wrong key need only be mended, but not sixty
-// times a minute until then.
+// tryAgain is how long a daemon lives at least when its start fails. Its unit restarts it a second after each exit, without limit, so that
+// it is back at once after a kill in the middle of a drain, and by itself once a wrong key is mended. With tryAgain that is not sixty
+// starts a minute in the meantime.
 const tryAgain = 10 * time.Second
 
-// unstarted is the failure of a daemon that has told why, and should exit after a while only.
+// unstarted is the error of a daemon whose start failed: the process prints it at once and exits after wait.
 type unstarted struct {
 	error
 	wait time.Duration
@@ -136,8 +137,8 @@ type unstarted struct {
 
 func (u *unstarted) Unwrap() error { return u.error }
 
-// paced makes failures at the start such, where a service manager tries again. What trying again does not mend (exit 2) ends
-// at once, for good.
+// paced turns errors at a daemon's start into unstarted ones, if a service manager will start it again. An error that trying again
+// does not mend (exit code 2) ends it at once, for good.
 func paced(run func(cmd *cobra.Command, args []string) error) func(cmd *cobra.Command, args []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		began := time.Now()
@@ -150,14 +151,14 @@ func paced(run func(cmd *cobra.Command, args []string) error) func(cmd *cobra.Co
 	}
 }
 
-// linger waits out what an unstarted daemon has to, unless it is told to end.
+// linger waits before the exit of an unstarted daemon, unless ctx ends.
 func linger(ctx context.Context, err error) {
 	if u, ok := errors.AsType[*unstarted](err); ok {
-		_ = systemd.Status("tries again: %v", err) // it is printed, too
+		_ = systemd.Status("tries again: %v", err) // a failure does not matter: the error is printed too
 		sleep(ctx, u.wait)
 	}
 }
 
-// stopping tells the service manager as soon as the daemon was told. Nothing depends on it, so a failure is not worth a
-// line among a daemon's last ones.
+// stopping tells the service manager that the daemon stops, as soon as the daemon is told to. Nothing depends on it, so a failure is not
+// worth a line in the log.
 func stopping() { _ = systemd.Stopping() }

@@ -117,7 +117,7 @@ func (d *decommission) verb() string {
 	return "decommission"
 }
 
-// send asks the coordinator to let nodes leave.
+// send has the coordinator order nodes to leave.
 func (d *decommission) send(ctx context.Context, args []string) error {
 	nodes, own, err := nodeTimes(d.verb(), args)
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 		undo = "reactivate"
 	}
 	w := newWaiter(stderr, "the decommission of "+names, "lifeboat "+undo+" "+strings.Join(nodes, " "))
-	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" // with a time it would take back another's
+	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" // without the timeout, which another may have changed by then
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	return verdict(d.verb(), ended)
 }
 
-// nodeTimes are the nodes of NODE and NODE=TIME, and the times of those that have their own.
+// nodeTimes splits the arguments NODE and NODE=TIME into the nodes, and the timeouts of the nodes that have their own.
 func nodeTimes(verb string, args []string) (nodes []string, own map[string]*durationpb.Duration, err error) {
 	for _, arg := range args {
 		name, word, timed := strings.Cut(arg, "=")
@@ -184,8 +184,7 @@ func nodeTimes(verb string, args []string) (nodes []string, own map[string]*dura
 	return nodes, own, nil
 }
 
-// notOrdered says why a node does not begin to leave now that it was told to, given the time that it was told with, and whether to be
-// GONE.
+// notOrdered says why an order with that timeout, and to be GONE or not, does not make a node leave now; empty: it does.
 func notOrdered(n *api.Node, timeout *durationpb.Duration, gone bool) string {
 	switch state := n.GetState(); state {
 	case "DECOMMISSIONED", "GONE":
@@ -198,7 +197,7 @@ func notOrdered(n *api.Node, timeout *durationpb.Duration, gone bool) string {
 	return ""
 }
 
-// leave tells the agent of this machine what a shell script would tell it.
+// leave says DecommissionSelf to this machine's agent, as the script decommission-self does.
 func (d *decommission) leave(ctx context.Context) error {
 	agent, l, err := d.to.agent()
 	if err != nil {
@@ -236,7 +235,7 @@ func (d *decommission) leave(ctx context.Context) error {
 	}
 	m := api.ManifestToJSON(self.last.GetManifest())
 	if ended[0].verdict == exitFailed {
-		return verdict(d.verb(), ended) // it was taken back: there is no account
+		return verdict(d.verb(), ended) // the decommission was taken back, so there is no account
 	}
 	if d.out == show.JSON {
 		err = show.WriteJSON(stdout, m)
@@ -249,7 +248,7 @@ func (d *decommission) leave(ctx context.Context) error {
 	return verdict(d.verb(), ended)
 }
 
-// verdict is what the waiting of a verb came to: the worst that befell a node.
+// verdict is the outcome of a verb that waited: nil, or an error with the worst exit code of a node and what befell each.
 func verdict(verb string, ended []leaving) error {
 	var bad []string
 	code := exitDone
@@ -381,7 +380,7 @@ func (t *timeout) Set(s string) error {
 	return nil
 }
 
-// remaining is the wire's form: absent leaves it to the coordinator, negative is without limit.
+// remaining is the timeout in a request: nil leaves it to the coordinator, negative means no limit.
 func (t *timeout) remaining() *durationpb.Duration {
 	switch {
 	case !t.given:

@@ -19,7 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/pages"
 )
 
-// devFlags are those of `lifeboat dev`.
+// devFlags are the flags of lifeboat dev.
 type devFlags struct {
 	out    show.Format
 	exit   bool
@@ -75,7 +75,7 @@ func openPage(ctx context.Context, fleet *dev.Fleet) (url string, err error) {
 	if err != nil {
 		return "", errors.Join(err, l.Close())
 	}
-	go door.Serve(ctx, l) // nobody waits for a page
+	go door.Serve(ctx, l) // not waited for: it ends with ctx
 	return door.URL(), nil
 }
 
@@ -169,7 +169,7 @@ func (f *devFlags) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// account prints the manifest and verifies it, once the cloud has taken the node.
+// account waits for the manifest, takes the node away, reads all blocks back, and prints the result.
 func (f *devFlags) account(ctx context.Context, stdout io.Writer, fleet *dev.Fleet, screen *screen) (devResult, error) {
 	a, err := fleet.Manifest(ctx)
 	if err != nil {
@@ -182,10 +182,10 @@ func (f *devFlags) account(ctx context.Context, stdout io.Writer, fleet *dev.Fle
 		done++
 		screen.progress("  %d of %d files read back", done, all)
 	})
-	screen.last = time.Time{} // the last count is always shown
+	screen.last = time.Time{} // so that progress shows the last count in any case
 	screen.progress("  %d of %d files read back", done, all)
 	screen.keep()
-	if ctx.Err() != nil { // what was not read is not wrong
+	if ctx.Err() != nil { // interrupted: files that were not read are not wrong
 		return devResult{}, context.Cause(ctx)
 	}
 	s := a.Summary

@@ -17,7 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// finding is one thing that was looked at.
+// finding is the result of one check.
 type finding struct {
 	Check  string `json:"check"`
 	State  string `json:"state"` // ok, warn, bad, unknown
@@ -27,24 +27,24 @@ type finding struct {
 
 const (
 	stateOK      = "ok"
-	stateWarn    = "warn"    // it works, and could be better
-	stateBad     = "bad"     // a notice would be missed, or come to nothing
-	stateUnknown = "unknown" // it cannot be told here
+	stateWarn    = "warn"    // it works, but could be better
+	stateBad     = "bad"     // a notice would be missed, or be of no use
+	stateUnknown = "unknown" // it cannot be checked here
 )
 
 const (
-	// wantedDelay is what a shutdown should leave a node: as much as Google and Azure give (30 s). logind's own default is
-	// 5 s (InhibitDelayMaxSec in logind.conf(5)).
+	// wantedDelay is how long a shutdown should wait for the node: as long as the notices of Google and Azure (30 s). logind's own default
+	// is 5 s (InhibitDelayMaxSec in logind.conf(5)).
 	wantedDelay = 30 * time.Second
-	// wantedStop is what the unit should have to stop in: EC2's two minutes.
+	// wantedStop is how long the unit should have to stop: EC2's two minutes.
 	wantedStop = 2 * time.Minute
 	// skewLimit is how far the clock may be off: clouds give deadlines as instants in whole seconds.
 	skewLimit = 2 * time.Second
-	// blindAfter is for how long a source may have had no good answer. The slowest path is asked once a minute.
+	// blindAfter is how long ago a source's last good answer may be. The slowest path is asked once a minute.
 	blindAfter = 2 * time.Minute
 )
 
-// diagnose says what it means. It asks nobody.
+// diagnose turns what was seen into findings. It looks at nothing further.
 func (x *examination) diagnose() (all []finding) {
 	add := func(check, state, remedy, format string, args ...any) {
 		all = append(all, finding{check, state, fmt.Sprintf(format, args...), remedy})
@@ -98,7 +98,7 @@ func (x *examination) diagnoseCloud(add adder) {
 	add("clock, to the cloud", state, remedy, "off by %s, to the second", x.skew.Round(time.Second))
 }
 
-// metadataRemedy guesses from the words why the service does not answer.
+// metadataRemedy guesses from the error's text why the metadata service does not answer.
 func (x *examination) metadataRemedy() string {
 	words := x.instanceErr.Error()
 	has := func(word string) bool { return strings.Contains(words, word) }
@@ -120,7 +120,7 @@ func (x *examination) metadataRemedy() string {
 
 func (x *examination) diagnoseAgent(add adder) {
 	switch said := x.host.Unit.StatusText; {
-	case errors.Is(x.agentErr, fs.ErrPermission): // there is one, or was
+	case errors.Is(x.agentErr, fs.ErrPermission): // the socket is there, so an agent is or was
 		add("agent", stateUnknown, "ask as root, or as a member of its group", "%s: permission denied", x.socket)
 		return
 	case errors.Is(x.agentErr, errHangs):
@@ -147,7 +147,7 @@ func (x *examination) diagnoseAgent(add adder) {
 	}
 	for _, h := range s.GetSources() {
 		if h.GetSource() == preemption.SourceLogind && !x.host.Booted {
-			continue // there is none to answer: the host's own checks say what that means
+			continue // without systemd there is no logind; diagnoseHost says what that means
 		}
 		name := h.GetSource() + " " + path.Base(h.GetPath())
 		switch good := h.GetLastGood(); {
@@ -168,11 +168,11 @@ func (x *examination) diagnoseAgent(add adder) {
 	}
 }
 
-// endsSoon is how long before its end a certificate that was not renewed is spoken of.
+// endsSoon is how long before its expiry a certificate that was not renewed is bad.
 const endsSoon = 7 * 24 * time.Hour
 
-// overdue says whether the certificate should have been renewed: that begins between half and six tenths of its life (enrol), and
-// such a life may be as short as an hour.
+// overdue reports whether the certificate should have been renewed by now. Renewals begin between half and six tenths of its life (enrol),
+// so less than a third of a life is late; endsSoon alone would not do, because a life may be as short as an hour.
 func overdue(s *api.AgentStatus, now time.Time) bool {
 	return due(s.GetCertificateBegins().AsTime(), s.GetCertificateEnds().AsTime(), now)
 }
@@ -214,13 +214,13 @@ func (x *examination) diagnoseFleet(add adder) {
 	}
 }
 
-// foreign tells from the words whether this node and its coordinator are of two fleets: either refuses the other's certificate.
+// foreign guesses from the error's text whether this node and its coordinator are of two fleets: one refuses the other's certificate.
 func (x *examination) foreign() bool {
 	words := x.agent.GetCoordinatorTrouble()
 	return strings.Contains(words, "not signed by our CA") || strings.Contains(words, "remote error: tls")
 }
 
-// coordinatorRemedy guesses from the words what keeps them apart.
+// coordinatorRemedy guesses from the error's text what keeps the node and its coordinator apart.
 func (x *examination) coordinatorRemedy() string {
 	words := x.agent.GetCoordinatorTrouble()
 	switch {
@@ -234,10 +234,10 @@ func (x *examination) coordinatorRemedy() string {
 	return "a drain goes on without it, to the peers last heard of"
 }
 
-// noPeers: a node that has no room is no peer.
+// noPeers is the remedy for a node without peers. Nodes that are there may be no peers, for instance without room.
 const noPeers = "start agents on other nodes, or see in lifeboat nodes why those that are there take nothing: not ACTIVE, deactivated, or without room (receive.max_bytes, receive.paths)"
 
-// diagnoseRoom says whether what is here would find a place elsewhere.
+// diagnoseRoom checks whether peers and the fallback have room for the blocks of this node.
 func (x *examination) diagnoseRoom(add adder) {
 	s := x.agent
 	f := s.GetFallback()
@@ -288,7 +288,7 @@ func (x *examination) diagnoseRoom(add adder) {
 	}
 }
 
-// here is how much room what is here takes at least: what a Spark store has is not counted before a drain.
+// here is how much room the blocks of this node take at least. Spark stores are not counted before a drain.
 func (x *examination) here() int64 {
 	st := x.agent.GetStatus()
 	return x.filesHere() + inventory.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
@@ -299,14 +299,14 @@ func (x *examination) filesHere() int64 {
 	return inventory.Count{Blocks: ix.GetBlocks(), Bytes: ix.GetBytes()}.Takes()
 }
 
-// diagnoseCap says whether the cap on a drain lets what is here through between the cloud's word and its deed.
+// diagnoseCap checks whether a drain under the configured cap can send this node's blocks in the time of the cloud's shortest notice.
 func (x *examination) diagnoseCap(add adder) {
 	lead, perSecond := preemption.LeastLead(x.provider), int64(x.drain.MaxBytesPerSecond)
 	if lead == 0 || perSecond == 0 {
 		return
 	}
 	i := preemption.Open(preemption.Notice{Source: x.provider})
-	lead -= min(cmp.Or(x.drain.Tail, i.Tail()), lead/2) // as a drain does
+	lead -= min(cmp.Or(x.drain.Tail, i.Tail()), lead/2) // a drain keeps the tail back in the same way
 	state, remedy, through := stateOK, "", float64(perSecond)*lead.Seconds()
 	here := x.agent.GetIndex().GetBytes() + x.agent.GetStatus().GetHeldBytes()
 	if float64(here) > through {
@@ -372,7 +372,7 @@ func (x *examination) diagnoseUnit(add adder) {
 	}
 }
 
-// firstLine is an error in one line: the rest is for a log.
+// firstLine is the first line of an error.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return show.Plain(line)

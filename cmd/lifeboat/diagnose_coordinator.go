@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// diagnoseCoordinator is all there is to say of a host that has but a coordinator: it hears of no notice, and carries nothing.
+// diagnoseCoordinator is the whole diagnosis of a host that only runs a coordinator: it hears no notices, and has no blocks.
 func (x *examination) diagnoseCoordinator(add adder) {
 	if x.agentErr == nil {
 		add("agent", stateOK, "", "%s; this looks at the coordinator, as the file says: lifeboat doctor --config %s looks at that", x.agent.GetNode(), defaultAgentConfig)
@@ -18,7 +18,7 @@ func (x *examination) diagnoseCoordinator(add adder) {
 	}
 	const unit = "lifeboat-coordinator.service"
 	switch u := x.host.Unit; {
-	case x.agentErr == nil: // the unit that was looked at is the agent's
+	case x.agentErr == nil: // an agent answers too, and the unit that was looked at is the agent's
 	case x.host.UnitErr != nil:
 		add("unit", stateUnknown, "", "%s", firstLine(x.host.UnitErr))
 	case u.ActiveState != "active":

@@ -69,13 +69,13 @@ them back; "-" is not known. SLOTS are blocks of 64 MiB, free of all.`,
 	return cmd
 }
 
-// diskOf is a disk and the node that it is of.
+// diskOf is a disk with its node.
 type diskOf struct {
 	node string
 	*api.Disk
 }
 
-// disksOfNodes are those of one node, or of all: "".
+// disksOfNodes are the disks of one node; with "" of all nodes.
 func disksOfNodes(ctx context.Context, operator api.OperatorClient, node string) (all []diskOf, err error) {
 	if node != "" {
 		n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node})
@@ -102,7 +102,7 @@ type diskJSON struct {
 
 func printDisks(w io.Writer, out show.Format, all []diskOf) error {
 	if out == show.JSON {
-		found := make([]diskJSON, 0, len(all)) // none is [], not null
+		found := make([]diskJSON, 0, len(all)) // so that no disks are [] and not null
 		for _, d := range all {
 			found = append(found, diskJSON{d.node, api.DisksToJSON([]*api.Disk{d.Disk})[0]})
 		}
@@ -247,7 +247,7 @@ func (e *evacuate) run(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// evacuating looks at evacuations through the eyes of the agent of this machine.
+// evacuating watches evacuations, as this machine's agent reports them.
 type evacuating struct {
 	agent api.LocalClient
 	link  *link

@@ -27,7 +27,7 @@ import (
 
 const (
 	defaultAgentConfig = "/etc/lifeboat/agent.yaml"
-	// doctorPatience bounds each question: a metadata service that is well answers in a millisecond.
+	// doctorPatience bounds each question: a healthy metadata service answers in a millisecond.
 	doctorPatience = 3 * time.Second
 )
 
@@ -77,9 +77,9 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 	return cmd
 }
 
-// examination is what was seen of a machine. What could not be seen is an error beside it.
+// examination is what was seen of a machine. Beside each part is the error if it could not be seen.
 type examination struct {
-	kind     string // whose file it is: agent, sidecar or coordinator
+	kind     string // the daemon whose file was read: agent, sidecar or coordinator
 	config   error  // why the file cannot be used; nil: it can, or it is not there
 	settings preemption.Settings
 	firmware string // the provider that the firmware names
@@ -87,19 +87,19 @@ type examination struct {
 	socket   string
 	agent    *api.AgentStatus
 	agentErr error
-	awaits   string // the certificate that an agent which joins does not have yet; empty: it has one, or gets none by itself
+	awaits   string // the certificate file that a joining agent waits for; empty: it has one, or does not join
 
-	provider    string // whose metadata was asked; none: nobody's
+	provider    string // the cloud whose metadata service was asked; none: no cloud's
 	instance    preemption.Instance
 	instanceErr error
-	took        time.Duration // the answer
+	took        time.Duration // until the answer
 	skew        time.Duration // this host's clock, less the metadata service's
 	skewErr     error
 
 	container bool
 	host      systemd.Host
 
-	carrier bool // there is an agent's file, and these are its stores, and the bounds on a drain
+	carrier bool // there is an agent's file, and stores, drain and told are from it
 	stores  []storeLook
 	drain   agent.Drain
 	told    []doubtful
@@ -107,14 +107,14 @@ type examination struct {
 	certBegins, certEnds time.Time // a coordinator's; zero: config says why not
 }
 
-// doubtful is a workload of the agent's file, or an action of the sidecar's, and what is wrong about it.
+// doubtful is a workload of the agent's file, or an action of the sidecar's, and the doubts about it.
 type doubtful struct {
 	name, what string
 	doubts     []workloads.Doubt
 	err        error
 }
 
-// examine asks everybody, once.
+// examine looks at the settings, the agent, the cloud and the host, once each.
 func examine(ctx context.Context, to *reach, file string, given bool) *examination {
 	x := &examination{kind: "agent", settings: preemption.DefaultSettings(), firmware: preemption.Detect("/"), container: inContainer()}
 	if !given {
@@ -139,7 +139,7 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	return x
 }
 
-// ofThisHost is the agent's file, or where that is not there the one beside it of the daemon that runs here.
+// ofThisHost is the agent's file, or if it is not there the sidecar's or the coordinator's beside it.
 func ofThisHost(file string) string {
 	for _, kind := range []string{"agent", "sidecar", "coordinator"} {
 		path := filepath.Join(filepath.Dir(file), kind+".yaml")
@@ -150,7 +150,8 @@ func ofThisHost(file string) string {
 	return file
 }
 
-// load reads the daemon's file, and returns what looks at whom it names, and the socket that it names.
+// load reads the daemon's file. It returns a function that looks at the stores and workloads, or the actions, of the file, and the socket of
+// the file.
 func (x *examination) load(file string) (look func(context.Context), socket string, err error) {
 	if x.kind == "sidecar" {
 		cfg, err := sidecar.Load(file)
@@ -175,11 +176,11 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		if err != nil {
 			return func(context.Context) {}, "", err
 		}
-		x.settings.Provider = "none" // nobody listens here
+		x.settings.Provider = "none" // a coordinator listens to no cloud
 		id, err := cfg.Identity()
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			err = nil // whoever may not read the key knows nothing of it
+			err = nil // a key that this user may not read says nothing about the certificate
 		case err == nil && !cfg.TLS.DevInsecure:
 			x.certBegins, x.certEnds = id.Leaf().NotBefore, id.Leaf().NotAfter
 		}
@@ -203,7 +204,7 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 	}, cfg.Listen.Socket, nil
 }
 
-// agentRoot is where the agent's view of the machine's files is to be seen, and empty where it does not run or is not known.
+// agentRoot is a path to the root directory as the agent's process sees it; empty: the agent does not run, or its process is not known.
 func (x *examination) agentRoot() string {
 	pid := x.host.Unit.MainPID
 	if len(x.host.Locks) > 0 {
@@ -215,7 +216,7 @@ func (x *examination) agentRoot() string {
 	return fmt.Sprintf("/proc/%d/root", pid)
 }
 
-// doubtsOf looks at a workload without telling it anything.
+// doubtsOf looks for doubts about a workload, without telling it anything.
 func doubtsOf(ctx context.Context, s workloads.Settings) doubtful {
 	d := doubtful{name: "workload " + s.Name}
 	w, err := s.Open(workloads.Systemd{}, "")
@@ -252,7 +253,7 @@ func (x *examination) askCloud(ctx context.Context) {
 	}
 }
 
-// clockSkew compares this host's clock with the date of the metadata service's answer, whatever that is.
+// clockSkew compares this host's clock with the Date header of the metadata service's answer, whatever else the answer says.
 func clockSkew(ctx context.Context, url string) (time.Duration, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -268,10 +269,10 @@ func clockSkew(ctx context.Context, url string) (time.Duration, error) {
 	if err != nil {
 		return 0, errors.New("the metadata service does not say what time it is")
 	}
-	return time.Since(date.Add(time.Second / 2)), nil // it says the second, not what has passed of it
+	return time.Since(date.Add(time.Second / 2)), nil // the header is in whole seconds: on average half a second more has passed
 }
 
-// inContainer tells whether this process is a container's, one network hop further from the metadata service.
+// inContainer reports whether this process runs in a container, which may be one network hop further from the metadata service.
 func inContainer() bool {
 	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if _, err := os.Stat(mark); err == nil {

@@ -78,7 +78,7 @@ The types are ` + strings.Join(coordinator.EventTypes(), ", ") + ".",
 	return cmd
 }
 
-// blocksMoved is what there is most of: sums of a second for each pair of nodes.
+// blocksMoved is the type of most events: one each second for each pair of nodes while blocks move.
 const blocksMoved = "BlocksMoved"
 
 type follower struct {
@@ -89,16 +89,16 @@ type follower struct {
 	after     api.Place
 	types     []string
 	node      string
-	last      int  // how many to begin with; 0: all
-	calm      bool // without BlocksMoved
-	leftOut   int  // for that
-	told      bool // something of node
+	last      int  // how many old events to print; 0: all
+	calm      bool // leave out BlocksMoved
+	leftOut   int  // how many were left out
+	told      bool // there was an event of node
 
-	unread func() bool // whether nobody reads any more; nil: that is not known
+	unread func() bool // whether the reader of w is gone; nil: not known
 }
 
-// run prints events. When it follows, it outlives the coordinator's absence: the place says where to go on, so that no
-// event of the log is missed and none printed twice. Only the first answer may fail.
+// run prints events. While it follows, it outlasts the coordinators' absence: it goes on after the place of the last event, so no
+// event of the log is missed or printed twice. Only before the first answer is an absence an error.
 func (f *follower) run(ctx context.Context, follow bool) error {
 	if follow && f.unread != nil {
 		var watching sync.WaitGroup
@@ -106,7 +106,7 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 		var stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
 		defer stop()
-		watching.Go(func() { // head -1 has all that it wants: the next event, of which writing it would fail, may come in a week
+		watching.Go(func() { // after `| head -1` has ended, the next event, whose write would fail, may come in a week
 			for sleep(ctx, show.WatchPace) {
 				if f.unread() {
 					stop()
@@ -162,8 +162,8 @@ func (f *follower) newest(ctx context.Context) error {
 	return nil
 }
 
-// end says how much was left out, and refuses a name of which there was nothing to tell because there is no such node. Of one that is
-// no more there may be events.
+// end says how many events were left out. It fails if there were no events of the wanted node and the coordinator does not know it: the
+// name may be mistyped. A forgotten node may have events, so a name with events is not checked.
 func (f *follower) end(ctx context.Context) error {
 	if f.leftOut > 0 {
 		fmt.Fprintf(f.stderr, "%s of type %s left out (--all)\n", show.Count(int64(f.leftOut), "event"), blocksMoved)
@@ -183,7 +183,7 @@ func (f *follower) read(ctx context.Context, follow bool, answered func(), take 
 		After: f.after.Index, AfterTerm: f.after.Term, AfterSoft: f.after.Soft, Types: f.types, Node: f.node, Follow: follow,
 	})
 	if err == nil {
-		answered() // a stream is only made on a connection that has shaken hands
+		answered() // gRPC makes a stream only after the handshake
 	}
 	for e, err := range api.Received(stream, err) {
 		if err != nil {
@@ -214,7 +214,7 @@ func (f *follower) print(e *api.Event) error {
 	var data strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(e.GetData())) {
 		v := e.GetData()[k]
-		if t, err := time.Parse(time.RFC3339, v); err == nil { // a deadline: to the second, as the time of the event
+		if t, err := time.Parse(time.RFC3339, v); err == nil { // print deadlines to the second, like the event's own time
 			v = t.Format(time.RFC3339)
 		}
 		fmt.Fprintf(&data, "  %s=%s", k, v)

@@ -23,7 +23,7 @@ const (
 	exitIncomplete = 4 // done, but something was lost or timed out
 )
 
-// exitError is an error that knows what the process should say of it to its caller.
+// exitError is an error with the exit code of the process.
 type exitError struct {
 	code int
 	err  error
@@ -54,7 +54,7 @@ func exitCode(err error, started bool) int {
 	return exitFailed
 }
 
-// rpcError says what was asked of whom, and turns the answer's code into ours.
+// rpcError adds what was asked and of whom to a call's error, and turns its gRPC code into an exit code.
 func (l *link) rpcError(asked string, err error) error {
 	s := status.Convert(err)
 	err = fmt.Errorf("%s: %s: %s", asked, l.answered(s.Code()), s.Message())
@@ -64,7 +64,7 @@ func (l *link) rpcError(asked string, err error) error {
 	case codes.InvalidArgument:
 		return &exitError{exitUsage, err}
 	case codes.Unavailable, codes.DeadlineExceeded:
-		// gRPC's own words bury the reason under three layers of its plumbing.
+		// The dialler's error is better: gRPC's own message wraps it in three layers.
 		if dial := l.dialError(); dial != nil {
 			return fmt.Errorf("%s: %s does not answer: %w", asked, l.whom, dial)
 		}
@@ -78,7 +78,7 @@ func (l *link) rpcError(asked string, err error) error {
 	return err
 }
 
-// answered is who of those that were asked has given an answer; where none did, all of them.
+// answered names the coordinator that gave the answer, or all that were asked if none answered.
 func (l *link) answered(code codes.Code) string {
 	if c, several := l.conn.(*client.Conn); several && code != codes.Unavailable && code != codes.DeadlineExceeded {
 		return "coordinator " + c.Address()
@@ -86,14 +86,14 @@ func (l *link) answered(code codes.Code) string {
 	return l.whom
 }
 
-// errHangs is what is said of somebody who is there and has no answer.
+// errHangs is the error for a server that takes connections and does not answer.
 var errHangs = errors.New("no answer in time, though connections are taken: it may hang, see its log")
 
-// unacknowledged is how gRPC says that whoever answers pings no longer does.
+// unacknowledged is gRPC's message when the server no longer answers pings.
 const unacknowledged = "keepalive ping failed to receive ACK within timeout"
 
-// notOurs puts into plain words what gRPC says of somebody who is no coordinator, or not of this fleet: nil when it says
-// something else. It is for people; nothing branches on it.
+// notOurs translates gRPC's messages about a server that hangs, is no coordinator, or is not of this fleet, into plain words; nil: the
+// message is another one. It is for people; nothing branches on it.
 func notOurs(said string) error {
 	if strings.Contains(said, unacknowledged) {
 		return errHangs
@@ -109,11 +109,11 @@ func notOurs(said string) error {
 			return fmt.Errorf("no handshake: %s: is --tls-dir of its fleet, and this its listen.grpc (by default port %s)?", reason, coordinatorPort)
 		}
 	}
-	// As gRPC reads or writes, whichever comes first: see certs.Credentials.
+	// gRPC may get the alert from a read or from a write: see certs.Credentials.
 	if _, alert, refused := strings.Cut(strings.TrimSuffix(said, `"`), "remote error: tls: "); refused {
 		return fmt.Errorf("it refuses this certificate (%s): is --tls-dir of its fleet, and in its time? Its log says what it takes it for", alert)
 	}
-	if strings.HasPrefix(said, context.DeadlineExceeded.Error()) { // this side's word, and not the other's of its own trouble
+	if strings.HasPrefix(said, context.DeadlineExceeded.Error()) { // at the start of the message it is of this side's own deadline
 		return errHangs
 	}
 	if strings.HasPrefix(said, "unexpected HTTP status code") {

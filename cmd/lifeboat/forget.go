@@ -45,7 +45,7 @@ deactivate, are forgotten with it. One that is GONE stays out. For a machine tha
 	return cmd
 }
 
-// forgottenJSON is what was known of a node until now.
+// forgottenJSON is what was known of a forgotten node, as JSON.
 type forgottenJSON struct {
 	Node   string `json:"node"`
 	ID     string `json:"id"`

@@ -57,7 +57,8 @@ Exits 3 when nobody has the block and 4 when it is known to be lost.`,
 	return cmd
 }
 
-// isRange reports whether a server would take a range for one: it answers the whole block to what it does not understand.
+// isRange reports whether a server would accept a range. A server ignores one that it does not understand and answers with the whole
+// block.
 func isRange(s string) bool {
 	from, to, is := strings.Cut(s, "-")
 	a, noFrom := strconv.ParseUint(from, 10, 63)
@@ -75,13 +76,13 @@ type getter struct {
 	to     reach
 	span   string
 	stderr io.Writer
-	others func(ctx context.Context, id string) []*holder // who may have the rest when a holder goes in the middle
+	others func(ctx context.Context, id string) []*holder // further holders, for when one goes in the middle of a block
 }
 
-// inFlight is how long to wait for a block that is being carried.
+// inFlight is how long to wait for a block that is being sent to another node.
 const inFlight = time.Minute
 
-// get finds who has the block and asks them in turn.
+// get finds the holders of the block and asks them in turn.
 func (g *getter) get(ctx context.Context, id string, to *target) error {
 	local, err := g.to.local()
 	if err != nil {
@@ -94,7 +95,7 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 		g.others = func(context.Context, string) []*holder { return from }
 	} else {
 		g.others = func(ctx context.Context, id string) []*holder {
-			have, _, _, _ := g.to.find(ctx, id, 1, true) // what ended the reading is what there is to say
+			have, _, _, _ := g.to.find(ctx, id, 1, true) // the error that made it look for others is reported, not this one's
 			return have
 		}
 		var lost *client.LostError
@@ -108,8 +109,8 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 	return g.fromAny(ctx, id, from, doubt, to)
 }
 
-// fromAny tries each holder, and then whoever else has the block. A holder that fails is no reason to give up while another may
-// have it.
+// fromAny tries each holder, and then looks once for others. A holder that fails is no reason to give up while another may have the
+// block.
 func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt error, to *target) error {
 	var troubles []error
 	if doubt != nil {
@@ -147,7 +148,7 @@ func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt e
 	return notFoundf("get %s: nobody has it", id)
 }
 
-// members writes each member of a map output, or names them when they have nowhere to go.
+// members writes each member of a map output into a directory. Without a directory it fails, and the error names the members.
 func (g *getter) members(ctx context.Context, id string, h *holder, many *client.MembersError, to *target) error {
 	if to.dir == nil || to.name != "" {
 		var b strings.Builder
@@ -174,7 +175,7 @@ func (g *getter) members(ctx context.Context, id string, h *holder, many *client
 	return nil
 }
 
-// patiently asks one holder, again and again while the block is in flight.
+// patiently asks one holder, and repeats that for up to inFlight while the block is being sent there.
 func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target) error {
 	until, said := time.Now().Add(inFlight), false
 	for {
@@ -193,7 +194,7 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 	}
 }
 
-// once asks one holder, and writes what it answers.
+// once asks one holder, and writes the block from its answer.
 func (g *getter) once(ctx context.Context, id string, h *holder, to *target) error {
 	header := http.Header{}
 	if g.span != "" {
@@ -208,7 +209,7 @@ func (g *getter) once(ctx context.Context, id string, h *holder, to *target) err
 	switch {
 	case resp.StatusCode == http.StatusOK && g.span == "", resp.StatusCode == http.StatusPartialContent && g.span != "":
 		return to.write(id, body, resp.ContentLength)
-	case resp.StatusCode == http.StatusOK && resp.ContentLength == 0: // whatever is asked for of an empty block
+	case resp.StatusCode == http.StatusOK && resp.ContentLength == 0: // an empty block has no range to give
 		return &finalError{usagef("--range %s: the block has no such bytes: it is empty", g.span)}
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return &finalError{usagef("--range %s: the block has no such bytes (%s)", g.span, resp.Header.Get("Content-Range"))}
@@ -216,7 +217,7 @@ func (g *getter) once(ctx context.Context, id string, h *holder, to *target) err
 	return client.Refused(resp)
 }
 
-// finalError is one that no other holder would answer better.
+// finalError is an error for which another holder need not be asked: it would answer the same.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }

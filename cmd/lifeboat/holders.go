@@ -21,17 +21,18 @@ import (
 )
 
 const (
-	firstByte = 30 * time.Second // an agent may have to fetch the block from its holder first
-	// doorPatience is for an agent that is asked for what lies in a fallback: it asks all nodes first, of which some are silent.
+	// firstByte is how long an agent may take to begin its answer: it may have to fetch the block from another node first.
+	firstByte = 30 * time.Second
+	// doorPatience is how long a door may take. It looks into its fallback only after it has asked all nodes, of which some may be silent.
 	doorPatience = 15 * time.Second
-	// doorsAfter is how long silent nodes are waited for before doors are asked as well.
+	// doorsAfter is how long to wait for silent nodes before doors are asked as well.
 	doorsAfter = time.Second
 )
 
-// holder is a node, or the agent of this machine, that may be asked for a block.
+// holder is a node, or this machine's agent, that can be asked for a block.
 type holder struct {
 	node, address string
-	door          bool // asked as any reader asks: it answers for all nodes, and for its fallback
+	door          bool // it answers for all nodes and for its fallback, as it does to any reader; else for itself alone
 	client        *http.Client
 }
 
@@ -50,7 +51,7 @@ func (h *holder) url(id string) string {
 	return u.String()
 }
 
-// nodes makes holders of what the coordinator named. Each must prove to be the node of that name.
+// nodes makes holders of the nodes that the coordinator named. Each must prove by its certificate that it is the node of that name.
 func (r *reach) nodes(named []*api.Holder) ([]*holder, error) {
 	id, err := r.identity()
 	if err != nil {
@@ -70,7 +71,7 @@ func (r *reach) nodes(named []*api.Holder) ([]*holder, error) {
 	return out, nil
 }
 
-// self is the agent of this machine, which fetches through from wherever the block is.
+// self is this machine's agent, which fetches a block from wherever it is.
 func (r *reach) self() *holder {
 	path := r.socketPath()
 	l := &link{elsewhere: true}
@@ -86,7 +87,7 @@ func (r *reach) self() *holder {
 	})}
 }
 
-// blockClient hands back what was answered: no proxy of the web's, no redirects, no unpacking on the way.
+// blockClient returns answers as they are: it follows no redirects, unpacks nothing, and uses no web proxy.
 func blockClient(t *http.Transport) *http.Client {
 	t.DisableCompression = true
 	t.DisableKeepAlives = true
@@ -95,7 +96,7 @@ func blockClient(t *http.Transport) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// seek probes candidates and, where none of them has the block or some are silent, what lies behind doors.
+// seek asks candidates for the block, and asks doors too if no candidate has it or some stay silent for doorsAfter.
 func seek(ctx context.Context, id string, candidates, doors []*holder, enough int) (have []*holder, lost bool, silent error) {
 	beside, letBe := context.WithCancel(ctx)
 	defer letBe()
@@ -125,8 +126,8 @@ func seek(ctx context.Context, id string, candidates, doors []*holder, enough in
 	return there, lost || lostThere, joinErrors([]error{silent, silentThere})
 }
 
-// probe asks many nodes for a block and returns those that have it, in the order asked; once `enough` have it, the rest
-// is let be. Nodes that gave no answer count neither way: silent says who they were.
+// probe asks many nodes for a block and returns those that have it, in the order of candidates. It stops once enough have it. Nodes without
+// an answer count neither way; the error silent names them.
 func probe(ctx context.Context, id string, candidates []*holder, enough int) (have []*holder, lost bool, silent error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -140,7 +141,7 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 	reading.AskMany(ctx, len(candidates), reading.ProbePatience, func(one context.Context, i int) {
 		status, _, err := candidates[i].head(one, id)
 		if ctx.Err() != nil && err != nil {
-			return // let be
+			return // no longer needed
 		}
 		answers[i] = answer{true, status, err}
 		if has(status) && found.Add(1) >= int64(enough) {
@@ -165,12 +166,12 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 	return have, lost, joinErrors(quiet)
 }
 
-// has tells whether a status says that the block is there. 300 is a map output of several members. 503 is no answer: the
+// has reports whether a status says that the block is there. 300 is a map output of several members. 503 is no answer: the
 // node would have to ask others, and they are silent.
 func has(status int) bool { return status == http.StatusOK || status == http.StatusMultipleChoices }
 
-// beyond asks doors for a block that no node was found to have: it may lie in a fallback. What comes back is named by who has
-// it, and read through the door. Doors that gave no answer count neither way.
+// beyond asks doors for a block that no node was found to have: it may be in a fallback. It returns the first door that can get the
+// block, under the name of what has it; the block is read through the door. Doors without an answer count neither way.
 func beyond(ctx context.Context, id string, doors []*holder) (have []*holder, lost bool, silent error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -183,7 +184,7 @@ func beyond(ctx context.Context, id string, doors []*holder) (have []*holder, lo
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case len(have) > 0 || ctx.Err() != nil: // one is enough
+		case len(have) > 0 || ctx.Err() != nil: // another door has answered
 		case err != nil:
 			quiet = append(quiet, fmt.Errorf("ask %s: %w", d, err))
 		case has(status):
@@ -202,8 +203,8 @@ func beyond(ctx context.Context, id string, doors []*holder) (have []*holder, lo
 	return nil, lost, joinErrors(quiet)
 }
 
-// request asks a holder for a block. A node that is asked as a holder answers for itself alone; the agent of this machine
-// is asked as a reader's door to all of them.
+// request makes a request for a block. With the header Lifeboat-Hop a node answers for itself alone; doors and this machine's agent are
+// asked without it, and look for the block at other nodes too.
 func (h *holder) request(ctx context.Context, method, id string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.url(id), nil)
 	if err == nil && h.address != "" && !h.door {
@@ -212,7 +213,7 @@ func (h *holder) request(ctx context.Context, method, id string) (*http.Request,
 	return req, err
 }
 
-// head asks whether a holder has a block, and hears from whom it would come if that is another.
+// head asks whether a holder has a block; from is the node that it would get the block from, if that is another.
 func (h *holder) head(ctx context.Context, id string) (code int, from string, err error) {
 	req, err := h.request(ctx, http.MethodHead, id)
 	if err != nil {
@@ -226,7 +227,7 @@ func (h *holder) head(ctx context.Context, id string) (code int, from string, er
 	return resp.StatusCode, resp.Header.Get("Lifeboat-Node"), nil
 }
 
-// bare takes off the method and address that net/http and net put before an error: whoever prints it has said them.
+// bare takes off the method and address that net/http and net put before an error, because callers add them.
 func bare(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -244,10 +245,10 @@ func statusWords(status int) string {
 	return strings.ToLower(fmt.Sprintf("answered %d %s", status, http.StatusText(status)))
 }
 
-// maxNamed is how many of a list of troubles are told one by one.
+// maxNamed is how many errors joinErrors writes out.
 const maxNamed = 5
 
-// joinErrors makes one line of many errors, of which some may be nil.
+// joinErrors makes one line of many errors, of which some may be nil; nil: all are.
 func joinErrors(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) == 0 {

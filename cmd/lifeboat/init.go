@@ -60,7 +60,7 @@ command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs 
 
 type initialiser struct {
 	advertise, name, dir, dataDir string
-	cert                          string // that settings name which were there; empty: there were none
+	cert                          string // the certificate file of settings that were there already; empty: there were none
 	agent, noStart                bool
 	life                          time.Duration
 	out, errs                     io.Writer
@@ -69,7 +69,7 @@ type initialiser struct {
 func (i *initialiser) tls(name string) string { return filepath.Join(i.dir, "tls", name) }
 
 func (i *initialiser) run(ctx context.Context) (err error) {
-	if err := absolute(&i.dir, &i.dataDir); err != nil { // what is written into the settings means the same from anywhere
+	if err := absolute(&i.dir, &i.dataDir); err != nil { // they go into the settings, and must mean the same from any directory
 		return err
 	}
 	if i.name == "" {
@@ -120,7 +120,7 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// goBy takes from settings that are there, and stay as they are, where what they need lies.
+// goBy takes name, data directory and certificate file from settings that are there already, which stay as they are.
 func (i *initialiser) goBy(file string) error {
 	if !exists(file) {
 		return nil
@@ -133,8 +133,8 @@ func (i *initialiser) goBy(file string) error {
 	return nil
 }
 
-// own is where the coordinator's certificate lies: with what it keeps, for there it may renew it. Its unit lets it write to nothing else,
-// and it is not root. One that lies with the authority, where init used to put it, stays there.
+// own is the path of a file of the coordinator's certificate: in its data directory, the only place where it can renew it, because it is
+// not root and its unit lets it write nowhere else. A certificate beside the CA, where init used to put it, stays there.
 func (i *initialiser) own(name string) string {
 	if old := i.tls(i.name + ".pem"); exists(old) {
 		return i.tls(name)
@@ -147,7 +147,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// certificates makes what is not there yet.
+// certificates makes the CA and the coordinator's certificate if they are not there yet.
 func (i *initialiser) certificates() error {
 	if !exists(i.tls("ca.pem")) {
 		if err := certs.InitCA(i.tls("")); err != nil {
@@ -164,7 +164,7 @@ func (i *initialiser) certificates() error {
 	return i.letRead(made)
 }
 
-// firstLife is that of a certificate that tls issue makes. From then on issue.life counts.
+// firstLife is the life of the first certificate, the same as with lifeboat tls issue. Renewed ones have issue.life.
 const firstLife = 365 * 24 * time.Hour
 
 func (i *initialiser) certify() error {
@@ -172,7 +172,7 @@ func (i *initialiser) certify() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(i.dataDir), 0o755); err != nil { // what is below is the coordinator's alone
+	if err := os.MkdirAll(filepath.Dir(i.dataDir), 0o755); err != nil { // data_dir itself is made for the coordinator alone
 		return err
 	}
 	key, err := certs.NewKey(i.own(i.name + ".key"))
@@ -194,11 +194,11 @@ func (i *initialiser) certify() error {
 	return certs.Write(i.own("ca.pem"), i.own(i.name+".pem"), authority.PEM(), cert)
 }
 
-// letRead lets the coordinator, which is not root, read the CA and its key, and have its own certificate where that was made now.
+// letRead lets the coordinator, which is not root, read the CA and its key, and makes it the owner of its certificate if that was made now.
 func (i *initialiser) letRead(made bool) error {
 	daemon, err := user.Lookup("lifeboat")
 	if err != nil || os.Geteuid() != 0 {
-		return nil // whoever runs this runs the coordinator, too
+		return nil // there is no user lifeboat: the user who runs this also runs the coordinator
 	}
 	uid, err1 := strconv.Atoi(daemon.Uid)
 	gid, err2 := strconv.Atoi(daemon.Gid)
@@ -221,7 +221,7 @@ func (i *initialiser) letRead(made bool) error {
 	return nil
 }
 
-// token asks the coordinator that was just started, for as long as it may take to answer.
+// token gets a join token from the coordinator that was just started, and tries for initPatience.
 func (i *initialiser) token(ctx context.Context) (string, error) {
 	operator, l, err := (&reach{cmd: &cobra.Command{Use: "init"}, coordinator: i.advertise, tlsDir: i.tls("")}).operator()
 	if err != nil {
@@ -241,7 +241,7 @@ func (i *initialiser) token(ctx context.Context) (string, error) {
 	}
 }
 
-// coordinatorSettings wants a name, the files of the CA and of its certificate, the directory of state, and the CA's key.
+// coordinatorSettings is a format of: name, CA file, certificate file, key file, data_dir, and the file of the CA's key.
 const coordinatorSettings = `# Written by lifeboat init. What else there is: /usr/share/doc/lifeboat/examples/coordinator.yaml
 name: %s
 tls: {ca: %s, cert: %s, key: %s}

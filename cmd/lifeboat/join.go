@@ -25,7 +25,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// joinPatience is how long a person waits for a machine to be let in. What cannot be mended in that is mended by hand.
+// joinPatience is how long join tries to get its machine a certificate. A fault that lasts longer needs a person, who joins again.
 const joinPatience = 2 * time.Minute
 
 func joinCommand() *cobra.Command {
@@ -70,7 +70,7 @@ Whoever has an account on this machine can read TOKEN while this runs, as any ar
 	return cmd
 }
 
-// named refuses a name that --name gives and nobody may have, before anything is made for it.
+// named refuses a --name that is not valid for the role, before any file is made for it.
 func named(role certs.Role, name string) error {
 	if err := (certs.Name{Role: role, Name: name}).Check(); name != "" && err != nil {
 		return usagef("--name %s: %w", name, err)
@@ -131,12 +131,12 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 	return j.start(ctx, "agent")
 }
 
-// startAnew lets go of who another machine was, where this one's disk is a copy of its disk. To be told to let that one leave
-// would be wrong: it serves elsewhere.
+// startAnew drops the identity of another machine, if this machine's disk is a copy of that one's. It comes before sameNode, whose
+// error says to let the named node leave: that node is another machine, which still serves.
 func (j *joiner) startAnew(ctx context.Context) error {
 	cfg, err := agent.Load(filepath.Join(j.dir, "agent.yaml"))
 	if err != nil {
-		cfg = agent.Default() // the cloud is asked which machine this is, as the settings say; the agent names their faults
+		cfg = agent.Default() // they only say which cloud to ask what machine this is; the agent reports the faults of the file
 	}
 	cfg.DataDir = j.dataDir
 	copied, err := cfg.StartAnew(ctx, slog.New(slog.DiscardHandler))
@@ -146,11 +146,11 @@ func (j *joiner) startAnew(ctx context.Context) error {
 	return err
 }
 
-// sameNode refuses to make another node of a machine that is one: its settings would name the one and its certificate the other,
-// and the agent would not start again.
+// sameNode refuses to join a machine that is a node already under another name: its settings would name one node and its certificate
+// the other, and the agent would not start again.
 func (j *joiner) sameNode() error {
 	file, cert := filepath.Join(j.dir, "agent.yaml"), enrol.In(j.dataDir).Cert
-	// What cannot be read says nothing: a certificate that is broken is replaced, and the agent names what is wrong with its settings.
+	// A file that cannot be read refuses nothing: join replaces a broken certificate, and the agent reports what is wrong with its settings.
 	if n, err := certs.NameOf(cert); err == nil && n.Name != j.name {
 		return fmt.Errorf("join: this machine is node %s already (%s), and cannot be %s as well: "+
 			"--name %s gets that node a new certificate; to make it another node, let %s leave, stop the agent, run lifeboat generalize, remove node.name from %s if it is there, and join then",
@@ -172,14 +172,14 @@ func absolute(paths ...*string) (err error) {
 	return nil
 }
 
-// start has systemd run a daemon, where it is installed.
+// start has systemd enable and restart a daemon, if systemd runs this machine; else it prints the command that starts the daemon.
 func (j *joiner) start(ctx context.Context, daemon string) error {
 	unit := "lifeboat-" + daemon + ".service"
 	if j.noStart || !systemd.Booted() {
 		fmt.Fprintf(j.out, "start it: lifeboat %s --config %s\n", daemon, filepath.Join(j.dir, daemon+".yaml"))
 		return nil
 	}
-	for _, verb := range []string{"enable", "restart"} { // it may run with other settings, or try in vain
+	for _, verb := range []string{"enable", "restart"} { // not start: the daemon may run with older settings, or be failing
 		if out, err := exec.CommandContext(ctx, "systemctl", verb, unit).CombinedOutput(); err != nil {
 			return fmt.Errorf("systemctl %s %s: %w: %s", verb, unit, err, bytes.TrimSpace(out))
 		}
@@ -188,8 +188,8 @@ func (j *joiner) start(ctx context.Context, daemon string) error {
 	return nil
 }
 
-// agentSettings wants the coordinators, the directory of state, and the files of the certificate. The node's name is in that
-// alone: in the settings it would be the name of each machine that is made from an image of this one.
+// agentSettings is the text of a new agent.yaml; its arguments are the coordinators, data_dir, and the files of the certificate. It does
+// not set node.name, which the certificate has: every machine made from an image of this one would be called the same.
 const agentSettings = `# Written by lifeboat join. What else there is: /usr/share/doc/lifeboat/examples/agent.yaml
 coordinators: [%s]
 data_dir: %s
@@ -217,9 +217,10 @@ func writeSettings(path, text string) (wrote bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-// ownAddress is the address of this machine by which others reach it, as far as the routes tell, or the only one it has.
+// ownAddress returns the address by which others reach this machine: the source address of its default route, or else its only address.
 func ownAddress() (string, error) {
-	// A UDP socket sends nothing when it connects: the kernel only picks the route. 192.0.2.1 is nobody's (RFC 5737).
+	// Connecting a UDP socket sends nothing: the kernel only picks the route. Both addresses are reserved for documentation
+	// (192.0.2.0/24: RFC 5737).
 	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
 		conn, err := net.Dial("udp", far)
 		if err != nil {
@@ -238,9 +239,9 @@ func ownAddress() (string, error) {
 	return all[0], nil
 }
 
-// addresses are those of this machine's wires that are good beyond the wire.
+// addresses returns the global unicast addresses of this machine's interfaces, without loopback.
 func addresses() (all []string) {
-	wires, _ := net.Interfaces() // none: so it has none
+	wires, _ := net.Interfaces() // an error means no addresses, which the caller reports
 	for _, w := range wires {
 		if w.Flags&net.FlagLoopback != 0 {
 			continue

@@ -15,22 +15,22 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// leavingNodes looks through the coordinator's eyes.
+// leavingNodes observes leaving nodes as the coordinator knows them.
 type leavingNodes struct {
 	operator api.OperatorClient
 	link     *link
 	names    []string
 
 	last     []*api.Node
-	ended    map[string]*api.Node // as they were seen last
+	ended    map[string]*api.Node // nodes that have ended, as last seen
 	timedOut map[string]bool
 }
 
-// askedEach is how many nodes are asked about one by one. More are picked from a list of all: a call for each would take longer than the
-// pause between two looks.
+// askedEach is the most nodes that are asked about one by one. For more, one call lists the fleet: a call for each node would take longer
+// than the pause between two looks.
 const askedEach = 16
 
-// list is all nodes by name, if many are waited for.
+// list returns all nodes of the fleet by name if more than askedEach are waited for, else nil.
 func (l *leavingNodes) list(ctx context.Context) (map[string]*api.Node, error) {
 	if len(l.names) <= askedEach {
 		return nil, nil
@@ -56,12 +56,12 @@ func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 			n, err = l.operator.GetNode(ctx, &api.GetNodeRequest{Node: name})
 		}
 		if status.Code(err) == codes.NotFound && l.ended[name] != nil {
-			n, err = l.ended[name], nil // it is done, and was forgotten while others are not
+			n, err = l.ended[name], nil // forgotten after it ended, while others are still leaving
 		}
 		if err != nil {
 			return nil, l.link.away("wait for "+name, err)
 		}
-		if n.GetSubState() == "TIMEOUT" { // the sub-state passes, that it was there does not
+		if n.GetSubState() == "TIMEOUT" { // remembered: DECOMMISSIONED, which follows, does not show it
 			if l.timedOut == nil {
 				l.timedOut = map[string]bool{}
 			}
@@ -80,7 +80,7 @@ func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 	return seen, nil
 }
 
-// away marks what may pass: nobody answered.
+// away marks an error as errAway, which a wait retries, if nobody answered.
 func (l *link) away(asked string, err error) error {
 	code := status.Code(err)
 	err = l.rpcError(asked, err)
@@ -90,7 +90,7 @@ func (l *link) away(asked string, err error) error {
 	return err
 }
 
-// heldUpBy says, for each sub-state, what it is that a node waits for when nothing closer is known.
+// heldUpBy says for each sub-state what a node waits for, where the node itself names nothing closer.
 var heldUpBy = map[string]string{
 	"WAIT_WORKLOAD": "its workloads",
 	"WAIT_APP":      "its apps",
@@ -106,7 +106,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	if n.GetState() == "DECOMMISSIONING" && n.GetRemaining() != nil {
 		parts = append(parts, "deadline "+show.Left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
 	}
-	if n.GetStatus().GetDrain() != nil && n.GetState() != "ACTIVE" { // what is not sent of a drain that was taken back is not lost
+	if n.GetStatus().GetDrain() != nil && n.GetState() != "ACTIVE" { // an ACTIVE node's drain was taken back: what it did not send is not lost
 		parts = append(parts, drainLine(drainOf(n), departed(n) && m != nil))
 	}
 	switch n.GetState() {
@@ -117,7 +117,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		}
 		out.gist = what
 		if peer := missedPeer(n.GetStatus().GetDrain()); peer != "" && what == heldUpBy["MIGRATING"] {
-			what, out.gist = peer, "a peer" // whichever
+			what, out.gist = peer, "a peer" // the gist names no peer: a change of peer is no news
 		}
 		if what != "" {
 			parts = append(parts, "waits for "+what)
@@ -149,27 +149,28 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	return out
 }
 
-// takenBack is why a wait ends without a drain that has.
+// takenBack is why a wait ends although the drain did not.
 const takenBack = "the decommission was taken back"
 
-// waitWidth is how much of a line goes to what a node waits for.
+// waitWidth is how many columns of a line go to what a node waits for.
 const waitWidth = 80
 
-// selfPatience is how long the agent's socket may be silent: a restart of the agent, and no more. One that has ended
-// with its machine still up will not speak again.
+// selfPatience is how long the agent's socket may be silent: long enough for a restart of the agent. An agent that ended for good
+// while its machine is up will not answer again.
 const selfPatience = 30 * time.Second
 
-// tellPatience is how long the end of a drain waits for a coordinator that answers to have its account: 0.9 million blocks took 2.9 s.
+// tellPatience is how long a wait that saw the drain end stays for the coordinator to get the manifest, if the coordinator answers:
+// one of 0.9 million blocks took 2.9 s.
 const tellPatience = 5 * time.Second
 
-// leavingSelf looks through the eyes of the agent of this machine.
+// leavingSelf observes this machine's drain as its own agent tells it.
 type leavingSelf struct {
 	agent    api.LocalClient
 	link     *link
 	incident string
 
 	last  *api.AgentStatus
-	ended time.Time // when the drain was first seen to have
+	ended time.Time // when the drain was first seen to have ended
 }
 
 func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
@@ -185,7 +186,7 @@ func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
 	if l.ended.IsZero() && e.ended {
 		l.ended = time.Now()
 	}
-	// Whoever waited may ask the coordinator for the account next.
+	// A script that waited may ask the coordinator for the manifest next.
 	if e.ended && e.verdict != exitFailed && !s.GetManifestTold() && s.GetCoordinatorTrouble() == "" && time.Since(l.ended) < tellPatience {
 		e.ended = false
 		e.line += "  waits for the coordinator to have the account"
@@ -194,7 +195,7 @@ func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
 	return []leaving{e}, nil
 }
 
-// leavingSidecar ends when everybody whom the sidecar tells has been told, or cannot be.
+// leavingSidecar ends when each action of the sidecar is done or has failed.
 func leavingSidecar(s *api.AgentStatus, incident string) leaving {
 	out := leaving{node: s.GetNode()}
 	if s.GetStatus().GetNotice().GetIncident() != incident {
@@ -227,8 +228,8 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	out := leaving{node: s.GetNode()}
 	notice, d, m := s.GetStatus().GetNotice(), s.GetStatus().GetDrain(), s.GetManifest()
 	parts := []string{cmp.Or(d.GetPhase(), "about to drain")}
-	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier one
-	// may still show: that account is of another incident. An incident that the agent has told of is there until it is taken back.
+	// The drain has ended once its manifest is there, a moment after the last block. Before our drain begins, the end of an earlier one
+	// may still show; its manifest is of another incident. The notice keeps our incident until the decommission is taken back.
 	switch {
 	case d.GetPhase() == "drained" && m.GetIncident() == incident:
 		out.ended = true
@@ -263,8 +264,8 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	return out
 }
 
-// missedPeer says what a drain waits for while no peer takes its blocks; empty: one does. Of those that do not it names the
-// one that took most before, with all that it said: what is wrong stands at the end, and a terminal cuts the line itself.
+// missedPeer says what a drain waits for while no peer takes its blocks; empty: a peer does. It names the failing peer that took most
+// blocks before, with its whole error: the cause stands at the end of that, and a terminal cuts the line itself.
 func missedPeer(d *api.DrainProgress) string {
 	well := func(p *api.PeerProgress) bool { return p.GetTrouble() == "" }
 	switch {
@@ -283,8 +284,8 @@ func missedPeer(d *api.DrainProgress) string {
 	return fmt.Sprintf("%s: %s: %s", line, most.GetNode(), most.GetTrouble())
 }
 
-// drainLine is how far a drain is, and when it would be done at this pace, once it knows of all that there is. accounted: its manifest
-// is there and says what was lost.
+// drainLine says how far a drain is and, once its scan is over, when it will be done at this pace. accounted: the manifest is there and
+// says what was lost, so the line does not.
 func drainLine(d *api.DrainProgress, accounted bool) string {
 	line := fmt.Sprintf("%d/%d blocks  %s/%s", d.GetBlocksMoved(), d.GetBlocksTotal(), show.Size(d.GetBytesMoved()), show.Size(d.GetBytesTotal()))
 	rate, rest := d.GetBytesPerSecond(), d.GetBytesTotal()-d.GetBytesMoved()

@@ -52,7 +52,7 @@ there. Without a coordinator it asks the agent of this machine. Exits 3 when nob
 				return incompletef("locate %s: %w", at.ID, &client.LostError{Why: at.Why})
 			case len(at.Holders) > 0:
 				return nil
-			case doubt != nil: // silence is not a no
+			case doubt != nil: // a node that did not answer may have the block
 				return fmt.Errorf("locate %s: nobody who answered has it: %w", at.ID, doubt)
 			}
 			return notFoundf("locate %s: nobody has it", at.ID)
@@ -79,9 +79,10 @@ func printLocation(cmd *cobra.Command, out show.Format, at api.LocationJSON) err
 	return t.Print(cmd.OutOrStdout())
 }
 
-// find asks the coordinator for the nodes that have a block, and where it knows none that answers, or they were asked in vain
-// (past), its candidates, until `enough` have it at least; and when none has, nodes that look into a fallback. lost says that
-// nobody has it any more, doubt who gave no answer.
+// find returns the nodes that have a block. It asks the coordinator for the holders. If the coordinator knows no holder that answers, or
+// the caller asked the holders in vain (past), find probes them and the candidates that the coordinator names until at least `enough`
+// nodes have the block; if none has, it asks nodes that look into a fallback. lost means that nobody has the block any more; doubt says
+// which nodes gave no answer.
 func (r *reach) find(ctx context.Context, id string, enough int, past bool) (have []*holder, lost *client.LostError, doubt, err error) {
 	operator, l, err := r.operator()
 	if err != nil {
@@ -99,7 +100,7 @@ func (r *reach) find(ctx context.Context, id string, enough int, past bool) (hav
 		return holders, nil, nil, err
 	}
 	could := reply.GetCandidates()
-	for next := reply.GetNext(); next != ""; { // in a large fleet they are named part by part
+	for next := reply.GetNext(); next != ""; { // of a large fleet each reply names a part
 		more, err := operator.Locate(ask, &api.LocateRequest{Id: id, PastHolders: true, After: next})
 		if err != nil {
 			return nil, nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
@@ -114,25 +115,25 @@ func (r *reach) find(ctx context.Context, id string, enough int, past bool) (hav
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// Also what is lost as far as is known: locations lag behind.
+	// A block that the coordinator calls lost is sought as well: the block map lags behind the stores.
 	have, gone, doubt := seek(ctx, id, append(holders, candidates...), doors, enough)
 	if len(have) == 0 {
 		unheard, err := r.nodes(reply.GetUnheard())
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		have, _, _ = probe(ctx, id, unheard, min(enough, len(unheard))) // LOST, so that silence is what is to be expected
+		have, _, _ = probe(ctx, id, unheard, min(enough, len(unheard))) // these are LOST: their silence is expected, and no doubt
 	}
 	if len(have) == 0 && len(holders) > 0 {
-		return holders, nil, doubt, nil // they are away, and may be back
+		return holders, nil, doubt, nil // they do not answer now, and may be back
 	}
-	if len(have) == 0 && (reply.GetState() == "lost" || gone || doubt == nil && reply.GetWhy() != "") { // silence is not a no
+	if len(have) == 0 && (reply.GetState() == "lost" || gone || doubt == nil && reply.GetWhy() != "") { // in doubt a silent node may have it
 		lost = &client.LostError{Why: reply.GetWhy()}
 	}
 	return have, lost, doubt, nil
 }
 
-// without are the nodes that are not among others.
+// without returns the nodes that are not among others.
 func without(nodes, others []*api.Holder) []*api.Holder {
 	return slices.DeleteFunc(nodes, func(n *api.Holder) bool {
 		return slices.ContainsFunc(others, func(o *api.Holder) bool { return o.GetNode() == n.GetNode() })
@@ -153,7 +154,7 @@ func (r *reach) locate(ctx context.Context, id string) (api.LocationJSON, error,
 	return at, doubt, err
 }
 
-// locateHere asks the agent of this machine, which answers where a reader should go: itself, or by redirect a peer.
+// locateHere asks the agent of this machine, which serves the block itself or redirects to the peer that has it.
 func (r *reach) locateHere(ctx context.Context, id string) (at api.LocationJSON, doubt, err error) {
 	agent, l, err := r.agent()
 	if err != nil {
@@ -199,7 +200,7 @@ func (r *reach) locateHere(ctx context.Context, id string) (at api.LocationJSON,
 	return at, nil, nil
 }
 
-// nodeAt is the name of the peer with that address.
+// nodeAt returns the name of the peer with that address; empty: the agent knows none.
 func nodeAt(s *api.AgentStatus, address string) string {
 	for _, p := range s.GetPeers() {
 		if p.GetAddress() == address {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// mostUnread is what of a log is kept while nobody takes it: some five thousand lines.
+	// mostUnread is how many bytes of a log are kept while nobody reads it: some five thousand lines.
 	mostUnread = 1 << 20
-	// lastLines is how long the lines of a daemon that ends may take.
+	// lastLines is how long a daemon that ends waits for its last lines to be written.
 	lastLines = time.Second
 )
 
-// unhurried writes a log behind who logs. Whoever reads it may stop reading, as the journal does whose disk hangs, and a container's
-// runtime: then a line would hold up for ever who wants to say it, and all others that log. Lines beyond mostUnread are lost, which is
-// said once somebody reads again.
+// unhurried writes a log in the background, so that logging never blocks. The reader of the log may stop reading: journald when its disk
+// hangs, or a container's runtime. A blocking write would then stop the goroutine that logs, and every other that logs after it, for ever.
+// Lines beyond mostUnread are dropped; a line with their number follows once the reader reads again.
 type unhurried struct {
 	to    io.Writer
 	more  chan struct{}
@@ -24,7 +24,7 @@ type unhurried struct {
 
 	mu     sync.Mutex
 	lines  []byte
-	lost   int // lines, since it was last said
+	lost   int // lines dropped since the last line that said so
 	closed bool
 }
 
@@ -52,7 +52,7 @@ func (u *unhurried) nudge() {
 	}
 }
 
-// run writes what it was given, until it is closed.
+// run writes the lines that Write took, until close.
 func (u *unhurried) run(log *slog.Logger) {
 	defer close(u.ended)
 	for range u.more {
@@ -61,7 +61,7 @@ func (u *unhurried) run(log *slog.Logger) {
 		u.lines, u.lost = nil, 0
 		u.mu.Unlock()
 		if len(lines) > 0 {
-			_, _ = u.to.Write(lines) // there is nobody else to tell
+			_, _ = u.to.Write(lines) // there is no other place to report an error
 		}
 		switch {
 		case lost > 0:
@@ -72,7 +72,7 @@ func (u *unhurried) run(log *slog.Logger) {
 	}
 }
 
-// close has what is left written, if somebody takes it.
+// close waits up to lastLines for the remaining lines to be written.
 func (u *unhurried) close() {
 	u.mu.Lock()
 	u.closed = true

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// machines is the verb that takes machines down, or up again.
+// machines is the verb `maintenance down`, or `maintenance up`.
 type machines struct {
 	cmd    *cobra.Command
 	to     reach
@@ -48,7 +48,7 @@ func (v *machines) run(ctx context.Context, names []string) error {
 	return printMachines(v.cmd.OutOrStdout(), v.out, m)
 }
 
-// follow stays until the nodes have left.
+// follow waits until the nodes have left.
 func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *link, nodes, names []string) error {
 	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
 	w := newWaiter(v.cmd.ErrOrStderr(), "the decommission of "+strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
@@ -66,7 +66,7 @@ func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *l
 	return errors.Join(printMachines(v.cmd.OutOrStdout(), v.out, m), verdict("maintenance down", ended))
 }
 
-// nodesOn are the nodes that are known on some of the machines.
+// nodesOn returns the names of the known nodes on the given machines.
 func nodesOn(m *api.Maintenance, some []*api.Machine) (names []string) {
 	for _, s := range m.GetMachines() {
 		if !slices.ContainsFunc(some, func(id *api.Machine) bool { return machineName(id) == machineName(s.GetMachine()) }) {
@@ -79,7 +79,7 @@ func nodesOn(m *api.Maintenance, some []*api.Machine) (names []string) {
 	return names
 }
 
-// withoutNode are those of the machines for which no node stands: there is nobody to wait for.
+// withoutNode returns the names of the given machines that have no known node, so that there is nothing to wait for.
 func withoutNode(m *api.Maintenance, some []*api.Machine) (names []string) {
 	has := map[string]bool{}
 	for _, s := range m.GetMachines() {
@@ -128,7 +128,7 @@ With --wait each machine must have a node: where one has none, as by a name that
 	return cmd
 }
 
-// scheduledAs are the machines of the schedule that people mean: by name, address or node. What is none of it is left to the
+// scheduledAs resolves names to machines of the schedule, by host name, IP address or node. A name that matches none is passed on for the
 // coordinator to refuse.
 func scheduledAs(m *api.Maintenance, names []string) []*api.Machine {
 	all := machinesNamed(names)

@@ -1,10 +1,9 @@
 // Command lifeboat is the whole of Lifeboat in one binary: the agent of every host, the thin coordinator, a fleet on
 // loopback for trying it out, and the verbs of people who run fleets.
 //
-// The verbs only ask and print. What they know they learn from the coordinator (package api, service Operator) or from
-// the agent of this machine (service Local, on its socket); they keep nothing, decide nothing and move no block but the
-// one that `get` was asked for. Data goes to stdout and progress to stderr, so that a pipe sees only what it asked for; how that looks
-// is package show's.
+// The verbs only ask and print. They ask the coordinator (package api, service Operator) or the agent of this machine (service Local,
+// on its socket); they keep nothing, decide nothing and move no block but the one that `get` was asked for. Data goes to stdout and
+// progress to stderr, so that a pipe gets only the data. Package show formats both.
 //
 // The files by subject:
 //
@@ -31,16 +30,17 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == workloads.SupervisorArg {
-		os.Exit(workloads.Supervise(os.Args[2:])) // a hook's parent, which outlives the daemon that started it
+		os.Exit(workloads.Supervise(os.Args[2:])) // the parent process of a hook: it outlives the daemon that started it
 	}
 	os.Exit(run(untilTold(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// echoes is how long after the first signal a second one is the same: timeout(1) sends its own to the program, and then to all of
-// its group.
+// echoes is how long after the first signal another counts as the same one: timeout(1) sends its signal to the program, and then again to
+// the program's whole group.
 const echoes = time.Second
 
-// untilTold ends with the first signal that asks us to end; a second one ends us as it would any program.
+// untilTold returns a context that the first SIGINT or SIGTERM cancels. A second signal, later than echoes, kills the process as it would
+// any program.
 func untilTold() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() { time.AfterFunc(echoes, stop) })

@@ -111,7 +111,7 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 				for _, w := range r.Windows {
 					named = append(named, w.GetMachines()...)
 				}
-				for _, name := range withoutNode(m, named) { // they may come yet, or be mistyped
+				for _, name := range withoutNode(m, named) { // their nodes may join later, or the name is mistyped
 					fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node stands for it: is that its name? lifeboat nodes lists those that are known\n", show.Plain(name))
 				}
 				return printSchedule(cmd.OutOrStdout(), out, m)
@@ -127,7 +127,7 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 	return cmd
 }
 
-// instant is a time as people say it: once it is known what time it is now.
+// instant parses a time as people write it: RFC 3339, a duration from now, or "now". at wants the coordinator's time, which is known later.
 func instant(s string) (at func(now time.Time) time.Time, err error) {
 	if s == "now" {
 		s = "0"
@@ -142,7 +142,7 @@ func instant(s string) (at func(now time.Time) time.Time, err error) {
 	return func(time.Time) time.Time { return t }, nil
 }
 
-// machinesNamed are machines by what people call them.
+// machinesNamed makes a Machine of each name: an IP address, or else a host name.
 func machinesNamed(names []string) (all []*api.Machine) {
 	for _, name := range names {
 		m := &api.Machine{Hostname: name}
@@ -154,7 +154,7 @@ func machinesNamed(names []string) (all []*api.Machine) {
 	return all
 }
 
-// maxSchedule is what a coordinator takes in one message.
+// maxSchedule is how many bytes a coordinator takes in one message.
 const maxSchedule = 4 << 20
 
 func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error) {
@@ -234,18 +234,17 @@ func machineName(m *api.Machine) string {
 	return m.GetHostname() + " (" + m.GetIp() + ")"
 }
 
-// clockOf is what the clock of the coordinator showed that told, by which it has windows begin and end: that of this machine may be
-// wrong.
+// clockOf returns the coordinator's time when it replied. Windows begin and end by its clock; this machine's may be wrong.
 func clockOf(m *api.Maintenance) time.Time {
 	return m.GetNow().AsTime()
 }
 
-// begins is when a window does.
+// begins says when a window begins, relative to now.
 func begins(w *api.MaintenanceWindow, now time.Time) string {
 	return whenever(time.Unix(0, w.GetStartNanoseconds()), now)
 }
 
-// whenever is an instant as seen from another.
+// whenever says how far an instant is from now: "in 5m0s", "3s ago".
 func whenever(at, now time.Time) string {
 	if d := at.Sub(now); d > 0 {
 		return "in " + show.Span(d)

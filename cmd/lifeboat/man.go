@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manCommand writes the manual. Whoever makes a package calls it; its reader has man(1).
+// manCommand writes the manual's pages. It is hidden: package builds call it, and people read the pages with man(1).
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man DIR",
@@ -35,8 +35,8 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// manDate is the date in the pages: that of the source, where the environment says it, so that two builds of one source
-// are alike (reproducible-builds.org/specs/source-date-epoch).
+// manDate returns the date in the pages: SOURCE_DATE_EPOCH if it is set, so that two builds of one source are alike
+// (reproducible-builds.org/specs/source-date-epoch), else today.
 func manDate() (time.Time, error) {
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
@@ -107,7 +107,7 @@ func manPage(cmd *cobra.Command, date time.Time) string {
 	return b.String()
 }
 
-// section writes one, unless it is empty.
+// section writes a section, unless its text is empty.
 func section(w io.Writer, title, text string) {
 	if text != "" {
 		fmt.Fprintf(w, ".SH %s\n%s", title, text)
@@ -149,7 +149,7 @@ func options(flags *pflag.FlagSet) string {
 	return b.String()
 }
 
-// definitions is a list of words and what they mean.
+// definitions formats a list of terms with their definitions.
 func definitions(all [][2]string) string {
 	var b strings.Builder
 	for _, d := range all {
@@ -177,7 +177,7 @@ func seeAlso(cmd *cobra.Command) string {
 	return strings.Join(all, " ,\n") + "\n"
 }
 
-// paragraphs is running text; an empty line parts two of them.
+// paragraphs formats running text, in which an empty line separates paragraphs.
 func paragraphs(text string) string {
 	var all []string
 	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -186,7 +186,7 @@ func paragraphs(text string) string {
 	return strings.Join(all, ".PP\n")
 }
 
-// lines is text whose lines are none of roff's own.
+// lines escapes text, and also each line that roff would take for a request of its own.
 func lines(text string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
@@ -199,7 +199,7 @@ func lines(text string) string {
 	return b.String()
 }
 
-// roff is text in which nothing means anything to roff. A hyphen becomes one that can be copied into a shell.
+// roff escapes what has a meaning to roff within a line. A hyphen becomes a minus, which can be copied into a shell.
 func roff(text string) string { return strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text) }
 
 func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }

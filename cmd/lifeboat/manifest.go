@@ -104,7 +104,7 @@ type manifestPrinter struct {
 	all     bool
 	begun   bool
 	headed  bool
-	moved   int64 // of the entries
+	moved   int64 // entries with the outcome moved, so far
 	of      *api.ManifestSummary
 	entries show.JSONList
 	sums    manifestSums
@@ -207,7 +207,7 @@ func (p *manifestPrinter) end(asked string) error {
 	} else if err := p.sums.print(p.w); err != nil {
 		return err
 	}
-	// Those of a node whose disk is full are counted, and its peers know them.
+	// A node whose disk is full counts the blocks that it cannot write down; the peers that took them know them.
 	if n := p.of.GetMoved().GetBlocks() - p.moved; n > 0 && p.of.GetFinishedAt() != nil {
 		fmt.Fprintf(p.errs, "%s that moved, of %d, could not be written down and are not in this account: lifeboat locate finds them\n", show.Count(n, "block"), p.of.GetMoved().GetBlocks())
 	}
@@ -223,9 +223,9 @@ func (p *manifestPrinter) end(asked string) error {
 	return nil
 }
 
-// summary is a manifest in one line, fit to be pasted.
+// summary tells a manifest in one line, fit to be pasted.
 func summary(m *api.ManifestSummary) string {
-	// What was skipped was nobody's to carry: counted among the blocks it would read like a loss.
+	// Skipped blocks were not to be moved: counted in the total they would read like a loss.
 	all := m.GetMoved().GetBlocks() + m.GetLost().GetBlocks()
 	line := ""
 	if m.GetSource() == preemption.SourceRehearsal {

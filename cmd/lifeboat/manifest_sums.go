@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// sumsFrom is how many blocks an account names that is summed up: fewer are seen at a glance.
+	// sumsFrom is the fewest blocks of a manifest for which sums are printed: fewer are seen at a glance.
 	sumsFrom = 10
-	// mostSums bounds the lines of that.
+	// mostSums bounds the lines of the sums.
 	mostSums = 24
-	// mostReasons bounds the memory.
+	// mostReasons bounds the memory, in distinct peers and reasons.
 	mostReasons = 4096
 )
 
-// manifestSums are where how many of a manifest's blocks went, and why how many did not.
+// manifestSums counts a manifest's moved blocks by peer, and the others by reason.
 type manifestSums struct {
 	blocks int64
 	of     map[sumKey]*api.Count
@@ -52,7 +52,7 @@ func (k sumKey) other() sumKey {
 	return sumKey{k.outcome, "for other reasons"}
 }
 
-// sizes are what is different in the reasons of blocks that are lost for the same one, but for their ids.
+// sizes matches the sizes in reasons: blocks lost for one reason differ in them and in the block's id.
 var sizes = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)? ([KMGT]i)?B\b`)
 
 func (s *manifestSums) count(k sumKey, blocks, bytes int64) {
@@ -63,7 +63,7 @@ func (s *manifestSums) count(k sumKey, blocks, bytes int64) {
 	s.of[k].Bytes += bytes
 }
 
-// print has the losses first, the commonest first.
+// print writes the losses first, then the moved blocks, then the rest; the commonest of each first.
 func (s *manifestSums) print(w io.Writer) error {
 	if s.blocks < sumsFrom {
 		return nil

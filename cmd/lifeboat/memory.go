@@ -16,16 +16,16 @@ import (
 
 const (
 	// gcPercent is half of Go's default: a daemon's live heap is about a megabyte, which Go would let grow to four before it
-	// looks. Measured: 2 MiB less at rest. The environment's GOGC goes first.
+	// collects. Measured: 2 MiB less at rest. The environment's GOGC goes first.
 	gcPercent = 50
-	// roomyPercent is Go's default, for a live heap of more than smallHeap: many thousand small blocks are on their way then, and
-	// collections, twice as many at half the percent, were an eighth of what each of them costs its receiver. What a daemon
-	// keeps at rest, and while it carries larger blocks, is less than smallHeap (measured; docs/design/measured.md).
+	// roomyPercent is Go's default, for a live heap of more than smallHeap. A receiver has that many bytes while many thousand small
+	// blocks are on their way; collections, twice as many at half the percent, were an eighth of what each block costs it. A daemon at
+	// rest, or with larger blocks on their way, stays below smallHeap (measured; docs/design/measured.md).
 	roomyPercent = 100
 	smallHeap    = 7 << 20
 )
 
-// thrifty keeps a daemon small: it lives on every machine, beside what the machine is for.
+// thrifty keeps a daemon's memory small: it runs on every machine beside the work that the machine is for.
 func thrifty() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -35,7 +35,7 @@ func thrifty() {
 	giveBack()
 }
 
-// followGC has each collection that is to come look at what it left.
+// followGC sets the GC percent after each collection by the live heap that it left: a cleanup runs when its garbage is collected.
 func followGC(percent int) {
 	type garbage struct{ _ *garbage }
 	runtime.AddCleanup(new(garbage), func(percent int) {
@@ -52,11 +52,11 @@ func followGC(percent int) {
 	}, percent)
 }
 
-// settleAfter is by when a daemon has said all its first words: it is registered, and each source has been asked.
+// settleAfter is how long a daemon's start takes: by then it is registered, and has asked each source of notices.
 const settleAfter = 15 * time.Second
 
-// settle gives back the pages of the binary itself that only the start of a daemon needed: at once, should its work begin at
-// once, and again a little later.
+// settle gives back the pages of the binary that only the daemon's start needed: now, in case a drain begins at once, and again
+// after settleAfter.
 func settle() {
 	giveBack()
 	time.AfterFunc(settleAfter, giveBack)
@@ -64,7 +64,7 @@ func settle() {
 
 // From linux/userfaultfd.h.
 const (
-	uffdUserModeOnly = 0x1        // UFFD_USER_MODE_ONLY, for which nobody needs a right
+	uffdUserModeOnly = 0x1        // UFFD_USER_MODE_ONLY, which needs no privilege
 	uffdVersion      = 0xaa       // UFFD_API
 	uffdAPI          = 0xc018aa3f // UFFDIO_API
 	uffdRegister     = 0xc020aa00 // UFFDIO_REGISTER
@@ -72,12 +72,12 @@ const (
 	uffdWrites       = 1 << 1     // UFFDIO_REGISTER_MODE_WP
 )
 
-// pageByPage has the kernel map those pages of the binary that are touched, and no others. Without it the kernel maps the
-// sixteen around each, and what a drain touches, 5 MiB of functions all over the binary and of the tables by which each
-// collection of garbage finds their frames, counts as 17. The kernel leaves that out for memory that a userfaultfd watches
-// for writes (should_fault_around in its mm/memory.c). Nothing writes there, and none is write-protected, so there is never
-// anything to be told; the descriptor stays open, for with it the watch would end. A kernel before 6.7, or a filter of
-// calls, that will not have it is no reason to say anything: the process counts as larger, that is all.
+// pageByPage has the kernel map only those pages of the binary that are touched. By default the kernel maps the sixteen around each
+// (fault-around), and what a drain touches, 5 MiB of functions all over the binary and of the tables by which the garbage collector finds
+// their frames, counts as 17 MiB of resident memory. The kernel does no fault-around in memory that a userfaultfd watches for writes
+// (should_fault_around in its mm/memory.c). Nothing writes to these pages and none is write-protected, so there are no events to read;
+// the descriptor stays open because closing it ends the watch. A kernel before 6.7 or a seccomp filter may refuse: then the process only
+// counts as larger, which is not worth a log line.
 func pageByPage() bool {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserModeOnly, 0, 0)
 	if errno != 0 {
@@ -95,16 +95,15 @@ func pageByPage() bool {
 	return true
 }
 
-// giveBack lets the kernel drop the binary's own pages from this process: most of those that its start read in are not used
-// again. They are clean copies of a file and come back when they are touched. A kernel that will not is no reason to say
-// anything.
+// giveBack lets the kernel drop the binary's own pages from this process: most that the start read in are not used again. They are clean
+// copies of a file and come back when they are touched. A kernel that refuses does no harm, so errors are ignored.
 func giveBack() {
 	for begin, size := range ownPages() {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, begin, size, unix.MADV_DONTNEED)
 	}
 }
 
-// ownPages are where the parts of the binary are mapped that nobody writes to: its functions, and what is constant.
+// ownPages yields the read-only mappings of the binary in this process: its code and its constants.
 func ownPages() iter.Seq2[uintptr, uintptr] {
 	return func(yield func(begin, size uintptr) bool) {
 		maps, err := os.ReadFile("/proc/self/maps")

@@ -102,7 +102,7 @@ func nodeCommand() *cobra.Command {
 // keyPatience is how long a completion may take: a person waits with a finger on the key.
 const keyPatience = 2 * time.Second
 
-// complete offers to the shell what a coordinator lists and args do not name yet. It is a convenience: what goes wrong offers nothing.
+// complete offers to the shell what the coordinator lists and args do not name yet. Errors offer nothing: completion is a convenience.
 func (r *reach) complete(cmd *cobra.Command, args []string, list func(ctx context.Context, operator api.OperatorClient, offer func(name, about string))) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	operator, l, err := r.operator()
 	if err != nil {
@@ -136,8 +136,7 @@ func (r *reach) completeNode(cmd *cobra.Command, args []string, prefix string) (
 	return r.completeNodes(cmd, args, prefix)
 }
 
-// nodeState is the state with what qualifies it: the sub-state of one that leaves, or why one that is active takes
-// nothing.
+// nodeState returns a node's state with what qualifies it: the sub-state of a leaving node, or why an active node takes no blocks.
 func nodeState(n *api.Node) string {
 	facts := []string{n.GetState()}
 	if sub := n.GetSubState(); sub != "" && sub != "NONE" && sub != n.GetState() {
@@ -155,13 +154,13 @@ func nodeState(n *api.Node) string {
 	return strings.Join(facts, ",")
 }
 
-// departed says whether the node has left, and not come back since. One that came back and fell silent is LOST or SHUTDOWN.
+// departed reports whether the node has left and not come back since. A node that came back and fell silent is LOST or SHUTDOWN.
 func departed(n *api.Node) bool {
 	return n.GetState() == "DECOMMISSIONED" || n.GetState() == "GONE"
 }
 
-// drainOf is how far a node's drain is, as its last beat said, or as its account does where that came since: a drain of a moment
-// is accounted for before another beat. The account of a node that came back is history.
+// drainOf returns how far a node's drain is: from its last heartbeat, or from its manifest if that came later, since a short drain ends
+// before the next heartbeat. The manifest of a node that came back is history, and not used.
 func drainOf(n *api.Node) *api.DrainProgress {
 	d, m := n.GetStatus().GetDrain(), n.GetManifest()
 	if m == nil || !departed(n) || d.GetPhase() == string(migration.PhaseDrained) {
@@ -174,8 +173,7 @@ func drainOf(n *api.Node) *api.DrainProgress {
 	}
 }
 
-// moreUrgent orders nodes for people, and those that are as urgent in the order in which they come: a window has room for some of a
-// fleet, and shows the first.
+// moreUrgent compares nodes for a stable sort, the more urgent first: a terminal has room for the first lines of a fleet only.
 func moreUrgent(a, b *api.Node) int {
 	rank := func(n *api.Node) int {
 		switch {
@@ -202,7 +200,8 @@ func moreUrgent(a, b *api.Node) int {
 	return cmp.Compare(left(a), left(b))
 }
 
-// remaining is how long a node has; nil: no deadline is known, or it has left and lives on, so that nothing is to happen any more.
+// remaining returns the time to a node's deadline; nil: no deadline is known, or the node has left and the deadline passed, so that
+// nothing is to happen any more.
 func remaining(n *api.Node) *durationpb.Duration {
 	r := cmp.Or(n.GetRemaining(), n.GetStatus().GetNotice().GetRemaining())
 	if departed(n) && r.AsDuration() <= 0 {
@@ -228,7 +227,7 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 		}
 		notice := show.Dash(st.GetNotice().GetKind())
 		if st.GetNotice().GetSource() == preemption.SourceRehearsal {
-			notice = "rehearsal" // of what kind lifeboat node says: there is no room for both
+			notice = "rehearsal" // the column has no room for the kind as well, which lifeboat node shows
 		}
 		t.Row(n.GetName(), nodeState(n), notice, show.Left(remaining(n)), blocks, held, room, show.Age(n.GetLastHeartbeat()))
 		if len(n.GetWaitsFor()) > 0 {

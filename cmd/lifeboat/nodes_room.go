@@ -15,21 +15,21 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// together is what a cloud takes away at once: a zone, or a pool of it.
+// together is a group of nodes that a cloud may take at once: a zone, or one pool in a zone.
 type together struct {
 	Zone        string `json:"zone"`
 	Pool        string `json:"pool"` // empty: all of the zone
 	Nodes       int    `json:"nodes"`
-	HaveBytes   int64  `json:"have_bytes"`              // at least, with the records of their blocks
+	HaveBytes   int64  `json:"have_bytes"`              // at least; with the records of their blocks
 	OthersRoom  int64  `json:"others_room_bytes"`       // of all nodes that would stay
-	OthersVault int64  `json:"others_vault_room_bytes"` // of that, for what can only go to their vaults
-	ShortBytes  int64  `json:"short_bytes"`             // of what they have, what would find no room there; at least
-	Fallback    bool   `json:"fallback"`                // each of them has one for that
-	// What those have room for, one of a name being the same for all; null: there is none, or one does not tell, as a bucket.
+	OthersVault int64  `json:"others_vault_room_bytes"` // of that, for blocks that can only go to a vault
+	ShortBytes  int64  `json:"short_bytes"`             // of have_bytes, what the others have no room for; at least
+	Fallback    bool   `json:"fallback"`                // each node of the group has one
+	// The room of those fallbacks, each name counted once; null: there is none, or one does not tell its room, as a bucket.
 	FallbackRoom *int64 `json:"fallback_room_bytes"`
 }
 
-// lostBytes are those that would find no room in the fallback either; at least.
+// lostBytes returns how much would find no room in the fallbacks either; at least.
 func (g together) lostBytes() int64 {
 	switch {
 	case !g.Fallback:
@@ -40,17 +40,18 @@ func (g together) lostBytes() int64 {
 	return max(0, g.ShortBytes-*g.FallbackRoom)
 }
 
-// holdsNow is whether a node still has to carry away what it has.
+// holdsNow reports whether a node still has to hand its blocks on.
 func holdsNow(n *api.Node) bool {
 	return n.GetStatus() != nil && (n.GetState() == "ACTIVE" || n.GetState() == "DECOMMISSIONING")
 }
 
-// roomTogether says for each zone, and each pool of it, whether those who stay have room for what it has, should it go at once.
+// roomTogether computes for each zone, and each pool in it, whether the nodes that stay have room for what its nodes have, should they
+// all go at once.
 func roomTogether(nodes []*api.Node) []together {
 	groups := map[[2]string]*together{}
-	files := map[[2]string]int64{} // of plain files
+	files := map[[2]string]int64{} // bytes of plain files
 	stores := map[[2]string][]string{}
-	spills := map[[2]string]map[string]int64{} // the room of fallbacks by their names, as the node told that found the least
+	spills := map[[2]string]map[string]int64{} // room of fallbacks by name: the least that a node told
 	in := func(n *api.Node) [][2]string {
 		all := [][2]string{{n.GetZone(), ""}}
 		if n.GetPool() != "" {
@@ -65,7 +66,7 @@ func roomTogether(nodes []*api.Node) []together {
 		st := n.GetStatus()
 		here := inventory.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
 		has := here + inventory.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
-		if d := st.GetDrain(); n.GetState() == "DECOMMISSIONING" { // that is in the room of the others already
+		if d := st.GetDrain(); n.GetState() == "DECOMMISSIONING" { // what it moved is taken off the others' room already
 			moved := inventory.Count{Blocks: d.GetBlocksMoved(), Bytes: d.GetBytesMoved()}.Takes()
 			here, has = max(0, here-moved), max(0, has-moved)
 		}
@@ -100,7 +101,7 @@ func roomTogether(nodes []*api.Node) []together {
 		if rooms := slices.Collect(maps.Values(spills[key])); g.Fallback && !slices.Contains(rooms, math.MaxInt64) {
 			g.FallbackRoom = new(int64)
 			for _, room := range rooms {
-				*g.FallbackRoom += min(room, 1<<56) // a share may say that it has no end
+				*g.FallbackRoom += min(room, 1<<56) // a network share may claim endless room, and the sum must not overflow
 			}
 		}
 	}
@@ -112,7 +113,7 @@ func roomTogether(nodes []*api.Node) []together {
 	return all
 }
 
-// spillRoom is the room of a node's fallback, which has no end where it does not tell.
+// spillRoom returns the room of a node's fallback; MaxInt64: the fallback does not tell it, as a bucket.
 func spillRoom(st *api.Status) int64 {
 	if st.FallbackRoomBytes == nil {
 		return math.MaxInt64
@@ -120,7 +121,7 @@ func spillRoom(st *api.Status) int64 {
 	return st.GetFallbackRoomBytes()
 }
 
-// peerOf is the room that a node tells of.
+// peerOf returns a node as a peer with the room that it reports.
 func peerOf(st *api.Status) migration.Peer {
 	p := migration.Peer{RoomBytes: st.GetRoomBytes(), VaultBytes: st.VaultRoomBytes}
 	for _, s := range st.GetStores() {
@@ -150,7 +151,7 @@ func printRoom(w io.Writer, out show.Format, all []together) error {
 	return t.Print(w)
 }
 
-// lostTogether is an error where some would go with what nobody has room for.
+// lostTogether returns an error if one of the groups could not go at once without a loss.
 func lostTogether(all []together) error {
 	var lost []string
 	for _, g := range all {

@@ -8,11 +8,11 @@ import (
 
 const probesVerb = "serve-probes"
 
-// probeCommand is how the agent starts this program to probe a disk. An upgrade replaces the file under a running agent,
-// and the two must speak the same words: so it is the program that runs, wherever its file is now (proc(5)).
+// probeCommand returns the command by which the agent starts this program to probe a disk. It names the running program, even if its
+// file was replaced (proc(5)): after an upgrade the new file may speak another protocol than the agent that still runs.
 func probeCommand() []string { return []string{"/proc/self/exe", probesVerb} }
 
-// probesCommand is for the agent, not for people: a process that a disk may hang.
+// probesCommand is for the agent, not for people: a disk that hangs then hangs this process and not the agent.
 func probesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     probesVerb,

@@ -73,7 +73,7 @@ lead over and takes it only where nobody else can.`,
 	return cmd
 }
 
-// leaderStatus asks on until the leader answers: any coordinator says how it is itself.
+// leaderStatus asks the leader, whose view of the members is the best; while there is none, the first coordinator that answers.
 func leaderStatus(ctx context.Context, operator api.OperatorClient) (*api.CoordinatorStatus, error) {
 	s, err := operator.GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
 	if err == nil || ctx.Err() != nil {
@@ -163,7 +163,7 @@ func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) e
 	})
 }
 
-// survives says what so many coordinators come to.
+// survives says how many failures so many coordinators survive.
 func survives(coordinators int) string {
 	failures := (coordinators - 1) / 2
 	if failures < 1 {
@@ -290,7 +290,7 @@ renew it. So revoke it again at once, and look which join tokens there are.`,
 	return cmd
 }
 
-// localUser names who runs this, as the audit has it: there is no certificate in a call that nobody makes.
+// localUser names the user who runs this command, for the audit: a restore makes no call, and so shows no certificate.
 func localUser() string {
 	name := "uid " + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -326,7 +326,7 @@ type memberJSON struct {
 	Address string   `json:"address"`
 	Leader  bool     `json:"leader"`
 	Reached bool     `json:"reached"`
-	Lag     *uint64  `json:"lag"` // null: it does not answer, so nobody knows
+	Lag     *uint64  `json:"lag"` // null: not known, since it does not answer
 	Skew    *float64 `json:"skew_seconds"`
 	Version string   `json:"version"`
 	Leaving bool     `json:"leaving"`

@@ -31,24 +31,24 @@ const (
 	dialTimeout     = 5 * time.Second
 	askTimeout      = 15 * time.Second // for one question with one answer
 
-	// Some answers take minutes, such as a list of a million blocks: an agent that stands still is told from one that works by
-	// pings, as package client tells coordinators. gRPC pings no more often.
+	// Some answers take minutes, such as a list of a million blocks. Pings tell an agent that hangs from one that works, as package
+	// client does for coordinators. gRPC pings no more often.
 	pingAfter    = 10 * time.Second
 	pingPatience = 5 * time.Second
 )
 
-// reach is where a verb asks: a coordinator over mutual TLS, or the agent of this machine over its socket.
+// reach holds the flags that say where a verb asks: a coordinator over mutual TLS, or the agent of this machine over its socket.
 type reach struct {
 	cmd         *cobra.Command
 	coordinator string
 	tlsDir      string
 	devInsecure bool
 	socket      string
-	otherwise   string // the socket where neither a flag nor the environment names one; empty: the default
-	warned      bool   // that the operator's certificate ends
+	otherwise   string // the socket if neither a flag nor the environment names one; empty: the default
+	warned      bool   // has said that the operator's certificate ends soon
 }
 
-// coordinatorFlags are those of verbs that a coordinator answers.
+// coordinatorFlags adds the flags of verbs that a coordinator answers.
 func (r *reach) coordinatorFlags(cmd *cobra.Command) {
 	r.cmd = cmd
 	f := cmd.Flags()
@@ -57,13 +57,13 @@ func (r *reach) coordinatorFlags(cmd *cobra.Command) {
 	f.BoolVar(&r.devInsecure, "dev-insecure", false, "for clusters that run with tls.dev_insecure; loopback only")
 }
 
-// socketFlags are those of verbs that the agent of this machine answers.
+// socketFlags adds the flags of verbs that the agent of this machine answers.
 func (r *reach) socketFlags(cmd *cobra.Command) {
 	r.cmd = cmd
 	cmd.Flags().StringVar(&r.socket, "socket", "", "`PATH` of the agent's socket, by default "+defaultSocket+" (LIFEBOAT_SOCKET)")
 }
 
-// coordinatorAddrs are where the coordinators are; none: nobody said.
+// coordinatorAddrs returns the coordinators' addresses; empty: neither the flag nor the environment names any.
 func (r *reach) coordinatorAddrs() (addrs []string) {
 	given := cmp.Or(r.coordinator, os.Getenv("LIFEBOAT_COORDINATOR"))
 	for addr := range strings.FieldsFuncSeq(given, func(c rune) bool { return c == ',' || c == ' ' }) {
@@ -79,7 +79,7 @@ func (r *reach) socketPath() string {
 	return cmp.Or(r.socket, os.Getenv("LIFEBOAT_SOCKET"), r.otherwise, defaultSocket)
 }
 
-// again is what a command that follows this one must say to ask the same agent or sidecar.
+// again returns the flags by which a following command asks the same agent or sidecar.
 func (r *reach) again() string {
 	if r.socket == "" {
 		return ""
@@ -87,7 +87,7 @@ func (r *reach) again() string {
 	return " --socket " + r.socket
 }
 
-// local tells whether to ask the agent of this machine rather than a coordinator. A flag beats the environment.
+// local reports whether to ask the agent of this machine rather than a coordinator. A flag beats the environment.
 func (r *reach) local() (bool, error) {
 	switch {
 	case r.socket != "" && r.coordinator != "":
@@ -99,7 +99,7 @@ func (r *reach) local() (bool, error) {
 	}
 }
 
-// nearest is local where an agent is on the spot and only the environment names a coordinator.
+// nearest is as local, but if only the environment names a coordinator and this machine has an agent's socket, it chooses the agent.
 func (r *reach) nearest() (bool, error) {
 	local, err := r.local()
 	if err != nil || local || r.coordinator != "" {
@@ -109,7 +109,7 @@ func (r *reach) nearest() (bool, error) {
 	return err == nil && info.Mode().Type() == os.ModeSocket, nil
 }
 
-// identity is who the operator is to coordinators and to nodes.
+// identity returns the operator's certificate for calls to coordinators and nodes.
 func (r *reach) identity() (*certs.Identity, error) {
 	if r.devInsecure {
 		return certs.Dev(certs.Name{Role: certs.RoleOperator, Name: "dev"}), nil
@@ -130,11 +130,11 @@ func (r *reach) identity() (*certs.Identity, error) {
 	return id, nil
 }
 
-// operatorEndsSoon is how long before its end an operator's certificate is spoken of, or a quarter of its life where that is less.
-// Nobody renews it but the operator, who may be away for a week.
+// operatorEndsSoon is how long before the end of an operator's certificate verbs warn of it, or a quarter of its life if that is less.
+// Only the operator can renew it, and may be away for a week.
 const operatorEndsSoon = 14 * 24 * time.Hour
 
-// permit refuses to show an identity whose key everyone knows to anything but this machine.
+// permit refuses to use the --dev-insecure identity, whose key everyone knows, with another machine.
 func (r *reach) permit(addr string) error {
 	if !r.devInsecure || config.Loopback(addr) {
 		return nil
@@ -143,18 +143,18 @@ func (r *reach) permit(addr string) error {
 }
 
 func isPort(s string) bool {
-	n, err := net.LookupPort("tcp", s) // it may be a service's name
+	n, err := net.LookupPort("tcp", s) // s may be the name of a service
 	return err == nil && n > 0
 }
 
-// operator reaches the coordinator that leads.
+// operator returns a client of the leading coordinator.
 func (r *reach) operator() (api.OperatorClient, *link, error) {
 	addrs := r.coordinatorAddrs()
 	if len(addrs) == 0 {
 		return nil, nil, usagef("%s asks the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR", verb(r.cmd))
 	}
 	for _, addr := range addrs {
-		if strings.Contains(addr, "/") { // a URL, which would be looked up as a host's name
+		if strings.Contains(addr, "/") { // a URL, which would be looked up as a host name
 			return nil, nil, usagef("a coordinator is named by HOST or HOST:PORT, such as 10.0.0.1:%s, and not by a URL", coordinatorPort)
 		}
 		if _, port, _ := net.SplitHostPort(addr); port == "" || !isPort(port) {
@@ -177,7 +177,7 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	return api.NewOperatorClient(l.conn), l, nil
 }
 
-// ask puts one question to the coordinator that leads, or to the agent of this machine, and says what was asked if it is not answered.
+// ask makes one call to the leading coordinator or the agent of this machine. what names the question in the error of a failed call.
 func ask[C any](ctx context.Context, to func() (C, *link, error), what string, patience time.Duration, question func(context.Context, C) error) error {
 	client, l, err := to()
 	if err != nil {
@@ -190,10 +190,10 @@ func ask[C any](ctx context.Context, to func() (C, *link, error), what string, p
 	if _, answered := status.FromError(err); err != nil && answered {
 		return l.rpcError(what, err)
 	}
-	return err // this side's own, such as a full disk under its output
+	return err // an error of this side, such as a full disk under the output
 }
 
-// agent dials the agent of this machine.
+// agent returns a client of this machine's agent.
 func (r *reach) agent() (api.LocalClient, *link, error) {
 	path := r.socketPath()
 	l, err := dialSocket("the agent on "+path, path)
@@ -220,8 +220,8 @@ type link struct {
 	lastErr error
 }
 
-// dialSocket connects lazily: the first call says whether anybody is there. It goes to the socket itself, past any proxy
-// that the environment names for the web.
+// dialSocket connects lazily: the first call fails if nobody listens. It dials the socket itself, and ignores the proxies that the
+// environment names.
 func dialSocket(whom, path string) (*link, error) {
 	l := &link{whom: whom}
 	dial := l.dialler("unix", path)
@@ -230,8 +230,8 @@ func dialSocket(whom, path string) (*link, error) {
 
 func (l *link) connect(dial func(context.Context, string) (net.Conn, error)) error {
 	conn, err := grpc.NewClient("passthrough:///unix",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel tells it who calls
-		// gRPC's own 4 MiB hold a list of some thousand blocks; a store may have more.
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel tells the agent who calls
+		// gRPC's default of 4 MiB holds a list of some thousand blocks; a store may have more.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingPatience}),
 		grpc.WithContextDialer(dial))
@@ -242,7 +242,7 @@ func (l *link) connect(dial func(context.Context, string) (net.Conn, error)) err
 	return nil
 }
 
-// dialler dials what it is asked for, or always the same place, and keeps why it could not.
+// dialler returns a dial function that keeps its last error. network and address, unless empty, replace those that it is called with.
 func (l *link) dialler(network, address string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, askedNetwork, askedAddress string) (net.Conn, error) {
 		d := net.Dialer{Timeout: dialTimeout}
@@ -258,7 +258,7 @@ func (l *link) note(err error) {
 	l.lastErr = err
 }
 
-// dialError is why the last connection did not come about, nil when it did.
+// dialError returns why the last dial failed, in words for people; nil: it did not.
 func (l *link) dialError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +283,7 @@ func (l *link) dialError() error {
 
 func (l *link) Close() error { return l.conn.Close() }
 
-// look shows the answer to a question, as ask puts it, once or again each second.
+// look shows the answer to a question once, or with watch again each second. what is as in ask.
 func look[C any](cmd *cobra.Command, to func() (C, *link, error), watch bool, what string, question func(context.Context, C, io.Writer) error) error {
 	client, l, err := to()
 	if err != nil {

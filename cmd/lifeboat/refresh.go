@@ -97,15 +97,15 @@ func (r *refresh) run(ctx context.Context) error {
 	return verdict("refresh-nodes", ended)
 }
 
-// clientGrace is how long after its own timeout the client forces what is left: YARN's RMAdminCLI waits as long, so as
-// not to meet the server, whose clock ends the same.
+// clientGrace is how long after the timeout the client ends the nodes that are left. YARN's RMAdminCLI waits as long, so that it does not
+// race the server, whose clock runs out at the timeout.
 const clientGrace = 5 * time.Second
 
-// wait stays until every node that leaves has left, and puts what became of them into reply.
+// wait returns when every node that leaves has left, and puts their last states into reply.
 func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link, reply *api.RefreshNodesReply) ([]leaving, error) {
 	fleet := &leavingNodes{operator: operator, link: l}
 	for _, n := range reply.GetNodes() {
-		if n.GetNode().GetState() == "DECOMMISSIONING" || n.GetAction() == "force" { // what was given no time has ended, and not well
+		if n.GetNode().GetState() == "DECOMMISSIONING" || n.GetAction() == "force" { // a forced node has left already; the exit code tells its losses
 			fleet.names = append(fleet.names, n.GetNode().GetName())
 		}
 	}
@@ -135,7 +135,7 @@ func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link
 	return ended, nil
 }
 
-// exclusive is the file that people would look into.
+// exclusive returns the host file by which nodes are taken back: the exclude file, or else the include file.
 func exclusive(h *api.HostLists) string {
 	if h.GetExcludeFile() == "" {
 		return h.GetIncludeFile()
@@ -143,8 +143,8 @@ func exclusive(h *api.HostLists) string {
 	return h.GetExcludeFile()
 }
 
-// clientClock looks at nodes that leave and, at its hour, ends what is left: the nodes that it waits for and no others,
-// and those only while they are still leaving.
+// clientClock observes leaving nodes and at a set time forces those that are left: only nodes that it waits for, and only while they are
+// still leaving.
 type clientClock struct {
 	*leavingNodes
 	at time.Time // zero: never, or done
@@ -179,7 +179,7 @@ type refreshJSON struct {
 
 type refreshedJSON struct {
 	Node     string     `json:"node"`
-	Action   string     `json:"action"` // "" for one that was leaving already
+	Action   string     `json:"action"` // "": the node was leaving already
 	State    string     `json:"state"`
 	SubState string     `json:"sub_state"`
 	WaitsFor []string   `json:"waits_for"`
@@ -227,7 +227,7 @@ func printRefreshed(w io.Writer, out show.Format, reply *api.RefreshNodesReply) 
 	return err
 }
 
-// hostRows are what the coordinator's status says of the lists.
+// hostRows adds the rows about the host lists to the coordinator's status.
 func hostRows(t *show.Table, h *api.HostLists) {
 	if h == nil {
 		return
@@ -262,7 +262,7 @@ type graceful struct {
 
 const gracefulDefault = "default"
 
-// mostSeconds is thirty days, as for the coordinator's own timeout.
+// mostSeconds is thirty days, the limit of the coordinator's own timeout.
 const mostSeconds = 30 * 24 * 60 * 60
 
 func (g *graceful) Type() string { return "SECS" }
@@ -277,7 +277,7 @@ func (g *graceful) String() string {
 	return strconv.FormatInt(g.timeout.GetSeconds(), 10)
 }
 
-// flag is what was given, for a command to repeat.
+// flag returns the flag as it was given, to be repeated in another command.
 func (g *graceful) flag() string {
 	if g.timeout == nil {
 		return "--graceful"

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// resumes bounds how often a reading goes on elsewhere without a byte in between, and resumePause is between two of them:
-	// a coordinator hears within a beat or two who has what.
+	// resumes bounds how often a read tries other holders without getting a byte. resumePause is the pause between two tries: the
+	// coordinator learns within a heartbeat or two which nodes have the block.
 	resumes     = 4
 	resumePause = 2 * time.Second
 )
 
-// resumed is what was asked for of a block, from one holder after the other: when one goes in the middle, as a node does
-// that the cloud takes, the next goes on that has the same bytes.
+// resumed reads a block, or the range that was asked for, from one holder after the other: when the cloud takes the node in the middle of
+// the read, it goes on with another holder that has the same bytes.
 type resumed struct {
 	ctx    context.Context
 	g      *getter
 	id     string
-	asked  http.Header // of the first holder
+	asked  http.Header // of the request to the first holder
 	first  *http.Response
 	body   io.ReadCloser
-	had    int64
-	so     hash.Hash // of what was had
-	length int64     // of all; negative where the holder did not say it
+	had    int64     // bytes read so far
+	so     hash.Hash // of the bytes read so far
+	length int64     // of all that was asked for; negative: the holder did not say
 }
 
 func newResumed(ctx context.Context, g *getter, id string, asked http.Header, resp *http.Response) *resumed {
@@ -49,7 +49,7 @@ func (r *resumed) Read(p []byte) (int, error) {
 		r.so.Write(p[:n])
 		switch {
 		case n > 0 || err == nil:
-			return n, nil // an error that came with bytes comes again
+			return n, nil // an error that came with bytes comes again at the next Read
 		case r.had == r.length || r.length < 0 || r.g.others == nil || tries == resumes:
 			return 0, err
 		case tries > 0 && !sleep(r.ctx, resumePause):
@@ -59,7 +59,7 @@ func (r *resumed) Read(p []byte) (int, error) {
 	}
 }
 
-// goOn looks for somebody who has the rest. When nobody does the body stays as it is, and says once more why it ended.
+// goOn looks for a holder that has the rest. If there is none the body stays, and its next Read returns the same error again.
 func (r *resumed) goOn() {
 	for _, h := range r.g.others(r.ctx, r.id) {
 		body := r.rest(h)
@@ -74,7 +74,7 @@ func (r *resumed) goOn() {
 	}
 }
 
-// rest asks a holder for what is missing of the same version. It returns nil if it has not that.
+// rest asks a holder for the missing bytes of the same version. It returns nil if the holder does not have that version.
 func (r *resumed) rest(h *holder) io.ReadCloser {
 	from := int64(0)
 	if said := r.first.Header.Get("Content-Range"); said != "" {
@@ -97,8 +97,9 @@ func (r *resumed) rest(h *holder) io.ReadCloser {
 	return resp.Body
 }
 
-// again asks a holder for all once more: a file that has not moved is of a version by its times, and one that has by its
-// bytes. Where those that came before are the same, so far it is what was read.
+// again asks a holder for everything once more, and returns the body at the point where the read ended. It serves where rest cannot: the
+// ETag of a file that was never moved comes from its times, that of a moved one from its bytes, so the two may differ for the same bytes.
+// The hash of the bytes up to that point must be that of the bytes read before.
 func (r *resumed) again(h *holder) io.ReadCloser {
 	resp, err := h.open(r.ctx, r.id, r.asked)
 	if err != nil {
@@ -114,7 +115,7 @@ func (r *resumed) again(h *holder) io.ReadCloser {
 	return nil
 }
 
-// open asks a holder for a block. Its answer ends when no byte comes for long.
+// open asks a holder for a block. Reading the answer fails when no byte comes for client.DefaultStall.
 func (h *holder) open(ctx context.Context, id string, header http.Header) (*http.Response, error) {
 	req, err := h.request(ctx, http.MethodGet, id)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// rootCommand lists every verb there is.
+// rootCommand returns the command with every verb.
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lifeboat",
@@ -95,7 +95,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 	return root
 }
 
-// strict has the verbs that cobra brings refuse what they do not know, as ours do.
+// strict makes cobra's own verbs, help and completion, refuse unknown arguments, as ours do.
 func strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -116,7 +116,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// foldHelp breaks the lines of help for a window: they are written wider than many are. What is set in stays as it is.
+// foldHelp folds the paragraphs of help texts to width: they are written wider than many terminals. Indented lines stay as they are.
 func foldHelp(cmd *cobra.Command, width int) {
 	var all, paragraph []string
 	end := func() {
@@ -149,7 +149,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(wrongFlag)
-	strict(root) // now that it is known where completion writes to
+	strict(root) // after SetOut: the completion verb writes to the output that is set when it is made
 	width := min(show.WidthOf(stdout), show.Width)
 	foldHelp(root, width)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", width)))
@@ -157,17 +157,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	onStart(root, func() { started = true })
 
 	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil && out.err != nil { // a script takes what it got for all that there is
+	if err == nil && out.err != nil { // exit code 0 would tell a script that it got all of the output
 		err = &exitError{exitFailed, fmt.Errorf("what it printed is not all there: %w", out.err)}
 	}
 	if err == nil {
 		return exitDone
 	}
-	for i, line := range strings.Split(strings.TrimSpace(err.Error()), "\n") { // it may be in the words of a machine that was stolen
+	for i, line := range strings.Split(strings.TrimSpace(err.Error()), "\n") { // may quote a hostile machine, hence show.Plain
 		if i == 0 {
 			line = "lifeboat: " + line
 		}
-		fmt.Fprintln(stderr, show.Plain(strings.ReplaceAll(line, "\t", "  "))) // cobra's own set in what might be meant
+		fmt.Fprintln(stderr, show.Plain(strings.ReplaceAll(line, "\t", "  "))) // cobra indents its suggestions with tabs
 	}
 	code := exitCode(err, started || out.err != nil)
 	if code == exitUsage {
@@ -177,8 +177,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// onStart calls began before any verb runs: what cobra refuses earlier (a flag, an argument, a verb that is none) is
-// the caller's mistake, what fails later need not be. A number of arguments that is wrong is told by how the verb is called.
+// onStart has began called before a verb runs. What cobra refuses before that (a flag, an argument, an unknown verb) is the caller's
+// mistake; a later error need not be. onStart also replaces cobra's errors about arguments by our own, which show how the verb is called.
 func onStart(cmd *cobra.Command, began func()) {
 	for _, c := range cmd.Commands() {
 		onStart(c, began)
@@ -195,7 +195,7 @@ func onStart(cmd *cobra.Command, began func()) {
 			if len(args) > 0 && cmd.HasSubCommands() {
 				return needsVerb(cmd, args)
 			}
-			// Cobra counts, "accepts 1 arg(s)", or calls it an unknown command. The arguments are not told: one may be a token.
+			// Cobra would say "accepts 1 arg(s)", or "unknown command". The arguments are not quoted: one may be a token.
 			return usagef("want %q, got %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), show.Count(int64(len(args)), "argument"))
 		}
 	}
@@ -207,7 +207,7 @@ func onStart(cmd *cobra.Command, began func()) {
 	}
 }
 
-// needsVerb is what a verb that only groups others does when it is called alone, and any that has others with one that is none.
+// needsVerb is the error of a verb with verbs below it that is called alone, or with an argument that is none of them.
 func needsVerb(cmd *cobra.Command, args []string) error {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -219,12 +219,12 @@ func needsVerb(cmd *cobra.Command, args []string) error {
 	return usagef("%s needs one of: %s", verb(cmd), strings.Join(names, ", "))
 }
 
-// verb is what is called, without the program's name: every line that says that it went wrong begins with that.
+// verb returns the path of a command without the program's name. Every error message begins with it.
 func verb(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// wrongFlag is what is wrong with a flag. A duration is refused in the words of Go's parser.
+// wrongFlag rewords the error of a flag that is no duration, for which cobra shows the error of Go's parser.
 func wrongFlag(_ *cobra.Command, err error) error {
 	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && bad.GetFlag().Value.Type() == "duration" {
 		return usagef("--%s %s: want a time such as 90s or 10m", bad.GetFlag().Name, bad.GetValue())
@@ -232,7 +232,7 @@ func wrongFlag(_ *cobra.Command, err error) error {
 	return err
 }
 
-// oneFlag has a verb refuse several of some flags, and none where one must be given, in other words than cobra's, which are of groups.
+// oneFlag makes a verb refuse more than one of some flags and, with must, none of them. Cobra can do that, but its messages speak of groups.
 func oneFlag(cmd *cobra.Command, must bool, flags ...string) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -254,7 +254,7 @@ func oneFlag(cmd *cobra.Command, must bool, flags ...string) {
 	}
 }
 
-// someNamed wants at least one argument, and says of what.
+// someNamed wants at least one argument, and its error says what to name.
 func someNamed(verb, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -264,7 +264,7 @@ func someNamed(verb, what string) cobra.PositionalArgs {
 	}
 }
 
-// kept keeps the first error of writing: not every verb looks at each line that it prints, and none at those of its help.
+// kept keeps the first write error: not every verb checks each line that it prints, and cobra checks none of its help.
 type kept struct {
 	io.Writer
 	err error

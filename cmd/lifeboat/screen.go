@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// screen shows lines that stay and a few that are drawn over. Where there is no terminal, those come now and then.
+// screen shows lines that stay and a few progress lines that it draws over. Without a terminal it writes those at most every quietPace.
 type screen struct {
 	w     io.Writer
 	width int // 0: not a terminal
@@ -29,13 +29,13 @@ func (s *screen) say(format string, args ...any) {
 	fmt.Fprintf(s.w, format+"\n", args...)
 }
 
-// keep leaves what was drawn last where it is.
+// keep leaves the last progress on the screen: the next is drawn below it.
 func (s *screen) keep() { s.drawn, s.last = 0, time.Time{} }
 
-// quietPace is how often a log file, where nothing can be drawn over, gets the lines.
+// quietPace is how often the progress lines go to a log file, where nothing can be drawn over.
 const quietPace = 2 * time.Second
 
-// progress draws over what it drew before.
+// progress draws over the lines that it drew before.
 func (s *screen) progress(format string, args ...any) {
 	if s.width == 0 && time.Since(s.last) < quietPace || time.Since(s.last) < 50*time.Millisecond {
 		return
@@ -107,7 +107,7 @@ func percent(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
 	}
-	return 100 * float64(min(part, whole)) / float64(whole) // what is written anew on the way is moved twice
+	return 100 * float64(min(part, whole)) / float64(whole) // min: a block rewritten during the drain is moved twice
 }
 
 func bar(part, whole int64, width int) string {

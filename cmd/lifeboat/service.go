@@ -62,13 +62,13 @@ a script of the usual kind. Where a package is installed its own units do this: 
 	return cmd
 }
 
-// unmanaged stands for a daemon towards the library, which could run it as well. Ours run by their verbs.
+// unmanaged is the daemon that the library wants for running it. Ours run by their verbs, so it does nothing.
 type unmanaged struct{}
 
 func (unmanaged) Start(service.Service) error { return nil }
 func (unmanaged) Stop(service.Service) error  { return nil }
 
-// managed is a daemon as the host's service manager sees it.
+// managed returns a daemon as the host's service manager sees it.
 func managed(daemon string) (service.Service, error) {
 	if !slices.Contains(units.Daemons(), daemon) {
 		return nil, usagef("service: there is no daemon %q: want %s", daemon, strings.Join(units.Daemons(), ", "))
@@ -91,7 +91,7 @@ func managed(daemon string) (service.Service, error) {
 	})
 }
 
-// unitTemplate is the unit of the packages with a place for another program than theirs, in the library's own words.
+// unitTemplate returns the packages' unit as a template of the library, with the path of this program in the place of the packages'.
 func unitTemplate(daemon string) (string, error) {
 	unit, err := units.Service(daemon)
 	return strings.ReplaceAll(unit, "="+units.Binary+" ", "={{Path | cmdEscape}} "), err
@@ -131,7 +131,7 @@ func installService(w io.Writer, s service.Service, daemon string) error {
 	return nil
 }
 
-// surround makes what systemd's units rely on: their user, their directories, and logind's patience.
+// surround makes what the units rely on: their user, their directories, and a longer shutdown delay of logind.
 func surround(w io.Writer) error {
 	files, err := units.Surrounding()
 	if err != nil {
@@ -154,7 +154,7 @@ func surround(w io.Writer) error {
 			return err
 		}
 	}
-	// It reads its settings again. A host without it has nobody who holds a shutdown back, which is no reason to have no daemon.
+	// HUP has logind read its settings again. On a host without logind nothing delays a shutdown, but the daemon is of use there too.
 	if err := runs("systemctl", "kill", "--signal=HUP", "systemd-logind.service"); err != nil {
 		fmt.Fprintf(w, "logind was not told how long a shutdown may wait (%v): it learns it when it is started\n", err)
 	}
@@ -193,8 +193,8 @@ func uninstallService(w io.Writer, s service.Service, daemon string) error {
 	return unsurround()
 }
 
-// unlinkRunlevels removes the links to a script of init's that the library made in the directories of the runlevels, and leaves there
-// when it removes the script.
+// unlinkRunlevels removes the links to an init script from the runlevels' directories: the library makes them, and leaves them when it
+// removes the script.
 func unlinkRunlevels(etc, name string) error {
 	links, err := filepath.Glob(filepath.Join(etc, "rc[0-6].d", "[SK][0-9][0-9]"+name))
 	for _, link := range links {
@@ -205,7 +205,7 @@ func unlinkRunlevels(etc, name string) error {
 	return err
 }
 
-// unsurround takes back what surround made, once no daemon needs it. The user and its directories stay: files are theirs.
+// unsurround removes the files that surround wrote once no daemon needs them. The user and its directories stay, since they own files.
 func unsurround() error {
 	left, err := filepath.Glob(filepath.Join(ownUnits, units.Name("*")+".service"))
 	if err != nil || len(left) > 0 {
@@ -255,7 +255,8 @@ func statusService(w io.Writer, s service.Service, daemon string) error {
 	return nil
 }
 
-// installed tells whether there is a unit, where no service manager answers: in a container, say (systemd.unit(5), unit search path).
+// installed reports whether there is a unit file. It is asked where no service manager answers, as in a container (systemd.unit(5), unit
+// search path).
 func installed(daemon string) bool {
 	return slices.ContainsFunc([]string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}, func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, "systemd/system", units.Name(daemon)+".service"))

@@ -63,13 +63,13 @@ application, a shuffle stands under its block manager's name, and an application
 	return cmd
 }
 
-// checkApp refuses an app that nobody has heard of: one that runs may have no shuffle that was carried away.
+// checkApp refuses an app that the coordinator does not know. An app that runs may have no shuffle that was moved, which is no error.
 func checkApp(ctx context.Context, operator api.OperatorClient, app string) error {
 	apps, err := listApps(ctx, operator)
 	if err == nil && !hasApp(apps, app) {
 		return notFoundf("list shuffles: app %q is not known: lifeboat apps lists those that are", app)
 	}
-	return nil // who could not be asked does not say that there is none
+	return nil // a failed call does not prove that there is no such app
 }
 
 // shuffleJSON is one shuffle as programs read it.
@@ -87,7 +87,7 @@ type shuffleJSON struct {
 // mapOutput is STORE/APP/shuffle_SHUFFLE_MAP_0 (ShuffleDataBlockId in Spark's core).
 var mapOutput = regexp.MustCompile(`^([^/]+)/([^/]+)/shuffle_(\d+)_\d+_\d+$`)
 
-// sumShuffles adds blocks up as they come: a fleet may hold millions.
+// sumShuffles sums blocks up as the stream brings them, and keeps none: a fleet may hold millions.
 func sumShuffles(ctx context.Context, operator api.OperatorClient, app string) ([]shuffleJSON, error) {
 	sums := map[shuffleKey]*shuffleSum{}
 	for reply, err := range api.Received(operator.ListBlocks(ctx, &api.ListBlocksRequest{})) {

@@ -85,7 +85,7 @@ KIND is one of ` + kindWords() + `.`,
 	return cmd
 }
 
-// stays is what would be lost whoever has room for it; empty: nothing.
+// stays says what would be lost even if peers have room, since it cannot be carried; empty: nothing.
 func stays(r *api.SimulateReply) string {
 	var all []string
 	if n := r.GetStayingBlocks(); n > 0 {
@@ -117,7 +117,7 @@ func kindWords() string {
 	return strings.Join(words, ", ")
 }
 
-// unreachedShown is how many peers that take nothing are told of one by one: of a cut network they are all that there are.
+// unreachedShown is how many of the peers that take nothing are listed: on a cut network that is all peers.
 const unreachedShown = 4
 
 func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.SimulateReply) error {
@@ -143,7 +143,7 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 	}
 	if r.GetBlocks() > 0 || r.GetSendFor() != nil { // a sidecar carries nothing and says neither
 		carry := fmt.Sprintf("%s, %s", show.Count(r.GetBlocks(), "block"), show.Size(r.GetBytes()))
-		if r.GetTakenBytes()-r.GetBytes() > r.GetBytes()/16 { // they are tiny
+		if r.GetTakenBytes()-r.GetBytes() > r.GetBytes()/16 { // tiny blocks: their records count
 			carry += fmt.Sprintf(", that take %s at a peer with their records", show.Size(r.GetTakenBytes()))
 		}
 		t.Row("to carry", carry)
@@ -193,7 +193,7 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 	return nil
 }
 
-// takers are those who would take blocks, and what they have room for.
+// takers says which peers and fallback would take blocks, and how much room they have.
 func takers(r *api.SimulateReply) string {
 	room := fmt.Sprintf("%s with room for %s", show.Count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
 	if n := r.GetPoolRoomBytes(); n > 0 {
@@ -224,27 +224,27 @@ type simulationJSON struct {
 	Bytes    int64    `json:"bytes"`
 	Actions  []string `json:"actions"`
 
-	CapBytes  *int64 `json:"cap_bytes"` // of bytes, what the cap lets through
+	CapBytes  *int64 `json:"cap_bytes"` // of bytes, what the cap lets through in time
 	Peers     int64  `json:"peers"`
 	RoomBytes int64  `json:"room_bytes"`
-	VaultRoom *int64 `json:"vault_room_bytes"` // of these, for what can only go to their vaults; null: as much
+	VaultRoom *int64 `json:"vault_room_bytes"` // of room_bytes, for blocks that can only go to a vault; null: as much
 	Fallback  string `json:"fallback"`
 	LostBytes int64  `json:"lost_bytes"` // at least
 
-	StayingBlocks int64    `json:"staying_blocks"` // of what is lost whoever has room: not in bytes, but in lost_bytes
+	StayingBlocks int64    `json:"staying_blocks"` // lost even if peers have room: in lost_bytes, but not in bytes
 	StayingBytes  int64    `json:"staying_bytes"`
 	Unread        int64    `json:"unread_directories"`
-	Staying       []string `json:"staying"` // some of these, and why
+	Staying       []string `json:"staying"` // some of those blocks, and why
 
-	TakenBytes   int64    `json:"taken_bytes"`         // at peers, of bytes with the records of their blocks
-	FallbackRoom *int64   `json:"fallback_room_bytes"` // null: there is none, or it does not tell, as a bucket
+	TakenBytes   int64    `json:"taken_bytes"`         // what bytes takes at peers, with the records of the blocks
+	FallbackRoom *int64   `json:"fallback_room_bytes"` // null: there is no fallback, or it does not tell, as a bucket
 	AdvisedPeers int64    `json:"advised_peers"`       // of peers, those that may leave too
-	PoolRoom     int64    `json:"pool_room_bytes"`     // of room_bytes, at nodes of its own pool, which may go at once
+	PoolRoom     int64    `json:"pool_room_bytes"`     // of room_bytes, at peers of its own pool, which the cloud may take at the same time
 	Unreached    []string `json:"unreached"`           // peers that take nothing now, and why: not in peers
 
 	LargeBlocks int64    `json:"large_blocks"` // of blocks, those larger than any peer has room for in one place
 	LargeBytes  int64    `json:"large_bytes"`
-	Large       []string `json:"large"` // some of these
+	Large       []string `json:"large"` // some of those blocks
 }
 
 func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// roomWords is the room of a node, and what of it is in its vault where that is less, as far as it can be read.
+// roomWords formats the room of a node, and that of its vault if the formatted two differ.
 func roomWords(most int64, vault *int64) string {
 	if vault == nil || *vault >= most || show.Size(*vault) == show.Size(most) {
 		return show.Size(most)
@@ -19,7 +19,8 @@ func roomWords(most int64, vault *int64) string {
 
 const moreRoom = "more nodes, or more room (for a vault: where data_dir is, receive.paths; receive.max_bytes)"
 
-// space is the room of peers: where they have most, in their vaults, and of these two where blocks of the stores go that are asked about.
+// space is the summed room of peers: where each has most (most), in their vaults (vault), and, of these two, where blocks of the given
+// stores can go (files).
 type space struct{ most, vault, files int64 }
 
 func (s *space) add(p *api.Peer, stores []string) {
@@ -31,12 +32,12 @@ func (s space) plus(o space) space {
 	return space{s.most + o.most, s.vault + o.vault, s.files + o.files}
 }
 
-// takes says whether there is room for so much, and for what of it is plain files.
+// takes reports whether there is room for all bytes, and for those of plain files among them.
 func (s space) takes(all, files int64) bool { return s.most >= all && s.files >= files }
 
 func (s space) String() string { return roomWords(s.most, &s.vault) }
 
-// roomOf is a peer's room.
+// roomOf returns a peer with the room that it reports.
 func roomOf(p *api.Peer) migration.Peer {
 	return migration.Peer{
 		RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(),
@@ -44,7 +45,7 @@ func roomOf(p *api.Peer) migration.Peer {
 	}
 }
 
-// diagnoseLarge says whether the largest block of plain files finds a disk at a peer that holds it.
+// diagnoseLarge says whether a peer has a disk with room for the largest block of plain files.
 func (x *examination) diagnoseLarge(add adder) {
 	largest, most := x.agent.GetIndex().GetLargestBytes(), int64(0)
 	for _, p := range x.agent.GetPeers() {
@@ -52,7 +53,7 @@ func (x *examination) diagnoseLarge(add adder) {
 		most = max(most, peer.MostFor(x.plainFiles()...))
 	}
 	switch {
-	case largest <= most || most == 0: // none: that is said
+	case largest <= most || most == 0: // 0: no peer has room, which another check reports
 	case x.rescued():
 		add("largest block", stateWarn, moreRoom, "%s, and no peer has room for more than %s in one place: it would go to the fallback", show.Size(largest), show.Size(most))
 	default:
@@ -61,13 +62,13 @@ func (x *examination) diagnoseLarge(add adder) {
 	}
 }
 
-// rescued says whether there is a fallback that takes what peers do not.
+// rescued reports whether there is a fallback that takes what peers do not.
 func (x *examination) rescued() bool {
 	f := x.agent.GetFallback()
 	return f.GetTried() != nil && f.GetTrouble() == "" && f.GetDoubt() == ""
 }
 
-// plainFiles are the stores that are known to have what the index says.
+// plainFiles returns the stores of plain files, the only ones that the index counts.
 func (x *examination) plainFiles() []string { return filesStores(x.agent.GetStatus()) }
 
 func filesStores(s *api.Status) (stores []string) {
@@ -79,7 +80,7 @@ func filesStores(s *api.Status) (stores []string) {
 	return stores
 }
 
-// atLeast is how much is here, and what of it has no place but their vaults, where it is that which has no room.
+// atLeast says how much is here: all of it, or, if there is room for that, the part that can only go to vaults.
 func (x *examination) atLeast(room space) string {
 	if files := x.filesHere(); room.most >= x.here() {
 		return show.Size(files) + " at least are here that can only go to a vault"

@@ -130,7 +130,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	return show.Sections(w, evacuationTable(s.GetEvacuations()), &peers)
 }
 
-// coordinatorTrouble is what keeps an agent from its coordinator, without its address.
+// coordinatorTrouble returns what keeps an agent from its coordinator, without the address, which the line shows already.
 func coordinatorTrouble(s *api.AgentStatus) string {
 	return strings.TrimPrefix(s.GetCoordinatorTrouble(), "coordinator "+s.GetCoordinator()+": ")
 }
@@ -138,7 +138,7 @@ func coordinatorTrouble(s *api.AgentStatus) string {
 // appsWidth keeps a list in a table short on a terminal.
 const appsWidth = 30
 
-// printNotices prints what the sources of notices say, how well they know it, and what was done about it.
+// printNotices prints the notices, the actions that they led to, and the health of their sources.
 func printNotices(w io.Writer, s *api.AgentStatus) error {
 	sources, notices, actions := show.Table{Wordy: true}, show.Table{Wordy: true}, show.Table{Wordy: true}
 	sources.Row("SOURCE", "PATH", "LAST GOOD", "TROUBLE")
@@ -160,7 +160,7 @@ func printNotices(w io.Writer, s *api.AgentStatus) error {
 	return show.Sections(w, &notices, &actions, &sources)
 }
 
-// statusRows says what an agent says of itself: it reads the same through the coordinator and on the spot.
+// statusRows adds the rows of what an agent reports: the same from its coordinator and from its own socket.
 func statusRows(t *show.Table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 	if s == nil {
 		t.Row("status", "not heard since the coordinator started")
@@ -252,7 +252,7 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 		t.Row("suspects", fmt.Sprintf("%s silent: nothing is sent there", show.Count(n, "node")))
 	}
 	brakes := s.GetBrakes()
-	for _, b := range brakes[:min(len(brakes), brakesShown)] { // the whole fleet's first: a fleet may have a hundred pools
+	for _, b := range brakes[:min(len(brakes), brakesShown)] { // the fleet's brake comes first; a fleet may have a hundred pools
 		t.Row("BRAKE "+brakeName(b), brakeWords(b))
 	}
 	if more := len(brakes) - brakesShown; more > 0 {
@@ -263,7 +263,7 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	}
 	if s.GetLeader() {
 		t.Row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
-	} else { // where blocks rest the nodes tell the leader alone
+	} else { // nodes report which blocks they hold to the leader only
 		t.Row("blocks", fmt.Sprintf("- located, %d lost", s.GetBlocksLost()))
 	}
 	t.Row("last event", fmt.Sprint(s.GetLastIndex()))

@@ -20,14 +20,14 @@ func fallbackWords(f *api.Fallback) string {
 	return f.GetName() + ", TAKES NOTHING for " + show.Age(f.GetSince()) + ": " + f.GetTrouble()
 }
 
-// fallbackJSON is where blocks go that no peer takes, as it was found when it was last tried.
+// fallbackJSON is the fallback, where blocks go that no peer takes, as of its last trial.
 type fallbackJSON struct {
 	Name    string   `json:"name"`
-	Tried   *float64 `json:"tried_seconds"` // since then; null: it was not yet
+	Tried   *float64 `json:"tried_seconds"` // since the last trial; null: there was none yet
 	Trouble string   `json:"trouble"`
-	Since   *float64 `json:"since_seconds"` // for how long it has been as it is
+	Since   *float64 `json:"since_seconds"` // how long it has worked, or has not
 	Doubt   string   `json:"doubt"`         // why what it takes may not outlive this machine
-	Room    *int64   `json:"room_bytes"`    // that it had when it was tried; null: it does not tell, as a bucket
+	Room    *int64   `json:"room_bytes"`    // at the last trial; null: it does not tell, as a bucket
 }
 
 func fallbackToJSON(f *api.Fallback) *fallbackJSON {

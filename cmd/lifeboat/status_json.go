@@ -17,7 +17,7 @@ type agentJSON struct {
 	Manifest     *api.ManifestJSON `json:"manifest"`
 	Disks        []api.DiskJSON    `json:"disks"`
 	RoomBytes    int64             `json:"room_bytes"`
-	VaultRoom    *int64            `json:"vault_room_bytes"`   // of these; null: there is none
+	VaultRoom    *int64            `json:"vault_room_bytes"`   // of room_bytes, in the vault; null: it leaves, and has no room
 	Largest      int64             `json:"largest_room_bytes"` // for one block
 	LargestVault int64             `json:"largest_vault_room_bytes"`
 	HeldBlocks   int64             `json:"held_blocks"`
@@ -38,26 +38,26 @@ type agentJSON struct {
 
 	Workloads       []api.WorkloadJSON `json:"workloads"`
 	Stores          []api.StoreJSON    `json:"stores"`
-	WaitsFor        []string           `json:"waits_for"`        // what keeps a node that leaves from its last words
-	DataDirTrouble  string             `json:"data_dir_trouble"` // why what belongs there waits in memory; empty: it does not
+	WaitsFor        []string           `json:"waits_for"`        // what keeps a leaving node from its goodbye
+	DataDirTrouble  string             `json:"data_dir_trouble"` // why data_dir takes no writes, so that they wait in memory; empty: it does
 	CertificateEnds *time.Time         `json:"certificate_ends"`
 }
 
-// unpackingJSON is what landed from others in segments and is to become files.
+// unpackingJSON counts the blocks that landed in segments and are still to become files.
 type unpackingJSON struct {
 	Blocks         int64 `json:"blocks"`
 	Bytes          int64 `json:"bytes"`
 	OccupiedBlocks int64 `json:"occupied_blocks"`
 }
 
-// indexJSON is what a drain would not have to look for. Without an index it holds nothing and has no age.
+// indexJSON is the index of plain files, which spares a drain its scan. Without an index it counts nothing and has no age.
 type indexJSON struct {
 	Blocks int64    `json:"blocks"`
 	Bytes  int64    `json:"bytes"`
 	Age    *float64 `json:"age_seconds"`
 }
 
-// noticeJSON is one source's word that was not withdrawn.
+// noticeJSON is a notice that its source has not withdrawn.
 type noticeJSON struct {
 	Source    string   `json:"source"`
 	ID        string   `json:"id"`
@@ -76,7 +76,7 @@ type sourceJSON struct {
 	Trouble  string   `json:"trouble"`
 }
 
-// actionJSON is what became of one thing that a sidecar was to do.
+// actionJSON is how far an action of a sidecar is.
 type actionJSON struct {
 	Name    string   `json:"name"`
 	Phase   string   `json:"phase"`
@@ -97,7 +97,7 @@ type peerJSON struct {
 	Zone      string   `json:"zone"`
 	Pool      string   `json:"pool"`
 	RoomBytes int64    `json:"room_bytes"`
-	VaultRoom *int64   `json:"vault_room_bytes,omitempty"` // of these, for blocks of other stores than places; absent: not told
+	VaultRoom *int64   `json:"vault_room_bytes,omitempty"` // of room_bytes, for blocks of stores that are not in places; absent: not told
 	Places    []string `json:"places,omitempty"`
 	Advised   bool     `json:"advised,omitempty"`
 

@@ -19,18 +19,18 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// storeLook is what a store of the agent's file looks like from here.
+// storeLook is what this command finds of a store in the agent's settings.
 type storeLook struct {
 	agent.Store
-	absent []string // of its directories
-	files  []string // which are none
-	err    error    // why one cannot be looked into
-	bare   bool     // nothing is in any of them
-	closed error    // why the agent cannot use one that is there for us
+	absent []string // paths that do not exist
+	files  []string // paths that are no directories
+	err    error    // why one of its directories cannot be read
+	bare   bool     // all of its directories are empty or absent
+	closed error    // why the agent cannot use a directory that this command can
 }
 
-// lookAtStores looks into their directories, from here and as the agent sees them below agentRoot, unless that is empty. One on a
-// disk that hangs is left behind.
+// lookAtStores looks into the stores' directories as this process sees them and, unless agentRoot is empty, as the agent sees them below
+// agentRoot. It gives up on a disk that hangs after doctorPatience.
 func lookAtStores(ctx context.Context, stores []agent.Store, agentRoot string) (all []storeLook) {
 	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
@@ -64,7 +64,7 @@ func lookAtStores(ctx context.Context, stores []agent.Store, agentRoot string) (
 	return all
 }
 
-// lookInTime answers by the time that ctx ends.
+// lookInTime answers with the results of lookInto and closedTo, or with an error once ctx ends.
 func lookInTime(ctx context.Context, path, agentRoot string) <-chan [2]error {
 	found, answer := make(chan [2]error, 1), make(chan [2]error, 1)
 	go func() { found <- [2]error{lookInto(path), closedTo(agentRoot, path)} }()
@@ -79,7 +79,7 @@ func lookInTime(ctx context.Context, path, agentRoot string) <-chan [2]error {
 	return answer
 }
 
-// lookInto returns io.EOF of a directory in which nobody has put anything: what the agent and mkfs make there does not count.
+// lookInto returns io.EOF for an empty directory, nil for one with files. What the agent and mkfs make (dot files, lost+found) does not count.
 func lookInto(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -94,11 +94,11 @@ func lookInto(path string) error {
 	}
 }
 
-// closedTo says why an agent whose files are below root cannot use a directory that is there for us: units hide and close parts of the
-// machine from their processes (ProtectHome= and ProtectSystem= in systemd.exec(5)).
+// closedTo says why the agent cannot use a directory that this process can; root is the agent's root directory as seen from here. Units
+// hide parts of the machine from their processes, or make them read-only (ProtectHome= and ProtectSystem= in systemd.exec(5)).
 func closedTo(root, path string) error {
 	if _, err := os.Stat(root + "/"); root == "" || err != nil {
-		return nil // it has ended, or only root may look
+		return nil // the agent has ended, or only the superuser may look
 	}
 	if _, err := os.Stat(path); err != nil {
 		return nil
@@ -113,7 +113,7 @@ func closedTo(root, path string) error {
 	return nil
 }
 
-// closedByUnit is what the packages' unit closes to the agent, and what opens it again in a drop-in.
+// closedByUnit maps what the packages' unit closes to the agent to the line of a drop-in that opens it again.
 var closedByUnit = map[string]string{"/home": "ProtectHome=no", "/root": "ProtectHome=no", "/run/user": "ProtectHome=no", "/usr": "ProtectSystem=no", "/boot": "ProtectSystem=no", "/etc": "ProtectSystem=no"}
 
 func closedRemarks(paths []string) (remarks []string) {
@@ -127,8 +127,8 @@ func closedRemarks(paths []string) (remarks []string) {
 	return remarks
 }
 
-// storeRemarks say what is odd about stores and is no fault: a disk may be mounted later. A path that is no directory is one: no agent
-// starts with it.
+// storeRemarks returns remarks on what is odd about stores but no fault, such as a missing directory, whose disk may be mounted later.
+// A path that is no directory is a fault: the agent does not start with it.
 func storeRemarks(ctx context.Context, file string, stores []agent.Store) (remarks []string, fault error) {
 	if len(stores) == 0 {
 		remarks = append(remarks, "no stores: this node carries nothing")
@@ -151,7 +151,7 @@ func storeRemarks(ctx context.Context, file string, stores []agent.Store) (remar
 	})
 }
 
-// fallbackRemarks say the same of the fallback's directory, which nobody makes.
+// fallbackRemarks remarks on a missing directory of the fallback, which the agent, unlike those of stores, does not make.
 func fallbackRemarks(ctx context.Context, dir string) []string {
 	if dir == "" {
 		return nil
@@ -188,7 +188,7 @@ func (x *examination) diagnoseStores(add adder) {
 	}
 }
 
-// indexed is the store that the agent's index is of, if it is of one alone: of plain files.
+// indexed returns the store that the agent's index is of: the only store of plain files. Empty: there are several, none, or no index.
 func (x *examination) indexed() (name string) {
 	if x.agent.GetIndex() == nil {
 		return ""

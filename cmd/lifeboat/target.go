@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 )
 
-// target is where a block that was read goes: standard output, a file, or a directory in which a file takes the last
-// part of the block's name. A file appears whole or not at all, and what came off the wire names nothing outside of dir.
+// target is where get writes a block: standard output, a file, or a directory, in which the file is called as the last part of the
+// block's id. A file appears whole or not at all, and no id names a file outside of dir.
 type target struct {
 	stream io.Writer
 	dir    *os.Root
-	name   string // of the stream, or of the file in dir; empty: by the block
+	name   string // of the stream, or of the file in dir; empty: the last part of the block's id
 	opened *os.File
 }
 
@@ -36,7 +36,7 @@ func newTarget(into string, stdout io.Writer) (*target, error) {
 		}
 		return &target{stream: f, opened: f, name: into}, nil
 	case err == nil:
-		if into, err = filepath.EvalSymlinks(into); err != nil { // the link stays, its file is replaced
+		if into, err = filepath.EvalSymlinks(into); err != nil { // a link stays, and the file that it names is replaced
 			return nil, fmt.Errorf("get: %w", err)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
@@ -70,12 +70,12 @@ func (t *target) Close() error {
 	return nil
 }
 
-// write puts a block in its place. length is what the holder promised, negative when it promised none.
+// write writes a block to the target. length is the size that the holder announced; negative: it announced none.
 func (t *target) write(id string, body io.Reader, length int64) error {
 	if t.stream != nil {
 		n, err := io.Copy(here{t.stream, t.name}, body)
 		if err = whole(n, length, err); err != nil && n > 0 {
-			return &finalError{err} // part of it is out: another holder cannot unsay that
+			return &finalError{err} // part of it is written, so another holder cannot start again
 		}
 		return err
 	}
@@ -91,13 +91,13 @@ func (t *target) write(id string, body io.Reader, length int64) error {
 
 func (t *target) writeFile(name string, body io.Reader, length int64) (err error) {
 	temp := "." + name + "." + rand.Text()[:8]
-	f, err := t.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask, as any file one makes
+	f, err := t.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask, as any new file
 	if err != nil {
 		return &finalError{err}
 	}
 	defer func() {
 		if err != nil {
-			_ = f.Close() // the first error is the one to tell
+			_ = f.Close() // the first error counts
 			_ = t.dir.Remove(temp)
 		}
 	}()
@@ -123,7 +123,7 @@ func (t *target) writeFile(name string, body io.Reader, length int64) (err error
 	return nil
 }
 
-// here writes to what is this machine's own: when that is full, no holder can help.
+// here marks write errors as final: if this machine's disk is full, no other holder can help.
 type here struct {
 	io.Writer
 	name string
@@ -137,7 +137,7 @@ func (h here) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// refusedHere names what was to be written, and not the temporary name that it has until then.
+// refusedHere makes a final error of a write error, with the name of the target in place of that of the temporary file.
 func refusedHere(name string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err

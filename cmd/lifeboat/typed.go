@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// typed is what comes in until ctx ends: whoever reads a terminal, or a pipe into which nobody writes, hears no signal meanwhile.
+// typed returns a reader of in whose Read fails once ctx ends. A Read of a terminal, or of a pipe into which nobody writes, would block
+// past the signal that ends ctx.
 func typed(ctx context.Context, in io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {

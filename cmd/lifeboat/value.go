@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	valuesPerCall = 1000    // as many as the agent takes
-	mostValues    = 1 << 20 // more than it keeps
+	valuesPerCall = 1000    // the most that the agent takes
+	mostValues    = 1 << 20 // more than the agent keeps
 	longestLine   = 8 << 10 // an id of 4 KiB and a duration
 )
 
@@ -61,7 +61,7 @@ duration is 1ms to 720h; 0 takes back what was said. When one of the values is w
 	return cmd
 }
 
-// valuesIn takes arguments apart. A block may have a = in its name.
+// valuesIn parses arguments BLOCK=DURATION. A block's id may contain a =, so the last one separates.
 func valuesIn(args []string) ([]*api.BlockValue, error) {
 	values := make([]*api.BlockValue, len(args))
 	for i, arg := range args {
@@ -78,7 +78,7 @@ func valuesIn(args []string) ([]*api.BlockValue, error) {
 	return values, nil
 }
 
-// valuesOf reads lines. A block may have a space in its name.
+// valuesOf reads lines "BLOCK DURATION". A block's id may contain a space, so the last one separates.
 func valuesOf(r io.Reader) (values []*api.BlockValue, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)
@@ -117,7 +117,8 @@ func blockValue(id, value string) (*api.BlockValue, error) {
 	return &api.BlockValue{Id: id, Value: durationpb.New(d)}, nil
 }
 
-// setValues has the agent look at all calls before it takes the first: what is wrong with one is wrong with all.
+// setValues has the agent set all values or, if one of them is wrong, none. More than valuesPerCall take several calls, so the agent
+// checks all of them before it takes the first.
 func (r *reach) setValues(ctx context.Context, values []*api.BlockValue) error {
 	agent, l, err := r.agent()
 	if err != nil {

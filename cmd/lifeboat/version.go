@@ -33,7 +33,7 @@ func versionCommand() *cobra.Command {
 	return cmd
 }
 
-// release is the version that whoever built this gave it (VERSION of make build and of packaging/build); empty: none.
+// release is the version that the build was given (VERSION of make build and of packaging/build); empty: none.
 var release string
 
 type build struct {
@@ -45,7 +45,7 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// String is what a node says of itself: the version, and for a build of no version the commit.
+// String returns the version as a node reports it, or the commit for a build without a version.
 func (b build) String() string {
 	if b.Version != "devel" || b.Revision == "" {
 		return b.Version
@@ -57,10 +57,10 @@ func (b build) String() string {
 	return s
 }
 
-// line is all of it that people ask for.
+// line is the output of the version verb for people.
 func (b build) line() string { return fmt.Sprintf("lifeboat %s (%s, %s)\n", b, b.Go, b.Platform) }
 
-// thisBuild reads what the Go linker wrote into the binary. Of a source without git, or a tag, that is no version.
+// thisBuild reads what the Go linker wrote into the binary. Without git or a tag in the source, that has no version.
 func thisBuild() build {
 	b := build{Version: cmp.Or(release, "devel"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

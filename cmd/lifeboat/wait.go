@@ -11,19 +11,19 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// leaving is what one look at a node that leaves showed.
+// leaving is a leaving node as one look found it.
 type leaving struct {
 	node  string
 	line  string // progress, for people
-	gist  string // of the line: what it is about when nothing but numbers changes
+	gist  string // the line without its numbers: while it stays the same there is no news
 	ended bool
-	// Once ended: the exit code that tells it, and why when that is not "done".
+	// Once ended: the exit code, and the reason if it is not exitDone.
 	verdict int
 	why     string
-	lost    bool // some blocks, which its manifest names
+	lost    bool // it lost blocks, which its manifest names
 }
 
-// errAway says that a look failed in a way that may pass.
+// errAway is the error of a look that may succeed when it is repeated.
 type errAway struct{ error }
 
 func (e errAway) Unwrap() error { return e.error }
@@ -31,29 +31,29 @@ func (e errAway) Unwrap() error { return e.error }
 // waiter shows progress on stderr until every node has ended.
 type waiter struct {
 	stderr   io.Writer
-	size     func() (width, height int) // of the terminal on stderr; 0: it is none
-	what     string                     // is waited for
-	undo     string                     // the command that would take it back
-	again    string                     // the command that would show it again
-	patience time.Duration              // how long the one who is asked may be away; 0: for ever
+	size     func() (width, height int) // of the terminal on stderr; 0: stderr is no terminal
+	what     string                     // what is waited for
+	undo     string                     // the command that takes it back
+	again    string                     // the command that shows it again
+	patience time.Duration              // how long looks may fail with errAway; 0: for ever
 	lines    int                        // on the terminal, to be drawn over
 	said     map[string]saidLine
 }
 
-// saidLine is what was last written of a node where nothing can be drawn over.
+// saidLine is the last line written of a node where nothing can be drawn over.
 type saidLine struct {
 	gist string
 	at   time.Time
 }
 
-// logPace is how often a log file is told of a node of which nothing is new but numbers.
+// logPace is how often a log file gets a line of a node of which only numbers changed.
 const logPace = 10 * time.Second
 
 func newWaiter(stderr io.Writer, what, undo string) *waiter {
 	return &waiter{stderr: stderr, size: func() (int, int) { return show.TerminalSize(stderr) }, what: what, undo: undo}
 }
 
-// run looks again and again. A look that fails with errAway is looked at again, said once a streak.
+// run looks until all nodes have ended, and returns them. It repeats looks that fail with errAway, and says so once for each streak.
 func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving, error)) ([]leaving, error) {
 	var awaySince time.Time
 	began := time.Now()
@@ -85,8 +85,8 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 	}
 }
 
-// waitPace is how soon to look again after having waited for so long. A node with little to carry is empty in a moment, and a
-// script that holds up a shutdown waits no longer than a quarter of that for the news.
+// waitPace returns the pause before the next look after having waited for so long. A node with few blocks drains in a moment: a script
+// that holds up a shutdown learns it no later than after a quarter of the time that the drain took.
 func waitPace(waited time.Duration) time.Duration {
 	return min(max(waited/4, show.WatchPace/20), show.WatchPace)
 }
@@ -100,15 +100,15 @@ func (w *waiter) draw(nodes []leaving) {
 	if w.lines > 0 {
 		fmt.Fprintf(w.stderr, "\x1b[%dA\x1b[J", w.lines) // ECMA-48: CUU, ED
 	}
-	lines := picked(nodes, max(height-1, 2)) // the cursor rests on a line of its own
+	lines := picked(nodes, max(height-1, 2)) // the cursor takes a line
 	w.lines = len(lines)
 	for _, line := range lines {
-		fmt.Fprintln(w.stderr, show.Cut(show.Plain(line), width)) // one that wraps would not be drawn over whole
+		fmt.Fprintln(w.stderr, show.Cut(show.Plain(line), width)) // a line that wraps could not be drawn over whole
 	}
 }
 
-// picked are the lines of nodes, at most so many: what scrolled away could not be drawn over. Those that have ended well make room
-// first.
+// picked returns the lines of nodes, at most room of them: lines that scrolled away could not be drawn over. Nodes that ended well are
+// left out first.
 func picked(nodes []leaving, room int) (lines []string) {
 	shown, done := nodes, 0
 	if len(nodes) > room {
@@ -130,7 +130,7 @@ func picked(nodes []leaving, room int) (lines []string) {
 	return lines
 }
 
-// note writes a line for each node of which there is news, and now and then for the others that are under way.
+// note writes a line for each node of which there is news, and every logPace for the others that are still leaving.
 func (w *waiter) note(nodes []leaving) {
 	if w.said == nil {
 		w.said = map[string]saidLine{}
@@ -155,7 +155,7 @@ func (w *waiter) detach() error {
 	return fmt.Errorf("detached: %s goes on; `%s` shows it again, `%s` takes it back", w.what, w.again, w.undo)
 }
 
-// sleep waits, and tells whether ctx let it.
+// sleep waits for d, and reports whether ctx lasted as long.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

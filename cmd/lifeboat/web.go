@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/pages"
 )
 
-// pagesPort is the coordinators' listen.http, where nobody says otherwise.
+// pagesPort is the port of the coordinators' listen.http by default.
 const pagesPort = "7410"
 
 func webCommand() *cobra.Command {
