@@ -17,7 +17,7 @@ type agentJSON struct {
 	Manifest     *api.ManifestJSON `json:"manifest"`
 	Disks        []api.DiskJSON    `json:"disks"`
 	RoomBytes    int64             `json:"room_bytes"`
-	VaultRoom    *int64            `json:"vault_room_bytes"`   // of room_bytes, in the vault; null: it leaves, and has no room
+	VaultRoom    *int64            `json:"vault_room_bytes"`   // of room_bytes, in the vault; null: it takes nothing
 	Largest      int64             `json:"largest_room_bytes"` // for one block
 	LargestVault int64             `json:"largest_vault_room_bytes"`
 	HeldBlocks   int64             `json:"held_blocks"`

@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// wide are the characters that take two columns of a terminal: those of East Asia, and emoji (wcwidth(3), as Markus Kuhn wrote it
-// from Unicode's EastAsianWidth.txt).
+// wide has the characters that take two columns of a terminal: East Asian ones and emoji (Markus Kuhn's wcwidth(3), from Unicode's
+// EastAsianWidth.txt).
 var wide = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x1100, Hi: 0x115f, Stride: 1}, {Lo: 0x2e80, Hi: 0x303e, Stride: 1}, {Lo: 0x3041, Hi: 0xa4cf, Stride: 1},
@@ -21,9 +21,9 @@ var wide = &unicode.RangeTable{
 
 func widthOf(r rune) int {
 	switch {
-	case r < 0x300: // most, and none of what follows
+	case r < 0x300: // most text; none of the cases below
 		return 1
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // accents that stand above what precedes them, and what joins
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // combining accents, and joiners
 		return 0
 	case unicode.Is(wide, r):
 		return 2
@@ -31,7 +31,7 @@ func widthOf(r rune) int {
 	return 1
 }
 
-// Columns is how wide a text is.
+// Columns returns how many columns of a terminal a text takes.
 func Columns(s string) (n int) {
 	for _, r := range s {
 		n += widthOf(r)
@@ -39,10 +39,10 @@ func Columns(s string) (n int) {
 	return n
 }
 
-// pad is s with spaces behind it, so that it is at least so wide.
+// pad appends spaces to s until it is width columns wide.
 func pad(s string, width int) string { return s + strings.Repeat(" ", max(0, width-Columns(s))) }
 
-// Cut is as much of s as fits.
+// Cut returns s, or as much of it as fits into width columns with an ellipsis at its end.
 func Cut(s string, width int) string {
 	if Columns(s) <= width {
 		return s
@@ -56,10 +56,10 @@ func Cut(s string, width int) string {
 	return s
 }
 
-// Fold breaks a sentence into lines of at most so many columns, between words, or, as they are written without a space between
-// them, between two wide characters. What is longer is not broken: it may be a path that people copy.
+// Fold breaks a sentence into lines of at most width columns: between words, or between two wide characters, since East Asian text has no
+// spaces. A longer word is not broken: it may be a path that people copy.
 func Fold(s string, width int) (lines []string) {
-	line, at, glue := "", 0, "" // glue: what stands before the next piece
+	line, at, glue := "", 0, "" // glue: the space before the next piece, if any
 	for word := range strings.FieldsSeq(s) {
 		for piece := range pieces(word) {
 			w := Columns(piece)
@@ -73,7 +73,7 @@ func Fold(s string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// pieces are the parts of a word between which a line may end.
+// pieces yields the parts of a word between which a line may end.
 func pieces(word string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		from, before := 0, 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// WriteJSON prints one document.
+// WriteJSON prints v as an indented document.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -14,7 +14,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Compact is v on one line.
+// Compact returns the JSON of v on one line.
 func Compact(v any) (string, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -23,7 +23,7 @@ func Compact(v any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// JSONList prints a JSON array an item a line, as the items come: a node may carry a million blocks.
+// JSONList prints a JSON array item by item, a line each, and keeps none: a node may hold a million blocks.
 type JSONList struct {
 	W     io.Writer
 	items int
@@ -43,7 +43,7 @@ func (l *JSONList) Add(v any) error {
 	return err
 }
 
-// End closes the array. What follows it on the line is the caller's.
+// End closes the array. It writes no newline: the array may be inside a document.
 func (l *JSONList) End() error {
 	after := "\n]"
 	if l.items == 0 {

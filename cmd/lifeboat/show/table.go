@@ -1,9 +1,9 @@
-// Package show is how the verbs print: tables and words for people, JSON for programs, and pictures that are drawn anew for those who
-// watch. A terminal has so many columns and does as it is told by control characters, so lines are cut and folded by their width there,
-// and what came off the wire is made plain; a file or a pipe gets all of it. It knows nothing of nodes and blocks.
+// Package show prints the output of the verbs: tables and words for people, JSON for programs, and with --watch a picture that is redrawn
+// each second. On a terminal it cuts and folds lines to the width; a file or a pipe gets all of them. It replaces the control characters
+// in text that came off the wire, since a terminal would obey them. It knows nothing of nodes and blocks.
 //
-// The files: table; words, what a number or a name is called; columns, how wide that is; terminal, how wide it may be; watch; format
-// and json, for -o.
+// The files: table; words formats numbers, times and names; columns measures and folds text; terminal finds the width; watch redraws;
+// format and json are for -o.
 package show
 
 import (
@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Table lines up columns, below a heading if it is a narrow one. Where a line would be too wide for a terminal, a narrow table leaves
-// out columns that say nothing of any row, the last column of a wordy one gives way, then the first of a narrow one: that is what people
-// copy, and is not cut but has a line to itself. The last column of a folded one goes on below.
+// Table lines up columns. If a line is too wide for the terminal, a Narrow table, which must have a heading, leaves out the columns that
+// are "-" in every row; then a Wordy table cuts its last column; then a Narrow one narrows its first, and puts a longer name there on a
+// line of its own, uncut, since people copy names. A Folded table folds its last column.
 type Table struct {
 	Narrow, Wordy, Folded bool
 	rows                  [][]string
-	below                 map[int]string // the last line of a row, across the columns
+	below                 map[int]string // by row: a line below it, across the columns
 }
 
-// Row adds a line. What came off the wire does not move the cursor.
+// Row adds a line, and makes its cells Plain: text off the wire must not move the cursor.
 func (t *Table) Row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = Plain(c)
@@ -29,7 +29,7 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// Below adds a line about the last row, set in.
+// Below adds an indented line about the last row.
 func (t *Table) Below(line string) {
 	if t.below == nil {
 		t.below = map[int]string{}
@@ -37,15 +37,15 @@ func (t *Table) Below(line string) {
 	t.below[len(t.rows)-1] = "  " + Plain(line)
 }
 
-// minFirstColumn is what a first column keeps that gives way.
+// minFirstColumn is the least width to which a first column is narrowed.
 const minFirstColumn = 8
 
-// Print writes it as wide as w is.
+// Print writes the table at most as wide as w.
 func (t *Table) Print(w io.Writer) error {
 	most := WidthOf(w)
 	widths := t.widths(most)
 	last := len(widths) - 1
-	before := 2 * last // the last column
+	before := 2 * last // columns before the last column of the table
 	for _, n := range widths[:max(last, 0)] {
 		before += n
 	}
@@ -79,7 +79,7 @@ func (t *Table) Print(w io.Writer) error {
 	return err
 }
 
-// measure is how wide each column would like to be, and a line.
+// measure returns the natural widths of the columns and of a line.
 func (t *Table) measure() (widths []int, line int) {
 	for _, row := range t.rows {
 		for i, c := range row {
@@ -96,7 +96,7 @@ func (t *Table) measure() (widths []int, line int) {
 	return widths, line
 }
 
-// leaveOut drops the columns that say nothing of any row.
+// leaveOut drops the columns that are "-" in every row.
 func (t *Table) leaveOut() {
 	for i := len(t.rows[0]) - 1; i > 0; i-- {
 		if !slices.ContainsFunc(t.rows[1:], func(row []string) bool { return row[i] != "-" }) {
@@ -107,7 +107,7 @@ func (t *Table) leaveOut() {
 	}
 }
 
-// widths are those of the columns, once those that may give way have.
+// widths returns the columns' widths for lines of at most most columns; see Table for which columns are narrowed.
 func (t *Table) widths(most int) (widths []int) {
 	widths, line := t.measure()
 	if t.Narrow && line > most && len(t.rows) > 1 {
@@ -133,8 +133,8 @@ func (t *Table) widths(most int) (widths []int) {
 	return widths
 }
 
-// Listed is a line of a list that is printed as it comes: who has a block, and its id, behind a lead. The id is never cut, it
-// is what people copy: the name gives way to it, and what that does not make room for has the next line to itself.
+// Listed formats one line of a list that is printed as it comes: a lead, the name of a node, and the id of a block. The id is never cut,
+// since people copy it: the name is cut, and if that makes too little room the id goes on a line of its own. usual is the name's width.
 func Listed(width int, lead, name, id string, usual int) string {
 	name, id = Plain(name), Plain(id)
 	usual = max(min(usual, usual-Width+width), minFirstColumn) // on a narrow terminal ids begin below each other as well
@@ -145,7 +145,7 @@ func Listed(width int, lead, name, id string, usual int) string {
 	return lead + "  " + pad(Cut(name, room), min(room, usual)) + "  " + id
 }
 
-// Sections prints each table after a blank line, and nothing of one that has only a heading.
+// Sections prints each table after a blank line, and skips tables that have only a heading.
 func Sections(w io.Writer, tables ...*Table) error {
 	for _, t := range tables {
 		if len(t.rows) < 2 {

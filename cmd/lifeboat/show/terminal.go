@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	Width         = 100           // what fits on a terminal beside other things, and into a mail
-	LeastWidth    = 60            // on a terminal that is narrower lines wrap
-	anyWidth      = math.MaxInt32 // what is read by no person, or by one with a pager
+	Width         = 100           // fits on a terminal beside other windows, and into a mail
+	LeastWidth    = 60            // on a narrower terminal lines wrap
+	anyWidth      = math.MaxInt32 // a file or a pipe: read by a program, or in a pager
 	MinLastColumn = 24
 )
 
-// WidthOf is how wide a line of w may be. Nothing is cut but for a terminal.
+// WidthOf returns how wide a line of w may be. Only a terminal has a limit.
 func WidthOf(w io.Writer) int {
 	if p, ok := w.(*Picture); ok {
 		return p.Width
@@ -32,45 +32,45 @@ func WidthOf(w io.Writer) int {
 	return max(width, LeastWidth)
 }
 
-// RoomFor is how wide a list may be in a table on w, where it may have n columns of Width.
+// RoomFor returns how wide a list may be in a table on w, if it may take n columns on a terminal of Width.
 func RoomFor(w io.Writer, n int) int { return n + max(0, WidthOf(w)-Width) }
 
-// Picture is what is printed later, on something so wide.
+// Picture buffers output for a terminal of the given width, to be printed at once.
 type Picture struct {
 	bytes.Buffer
 	Width int
 }
 
-// IsTerminal tells whether a person looks at w.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// TerminalWidth is how many columns w shows, 0 when it is no terminal.
+// TerminalWidth returns how many columns w has; 0: it is no terminal.
 func TerminalWidth(w io.Writer) int {
 	width, _ := TerminalSize(w)
 	return width
 }
 
-// TerminalSize is how many columns and lines w shows, 0 when it is no terminal.
+// TerminalSize returns how many columns and lines w has; 0: it is no terminal.
 func TerminalSize(w io.Writer) (width, height int) {
 	if !IsTerminal(w) {
 		return 0, 0
 	}
 	width, height, err := term.GetSize(int(w.(*os.File).Fd()))
 	if err != nil || width < 1 || height < 1 {
-		return 80, 24 // what a terminal that does not say has had since the VT100
+		return 80, 24 // a VT100's size, the usual guess
 	}
 	return width, height
 }
 
-// Unread tells whether what is written to w would be read by nobody: it is a pipe, and its reader has gone.
+// Unread reports whether w is a pipe whose reader has gone.
 func Unread(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd())}}, 0) // an error of the pipe is told unasked
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd())}}, 0) // poll always reports POLLERR, which a pipe without a reader has
 	return err == nil && n > 0
 }

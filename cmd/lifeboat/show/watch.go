@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// WatchPace is how often a watched thing is looked at: heartbeats come each second, so nothing is newer.
+// WatchPace is how often --watch asks again: heartbeats come each second, so faster would show nothing new.
 const WatchPace = time.Second
 
-// Draw prints what draw draws: once, or each second until ctx ends. A terminal is redrawn in place, anything else gets
-// one picture after the other. Only the first look may fail; later a coordinator that is away is a thing to wait out.
+// Draw prints what draw draws: once, or with watch each second until ctx ends. It redraws a terminal in place, and writes one picture
+// after the other to anything else. An error of the first draw is returned; later ones are printed and tried again, since a coordinator
+// that is away comes back.
 func Draw(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
 	said := ""
 	for first := true; ; first = false {
@@ -25,7 +26,7 @@ func Draw(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 			return nil
 		case err != nil && (first || !watch):
 			return err
-		case err != nil && err.Error() == said: // it stands below the picture
+		case err != nil && err.Error() == said: // said already, below the picture
 		case err != nil:
 			said = err.Error()
 			fmt.Fprintf(stderr, "lifeboat: %s (looking again until it answers)\n", said)
@@ -50,11 +51,11 @@ func Draw(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 	}
 }
 
-// redraw puts a picture over the last one without the flicker of clearing first (ECMA-48: CUP home, EL, ED). What does not fit
-// is cut at its end: a picture that scrolled would show its end alone, and what matters stands first.
+// redraw returns a picture that is drawn over the last one, without the flicker of clearing first (ECMA-48: CUP home, EL, ED). It cuts
+// the lines at the end that do not fit: a picture that scrolls would show only its end, and what matters stands first.
 func redraw(picture string, width, height int) string {
 	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
-	if room := max(height-2, 1); len(lines) > height-1 { // the cursor rests on a line of its own
+	if room := max(height-2, 1); len(lines) > height-1 { // the cursor takes a line
 		lines = append(lines[:room:room], "… "+Count(int64(len(lines)-room), "line")+" more than this window has")
 	}
 	var b strings.Builder
@@ -65,7 +66,7 @@ func redraw(picture string, width, height int) string {
 	return b.String() + "\x1b[J"
 }
 
-// WatchFlag is that of the verbs that Draw.
+// WatchFlag adds --watch, for verbs that use Draw.
 func WatchFlag(cmd *cobra.Command, watch *bool) {
 	cmd.Flags().BoolVar(watch, "watch", false, "look again each second until interrupted")
 }

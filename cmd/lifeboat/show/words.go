@@ -12,10 +12,10 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 )
 
-// Size is bytes as people say them; programs get the number.
+// Size formats bytes for people; programs get the number.
 func Size(bytes int64) string { return config.Bytes(bytes).Rough() }
 
-// Span is a length of time with the two units that matter: 0.4s, 12s, 1m20s, 5h3m, 2d4h.
+// Span formats a duration with its two largest units: 0.4s, 12s, 1m20s, 5h3m, 2d4h.
 func Span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -39,7 +39,7 @@ func Span(d time.Duration) string {
 	}
 }
 
-// Left is a remaining time as a table shows it. Absent is not zero: no deadline is known.
+// Left formats the time until a deadline. nil is not zero: no deadline is known.
 func Left(remaining *durationpb.Duration) string {
 	switch {
 	case remaining == nil:
@@ -51,7 +51,7 @@ func Left(remaining *durationpb.Duration) string {
 	}
 }
 
-// Age is how long ago something was. Absent is not known: a coordinator that was restarted has heard nobody yet.
+// Age formats how long ago something was; nil: not known, as when a restarted coordinator has heard no heartbeat of a node yet.
 func Age(d *durationpb.Duration) string {
 	if d == nil {
 		return "-"
@@ -59,10 +59,10 @@ func Age(d *durationpb.Duration) string {
 	return Span(max(0, d.AsDuration()))
 }
 
-// Dash stands for what is empty, so that columns stay columns for awk as well.
+// Dash replaces an empty cell by "-", so that awk counts the columns right.
 func Dash(s string) string { return cmp.Or(s, "-") }
 
-// Count is so many of something.
+// Count formats a number with its noun, in the plural unless it is 1.
 func Count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -70,8 +70,8 @@ func Count(n int64, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Plain makes text that came off the wire fit for a terminal: one line, no control characters, and none that has others read
-// in another order than they stand in.
+// Plain makes text that came off the wire fit for a terminal: it replaces line ends, control characters, and the bidirectional controls
+// that would show text in another order.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
@@ -81,7 +81,7 @@ func Plain(s string) string {
 	}, s)
 }
 
-// Some is as much of a list as fits, and how much does not.
+// Some formats as much of a list as fits into width, and how many items do not.
 func Some(all []string, width int) string {
 	line, more := strings.Join(all, ", "), ""
 	for shown := len(all) - 1; shown > 0 && Columns(line+more) > width; shown-- {
