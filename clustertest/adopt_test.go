@@ -7,8 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// orderedTwice has node 0 ordered away and taken back, and ordered away again once more was done. It returns how many bytes it sent
-// for the second order.
+// orderedTwice orders node 0 away, takes that back, calls between, and orders it away again. It returns how many bytes the node sent for
+// the second order.
 func orderedTwice(c *clustertest.Cluster, between func()) (again int64) {
 	sent := func() int64 { return c.Sent(0, 1) + c.Sent(0, 2) + c.Sent(0, 3) }
 	c.Decommission(0, 0, "test")
@@ -23,7 +23,7 @@ func orderedTwice(c *clustertest.Cluster, between func()) (again int64) {
 	return sent() - before
 }
 
-// What is with peers from an order that was taken back is not sent once more, and counts as moved.
+// Blocks that peers have from an order that was taken back are not sent again, and count as moved.
 func TestOrderedAwayTwice(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -36,7 +36,7 @@ func TestOrderedAwayTwice(t *testing.T) {
 	})
 }
 
-// Who has the most of them died in between, and others changed: those are sent.
+// In between the holder of most blocks dies, and some blocks change: these blocks are sent again.
 func TestOrderedAwayTwiceWithAHolderGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -53,7 +53,7 @@ func TestOrderedAwayTwiceWithAHolderGone(t *testing.T) {
 	})
 }
 
-// Nobody says who has what while the coordinator is away: it is sent again.
+// While the coordinator is away nobody tells what peers hold, so the blocks are sent again.
 func TestWithdrawnAndNobodyKnowsWhoHasIt(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -74,8 +74,8 @@ func TestWithdrawnAndNobodyKnowsWhoHasIt(t *testing.T) {
 	})
 }
 
-// Whoever took its blocks then has handed them on, and is another machine by now: the node does not take it for having stayed. An heir
-// dies when the node has gone by that account.
+// The peer that took the node's blocks for the first order has handed them on, and another machine has its name by now: the node does not
+// take that for the holder. After the second drain a node that the blocks were handed on to dies.
 func TestHeirOfAnAdoptedAccountIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

@@ -14,13 +14,13 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// event is one of EC2's, that far ahead.
+// event is an EC2 event that begins that far ahead.
 func event(code string, ahead time.Duration) ec2fake.Event {
 	return ec2fake.Event{Code: code, Description: "degraded", EventID: "instance-event-1", State: "active", NotBefore: ec2fake.EventTime(time.Now().Add(ahead))}
 }
 
-// Advice may stand for as long as the machine lives. Whoever has it leave later, and knows no deadline, gives it the time of a
-// drain from then on.
+// Advice may stand for as long as the machine lives. An order without a deadline that comes later gives the node the time of a drain from
+// then on.
 func TestTimeBeginsWithTheOrderAndNotWithTheAdvice(t *testing.T) {
 	advice := map[string]func(*clustertest.Cluster){
 		"rebalance":   func(c *clustertest.Cluster) { c.Rebalance(0) },
@@ -50,7 +50,7 @@ func TestTimeBeginsWithTheOrderAndNotWithTheAdvice(t *testing.T) {
 	}
 }
 
-// Advice, and the reclaim a while later with its two minutes: the engine has as much of them as without the advice.
+// The reclaim comes a while after the advice, with its two minutes: the engine has as much of them as without the advice.
 func TestWorkloadHasItsTimeAfterAdvice(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
@@ -69,7 +69,7 @@ func TestWorkloadHasItsTimeAfterAdvice(t *testing.T) {
 	})
 }
 
-// The cloud has the machine for itself in ten days. An order that is taken back before is taken back, though the node will leave.
+// The cloud will take the machine in ten days. An order that is taken back before that has the node stay until then.
 func TestOrderIsTakenBackBeforeAnAppointment(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -86,7 +86,7 @@ func TestOrderIsTakenBackBeforeAnAppointment(t *testing.T) {
 	})
 }
 
-// The agent is killed when it has written that an order is taken back, and before it has heeded that.
+// The agent is killed after it has written down that an order is taken back, and before it acts on that.
 func TestKilledAmidATakingBack(t *testing.T) {
 	for what, advise := range map[string]func(*clustertest.Cluster){
 		"nothing else stands":     func(*clustertest.Cluster) {},
@@ -140,7 +140,7 @@ func TestEmptyNodeIsShutDownAtOnce(t *testing.T) {
 	})
 }
 
-// A workload that goes on when time is up is no success: the account says so, and nobody is told that the machine may go sooner.
+// A workload that still runs when time is up is no success: the manifest says so, and a shutdown is held up for as long as it may be.
 func TestAccountNamesTheWorkloadThatWentOn(t *testing.T) {
 	bubble(t, withEngine(nil), func(t *testing.T, c *clustertest.Cluster) {
 		c.Unit(0, engine)

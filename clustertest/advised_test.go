@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// All of a fleet are advised to go, as EC2 does with a whole pool: each copies ahead what was born there, and nothing that landed there, or
-// blocks would go round for as long as the advice stands. The one that is taken has its blocks with others that may stay.
+// All nodes of a fleet are advised to go, as EC2 does with a whole pool. Each copies its own blocks ahead, and none that landed there:
+// else blocks would go round for as long as the advice stands. When one node is taken the others have its blocks.
 func TestAllAreAdvisedAndOneGoes(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		for i := range 4 {
@@ -40,7 +40,7 @@ func TestAllAreAdvisedAndOneGoes(t *testing.T) {
 	})
 }
 
-// Nothing was copied ahead: the notice came at once with the advice.
+// Nothing was copied ahead, since the blocks are written just before the notice.
 func TestAllAreAdvisedAsOneGoes(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		for i := range 4 {
@@ -59,7 +59,7 @@ func TestAllAreAdvisedAsOneGoes(t *testing.T) {
 	})
 }
 
-// Who is not advised has them all.
+// The node that is not advised gets all blocks.
 func TestWhoIsAdvisedTakesNothingThatOthersTake(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -77,8 +77,8 @@ func TestWhoIsAdvisedTakesNothingThatOthersTake(t *testing.T) {
 	})
 }
 
-// With the coordinator gone nobody says who is advised, but those who are. And what an advised node took in it copies ahead to the first that is
-// not.
+// Without the coordinator only the advised nodes themselves say that they are advised. An advised node copies the blocks that it took ahead
+// to the first node that is not advised.
 func TestAdvisedNodePassesOnWhatItTook(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -107,7 +107,7 @@ func TestAdvisedNodePassesOnWhatItTook(t *testing.T) {
 	})
 }
 
-// Those that are not advised are behind a cut: they are not waited for, of Google's half minute.
+// The nodes that are not advised are behind a cut link: of Google's half minute no time is spent waiting for them.
 func TestAdvisedTakeWhatCannotReachOthers(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// A drain takes some seconds of the two minutes, and engines go on writing in the others: new files, and others under names that have moved.
+// A drain takes some seconds of the two minutes, and in the rest engines go on writing: new files, and new bytes under names that have moved.
 func TestWhatIsWrittenAfterTheDrainIsCarried(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -29,8 +29,8 @@ func TestWhatIsWrittenAfterTheDrainIsCarried(t *testing.T) {
 	})
 }
 
-// A node that is drained and has no hurry carries what was written since, and in the midst of that the cloud gives it a minute: what there is
-// no time for is named as lost before that is over.
+// A drained node without a deadline carries what was written since. In the middle of that the cloud gives it a minute: the blocks for which
+// there is no time are named as lost within that minute.
 func TestNoticeAmidWhatIsCarriedAfterTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A block that no peer has room for does not keep what is written meanwhile from being copied ahead.
+// A block that no peer has room for does not keep later blocks from being copied ahead.
 func TestLargeBlockDoesNotHoldUpCopyingAhead(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 3, Agent: func(_ int, cfg *agent.Config) { cfg.Receive.MaxBytes = 300_000 }}, func(t *testing.T, c *clustertest.Cluster) {
 		c.Write(0, "cache", "large", 400_000)
@@ -19,7 +19,7 @@ func TestLargeBlockDoesNotHoldUpCopyingAhead(t *testing.T) {
 	})
 }
 
-// One that takes long is not begun again and again.
+// A block that takes long to copy is not begun again and again.
 func TestLargeBlockIsCopiedAheadSlowly(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 3, Agent: func(_ int, cfg *agent.Config) { cfg.Drain.PreCopyBytesPerSecond = 5_000 }}, func(t *testing.T, c *clustertest.Cluster) {
 		large := c.Write(0, "cache", "large", 5_000_000)

@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// A rebalance recommendation comes well ahead of the notice, when one comes at all: by then the node has carried all that
-// it had elsewhere, gently, in service the whole time. What is written after is all that the notice's two minutes are for.
+// A rebalance recommendation comes well ahead of the notice, if a notice comes at all. By then the node has copied all of its blocks
+// elsewhere at a low rate, and stayed in service. The notice's two minutes are only for what is written after that.
 func TestRebalanceCopiesAheadOfTheNotice(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -37,8 +37,7 @@ func TestRebalanceCopiesAheadOfTheNotice(t *testing.T) {
 	})
 }
 
-// Most recommendations come to nothing. The node is back in service as if nothing had been, and a block that changed
-// since is carried as it is now.
+// Most recommendations come to nothing. The node goes on in service, and a block that changed since is carried in its new version.
 func TestRebalanceComesToNothing(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -126,7 +125,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	})
 }
 
-// A dry run foresees what the cap and the room of the peers leave no way out for, and no more than that.
+// A dry run foresees the losses that the cap and the peers' room make certain, and no others.
 func TestDryRunForesees(t *testing.T) {
 	const perSecond = fillBlocks * fillSize / 50
 	bubble(t, clustertest.Config{BytesPerSecond: perSecond}, func(t *testing.T, c *clustertest.Cluster) {
@@ -153,7 +152,7 @@ func TestDryRunForesees(t *testing.T) {
 	})
 }
 
-// Where nobody has room all is lost.
+// If no peer has room everything is lost.
 func TestDryRunForeseesThatNobodyIsThere(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

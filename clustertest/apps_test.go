@@ -31,7 +31,7 @@ func outputs(c *clustertest.Cluster, i int) (done, live []*clustertest.Block) {
 	return done, live
 }
 
-// appNow is an application as the operator is shown it.
+// appNow returns an application as the coordinator shows it to an operator.
 func appNow(t *testing.T, c *clustertest.Cluster, app string) *api.App {
 	t.Helper()
 	for _, a := range c.Apps() {
@@ -42,7 +42,7 @@ func appNow(t *testing.T, c *clustertest.Cluster, app string) *api.App {
 	return &api.App{App: app}
 }
 
-// What landed of an application goes when that is over, and whoever asks for it hears why. The other's stays.
+// When an application is over nodes remove its landed blocks, and readers of them are told why. The other application's blocks stay.
 func TestWhatLandedOfAnAppGoesWithIt(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		done, live := outputs(c, 0)
@@ -74,7 +74,7 @@ func TestWhatLandedOfAnAppGoesWithIt(t *testing.T) {
 	})
 }
 
-// A node that leaves does not carry what an application that is over has left there.
+// A leaving node does not carry the blocks of an application that is over.
 func TestDrainLeavesBehindWhatIsOver(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		done, live := outputs(c, 0)
@@ -83,7 +83,7 @@ func TestDrainLeavesBehindWhatIsOver(t *testing.T) {
 		c.WaitDrained(0)
 		sum, entries := c.Manifest(0)
 		skipped := 0
-		for _, b := range done { // nothing waits for the answer: each of four lanes has a block or two by then
+		for _, b := range done { // the drain does not wait for the coordinator's answer: each of four lanes has sent a block or two by then
 			if e := entries[b.ID]; e.Outcome == "skipped" && strings.Contains(e.Reason, "its app is over") {
 				skipped++
 			}
@@ -99,8 +99,8 @@ func TestDrainLeavesBehindWhatIsOver(t *testing.T) {
 	})
 }
 
-// An application ends while a node leaves that has 40 s of sending before it, half of it for that application: of what has not
-// left by then nothing does.
+// An application ends while a node leaves that needs 40 s to send, half of it for that application's blocks: those that have not left by
+// then stay.
 func TestAppEndsDuringADrain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow / 2}, func(t *testing.T, c *clustertest.Cluster) {
 		done, live := outputs(c, 0)
@@ -116,8 +116,8 @@ func TestAppEndsDuringADrain(t *testing.T) {
 	})
 }
 
-// The peers are full of an application's blocks. It ends, and the notice comes five seconds later: what they held has made room for
-// what leaves now.
+// The peers are full of an application's blocks. It ends, and the notice comes five seconds later: removing its blocks has made room for
+// those that leave now.
 func TestEndOfAnAppMakesRoom(t *testing.T) {
 	full := func(i int, cfg *agent.Config) {
 		if i > 0 {
@@ -142,7 +142,7 @@ func TestEndOfAnAppMakesRoom(t *testing.T) {
 	})
 }
 
-// An operator ended the wrong one, and takes it back: it is carried, and it stays.
+// An operator ends the wrong application, and takes that back: its blocks are carried, and kept.
 func TestAppThatIsNotOverAfterAll(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		done, live := outputs(c, 0)
@@ -156,8 +156,8 @@ func TestAppThatIsNotOverAfterAll(t *testing.T) {
 	})
 }
 
-// So it is when others had removed what they had of it before that. Its node is told so where it may go, or is empty and there yet, also
-// if its agent has started anew since.
+// The same, but peers have removed its landed blocks before that. A node that copied them ahead, or that is drained and still there, is
+// told and carries them again, even if its agent has restarted since.
 func TestEndOfAnAppIsTakenBack(t *testing.T) {
 	wait := func(slip time.Duration) func(c *clustertest.Cluster) {
 		return func(c *clustertest.Cluster) { c.Sleep(slip) }
@@ -166,11 +166,11 @@ func TestEndOfAnAppIsTakenBack(t *testing.T) {
 		"advised": func(c *clustertest.Cluster) { c.Rebalance(0); c.Sleep(time.Minute) },
 		"drained": func(c *clustertest.Cluster) { c.Decommission(0, 0, ""); c.WaitDrained(0) },
 	} {
-		for after, slip := range map[string]func(c *clustertest.Cluster){ // until somebody sees it
+		for after, slip := range map[string]func(c *clustertest.Cluster){ // until somebody sees the mistake
 			"15 s":  wait(15 * time.Second),
 			"5 min": wait(5 * time.Minute),
 			"it has left it behind, and starts anew": func(c *clustertest.Cluster) {
-				c.Sleep(16 * time.Minute) // by its look at what it carried
+				c.Sleep(16 * time.Minute) // it checks what it carried every 15 minutes
 				c.Kill(0)
 				c.Restart(0)
 				c.Sleep(time.Minute)
@@ -196,7 +196,7 @@ func TestEndOfAnAppIsTakenBack(t *testing.T) {
 	}
 }
 
-// An application that beats is over when it falls silent, and not a moment sooner because a coordinator was away.
+// An application that sends heartbeats is over when it falls silent, and not sooner because a coordinator was away.
 func TestAppFallsSilent(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		beat := func(lease time.Duration) error { return c.BeatApp(liveApp, lease) }
@@ -234,7 +234,7 @@ func TestAppFallsSilent(t *testing.T) {
 	})
 }
 
-// While nodes fall silent by the dozen nobody's silence means that he is gone.
+// While nodes fall silent by the dozen, the silence of an application does not mean that it is over.
 func TestNoAppLapsesWhileABrakeHolds(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		if err := c.BeatApp(liveApp, 40*time.Second); err != nil {
@@ -268,7 +268,7 @@ func TestAppsOutliveTheLeader(t *testing.T) {
 		old := c.Leader()
 		c.KillCoordinator(old)
 		c.Leader(old)
-		c.Sleep(40 * time.Second) // 80 s after its last beat, of which nobody has heard who leads now
+		c.Sleep(40 * time.Second) // 80 s after its last heartbeat, which the new leader has not heard
 		if a := appNow(t, c, doneApp); a.State != "OVER" || !strings.HasSuffix(a.Why, ": finished") {
 			t.Errorf("got %v", a)
 		}

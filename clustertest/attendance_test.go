@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// lines keeps what all of a cluster log.
+// lines keeps the log lines of all daemons of a cluster.
 type lines struct {
 	mu  sync.Mutex // guards all
 	all []string

@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// Who asked for what is known to whoever leads: after the leader that was asked was killed, after one that was killed while
-// it was asked, and after one that was asked to go.
+// Each new leader has the audit records: after a leader was killed later, after one was killed during the request, and after one handed
+// the lead over on request.
 func TestAuditOutlivesTheLeader(t *testing.T) {
 	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
 		c.Decommission(0, time.Hour, "first")

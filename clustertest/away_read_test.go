@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// Who asks for a block of a node that restarts, as for an upgrade, is asked to wait, and not told that nobody ever had it.
+// A reader of a block at a node that restarts, as for an upgrade, is asked to wait, and not told that the block was never known.
 func TestReadOfANodeThatRestarts(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		b := c.Write(0, "cache", "own", fillSize)
@@ -37,8 +37,8 @@ func TestReadOfANodeThatRestarts(t *testing.T) {
 	})
 }
 
-// A node that is done and still there serves what it kept. A leader that has just taken over has not heard of it yet, and
-// does not take it for gone: nobody is told that a block was never known.
+// A DECOMMISSIONED node that is still there serves the blocks that it has. A leader that has just taken over has not heard it yet, and does
+// not take it for gone: no reader is told that a block was never known.
 func TestReadOfANodeThatIsDoneDuringAnElection(t *testing.T) {
 	bubble(t, clustertest.Config{Coordinators: 3, Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		kept, _ := outputs(c, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// The coordinator is away from before the notice until after the deadline, and the agent starts meanwhile: it knows its
-// peers from its own disk. When the coordinator is back it learns everything.
+// The coordinator is away from before the notice until after the deadline, and the agent starts meanwhile: it knows its peers from its
+// own disk. When the coordinator is back it is told everything.
 func TestDrainWithoutCoordinator(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -75,7 +75,7 @@ func TestCoordinatorRestartsMidDrain(t *testing.T) {
 	})
 }
 
-// The node cannot reach the coordinator, and its peers can: that is the coordinator's loss, not the blocks'.
+// The node cannot reach the coordinator, but its peers can: no block is lost.
 func TestDrainCutOffFromCoordinator(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -94,7 +94,8 @@ func TestDrainCutOffFromCoordinator(t *testing.T) {
 	})
 }
 
-// The coordinator is away from before the notice until the machine is gone, and there was no time for all: what is lost is named by a peer.
+// The coordinator is away from before the notice until the machine is gone, and there was no time for all blocks: a peer that has the
+// node's manifest names the lost ones.
 func TestCutDrainWithoutCoordinator(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -127,7 +128,7 @@ func TestCutDrainWithoutCoordinator(t *testing.T) {
 	})
 }
 
-// The coordinator gives the node up before the notice comes, and hears of it all when it is over.
+// The node is LOST to the coordinator before the notice comes, and the coordinator is told everything when the drain is over.
 func TestDrainOfANodeGivenUp(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -169,7 +170,7 @@ func TestPeerFallsSilentMidDrain(t *testing.T) {
 	})
 }
 
-// The coordinator begins anew, or from a state of before the goodbye, when a node is drained and has said it: it is told again.
+// After a node's goodbye the coordinator starts with an empty disk, or from an older state: the node says goodbye again.
 func TestCoordinatorLosesTheAccount(t *testing.T) {
 	for name, restored := range map[string]bool{"begun anew": false, "restored": true} {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,8 @@ func obstruct(t *testing.T, path string) {
 	}
 }
 
-// The agent is killed in the middle of a drain and away for longer than its lease. It goes on where it was: the same
-// incident, the same deadline, nothing sent again that a peer has a receipt for.
+// The agent is killed in the middle of a drain and away for longer than its lease. It goes on where it was: the same incident, the same
+// deadline, and no block sent again for which a peer gave a receipt.
 func TestKilledAgentResumesItsDrain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -57,12 +57,12 @@ func TestKilledAgentResumesItsDrain(t *testing.T) {
 		history(t, c, 0, registered, announced, decommissioned)
 		c.VerifyEverywhere(1, 2)
 
-		// It is done for good: another start sends nothing.
+		// The drain is over: another start sends nothing.
 		sent = c.Sent(0, 1) + c.Sent(0, 2)
 		c.Kill(0)
 		c.Restart(0)
 		c.Sleep(10 * time.Second)
-		if again := c.Sent(0, 1) + c.Sent(0, 2) - sent; again > 1000 { // TLS says goodbye
+		if again := c.Sent(0, 1) + c.Sent(0, 2) - sent; again > 1000 { // the alerts that close TLS connections
 			t.Errorf("sent %d bytes after the drain", again)
 		}
 		if state := c.State(0); state != "DECOMMISSIONED" {
@@ -72,7 +72,7 @@ func TestKilledAgentResumesItsDrain(t *testing.T) {
 	})
 }
 
-// Where no deadline is known, the time that the agent was away is none of its drain's.
+// Without a deadline the time that the agent was away does not count as time of its drain.
 func TestKilledAgentHasTimeAgain(t *testing.T) {
 	brief := func(_ int, cfg *agent.Config) { cfg.Drain.Timeout = time.Minute }
 	bubble(t, clustertest.Config{BytesPerSecond: slow, Agent: brief}, func(t *testing.T, c *clustertest.Cluster) {
@@ -106,8 +106,8 @@ func TestStoppedAgentResumesItsDrain(t *testing.T) {
 	})
 }
 
-// A receiver dies in the middle of a drain. What it gave no receipt for goes elsewhere; what it has it serves again when
-// it is back, whole.
+// A receiver dies in the middle of a drain. Blocks for which it gave no receipt go elsewhere; the others it serves again, whole, when it is
+// back.
 func TestKilledReceiver(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)

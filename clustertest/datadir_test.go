@@ -14,9 +14,9 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 )
 
-// The disk of data_dir hangs while a node copies ahead, and goes on to until after its drain: what was copied is not carried twice, all is
-// accounted for, and nothing is written to that disk until it answers. Then it has the incident and the account, and what is written since is
-// carried in another pass, which adds to that.
+// The disk of data_dir hangs from the copying ahead until after the drain: no copied block is carried twice, the manifest has all blocks,
+// and nothing is written to that disk until it answers. Then the incident and the manifest are written there, and blocks written since are
+// carried in another pass, which adds to the manifest.
 func TestDataDirHangsFromTheAdviceOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Config{Agents: 3, Agent: func(_ int, cfg *agent.Config) { cfg.Drain.PreCopyBytesPerSecond = 64 << 10 }})

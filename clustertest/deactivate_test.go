@@ -7,8 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// What a deactivated node has is read through all others, and goes with it when it leaves; what others have to carry away
-// meanwhile goes elsewhere.
+// A deactivated node's blocks can be read through all other nodes, and it carries them away when it leaves; the blocks of other leaving
+// nodes go elsewhere meanwhile.
 func TestDrainPassesADeactivatedNodeBy(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

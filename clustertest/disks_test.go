@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 )
 
-// A node of which every disk is bad is no place for anything until it says otherwise. One good disk is enough.
+// A node of which every disk is bad gets no blocks until it reports a good one. One good disk is enough.
 func TestNodeWithoutAGoodDiskIsExcluded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Config{Agents: 3, Coordinator: func(cfg *coordinator.Config) { cfg.Heartbeat = 5 * time.Second }})
@@ -46,8 +46,8 @@ func TestNodeWithoutAGoodDiskIsExcluded(t *testing.T) {
 	})
 }
 
-// What lies on a dying disk is elsewhere soon, without anybody asking, while its node stays. A notice takes precedence, and
-// a restart forgets nothing.
+// The blocks on a dying disk are soon elsewhere without a request, while the node stays. A notice takes precedence, and the evacuation
+// survives a restart.
 func TestDyingDiskIsEvacuated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Config{Agents: 3, Agent: func(_ int, cfg *agent.Config) {

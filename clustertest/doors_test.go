@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
-// door is where anybody may knock.
+// door is a port that accepts connections without a certificate.
 type door struct {
 	name    string
 	host    *host
@@ -58,7 +58,7 @@ func withDoors(t *testing.T, f func(t *testing.T, c *Cluster)) {
 	})
 }
 
-// Who shows no certificate and asks nothing costs a file descriptor. One too many of them ends the oldest and nobody else.
+// A client that shows no certificate and asks nothing costs a file descriptor. One too many ends the oldest of them, and no other connection.
 func TestOldestStrangerMakesPlace(t *testing.T) {
 	const most = 4096
 	withDoors(t, func(t *testing.T, c *Cluster) {
@@ -99,7 +99,7 @@ func TestOldestStrangerMakesPlace(t *testing.T) {
 	})
 }
 
-// Headers are bounded at each door, or who is let in has the process gather a megabyte on each connection.
+// Headers are bounded at each port: else a client could have the process buffer a megabyte on each connection.
 func TestHeadersAreBounded(t *testing.T) {
 	withDoors(t, func(t *testing.T, c *Cluster) {
 		for _, d := range c.doors() {

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
-// A node that joined by itself keeps its certificate fresh while it runs. One that was off for longer than that lasts joins
-// again, with the key that it has, and is the same node.
+// A node that joined by itself renews its certificate while it runs. A node that was off until its certificate ended joins again with the
+// key that it has, and is the same node.
 func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 	const life = 20 * time.Minute
 	token := filepath.Join(t.TempDir(), "token")
@@ -26,7 +26,7 @@ func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 			cfg.Issue = coordinator.Issue{CAKey: filepath.Join(filepath.Dir(cfg.TLS.CA), "ca.key"), Life: life}
 		},
 		Agent: func(i int, cfg *agent.Config) {
-			cfg.Cloud.Provider, cfg.Cloud.Endpoint = "none", "" // hours of asking a cloud each second are not what this is about
+			cfg.Cloud.Provider, cfg.Cloud.Endpoint = "none", "" // spares hours of polling a cloud each second
 			if i == 1 && joins {
 				f := enrol.In(cfg.DataDir)
 				cfg.TLS, cfg.Join, data = config.TLS{CA: f.CA, Cert: f.Cert, Key: f.Key}, agent.Join{TokenFile: token}, cfg.DataDir
@@ -45,7 +45,7 @@ func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 			}
 		}
 		c.Kill(1)
-		c.WaitState(1, "LOST") // its name is its own while it lives
+		c.WaitState(1, "LOST") // a name cannot be joined with while its node is alive
 		joins = true
 		give()
 		c.Restart(1)

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 )
 
-// A disk may be dying for days, and is looked through every ten minutes: what came since is carried, and nothing that is elsewhere.
+// A disk may be dying for days, and is scanned every ten minutes: new blocks are carried off, and none that is elsewhere already.
 func TestDyingDiskIsCarriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Config{Agents: 3})
@@ -32,7 +32,7 @@ func TestDyingDiskIsCarriedOnce(t *testing.T) {
 	})
 }
 
-// A node whose disk is dying leaves, and there is no time to send again what was carried off that: nothing is lost.
+// A node with a dying disk leaves, and there is no time to send the evacuated blocks again: none is lost.
 func TestWhatLeftADyingDiskIsElsewhereWhenItsNodeLeaves(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 3, BytesPerSecond: 10_000}, func(t *testing.T, c *clustertest.Cluster) {
 		for i := range 20 {

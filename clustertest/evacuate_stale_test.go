@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 )
 
-// evacuated has what lies in node 0's cache carried off a dying disk, and then changed there.
+// evacuated has node 0's cache carried off a dying disk, and then changes its blocks there.
 func evacuated(t *testing.T, c *clustertest.Cluster) (blocks []*clustertest.Block) {
 	for i := range 40 {
 		blocks = append(blocks, c.Write(0, "cache", fmt.Sprint("part-", i), 20<<10))
@@ -21,7 +21,7 @@ func evacuated(t *testing.T, c *clustertest.Cluster) (blocks []*clustertest.Bloc
 	return blocks
 }
 
-// What was carried off a dying disk changes afterwards, and its node leaves: nobody reads what it was.
+// Blocks change after they were carried off a dying disk, and their node leaves: nobody reads the old versions.
 func TestWhatLeftADyingDiskChanges(t *testing.T) {
 	for name, between := range map[string]func(c *clustertest.Cluster){
 		"and the node leaves at once":          func(*clustertest.Cluster) {},
@@ -40,7 +40,7 @@ func TestWhatLeftADyingDiskChanges(t *testing.T) {
 	}
 }
 
-// The disk turns out well, and the node stays: peers forget what blocks were.
+// The disk turns out to be healthy, and the node stays: peers drop the old versions.
 func TestWhatLeftADiskThatIsWellAfterAllChanges(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := evacuated(t, c)

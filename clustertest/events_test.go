@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// Who follows hears of everything in the log once and in order, whichever coordinators are killed meanwhile.
+// A follower gets each event of the log once and in order, whichever coordinators are killed meanwhile.
 func TestFollowingOverFailovers(t *testing.T) {
 	bubble(t, clustertest.Config{Coordinators: 3}, func(t *testing.T, c *clustertest.Cluster) {
 		conn := c.Desk()

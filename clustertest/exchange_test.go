@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// exchanged has nodes 0 and 1, which are both advised to go while the third is away, carry all that they have to each other.
+// exchanged has nodes 0 and 1 copy all of their blocks ahead to each other: both are advised to go, and the third node is away.
 func exchanged(c *clustertest.Cluster) (all []*clustertest.Block) {
 	const each = 8
 	c.Partition(2)
@@ -28,8 +28,8 @@ func exchanged(c *clustertest.Cluster) (all []*clustertest.Block) {
 	return all
 }
 
-// Two nodes that have each other's blocks, by the account of each, go within seconds. A third that is there in time has all of them in the
-// end, also where one goes without having carried anything.
+// Two nodes that hold each other's blocks leave within seconds of each other. A third node that is there in time gets all of them, even if
+// one of the two goes without having sent anything.
 func TestTwoThatHaveEachOthersBlocksGo(t *testing.T) {
 	for name, story := range map[string]func(c *clustertest.Cluster){
 		"a third is there": func(c *clustertest.Cluster) {
@@ -85,7 +85,7 @@ func TestTwoThatHaveEachOthersBlocksGo(t *testing.T) {
 	}
 }
 
-// Where there is no third the account of the last to go names all of them as lost, and whoever asks hears so.
+// Without a third node the manifest of the last to go names all blocks as lost, and readers are told so.
 func TestTwoThatHaveEachOthersBlocksGoAlone(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		all := exchanged(c)

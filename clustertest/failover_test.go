@@ -13,8 +13,8 @@ import (
 // three is a cluster whose leader may go.
 var three = clustertest.Config{Coordinators: 3, BytesPerSecond: slow}
 
-// survives checks what may be relied on whatever happened to the leaders: every block is moved or named, nothing is told
-// twice, nobody was lost.
+// survives checks what must hold whatever happened to the leaders: every block is moved or named as lost, no event is told twice, and no
+// node is LOST.
 func survives(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block, began ...string) {
 	t.Helper()
 	c.WaitDrained(0)
@@ -66,7 +66,7 @@ func TestLeaderIsKilled(t *testing.T) {
 			leader := c.Leader()
 			c.Notice(0, 120*time.Second)
 			c.Until("all blocks but one are moved", 2*time.Minute, func() bool { n, _ := c.Moved(0); return n >= fillBlocks-1 })
-			c.Partition(0, clustertest.CoordinatorName(leader)) // what is said from here on waits in the link
+			c.Partition(0, clustertest.CoordinatorName(leader)) // messages from here on wait in the link
 			c.Sleep(4 * time.Second)
 			c.KillCoordinator(leader)
 			c.Heal()
@@ -141,7 +141,7 @@ var onTheirMachines = clustertest.Config{Coordinators: 3, BytesPerSecond: slow, 
 	}
 }}
 
-// leaving are the coordinators that the leader shows as such.
+// leaving returns the coordinators that the leader shows as leaving.
 func leaving(c *clustertest.Cluster) (names []string) {
 	for _, m := range c.CoordinatorStatus(c.Leader()).GetMembers() {
 		if m.Leaving {
@@ -151,8 +151,8 @@ func leaving(c *clustertest.Cluster) (names []string) {
 	return names
 }
 
-// A leader whose machine is under notice hands the lead over before the machine goes, and nobody whose machine goes takes it
-// while there is another. When the notice is withdrawn nothing is left of it.
+// A leader whose machine is under notice hands the lead over before the machine goes. No coordinator whose machine goes takes the lead
+// while there is another. A withdrawn notice leaves no trace.
 func TestLeaderWhoseMachineGoes(t *testing.T) {
 	bubble(t, onTheirMachines, func(t *testing.T, c *clustertest.Cluster) {
 		first := c.Leader()
@@ -168,7 +168,7 @@ func TestLeaderWhoseMachineGoes(t *testing.T) {
 		c.Until("the last one leads", 10*time.Second, func() bool { l := c.Leader(); return l != first && l != second })
 		third := c.Leader()
 		c.KillCoordinator(third)
-		c.Leader(third) // one of those that leave: there is nobody better
+		c.Leader(third) // one of those that leave: no other is there
 		c.RestartCoordinator(third)
 		c.Until("the one that stays leads", 20*time.Second, func() bool { return c.Leader() == third })
 		c.Decommission(third, time.Hour, "")
@@ -199,8 +199,7 @@ func TestLeaderWhoseMachineStaysAfterAll(t *testing.T) {
 	})
 }
 
-// How long nothing can be decided: hardly at all while the lead is handed over, and when the leader is killed for as long as
-// it takes the others to miss it.
+// How long no decision can be made: hardly at all when the lead is handed over; when the leader is killed, until the others notice.
 func TestDecisionsWaitForTheNextLeader(t *testing.T) {
 	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
 		next := func(what string, most time.Duration, goes func(leader int)) (was int) {
@@ -226,7 +225,7 @@ func TestDecisionsWaitForTheNextLeader(t *testing.T) {
 	})
 }
 
-// An order outlives the one who gave it, with its remaining time.
+// An order outlives the leader that gave it, with its remaining time.
 func TestOrderOutlivesTheLeader(t *testing.T) {
 	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -244,7 +243,7 @@ func TestOrderOutlivesTheLeader(t *testing.T) {
 	})
 }
 
-// A leader that is cut off from the others, and not from its nodes, stops answering them before another one decides.
+// A leader that is cut off from the other coordinators, but not from nodes, stops answering them before a new leader decides anything.
 func TestLeaderIsCutOff(t *testing.T) {
 	t.Run("from the others", func(t *testing.T) { cutOff(t, false) })
 	t.Run("from everybody", func(t *testing.T) { cutOff(t, true) })
@@ -278,7 +277,7 @@ func cutOff(t *testing.T, all bool) {
 	})
 }
 
-// Nobody is lost when the coordinators are away for longer than a lease, and agents drain without them.
+// No node is LOST when all coordinators were away for longer than a lease, and agents drain without them.
 func TestAllCoordinatorsAway(t *testing.T) {
 	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)

@@ -13,7 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// Peers whose data_dir is full have room for what lands in its place alone: that is told and foreseen, and that is what becomes of it.
+// Peers whose data_dir is full have room only for blocks of stores with land: place: they report that, a dry run foresees it, and a drain
+// ends like that.
 func TestFullVaultsAreForeseen(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		cached, cachedBytes, others := int64(0), int64(0), int64(0)
@@ -48,7 +49,7 @@ func TestFullVaultsAreForeseen(t *testing.T) {
 	})
 }
 
-// What is lost whoever has room is foreseen, too, and named: a file whose name cannot be an id, as a drain loses it then.
+// A dry run also foresees, and names, what is lost even if peers have room: a file whose name cannot be an id.
 func TestDryRunForeseesWhatCannotBeCarried(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := int64(len(fill(c, 0)))
@@ -73,7 +74,7 @@ func TestDryRunForeseesWhatCannotBeCarried(t *testing.T) {
 	})
 }
 
-// A dry run asks the peers themselves: one that the coordinator still names and that nobody reaches has no room, and is named.
+// A dry run asks the peers themselves: a peer that the coordinator still names, but that does not answer, has no room, and is named.
 func TestDryRunAsksThePeers(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -94,7 +95,7 @@ func TestDryRunAsksThePeers(t *testing.T) {
 	})
 }
 
-// Nodes that leave are no room for each other, also where the news of that has not come: they say so themselves.
+// Leaving nodes have no room for each other. A peer says so itself, even before the coordinator has told of its leaving.
 func TestDryRunLeavesOutWhoLeaves(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -109,7 +110,7 @@ func TestDryRunLeavesOutWhoLeaves(t *testing.T) {
 	})
 }
 
-// A fallback's directory is asked, too: what has no room there is lost, and all of it where it does not answer.
+// A dry run asks a fallback's directory too: what has no room there is lost, and everything if it does not answer.
 func TestDryRunAsksTheFallback(t *testing.T) {
 	share := t.TempDir()
 	bubble(t, clustertest.Config{Agents: 1, Agent: func(_ int, cfg *agent.Config) { cfg.Fallback.Dir = share }}, func(t *testing.T, c *clustertest.Cluster) {

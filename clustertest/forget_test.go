@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 )
 
-// Blocks change, and one is deleted, after they have moved to a peer. That peer takes no more, so what changed goes to
-// another: nobody is given the old bytes, wherever he asks.
+// Blocks change, and one is deleted, after they have moved to a peer. That peer takes no more, so the changed blocks go to another: no
+// reader gets the old bytes, whichever node it asks.
 func TestWhatChangedAfterItMovedIsNotReadInItsOldVersion(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -71,8 +71,8 @@ func TestWhatChangedAfterItMovedIsNotReadInItsOldVersion(t *testing.T) {
 	})
 }
 
-// A notice is withdrawn after the drain, and the engine goes on: it rewrites one of its files and deletes another. Nobody is
-// given what they were, though the node does not leave again, and the next drain carries what is there then.
+// A notice is withdrawn after the drain, and the engine rewrites one of its files and deletes another. No reader gets the old versions,
+// although the node does not leave again, and the next drain carries what is there then.
 func TestWhatChangedAfterTheNoticeWasWithdrawnIsNotReadInItsOldVersion(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -109,7 +109,8 @@ func TestWhatChangedAfterTheNoticeWasWithdrawnIsNotReadInItsOldVersion(t *testin
 	})
 }
 
-// Of the copies of an earlier drain one is not where it was any more, and that peer, which takes nothing now, is told of the others.
+// A peer has lost some of the copies of an earlier drain, and takes nothing now. The blocks change: the peer must drop the copies that it
+// still has.
 func TestPeerOfAnEarlierDrainHasOnlySomeOfIt(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		var blocks []*clustertest.Block

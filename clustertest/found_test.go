@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
-// In a large fleet beats are seconds apart. When a node has said goodbye its machine may go at once, and readers must know
-// by then where its blocks are.
+// In a large fleet heartbeats are seconds apart. A node's machine may go as soon as the node has said goodbye, so readers must be able to
+// find its blocks by then.
 func TestBlocksAreFoundAsSoonAsTheirNodeMayGo(t *testing.T) {
 	beat := func(cfg *coordinator.Config) { cfg.Heartbeat = 10 * time.Second }
 	bubble(t, clustertest.Config{Coordinator: beat}, func(t *testing.T, c *clustertest.Cluster) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
 )
 
-// A leaver whose data_dir is full, and that nobody takes anything from, still names each block that is lost with it.
+// A leaving node whose data_dir is full, and whose blocks no peer takes, still names each block that is lost.
 func TestFullDataDirNamesWhatIsLost(t *testing.T) {
 	for name, ballast := range map[string]bool{"with ballast": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestFullDataDirNamesWhatIsLost(t *testing.T) {
 	}
 }
 
-// What it moved is where its peers say, and is counted, though it could not write any of that down.
+// Blocks that it moved are found at its peers, and counted, although the node could not write them down.
 func TestFullDataDirCountsWhatIsMoved(t *testing.T) {
 	disk := smalldisk.New(t, 96<<20)
 	there := func(i int, cfg *agent.Config) {

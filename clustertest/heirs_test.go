@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// handedOn has node 1, who took some of node 0's blocks, leave, and the one die that it handed most on to. It returns the others.
+// handedOn has node 1, which took some of node 0's blocks, leave, and kills the node to which it handed most of them. It returns the others.
 func handedOn(c *clustertest.Cluster) (live []int) {
 	c.Notice(1, 2*time.Minute)
 	c.WaitDrained(1)
@@ -31,7 +31,7 @@ func handedOn(c *clustertest.Cluster) (live []int) {
 	return live
 }
 
-// handsOn has the one of nodes 1 to 3 that took most of node 0's blocks leave, and returns it, and the others of nodes 1 to 4.
+// handsOn has the one of nodes 1 to 3 that took most of node 0's blocks leave. It returns that node, and the others of nodes 1 to 4.
 func handsOn(c *clustertest.Cluster) (taker int, live []int) {
 	taker, _ = most(c, 0)
 	c.Notice(taker, 2*time.Minute)
@@ -40,7 +40,7 @@ func handsOn(c *clustertest.Cluster) (taker int, live []int) {
 	return taker, slices.DeleteFunc([]int{1, 2, 3, 4}, func(i int) bool { return i == taker })
 }
 
-// heirOf is to which of nodes 2 to 4 node 1 sent most.
+// heirOf returns the one of nodes 2 to 4 to which node 1 sent most.
 func heirOf(c *clustertest.Cluster) (heir int) {
 	heir = 2
 	for i := 3; i <= 4; i++ {
@@ -51,7 +51,7 @@ func heirOf(c *clustertest.Cluster) (heir int) {
 	return heir
 }
 
-// Who took a node's blocks leaves, and whoever it hands them on to dies.
+// The receiver of a node's blocks leaves, and the node to which it hands them on dies.
 func TestHeirIsGoneAfterTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -71,7 +71,7 @@ func TestHeirIsGoneBeforeTheNotice(t *testing.T) {
 	})
 }
 
-// What a node has of others it carries like its own, and again when who took it dies: that it has it itself still does not count.
+// A node carries landed blocks like its own, and again when their receiver dies: its own copies, which it still has, do not count.
 func TestHolderOfWhatWasTakenInIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 4)
@@ -101,7 +101,7 @@ func TestHolderOfWhatWasTakenInIsGone(t *testing.T) {
 	})
 }
 
-// backWithNothing has another machine come under a node's name, which was killed.
+// backWithNothing starts another machine, with empty disks, under the name of a killed node.
 func backWithNothing(t *testing.T, c *clustertest.Cluster, i int) {
 	t.Helper()
 	for _, dir := range []string{"data", "cache", "spark-0", "spark-1"} {
@@ -113,7 +113,8 @@ func backWithNothing(t *testing.T, c *clustertest.Cluster, i int) {
 	c.Restart(i)
 }
 
-// The node's agent starts anew, and does not know who was gone before that: what it carried ahead is with others than it told of.
+// The node's agent restarts, and does not remember which peers were gone before: the blocks that it copied ahead are at other peers than
+// those that it sent them to.
 func TestHeirIsGoneAfterARestart(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		copiedAhead(c)
@@ -132,7 +133,7 @@ func TestHeirIsGoneAfterARestart(t *testing.T) {
 	})
 }
 
-// Whoever took blocks is back within seconds with an empty disk, as a container is: it was never gone, but what it took is.
+// A receiver is back within seconds with an empty disk, as a container is: the node was never LOST, but the blocks that it took are gone.
 func TestHolderIsBackWithNothing(t *testing.T) {
 	for _, after := range []time.Duration{time.Second, 2 * time.Minute} { // before the next look at what is to be copied, and later
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestHolderIsBackWithNothing(t *testing.T) {
 	}
 }
 
-// The coordinator that knew of that begins anew before the next look, and counts its events from one again.
+// The coordinator, which knew of that, loses its disk before the node's next check, and counts its events from one again.
 func TestHolderIsBackWithNothingAndSoIsTheCoordinator(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		copiedAhead(c)
@@ -182,7 +183,8 @@ func beginAnew(t *testing.T, c *clustertest.Cluster) {
 	c.RestartCoordinator()
 }
 
-// A pass of copying ahead waits until somebody has room, for as long as that takes: who took blocks is watched meanwhile.
+// A pass of copying ahead waits for a peer with room for as long as it takes: meanwhile the node checks that the receivers of its blocks
+// are still there.
 func TestHolderIsBackWithNothingWhileNobodyHasRoom(t *testing.T) {
 	room := func(_ int, cfg *agent.Config) { cfg.Receive.MaxBytes = fillBlocks * fillSize / 4 }
 	bubble(t, clustertest.Config{Agents: 4, Agent: room}, func(t *testing.T, c *clustertest.Cluster) {
@@ -203,7 +205,7 @@ func TestHolderIsBackWithNothingWhileNobodyHasRoom(t *testing.T) {
 	})
 }
 
-// The same in the two minutes of a notice, with the blocks of a drain that runs and of one that is over.
+// The same in the two minutes of a notice, during a drain and after it.
 func TestHolderIsBackWithNothingAfterTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -223,7 +225,7 @@ func TestHolderIsBackWithNothingAfterTheDrain(t *testing.T) {
 func TestHolderIsBackWithNothingAmidTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
-		c.Sleep(70 * time.Second) // the coordinator has heard from all: else what nobody has told of is taken to be held
+		c.Sleep(70 * time.Second) // all nodes have reported: before that the coordinator takes unreported blocks to be held
 		c.Notice(0, 2*time.Minute)
 		half(t, c, 0)
 		wiped, _ := most(c, 0)
@@ -236,7 +238,7 @@ func TestHolderIsBackWithNothingAmidTheDrain(t *testing.T) {
 	})
 }
 
-// Nothing that came with a machine that is new since the advice is carried again for that.
+// Blocks that landed at a machine that came after the advice are not carried again because the machine is new.
 func TestNewMachineTakesBlocks(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		c.Rebalance(0)
@@ -259,7 +261,7 @@ func TestNewMachineTakesBlocks(t *testing.T) {
 	})
 }
 
-// What a taker handed on is out of date once its block has changed and went to another: nobody serves it when its node is gone.
+// A receiver hands blocks on. They change, and their new versions go to another peer: when their node is gone nobody serves the old ones.
 func TestHeirForgetsWhatIsOutOfDate(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		var blocks []*clustertest.Block
@@ -283,8 +285,8 @@ func TestHeirForgetsWhatIsOutOfDate(t *testing.T) {
 	})
 }
 
-// A holder that is advised to go has handed its copies on. They change, and there is no time to carry them once more before the node's order
-// is taken back: nobody serves what they were.
+// A holder that is advised to go has handed its copies on. The blocks change, and there is no time to carry them again before the node's
+// order is taken back: nobody serves the old versions.
 func TestHeirForgetsWhatThereWasNoTimeFor(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 3, BytesPerSecond: 1000}, func(t *testing.T, c *clustertest.Cluster) {
 		c.Deactivate(false, 2)
@@ -299,7 +301,7 @@ func TestHeirForgetsWhatThereWasNoTimeFor(t *testing.T) {
 		c.Sleep(5 * time.Second)
 		c.Rebalance(1)
 		c.Until("it is handed on", 2*time.Minute, func() bool { return c.Status(2).GetStatus().GetHeldBlocks() >= 4 })
-		c.Deactivate(false, 2) // what they have become does not go there
+		c.Deactivate(false, 2) // the new versions do not go there
 		c.Sleep(5 * time.Second)
 		rewrite(t, c, blocks)
 		c.Decommission(0, 0, "test")
@@ -314,8 +316,8 @@ func TestHeirForgetsWhatThereWasNoTimeFor(t *testing.T) {
 	})
 }
 
-// A block is with an heir, which is away as it changes, and back with what it was. Nobody could tell it, for nobody but the coordinator
-// knew that it has it.
+// A node to which a block was handed on is away while the block changes, and back with the old version. Only the coordinator knew that it
+// has the block.
 func TestHeirIsBackWithWhatItWas(t *testing.T) {
 	for name, away := range map[string]func(c *clustertest.Cluster, heir int, meanwhile func()){
 		"its agent was killed": func(c *clustertest.Cluster, heir int, meanwhile func()) {
@@ -347,7 +349,8 @@ func TestHeirIsBackWithWhatItWas(t *testing.T) {
 	}
 }
 
-// awayAsTheHomeGoes has the holder of most of node 0's blocks be away as they change, and as that node goes. It returns it, and the others.
+// awayAsTheHomeGoes has the holder of most of node 0's blocks be away while they change, and while node 0 goes. It returns the holder, and
+// the other nodes.
 func awayAsTheHomeGoes(t *testing.T, c *clustertest.Cluster) (away int, live [2]int) {
 	t.Helper()
 	blocks := copiedAhead(c)
@@ -358,8 +361,8 @@ func awayAsTheHomeGoes(t *testing.T, c *clustertest.Cluster) (away int, live [2]
 	return away, live
 }
 
-// Who took blocks is away as they change and as their node goes, and is back when nobody is there any more that they were born on. Those
-// have them who took them last.
+// A holder is away while its blocks change and their node goes, and is back when that node is gone. The peers that took the blocks last
+// have the new versions.
 func TestHolderIsBackWhenTheHomeIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		away, _ := awayAsTheHomeGoes(t, c)
@@ -369,7 +372,7 @@ func TestHolderIsBackWhenTheHomeIsGone(t *testing.T) {
 	})
 }
 
-// The same, and it is told to go itself as soon as it is there: it hands on nothing that is newer elsewhere.
+// The same, but the holder is ordered away as soon as it is back: it hands on no block of which another node has a newer version.
 func TestHolderIsBackAndLeavesWhenTheHomeIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		away, live := awayAsTheHomeGoes(t, c)
@@ -382,8 +385,8 @@ func TestHolderIsBackAndLeavesWhenTheHomeIsGone(t *testing.T) {
 	})
 }
 
-// A node handed blocks back to the one that it had them from, and stayed. Both go, that one first: it says that the other has them, and the
-// other may not say the same of it.
+// A node handed blocks back to the node that they came from, and stayed. Both go, the latter first: it counts on the former's copies, so the
+// former must not count on its.
 func TestEachHasWhatTheOtherGoesWith(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		c.Deactivate(false, 2)

@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
-// The settings of three coordinators differ: one names no host files. That it leads for a while lets nobody back in, and it says what is
-// wrong with it.
+// The settings of three coordinators differ: one names no host files. While it leads it lets no excluded node back in, and it says what is
+// wrong with its settings.
 func TestLeaderWithoutHostFilesLetsNobodyIn(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "exclude")
 	if err := os.WriteFile(out, []byte("host-b\n"), 0o600); err != nil {

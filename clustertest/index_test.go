@@ -7,7 +7,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A node at peace knows what it would carry. What comes between its last look and the notice is carried all the same.
+// A node without a notice has an index of what it would carry. Blocks written between its last look and the notice are carried all the same.
 func TestNodeKnowsItsStoresBeforeTheNotice(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		early := []*clustertest.Block{c.Write(0, "cache", "one", 1000), c.Write(0, "cache", "two", 2000)}

@@ -12,8 +12,8 @@ import (
 
 var keptForTenMinutes = clustertest.Config{Agent: func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 10 * time.Minute }}
 
-// What had landed has an end, and its source is gone: whoever reads is told to compute it again, and why, wherever he asks.
-// A name that nobody ever had is another matter.
+// Landed blocks were kept for long enough and removed, and their source is gone: readers are told to compute them again, and why, at
+// whichever node. A name that was never known gets another answer.
 func TestWhatIsKeptForLongEnoughIsLost(t *testing.T) {
 	bubble(t, keptForTenMinutes, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -43,7 +43,7 @@ func TestWhatIsKeptForLongEnoughIsLost(t *testing.T) {
 	})
 }
 
-// While all that hold a block are away it is read from where it came from, which leaves and is still there.
+// While all holders of a block are away it is read from its source, which leaves and is still there.
 func TestHoldersThatAreAwayAreNotWaitedFor(t *testing.T) {
 	for name, away := range map[string]func(c *clustertest.Cluster, holder int){
 		"stopped": func(c *clustertest.Cluster, holder int) { c.Stop(holder); c.Sleep(2 * time.Second) },
@@ -79,7 +79,7 @@ func TestHoldersThatAreAwayAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// What ended at a peer while its source stays is read from there; once that is gone it is lost, until somebody has computed it
+// A block that a peer removed is read from its source while that stays. Once the source is gone the block is lost, until it is computed
 // again.
 func TestWhatEndedIsReadFromItsSource(t *testing.T) {
 	bubble(t, keptForTenMinutes, func(t *testing.T, c *clustertest.Cluster) {

@@ -20,8 +20,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
-// What an operator may ask of a node, as the checker sees it: to have it leave within so many slots, to have it stay, to say
-// how it is. How it is: 0, it stays; or the slots within which it leaves.
+// What operators ask of a node in this test: to leave within so many slots, to stay, or how it is. The answer is 0 if it stays, or the
+// slots within which it leaves.
 type (
 	asked struct {
 		node string
@@ -33,7 +33,7 @@ type (
 	}
 )
 
-// slot is a step of the timeouts of this test. It is longer than the test: a deadline tells which order it is of.
+// slot is the unit of the timeouts in this test. It is longer than the test, so that a deadline tells which order it is of.
 const slot = 10 * time.Minute
 
 // decisions is what the decision API promises: each call takes effect at one instant between its start and its answer.
@@ -64,12 +64,12 @@ var decisions = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprint(input, output) },
 }
 
-// diary is a history of calls, in the order of a clock that everybody shares.
+// diary is a history of calls by one clock.
 type diary struct {
 	clock atomic.Int64
 	mu    sync.Mutex // guards what follows
 	calls []porcupine.Operation
-	mute  int // changes without an answer: they may have been made, at any later time
+	mute  int // changes without an answer: they may have been made, and at any later time
 }
 
 func (d *diary) enter(client int, in asked, call func() (answered, error)) (err error) {
@@ -90,9 +90,8 @@ func (d *diary) enter(client int, in asked, call func() (answered, error)) (err 
 	return err
 }
 
-// history is what the checker is given. An order that was not answered, if it was made at all, was made before somebody
-// saw it; nobody can tell one that nobody saw from one that was never made. That leaves few calls without an end, each of
-// which doubles what there is to search.
+// history returns the calls for the checker. An order without an answer was made, if at all, before the first read that saw it; one that no
+// read saw may as well never have been made. So few calls are left without an end, each of which doubles what the checker must search.
 func (d *diary) history() (calls []porcupine.Operation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,8 +117,8 @@ func (d *diary) history() (calls []porcupine.Operation) {
 	return calls
 }
 
-// Operators decide and look while leaders are killed, cut off and replaced: what they see is what one coordinator that
-// never fails would have shown them, at whichever coordinator they ask.
+// Operators decide and read while leaders are killed, cut off and replaced. Whichever coordinator they ask, they see what one coordinator
+// that never fails would have shown them.
 func TestDecisionsAreLinearizable(t *testing.T) {
 	quiet := clustertest.Config{Agents: 2, Coordinators: 3, Coordinator: func(cfg *coordinator.Config) { cfg.Lease = time.Hour }}
 	t.Parallel()
@@ -127,7 +126,7 @@ func TestDecisionsAreLinearizable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, quiet)
 		for i := range quiet.Agents {
-			c.Kill(i) // what agents say of themselves is another story
+			c.Kill(i) // no agents: what they report would change nodes too
 		}
 		began := time.Now()
 		var orders atomic.Int64
@@ -145,7 +144,7 @@ func TestDecisionsAreLinearizable(t *testing.T) {
 					in := asked{node: c.Name(random.IntN(quiet.Agents)), do: []string{"leave", "leave", "leave", "stay", "read", "read", "read", "read"}[random.IntN(8)]}
 					at := leader
 					if in.do == "read" {
-						at = random.IntN(len(desks)) // also of those that led before
+						at = random.IntN(len(desks)) // former leaders too
 					}
 					in.slot = 0
 					if in.do == "leave" {
@@ -243,7 +242,7 @@ func numberOf(c *clustertest.Cluster, name string) int {
 	return 0
 }
 
-// The checker finds what it is there to find: a read of what was so before, once a change has been answered.
+// The checker finds stale reads: a read of an older state after a change was answered.
 func TestCheckerFindsStaleReads(t *testing.T) {
 	call := func(at int64, do string, slot int) porcupine.Operation {
 		o := porcupine.Operation{Input: asked{"host-a", do, slot}, Output: answered{}, Call: 2 * at, Return: 2*at + 1}

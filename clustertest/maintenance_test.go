@@ -7,9 +7,9 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// Two machines of three have appointments. The node of the first leaves in time, with all that it has, also to the second, whose
-// appointment is hours away; booted while it is worked on it is not let in, and afterwards it is. The second is taken down early, and
-// carries what it has and what it was brought.
+// Two machines of three have appointments. The node of the first leaves in time and carries all of its blocks, some to the second, whose
+// appointment is hours away. Booted while it is worked on it is not let in, and afterwards it is. The second is taken down early, and its
+// node carries its own blocks and those that landed there.
 func TestNodesLeaveForTheirMachinesMaintenance(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: 2 << 20}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

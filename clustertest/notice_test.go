@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// The main story: the cloud gives two minutes, and when it takes the machine every block is elsewhere and can be read
-// anywhere. The node is never silent on the way.
+// The main story: the cloud gives two minutes, and when it takes the machine every block is elsewhere and can be read from any node. The
+// leaving node sends heartbeats all the time.
 func TestNoticeEmptiesTheNodeInTime(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -57,7 +57,7 @@ func TestNoticeEmptiesTheNodeInTime(t *testing.T) {
 	})
 }
 
-// What cannot be sent before the deadline is named, and the rest is sent to the last second that is for sending.
+// Blocks that cannot be sent before the deadline are named as lost, and the others are sent up to the last second of the time for sending.
 func TestShortNoticeNamesWhatItLoses(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -109,7 +109,7 @@ func TestDecommissionSelf(t *testing.T) {
 	})
 }
 
-// SIGPWR says that the node goes, and not when. A second word, that of the cloud, then gives the deadline.
+// SIGPWR says that the node goes, but not when. The cloud's notice then gives the deadline.
 func TestSecondNoticeShortensTheTime(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -144,7 +144,7 @@ func TestCancelTakesDecommissionSelfBack(t *testing.T) {
 		}
 		c.DecommissionSelf(0, preemption.SourceManual, time.Minute, "")
 		c.Sleep(5 * time.Second)
-		c.Kill(0) // a restart does not forget who may take it back
+		c.Kill(0) // after a restart the agent still knows which source may take the incident back
 		c.Restart(0)
 		if cancelled, still := c.Cancel(0, "a mistake"); !cancelled || still != "" {
 			t.Errorf("got %v %q, want cancelled", cancelled, still)
@@ -171,7 +171,7 @@ func TestCancelTakesDecommissionSelfBack(t *testing.T) {
 			t.Errorf("got %v, want it in service", n)
 		}
 
-		// An operator's order stays until it is taken back where it was given.
+		// An operator's order stays until an operator takes it back at the coordinator.
 		c.Decommission(0, time.Hour, "")
 		c.DecommissionSelf(0, preemption.SourceManual, time.Minute, "")
 		c.Sleep(3 * time.Second)
@@ -195,8 +195,8 @@ func TestCancelTakesDecommissionSelfBack(t *testing.T) {
 	})
 }
 
-// The journal's disk takes nothing: the drain that would empty the node goes on all the same. That there is no account of
-// it by block is said, and no reason to stay.
+// The journal's disk takes no writes, and the drain goes on all the same. The node says that it has no manifest of single blocks, which is
+// no reason to stay.
 func TestDrainWithoutManifest(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

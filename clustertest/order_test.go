@@ -88,7 +88,7 @@ func TestOperatorRecommissionsMidDrain(t *testing.T) {
 	}
 }
 
-// An operator's order and the cloud's notice stand at once. Each is taken back by itself, and the node stays when both are.
+// An operator's order and the cloud's notice stand side by side. Each is taken back by itself, and the node stays when both are.
 func TestOrderBesideNotice(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -124,7 +124,7 @@ func TestOrderBesideNotice(t *testing.T) {
 	})
 }
 
-// A node that was told to go while it could not be heard goes when it is back.
+// A node that was ordered away while it was silent leaves when it is back.
 func TestOrderWaitsForTheNode(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -159,7 +159,7 @@ func TestOperatorChangesTheLimit(t *testing.T) {
 	})
 }
 
-// An order that has lost its limit waits for the node's workload, also where the agent was away when that was said.
+// An order whose time limit is lifted waits for the node's workload, even if the agent was away when the limit was lifted.
 func TestOperatorLiftsTheLimit(t *testing.T) {
 	for name, away := range map[string]bool{"heard": false, "while the agent is away": true} {
 		t.Run(name, func(t *testing.T) {

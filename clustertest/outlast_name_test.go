@@ -10,8 +10,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// What a node carried away is kept for the whole time from when it went, also where another machine has its name a moment later, or the
-// coordinators have lost what they knew, and never heard of it.
+// Peers keep a node's blocks for the whole time from when the node went, even if another machine has its name a moment later, or the
+// coordinators have lost their state and never heard of the node.
 func TestWhatWasCarriedIsKeptThoughNobodyKnowsItsNode(t *testing.T) {
 	for name, then := range map[string]func(t *testing.T, c *clustertest.Cluster){
 		"another machine has its name": func(t *testing.T, c *clustertest.Cluster) { backWithNothing(t, c, 0) },

@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// copiedAhead has node 0 carry all that it has elsewhere, and stay.
+// copiedAhead has node 0 copy all of its blocks ahead, and stay.
 func copiedAhead(c *clustertest.Cluster) []*clustertest.Block {
 	blocks := fill(c, 0)
 	c.Rebalance(0)
@@ -23,7 +23,7 @@ func copiedAhead(c *clustertest.Cluster) []*clustertest.Block {
 	return blocks
 }
 
-// killHolder has the one of node 0's peers die that it sent most to, and returns which, and the two others.
+// killHolder kills the peer to which node 0 sent most, and returns it and the two others.
 func killHolder(c *clustertest.Cluster) (dead int, others [2]int) {
 	dead, others = most(c, 0)
 	c.Kill(dead)
@@ -31,7 +31,7 @@ func killHolder(c *clustertest.Cluster) (dead int, others [2]int) {
 	return dead, others
 }
 
-// most is to which of nodes 1 to 3 another sent most.
+// most returns the one of nodes 1 to 3 to which node from sent most, and the others.
 func most(c *clustertest.Cluster, from int) (to int, others [2]int) {
 	to = 1
 	for i := 2; i <= 3; i++ {
@@ -42,7 +42,7 @@ func most(c *clustertest.Cluster, from int) (to int, others [2]int) {
 	return to, [2]int{1 + to%3, 1 + (to+1)%3}
 }
 
-// wasTaken tells how much of what a node carried a peer has, by the node's account.
+// wasTaken counts the blocks that a peer took, by the sending node's manifest.
 func wasTaken(c *clustertest.Cluster, from, by int) (n int) {
 	_, entries := c.Manifest(from)
 	for _, e := range entries {
@@ -53,8 +53,8 @@ func wasTaken(c *clustertest.Cluster, from, by int) (n int) {
 	return n
 }
 
-// A node that was advised to go may stay for weeks, and who has its blocks meanwhile may go first. When it goes itself, it carries
-// again what nobody has any more, and nothing else.
+// A node that was advised to go may stay for weeks, and the holders of its blocks may go first. When it leaves it sends the blocks again that
+// no node has any more, and no others.
 func TestHolderIsGoneBeforeTheNotice(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := copiedAhead(c)
@@ -75,7 +75,7 @@ func TestHolderIsGoneBeforeTheNotice(t *testing.T) {
 	})
 }
 
-// Nobody need say that the node goes: while it is advised to, it sees to it that somebody has its blocks.
+// Even without a notice, a node that is advised to go makes sure that its blocks stay held.
 func TestHolderIsGoneAndNoNoticeComes(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		copiedAhead(c)
@@ -87,14 +87,14 @@ func TestHolderIsGoneAndNoNoticeComes(t *testing.T) {
 	})
 }
 
-// What a node carried ahead has to last for as long as what it carries as it goes: it is kept while the node may go, and for as long as
-// peers keep anything once it has gone.
+// Blocks that a node copied ahead are kept as long as those that it sends when it leaves: while the node may still go, and for
+// receive.keep once it has gone.
 func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 	short := func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 3 * time.Minute }
 	bubble(t, clustertest.Config{Agents: 3, Agent: short}, func(t *testing.T, c *clustertest.Cluster) {
 		carried := copiedAhead(c)
 		ahead := c.Sent(0, 1) + c.Sent(0, 2)
-		removed, blocks := carried[3], slices.Delete(slices.Clone(carried), 3, 4) // a map output: peers keep those at their engine's cleaning up, which comes when an application ends
+		removed, blocks := carried[3], slices.Delete(slices.Clone(carried), 3, 4) // a map output: peers keep one that its engine removes, as engines do when an application ends
 		for id := range removed.Members {
 			files, _ := filepath.Glob(filepath.Join(c.Dir(0), "*", "*", "*", filepath.Base(id)))
 			if len(files) != 1 || os.Remove(files[0]) != nil {
@@ -115,12 +115,12 @@ func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 		c.Sleep(140 * time.Second)
 		c.Verify(1, blocks...)
 		all := atEither(c, blocks)
-		c.KillCoordinator() // nobody says when the node went
+		c.KillCoordinator() // peers cannot learn when the node went
 		c.Sleep(5 * time.Minute)
 		if n := atEither(c, blocks); n != all {
 			t.Errorf("%d of %d files are there, and nobody said that their time is up", n, all)
 		}
-		c.RestartCoordinator() // it cannot tell how long the node stayed once it was done
+		c.RestartCoordinator() // it does not know how long the node stayed after it was DECOMMISSIONED
 		c.Sleep(140 * time.Second)
 		if n := atEither(c, blocks); n != all {
 			t.Errorf("%d of %d files are there, and their node may have gone just now", n, all)
@@ -132,7 +132,7 @@ func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 	})
 }
 
-// A holder's engine removes what it has of a node that may go: that carries it again, and does not find it out as it goes.
+// A holder's engine removes landed blocks of a node that may go. The node notices and sends them again well before it leaves.
 func TestWhatAHolderHasNoMoreIsCarriedAgain(t *testing.T) {
 	for name, leave := range map[string]func(c *clustertest.Cluster){
 		"advised": func(c *clustertest.Cluster) { c.Rebalance(0); c.Sleep(time.Minute) },
@@ -143,9 +143,9 @@ func TestWhatAHolderHasNoMoreIsCarriedAgain(t *testing.T) {
 				fill(c, 0)
 				leave(c)
 				holder, others := most(c, 0)
-				c.Sleep(2 * time.Minute) // it has asked who has what it carried, and asks again 15 minutes later
+				c.Sleep(2 * time.Minute) // it has asked the coordinator for the holders, and asks again 15 minutes later
 				removeLanded(t, c, holder)
-				c.Sleep(3 * time.Minute) // a minute until it is seen, a minute until the next pass
+				c.Sleep(3 * time.Minute) // a minute until the holder notices, a minute until the node's next pass
 				c.Kill(0)
 				c.WaitState(0, map[string]string{"advised": "LOST", "drained": "DECOMMISSIONED"}[name])
 				c.VerifyEverywhere(others[0], others[1])
@@ -154,7 +154,7 @@ func TestWhatAHolderHasNoMoreIsCarriedAgain(t *testing.T) {
 	}
 }
 
-// So it is while the drain goes on.
+// The same during a drain.
 func TestWhatAHolderHasNoMoreIsCarriedAgainByTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow / 5}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -226,7 +226,7 @@ func removeLanded(t *testing.T, c *clustertest.Cluster, i int) {
 	}
 }
 
-// atEither is how many files nodes 1 and 2 have between them.
+// atEither returns how many of the blocks' files nodes 1 and 2 have.
 func atEither(c *clustertest.Cluster, blocks []*clustertest.Block) (n int) {
 	for _, b := range blocks {
 		for id := range b.Members {
@@ -240,7 +240,7 @@ func atEither(c *clustertest.Cluster, blocks []*clustertest.Block) (n int) {
 	return n
 }
 
-// A coordinator that began anew has been told of nothing yet: what is carried already is not taken for gone.
+// A coordinator that starts with an empty disk has no reports yet: the node does not take the blocks that it sent for gone.
 func TestNewCoordinatorHasNothingCarriedAgain(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := copiedAhead(c)
@@ -257,7 +257,7 @@ func TestNewCoordinatorHasNothingCarriedAgain(t *testing.T) {
 	})
 }
 
-// A node that is empty may be there for hours, with all that it carried still on its disks.
+// A drained node may stay for hours, with all blocks that it sent still on its disks.
 func TestHolderIsGoneAfterTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -282,7 +282,7 @@ func TestHolderIsGoneAfterTheDrain(t *testing.T) {
 	})
 }
 
-// Who took blocks dies while the node that they are from still has some of its two minutes.
+// A holder dies while the source of its blocks still has some of its two minutes.
 func TestHolderIsGoneBeforeTheReclaim(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -300,7 +300,7 @@ func TestHolderIsGoneBeforeTheReclaim(t *testing.T) {
 	})
 }
 
-// Who took blocks dies while the node that they are from still sends, and has no time left afterwards.
+// A holder dies while the source of its blocks still sends, and will have no time left afterwards.
 func TestHolderIsGoneAmidTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -327,7 +327,7 @@ func TestHolderIsGoneAmidTheDrain(t *testing.T) {
 	})
 }
 
-// Those who took blocks leave, and hand on what they have: nothing of it is carried again by the node that it is from.
+// The holders leave and hand their blocks on: the source sends none of them again.
 func TestHoldersLeaveAndHandOn(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -350,8 +350,7 @@ func TestHoldersLeaveAndHandOn(t *testing.T) {
 	})
 }
 
-// The agent of a node that is drained and still there is killed while it carries again what took who is gone. Its account names each
-// block once all the same.
+// The agent of a drained node is killed while it sends the blocks of a dead holder again. Its manifest names each block once all the same.
 func TestKilledWhileItCarriesAgain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -365,13 +364,13 @@ func TestKilledWhileItCarriesAgain(t *testing.T) {
 		})
 		rewrite(t, c, blocks[i:i+1])
 		blocks[i].Bytes = int64(len(blocks[i].Members[blocks[i].ID]))
-		c.Partition(0, entries[blocks[i].ID].GetPeer()) // who is to forget what that was, and is waited for
+		c.Partition(0, entries[blocks[i].ID].GetPeer()) // that peer must drop the old version: the node waits for it
 		for limit := time.Now().Add(2 * time.Minute); linesOf(t, c, 0) < again && time.Now().Before(limit); {
 			c.Sleep(time.Millisecond)
 		}
-		c.Kill(0) // between the last receipt and the end of the account
+		c.Kill(0) // between the last receipt and the end of the manifest
 		c.Heal()
-		c.Restart(dead) // nobody is missed any more
+		c.Restart(dead) // all holders are there again
 		c.Sleep(time.Minute)
 		c.Restart(0)
 		c.Sleep(3 * time.Minute)
@@ -382,7 +381,7 @@ func TestKilledWhileItCarriesAgain(t *testing.T) {
 	})
 }
 
-// linesOf counts what is written of blocks that moved.
+// linesOf counts the lines about moved blocks that a node has written.
 func linesOf(t *testing.T, c *clustertest.Cluster, i int) (n int) {
 	t.Helper()
 	accounts, err := filepath.Glob(filepath.Join(c.Dir(i), "data/incidents/*/moved.jsonl"))
@@ -396,8 +395,8 @@ func linesOf(t *testing.T, c *clustertest.Cluster, i int) (n int) {
 	return bytes.Count(said, []byte("\n"))
 }
 
-// Who took blocks dies, and the coordinator with it, which knows of nothing when it is there again. The node has little more than a
-// minute, and learns in time that they are gone.
+// A holder dies together with the coordinator, which has no reports when it is back. The node has little more than a minute, and learns in
+// time that the blocks are gone.
 func TestHolderAndCoordinatorDieTogether(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A metadata service that comes up after the agent says then where the node stands, and what a node was sent away for while it
-// could not be reached stands all the same.
+// A metadata service that comes up after the agent then tells the node's zone and pool, and an order that was given while the node could not
+// be reached stands all the same.
 func TestPlaceIsLearnedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Config{Agents: 2})

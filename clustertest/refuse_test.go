@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A node that may go is no place for blocks, whatever it is that it may go by.
+// A node that may go gets no blocks, whatever kind of notice it is under.
 func TestNodeUnderNoticeTakesNoBlocks(t *testing.T) {
 	for name, notice := range map[string]func(c *clustertest.Cluster){
 		"terminate": func(c *clustertest.Cluster) { c.Notice(1, 120*time.Second) },
@@ -53,7 +53,8 @@ func TestNodeUnderNoticeTakesNoBlocks(t *testing.T) {
 	}
 }
 
-// A sender that does not know yet, because the coordinator is away, is refused, or told by whom it greets that others are to be preferred.
+// A sender that does not know yet of a peer's notice, because the coordinator is away, is refused by the peer, or told in the peer's greeting
+// that it is advised to go, and prefers others.
 func TestNodeUnderNoticeRefusesBlocks(t *testing.T) {
 	for name, notice := range map[string]func(c *clustertest.Cluster){
 		"terminate": func(c *clustertest.Cluster) { c.Notice(1, 120*time.Second) },
@@ -77,8 +78,8 @@ func TestNodeUnderNoticeRefusesBlocks(t *testing.T) {
 	}
 }
 
-// The notice comes to a receiver in the middle of another's drain: what it has not taken goes elsewhere, and what it has
-// goes on with it.
+// The notice comes to a receiver in the middle of another node's drain: the blocks that it has not taken go elsewhere, and it hands on those
+// that it has.
 func TestReceiverComesUnderNotice(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -115,8 +116,7 @@ func (s *spoken) String() string {
 	return s.all.String()
 }
 
-// Nobody is there to take anything: every block is named as lost, not before its time is up, and whoever asks for one is
-// told to compute it again.
+// There is no peer: every block is named as lost, but not before time is up, and readers are told to compute them again.
 func TestNobodyToSendTo(t *testing.T) {
 	var log spoken
 	bubble(t, clustertest.Config{Agents: 2, Log: &log}, func(t *testing.T, c *clustertest.Cluster) {

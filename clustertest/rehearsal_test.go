@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
 
-// A notice in earnest amid a rehearsal has all of its own time, also when the pretended one is up already.
+// A real notice during a rehearsal has all of its own time, even if the rehearsal's time is up already.
 func TestNoticeAmidARehearsal(t *testing.T) {
 	for name, after := range map[string]time.Duration{"while it drains": 10 * time.Second, "when it is drained": 28 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestNoticeAmidARehearsal(t *testing.T) {
 	}
 }
 
-// A notice in earnest at the very end of a rehearsal, while what that was too short for is being named, has all of its time.
+// A real notice at the very end of a rehearsal, while the blocks for which that had no time are being named, has all of its time.
 func TestNoticeWhileARehearsalNamesWhatItLost(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -44,7 +44,7 @@ func TestNoticeWhileARehearsalNamesWhatItLost(t *testing.T) {
 			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("small/%d", n), 1000))
 		}
 		c.Simulate(0, preemption.KindTerminate, 20*time.Second, false)
-		time.Sleep(15 * time.Second) // less the tail; and nobody is waited for
+		time.Sleep(15 * time.Second) // less the tail; and no workload is waited for
 		c.DecommissionSelf(0, preemption.SourceManual, 5*time.Minute, "in earnest")
 		c.WaitDrained(0)
 		accounted(t, c, 0, blocks, 0)
@@ -54,8 +54,8 @@ func TestNoticeWhileARehearsalNamesWhatItLost(t *testing.T) {
 	})
 }
 
-// The agent crashes before it could tell the coordinator that the drain which that knows of was a rehearsal's: the next one
-// tells it.
+// After a real notice the agent crashes before it could tell the coordinator that the drain known there was a rehearsal's: the restarted
+// agent tells it.
 func TestCrashAfterANoticeAmidARehearsal(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -80,7 +80,8 @@ func TestCrashAfterANoticeAmidARehearsal(t *testing.T) {
 	})
 }
 
-// The coordinator is away when the rehearsal is drained: its account, yet to be told, is of no use any more.
+// The coordinator is away when the rehearsal's drain ends, and a real notice comes: the rehearsal's manifest, not yet told, is of no use
+// any more.
 func TestNoticeBeforeARehearsalIsTold(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -100,7 +101,7 @@ func TestNoticeBeforeARehearsalIsTold(t *testing.T) {
 	})
 }
 
-// Advice of the cloud that comes amid a rehearsal makes it no earnest: nobody is stopped for it, nothing is begun again.
+// The cloud's advice during a rehearsal does not make that real: no workload is stopped, and the drain does not begin again.
 func TestAdviceAmidARehearsal(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
@@ -119,7 +120,7 @@ func TestAdviceAmidARehearsal(t *testing.T) {
 	})
 }
 
-// A rehearsal ends at its deadline, whatever less grave the cloud has said meanwhile; and that stands.
+// A rehearsal ends at its deadline, even if the cloud gave a less grave notice meanwhile; and that notice stands.
 func TestAdviceOutlivesARehearsal(t *testing.T) {
 	for name, s := range map[string]struct {
 		kind preemption.Kind
@@ -151,7 +152,7 @@ func TestAdviceOutlivesARehearsal(t *testing.T) {
 	}
 }
 
-// A notice in earnest that comes when a rehearsal is drained has the engine stopped in time, and what it wrote last carried.
+// A real notice after a rehearsal's drain has the engine stopped in time, and its last blocks carried.
 func TestNoticeAfterARehearsalStopsTheEngine(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
@@ -167,7 +168,7 @@ func TestNoticeAfterARehearsalStopsTheEngine(t *testing.T) {
 	})
 }
 
-// A notice in earnest while a rehearsal's drain makes another pass, for who took some of it is gone: there is one drain at a time.
+// A real notice comes while a rehearsal's drain makes another pass, because a holder is gone: there is only one drain at a time.
 func TestNoticeWhileARehearsalCarriesAgain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)

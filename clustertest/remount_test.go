@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A host comes up without one of its disks, is drained of what is on the others, and starts anew with all: what lies there is carried
-// then, for there is time. Where nothing is new, nothing is said again.
+// A host comes up without one of its disks, drains the others, and restarts with all disks: the blocks on that disk are carried then, since
+// there is time. If there is nothing new on it, the node does not say goodbye again.
 func TestDiskIsBackOnceDrained(t *testing.T) {
 	for name, there := range map[string]bool{"the disk is back": false, "it was there": true} {
 		t.Run(name, func(t *testing.T) {

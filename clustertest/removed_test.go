@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A coordinator that did not run when it was removed says so when it is started, and disturbs nobody: the others tell it.
+// A coordinator that did not run when it was removed says so when it starts, and does not disturb the others, which tell it.
 func TestCoordinatorRemovedWhileItWasAway(t *testing.T) {
 	bubble(t, clustertest.Config{Coordinators: 3, Agents: 1}, func(t *testing.T, c *clustertest.Cluster) {
 		leader := c.Leader()

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A node is shut out amid a drain: its peers take nothing more of it, not even over the streams that are open.
+// A node's certificate is revoked during its drain: its peers take nothing more from it, not even over streams that are open.
 func TestWhoseCertificateIsRevokedCarriesNothingMore(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -26,7 +26,7 @@ func TestWhoseCertificateIsRevokedCarriesNothingMore(t *testing.T) {
 	})
 }
 
-// A node that was shut out is not let in because an agent begins anew while there is no coordinator.
+// A node whose certificate is revoked is not let in by an agent that restarts while there is no coordinator.
 func TestWhoseCertificateIsRevokedIsRefusedAfterARestart(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A disk of the peer that took what was copied ahead goes bad. Much of that is not at the node any more that it came from, and asked
-// for in vain for as long as that copies ahead. What else broke is carried again all the same, before the node goes.
+// A disk of the peer that took the blocks copied ahead goes bad. The source has removed many of them, and is asked for those in vain for as
+// long as it copies ahead. The other broken blocks are carried again all the same, before the node goes.
 func TestRotBehindWhatIsGoneIsCarriedAgain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
 		const gone, there, size = 70, 5, 20_000

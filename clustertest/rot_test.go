@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// dataOf is what a block's largest member holds, in part: enough to be found on a disk, within one chunk.
+// dataOf returns some bytes of a block's largest member: enough to be found on a disk, within one chunk.
 func dataOf(b *clustertest.Block) []byte {
 	var data []byte
 	for _, m := range b.Members {
@@ -22,7 +22,7 @@ func dataOf(b *clustertest.Block) []byte {
 	return data[:1000]
 }
 
-// rots turns a bit of a block at whichever node holds it, and returns that node.
+// rots flips a bit of a block at the node that holds it, and returns that node.
 func rots(t *testing.T, c *clustertest.Cluster, b *clustertest.Block, among ...int) int {
 	t.Helper()
 	for _, i := range among {
@@ -38,7 +38,7 @@ func rots(t *testing.T, c *clustertest.Cluster, b *clustertest.Block, among ...i
 	return 0
 }
 
-// told returns the events that say that blocks broke, with what then became of them.
+// told returns the events about broken blocks, and about what then became of them.
 func told(c *clustertest.Cluster) (all []*api.Event) {
 	for _, e := range c.AllEvents() {
 		if e.Type == "BlocksBroken" {
@@ -48,8 +48,8 @@ func told(c *clustertest.Cluster) (all []*api.Event) {
 	return all
 }
 
-// A bit turns on a peer's disk after the receipt, while the node that the block came from is drained and has time left. It
-// is found without anybody reading the block, told, and carried again, and the manifest says where the block is now.
+// A bit flips on a peer's disk after the receipt, while the block's source is drained and has time left. The peer finds it although nobody
+// reads the block, and reports it; the source sends the block again, and the manifest says where it is now.
 func TestRotIsFoundAndCarriedAgain(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -86,7 +86,7 @@ func TestRotIsFoundAndCarriedAgain(t *testing.T) {
 	})
 }
 
-// The coordinator that was told restarts before the node that the block came from has heard of it.
+// The coordinator restarts after the peer's report, and before the source has heard of it.
 func TestRotIsCarriedAgainThoughTheCoordinatorRestarts(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -105,7 +105,7 @@ func TestRotIsCarriedAgainThoughTheCoordinatorRestarts(t *testing.T) {
 	})
 }
 
-// The same in the middle of a drain: it is carried again by the drain that runs.
+// The same in the middle of a drain: that drain sends the block again.
 func TestRotIsCarriedAgainByTheDrainThatRuns(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -134,7 +134,7 @@ func TestRotIsCarriedAgainByTheDrainThatRuns(t *testing.T) {
 	})
 }
 
-// The record of a block rots: its bytes are well, and nobody could say so. It is carried again like any other.
+// The record of a block rots: its bytes are whole, but that cannot be checked any more. It is sent again like any other broken block.
 func TestRottenRecordIsCarriedAgain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
 		var blocks []*clustertest.Block
@@ -155,8 +155,8 @@ func TestRottenRecordIsCarriedAgain(t *testing.T) {
 	})
 }
 
-// Who took a node's blocks has handed them on and is gone, and a bit turns where they are now. The node that they were born on is
-// there yet, under advice or drained, and nobody else has them.
+// The receiver of a node's blocks has handed them on and is gone, and a bit flips where they are now. The node that they were written on is
+// still there, advised to go or drained, and no other node has them.
 func TestRotAtAnHeirIsCarriedAgainFromHome(t *testing.T) {
 	for name, leave := range map[string]func(c *clustertest.Cluster) []*clustertest.Block{
 		"copied ahead": copiedAhead,
@@ -200,8 +200,8 @@ func TestRotAtAnHeirIsCarriedAgainFromHome(t *testing.T) {
 	}
 }
 
-// No time is left to send: who reads is sent to the node that the block came from while that is there, and the manifest that
-// was said goodbye with is followed by one that names the block as lost.
+// There is no time left to send the block again: readers are sent to its source while that is there, and after the goodbye another manifest
+// follows that names the block as lost.
 func TestRotTooLateIsNamedAsLost(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -210,7 +210,7 @@ func TestRotTooLateIsNamedAsLost(t *testing.T) {
 		c.Sleep(112 * time.Second) // sending had to stop ten seconds before the end
 		b := blocks[0]
 		rots(t, c, b, 1)
-		c.Verify(1, b) // through from where it came from
+		c.Verify(1, b) // read from the source
 		c.Until("the manifest names it", 6*time.Second, func() bool {
 			_, entries := c.Manifest(0)
 			return entries[b.ID].GetOutcome() == "lost"
@@ -228,11 +228,11 @@ func TestRotTooLateIsNamedAsLost(t *testing.T) {
 	})
 }
 
-// twoHave has a block of node 0 at two others, of which the first leaves and has handed it on to the second.
+// twoHave puts a block of node 0 at two nodes: the first leaves and has handed it on to the second.
 func twoHave(c *clustertest.Cluster) (b *clustertest.Block, first, second int) {
 	holder := func(but int) (at int) {
 		for i := 1; i < 4; i++ {
-			if i != but && c.Status(i).Status.HeldBytes >= 200_000 { // else what it has is the account of the drain
+			if i != but && c.Status(i).Status.HeldBytes >= 200_000 { // less is only the manifest of the drain
 				at = i
 			}
 		}
@@ -249,7 +249,7 @@ func twoHave(c *clustertest.Cluster) (b *clustertest.Block, first, second int) {
 	return b, first, holder(first)
 }
 
-// Who handed the block on has it still, but leaves: it carries it again.
+// The node that handed the block on still has it, but leaves: it sends the block again.
 func TestRotOfWhatALeaverHandedOn(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		b, first, second := twoHave(c)
@@ -266,7 +266,7 @@ func TestRotOfWhatALeaverHandedOn(t *testing.T) {
 	})
 }
 
-// Another node has the block too, and stays after all: nobody is asked for it, and readers are served by the other.
+// Another node has the block too, and stays after all: no node is asked to send it again, and the other serves readers.
 func TestRotOfOneCopyOfTwo(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		b, first, second := twoHave(c)
@@ -288,7 +288,7 @@ func TestRotOfOneCopyOfTwo(t *testing.T) {
 	})
 }
 
-// The machine that the block came from is gone: nobody can be asked, and who reads is told to compute it again.
+// The source is gone, so no node can be asked to send the block again, and readers are told to compute it again.
 func TestRotAfterTheSourceIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)

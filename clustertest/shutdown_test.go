@@ -28,8 +28,8 @@ func TestPowerOffWaitsForTheDrain(t *testing.T) {
 	})
 }
 
-// logind's patience is shorter than the drain. The agent goes on while systemd waits for it to stop: it is ordered before
-// the network, so its peers are still there.
+// logind's delay is shorter than the drain. The agent goes on while systemd waits for it to stop: by the order of the units it stops before
+// the network does, so its peers are still reachable.
 func TestPowerOffGoesOnAfterTheLock(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -43,7 +43,7 @@ func TestPowerOffGoesOnAfterTheLock(t *testing.T) {
 	})
 }
 
-// A reboot keeps the disks: it is held up by nobody, and nothing is carried.
+// A reboot keeps the disks: the agent does not hold it up, and carries nothing.
 func TestRebootIsNotHeldUp(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -76,7 +76,7 @@ func TestShutdownThatIsIgnoredIsNotHeldUp(t *testing.T) {
 	})
 }
 
-// Nor is the reboot of a node that is advised to go, and carries blocks ahead.
+// Nor is the reboot of a node that is advised to go, and copies blocks ahead.
 func TestRebootAmidAdviceIsNotHeldUp(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		c.Rebalance(0)
@@ -124,7 +124,7 @@ func TestStopIsNoNotice(t *testing.T) {
 	})
 }
 
-// A host that is powered off while its drained node carries what was written since waits for that, too.
+// A host that is powered off while its drained node carries blocks written since the drain waits for that, too.
 func TestPowerOffWaitsForWhatIsCarriedAfterTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -140,8 +140,8 @@ func TestPowerOffWaitsForWhatIsCarriedAfterTheDrain(t *testing.T) {
 	})
 }
 
-// A host that is powered off long after its node was drained has what was written since the last look carried, and is held up for no
-// longer than that; one on which nothing was written is not held up.
+// When a host is powered off long after its node was drained, the node carries the blocks written since its last look, and holds the
+// shutdown up for no longer than that. If nothing was written it does not hold it up.
 func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
 	for name, late := range map[string]bool{"something": true, "nothing": false} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// spared has node 1 take all that node 0, which was advised to go, copies ahead, and write as much itself.
+// spared has node 1 take all blocks that node 0, which is advised to go, copies ahead, and write as many itself.
 func spared(c *clustertest.Cluster) (theirs, own []*clustertest.Block) {
 	c.Deactivate(false, 2)
 	c.Deactivate(false, 3)
@@ -21,14 +21,14 @@ func spared(c *clustertest.Cluster) (theirs, own []*clustertest.Block) {
 	return theirs, own
 }
 
-// oneWave is how long what has just landed counts for less by itself.
+// oneWave is how long a block counts for less because it has only just landed.
 const oneWave = 2*time.Minute + time.Second
 
-// shortNotice is time for what node 1 has itself, and for some of the rest.
+// shortNotice is time for node 1's own blocks, and for some of those of node 0.
 const shortNotice = time.Minute
 
-// Who holds copies for a node that is there still has a notice, and time for half of what it has. It carries its own, and says of
-// the others where they are.
+// The holder of copies for a node that is still there gets a notice, with time for half of what it has. It sends its own blocks, and its
+// manifest says where the others are.
 func TestWhatItsHomeHasTooGoesLast(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		theirs, own := spared(c)
@@ -54,7 +54,7 @@ func TestWhatItsHomeHasTooGoesLast(t *testing.T) {
 	})
 }
 
-// The same node is gone: what it had is nowhere else, and counts like all else.
+// Node 0 is gone: the copies of its blocks are the only ones, and count like all others.
 func TestWhatItsHomeHasNoMoreIsLikeAllElse(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		theirs, _ := spared(c)
@@ -73,7 +73,7 @@ func TestWhatItsHomeHasNoMoreIsLikeAllElse(t *testing.T) {
 	})
 }
 
-// Then their home is told to go, while the node that is done is still there: it carries them itself.
+// Node 0 gets a notice after the holder that skipped its blocks is done, but still there: node 0 sends them itself.
 func TestHomeGoesAfterWhoeverSkippedItsBlocks(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		spared(c)

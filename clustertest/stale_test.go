@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// rewrite gives each file of node 0's cache among the blocks other bytes, and more.
+// rewrite replaces the bytes of each file of node 0's cache among the blocks, by more.
 func rewrite(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block) {
 	t.Helper()
 	for i, b := range blocks {
@@ -28,7 +28,7 @@ func rewrite(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block) 
 	}
 }
 
-// goes has node 0 leave, and reads all on the others.
+// goes has node 0 leave, and reads all blocks at the others.
 func goes(c *clustertest.Cluster, others ...int) {
 	c.Notice(0, 2*time.Minute)
 	c.WaitDrained(0)
@@ -36,7 +36,7 @@ func goes(c *clustertest.Cluster, others ...int) {
 	c.VerifyEverywhere(others...)
 }
 
-// Who took blocks was away while they were carried again, and is back with them. Then they change.
+// A holder was away while its blocks were sent again elsewhere, and is back with them. Then they change.
 func TestHolderIsBackBesideWhoeverTookItsPlace(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := copiedAhead(c)
@@ -50,7 +50,7 @@ func TestHolderIsBackBesideWhoeverTookItsPlace(t *testing.T) {
 	})
 }
 
-// Who took blocks was away while they changed, and is back with what they were.
+// A holder was away while its blocks changed, and is back with the old versions.
 func TestHolderIsBackWithWhatTheyWere(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := copiedAhead(c)
@@ -63,7 +63,7 @@ func TestHolderIsBackWithWhatTheyWere(t *testing.T) {
 	})
 }
 
-// It is back only once the node is empty.
+// The same, but the holder is back only once the node is drained.
 func TestHolderIsBackAfterTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := copiedAhead(c)
@@ -79,7 +79,7 @@ func TestHolderIsBackAfterTheDrain(t *testing.T) {
 	})
 }
 
-// Who took blocks was to leave, handed them on, and stays after all: two have them when they change.
+// A holder was to leave, handed its blocks on, and stays after all: two nodes have them when they change.
 func TestHolderHandedOnAndStays(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := copiedAhead(c)
@@ -95,8 +95,8 @@ func TestHolderHandedOnAndStays(t *testing.T) {
 	})
 }
 
-// A machine comes under the name of one that copied blocks ahead, and its engines write others of the same names. It has no account of
-// what peers have of them.
+// After a node copied blocks ahead another machine comes under its name, and its engines write other blocks of the same names. It does not
+// know which versions peers have.
 func TestAnotherMachineOfTheNameHasOthersOfTheSameNames(t *testing.T) {
 	for name, dirs := range map[string][]string{"nothing is left of it": {"data", "cache"}, "its files are left": {"data"}, "who has copies rehearses": {"data", "cache"}} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A node that was ordered away without a limit is cut off until it is LOST, and drains meanwhile. Once it is heard again the order stands,
-// whatever of it comes first: a beat, or the account that it has been trying to give.
+// A node that was ordered away without a limit is cut off until it is LOST, and drains meanwhile. Once it is heard again the order still
+// stands, whichever comes first: a heartbeat, or the manifest that it has been trying to deliver.
 func TestOrderOutlivesSilence(t *testing.T) {
 	for i := range 6 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 	lost            = "NodeLost"
 )
 
-// bubble runs a story. Stories know nothing of each other, so they are told at the same time.
+// bubble runs a story on simulated time. Stories share nothing, so they run in parallel.
 func bubble(t *testing.T, cfg clustertest.Config, story func(t *testing.T, c *clustertest.Cluster)) {
 	t.Helper()
 	t.Parallel()
@@ -117,7 +117,7 @@ func accounted(t *testing.T, c *clustertest.Cluster, i int, blocks []*clustertes
 			t.Errorf("manifest: %s of %d bytes is told as %v", b.ID, b.Bytes, e)
 		}
 	}
-	accounts := 0 // of nodes that left before, which left them here: by lot
+	accounts := 0 // manifests that nodes which left before put here, at random
 	for id := range entries {
 		if strings.HasPrefix(id, api.AccountStore+"/") {
 			accounts++
@@ -132,7 +132,7 @@ func accounted(t *testing.T, c *clustertest.Cluster, i int, blocks []*clustertes
 	return entries
 }
 
-// peersOf is where the moved blocks went.
+// peersOf returns the peers to which the moved blocks went.
 func peersOf(entries map[string]*api.ManifestEntry) []string {
 	at := map[string]bool{}
 	for _, e := range entries {
@@ -143,7 +143,7 @@ func peersOf(entries map[string]*api.ManifestEntry) []string {
 	return slices.Sorted(maps.Keys(at))
 }
 
-// Names of files have characters that no terminal shows, as the wide space of Japanese ones: they are blocks like any other.
+// Files whose names have characters that are not printable, such as the wide space of Japanese, are blocks like any other.
 func TestNamesThatAreNotPrintable(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := []*clustertest.Block{

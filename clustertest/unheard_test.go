@@ -7,7 +7,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A node that only the coordinator cannot hear is called LOST, and still serves what it alone has: what it took, and what is its own.
+// A node that only the coordinator cannot reach is LOST, and still serves the blocks that it alone has: landed ones, and its own.
 func TestANodeThatIsLostToTheCoordinatorAloneIsRead(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		b := c.Write(0, "cache", "part", 200_000)

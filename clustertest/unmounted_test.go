@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// A node comes up without its store's disks. Everybody is told, nobody hears that what lies there is gone, and it is there
-// when they are mounted again.
+// A node comes up without its store's disks. Operators are told, no reader is told that the blocks there are gone, and they are there when
+// the disks are mounted again.
 func TestStoreThatIsNotMountedIsMissing(t *testing.T) {
 	var here, system syscall.Stat_t
 	if err := syscall.Stat(t.TempDir(), &here); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// rarer is what happens to a fleet once in a while: to whole memories and clocks, and to what was promised.
+// rarer does to the fleet what happens once in a while: to disks and clocks, and to notices that come to nothing.
 func (w *wander) rarer(h *home) {
 	switch i := w.up[w.IntN(len(w.up))]; w.IntN(13) {
 	case 0:
@@ -53,7 +53,7 @@ func (w *wander) rarer(h *home) {
 		w.empty(i, "data")
 		w.Restart(i)
 		w.Sleep(20 * time.Second)
-		if i == h.node && h.ordered { // to the coordinator it is another machine of the name
+		if i == h.node && h.ordered { // for the coordinator it is another machine, for which the order does not stand
 			w.Decommission(i, 0, "test")
 		}
 	case 6:
@@ -124,7 +124,7 @@ func (w *wander) rarer(h *home) {
 	}
 }
 
-// rarerAmid is what happens in the two minutes once in a while.
+// rarerAmid does what happens once in a while within the two minutes of a notice.
 func (w *wander) rarerAmid(h *home, i, step int) {
 	switch step {
 	case 0:
@@ -161,14 +161,14 @@ func (w *wander) rarerAmid(h *home, i, step int) {
 	}
 }
 
-// coordinatorForgets has the only coordinator start with an empty disk: what operators said is said again.
+// coordinatorForgets has the only coordinator start with an empty disk, and operators give their orders again.
 func (w *wander) coordinatorForgets() {
 	beginAnew(w.T, w.Cluster)
 	w.pause(100)
 	w.orderAgain()
 }
 
-// orderAgain has operators say again what a coordinator has forgotten that began anew, once all are back.
+// orderAgain gives the orders again that the coordinator has forgotten, once all nodes are back.
 func (w *wander) orderAgain() {
 	if w.over {
 		w.EndApps("test", doneApp)
@@ -197,7 +197,7 @@ func (w *wander) empty(i int, dir string) {
 	}
 }
 
-// look reads some blocks somewhere: what is read is always what they are or were.
+// look reads some blocks at some node, and checks that it gets a version that they have or had.
 func (w *wander) look() {
 	for range 3 {
 		h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]

@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// wander is a fleet to which things happen by chance, one at a time, while those of its nodes that have blocks are to leave.
+// wander is a fleet to which things happen at random, one at a time, while its nodes with blocks are to leave.
 type wander struct {
 	*testing.T
 	*clustertest.Cluster
@@ -76,7 +76,7 @@ func (w *wander) write(h *home) {
 	}
 }
 
-// remove has some of a cache removed by its engine.
+// remove has an engine remove some blocks of its cache.
 func (w *wander) remove(h *home) {
 	for range 1 + w.IntN(4) {
 		b := h.blocks[w.IntN(len(h.blocks))]
@@ -90,7 +90,7 @@ func (w *wander) file(h *home, b *clustertest.Block) string {
 	return filepath.Join(w.Dir(h.node), "cache", strings.TrimPrefix(b.ID, "cache/-/"))
 }
 
-// change gives each file of a cache other bytes, and as many as no version had before.
+// change gives each file of a cache new bytes, of a size that no earlier version had.
 func (w *wander) change(h *home) {
 	for i, b := range h.blocks {
 		delete(w.removed, b.ID)
@@ -267,7 +267,7 @@ func (w *wander) happen() {
 	w.look()
 }
 
-// maintain has a machine worked on that has an appointment.
+// maintain gives a machine an appointment, and has it worked on.
 func (w *wander) maintain() {
 	i := w.up[w.IntN(len(w.up))]
 	w.say("is maintained", i)
@@ -282,7 +282,7 @@ func (w *wander) maintain() {
 	w.Sleep(20 * time.Second)
 }
 
-// without has a node come up without one of its stores' disks, and with it again.
+// without restarts a node without the disk of one of its stores, and then with it again.
 func (w *wander) without(i int, store string) {
 	dir := filepath.Join(w.Dir(i), store)
 	if _, err := os.Lstat(filepath.Join(dir, ".lifeboat-staging")); err != nil && store != "cache" {
@@ -299,7 +299,7 @@ func (w *wander) without(i int, store string) {
 	}
 }
 
-// flip turns a bit of a block where it has landed, and reads it there.
+// flip flips a bit of a landed block, and reads it there.
 func (w *wander) flip(h *home, i int) {
 	b := h.blocks[w.IntN(len(h.blocks))]
 	if w.Flip(i, "data", b.Members[b.ID]) == 0 {
@@ -319,7 +319,7 @@ func (w *wander) restartCoordinator() {
 	w.RestartCoordinator(at)
 }
 
-// takers are how many would take blocks: one that is back may have its notice still.
+// takers returns how many nodes would take blocks: a node that is back may still be under notice.
 func (w *wander) takers() (n int) {
 	for _, i := range w.up {
 		if w.State(i) == "ACTIVE" {
@@ -329,7 +329,7 @@ func (w *wander) takers() (n int) {
 	return n
 }
 
-// anybody is one of those that are there.
+// anybody returns a random node of those that are there.
 func (w *wander) anybody(h *home) int {
 	if w.IntN(2) == 0 {
 		return h.node
@@ -337,7 +337,7 @@ func (w *wander) anybody(h *home) int {
 	return w.up[w.IntN(len(w.up))]
 }
 
-// amid is what happens in the two minutes, or in what is left of them.
+// amid does what happens within the two minutes of a notice, or in the rest of them.
 func (w *wander) amid() {
 	h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]
 	switch step := w.IntN(16); step {
@@ -383,11 +383,11 @@ func (w *wander) amid() {
 	}
 }
 
-// One node has blocks, or two or three have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die,
-// leave, come back, or are replaced by others of their names; blocks change, bits flip, links are cut, disks die, agents and the
-// coordinator start anew. When they have gone, with moments between, all that they had last is read everywhere, but for what is named as
-// lost where their links are narrow. It is a search, for who looks for what the other stories do not tell: LIFEBOAT_WANDERS=N has N
-// stories, and not a few, of which each runs by itself as -run 'Wander/N', and not always alike.
+// One to three nodes have blocks, and each is advised to go, ordered away, or neither yet. At any time other nodes die, leave, come back, or
+// are replaced by machines of their names; blocks change, bits flip, links are cut, disks die, and agents and the coordinator restart. The
+// nodes go one after the other. Then the last versions of their blocks are read everywhere, apart from those named as lost because links
+// are narrow. It is a search for faults that the other stories miss: LIFEBOAT_WANDERS=N runs N stories rather than a few; -run 'Wander/N'
+// runs one of them, and not always alike.
 func TestWander(t *testing.T) {
 	stories, err := strconv.Atoi(os.Getenv("LIFEBOAT_WANDERS"))
 	if err != nil {

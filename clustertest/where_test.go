@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// Any agent tells in one answer where many files are: those of map outputs that landed elsewhere, and one of its own.
+// Any agent says in one answer where many files are: those of map outputs that landed at other nodes, and one of its own.
 func TestAnyAgentTellsWhereManyFilesAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.New(t, clustertest.Config{Agents: 4})
@@ -24,7 +24,7 @@ func TestAnyAgentTellsWhereManyFilesAre(t *testing.T) {
 		own := c.Write(3, "spark", "shuffle_2_1_0", 1<<10).ID + ".index"
 		c.Notice(0, time.Minute)
 		c.WaitDrained(0)
-		c.Sleep(30 * time.Second) // small blocks become files later
+		c.Sleep(30 * time.Second) // small blocks land in segments, and become files later
 		never := strings.Replace(own, "shuffle_2_1", "shuffle_9_9", 1)
 		status, body := c.Ask(3, http.MethodPost, "", strings.Join(append(ids, own, never), "\n"))
 		lines := strings.Split(strings.TrimSpace(string(body)), "\n")

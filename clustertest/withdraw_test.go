@@ -10,8 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// The cloud changes its mind in the middle of a drain: the node serves and takes blocks again, and a second notice is
-// taken as seriously as the first.
+// The cloud withdraws its notice in the middle of a drain: the node serves and takes blocks again, and drains again at a second notice.
 func TestNoticeIsWithdrawnMidDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -111,8 +110,8 @@ func TestTroubledCloudWithdrawsNothing(t *testing.T) {
 	}
 }
 
-// Nobody at the coordinator hears that the notice was taken back: it finds out, also of a node that stays under advice, a notice which
-// makes no node leave.
+// The coordinator is not told that the notice was withdrawn, and finds out by itself; even if the node is still under advice, for which no
+// node leaves.
 func TestNoticeIsWithdrawnUnheard(t *testing.T) {
 	for name, drained := range map[string]bool{"mid-drain": false, "drained": true} {
 		for _, advice := range []string{"", "rebalance"} {
@@ -165,7 +164,7 @@ func TestMachineOutlivesItsDeadline(t *testing.T) {
 	})
 }
 
-// A coordinator that accepts calls and answers none holds up no notice: the next one is acted on as soon as the first was.
+// A coordinator that accepts calls but answers none delays no notice: the agent acts on the next one as soon as on the first.
 func TestNoticeAfterAWithdrawalWaitsForNobody(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

@@ -27,7 +27,7 @@ func withEngine(change func(i int, w *agent.Workload)) clustertest.Config {
 
 func stops(_ int, w *agent.Workload) { w.Stop = true }
 
-// engineState is what the coordinator knows of a node's engine.
+// engineState returns the state of a node's engine as the coordinator knows it.
 func engineState(c *clustertest.Cluster, i int) string {
 	for _, w := range c.Show(i).GetStatus().GetWorkloads() {
 		return w.State
@@ -35,7 +35,7 @@ func engineState(c *clustertest.Cluster, i int) string {
 	return ""
 }
 
-// A node that is ordered to leave copies at once, stays until its engine is done, and carries what that wrote meanwhile.
+// A node that is ordered to leave copies its blocks at once, stays until its engine is done, and then carries what the engine wrote meanwhile.
 func TestOrderWaitsForTheWorkload(t *testing.T) {
 	bubble(t, withEngine(nil), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
@@ -91,8 +91,8 @@ func TestOrderWithoutALimitWaits(t *testing.T) {
 	})
 }
 
-// A node without a deadline has all of drain.timeout for what is left when its engine ends, however long it has waited: also
-// amid a pass, and where the agent was restarted since.
+// A node without a deadline has all of drain.timeout for what is left when its engine ends, however long it has waited, even if the engine
+// ends during a pass, or the agent has restarted since.
 func TestTimeBeginsWhenTheWorkloadEnds(t *testing.T) {
 	for name, killed := range map[string]bool{"amid a pass": false, "and a crash": true} {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +118,7 @@ func TestTimeBeginsWhenTheWorkloadEnds(t *testing.T) {
 	}
 }
 
-// An engine that heeds nothing is asked to end, killed after its grace, and what it wrote until then is carried before the
-// deadline.
+// An engine that ignores the notice is asked to end, and killed after its grace; what it wrote until then is carried before the deadline.
 func TestStubbornWorkloadIsStoppedInTime(t *testing.T) {
 	for _, s := range []struct {
 		name  string
@@ -193,7 +192,7 @@ func TestReloadMovesTheEndOfAWorkload(t *testing.T) {
 	})
 }
 
-// A crash of the agent between SIGTERM and SIGKILL asks nobody twice, and stops nobody less.
+// After a crash of the agent between SIGTERM and SIGKILL the workload is not asked twice, and is still killed.
 func TestStoppingSurvivesACrash(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
@@ -235,7 +234,7 @@ func TestRestartStopsNoWorkload(t *testing.T) {
 	})
 }
 
-// Taken back while it waits, nothing is stopped; a rehearsal waits and stops nobody.
+// If the order is taken back while the node waits, no workload is stopped; a rehearsal waits for workloads, and stops none.
 func TestWithdrawnAndRehearsedStopNobody(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
@@ -257,7 +256,7 @@ func TestWithdrawnAndRehearsedStopNobody(t *testing.T) {
 	})
 }
 
-// What does not answer is not done: it is waited for like what runs, and holds nobody up beyond the deadline.
+// A workload that does not answer is not done: the node waits for it as for one that runs, but not beyond the deadline.
 func TestSilentWorkloadIsNotDone(t *testing.T) {
 	bubble(t, withEngine(nil), func(t *testing.T, c *clustertest.Cluster) {
 		unit := c.Unit(0, engine)
