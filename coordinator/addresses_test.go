@@ -10,12 +10,12 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
-// Of a coordinator's file and what all agreed on, who spoke last says where another one is, through any number of restarts.
+// A coordinator's address comes from the settings file or from the log, whichever changed last, through any number of restarts.
 func TestWhoSpokeLastSaysWhereACoordinatorIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "raft.db")
 	for _, start := range []struct {
 		what                  string
-		file, agreed, changed string // changed: what is agreed on while it runs
+		file, agreed, changed string // changed: what the log says while it runs
 		before, after         string // where c2 is
 	}{
 		{"an empty log", "old", "", "old", "old", "old"},

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What most clocks say is right; of two, nobody knows which.
+// The time of most clocks is right; of two clocks that differ it is not known which is.
 func TestOffMost(t *testing.T) {
 	for name, c := range map[string]struct {
 		ahead []time.Duration

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// For an appointment that has begun a node leaves at once, also one that an operator kept when it left for another; for one that
-// is over none does, and the node is as any.
+// A node leaves at once for an appointment that has begun, even if an operator took it back when it left for an earlier one. For an
+// appointment that is over it does not leave, and is treated like any other node.
 func TestAppointmentsOfThePast(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -61,14 +61,14 @@ func TestAppointmentsOfThePast(t *testing.T) {
 					v.Fatal(err)
 				}
 				live()
-				v.is("a", registry.Active) // it is kept
+				v.is("a", registry.Active) // it stays
 			}
 		}
 	})
 }
 
-// A machine is given another appointment in the place of one that is over. One that has an appointment to come is refused, with the
-// time and the way to move it: so is one that is DOWN.
+// A machine gets another appointment in place of one that is over. If its appointment is still to come the request is refused, with the
+// time and the way to move it; a machine that is DOWN is refused too.
 func TestAnotherAppointment(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.agent("a").beat()
@@ -100,7 +100,7 @@ func TestAnotherAppointment(t *testing.T) {
 		}
 		v.refused(add(v.Context(), 48*time.Hour, time.Hour, "A"), codes.FailedPrecondition, "machine A has an appointment already, from ")
 		call := metadata.AppendToOutgoingContext(v.Context(), api.CallHeader, "one")
-		for range 2 { // the second is the same call, of one who did not hear the answer
+		for range 2 { // the second is a retry by a caller that did not hear the answer
 			if err := add(call, 24*time.Hour, time.Hour, "d"); err != nil {
 				v.Fatal(err)
 			}

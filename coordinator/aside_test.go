@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A machine is known by its host, in any spelling; loopback is no machine's own.
+// A machine is named by the host in its address, in any spelling; loopback names none.
 func TestMachineOf(t *testing.T) {
 	for _, s := range []struct{ address, want string }{
 		{"10.0.0.1:7411", "10.0.0.1"},
@@ -63,7 +63,7 @@ func TestOwnMachineGoes(t *testing.T) {
 	}
 }
 
-// What was there before under another name has left for good, and says nothing about who is there now.
+// A machine's node has left for good, and the machine is back under another name: it does not count as leaving.
 func TestMachineThatWasRenamedStays(t *testing.T) {
 	m := registry.New()
 	at := func(name, id string, s registry.State) {
@@ -96,7 +96,8 @@ func TestNodeIsCheckedForItsName(t *testing.T) {
 	}
 }
 
-// A leader whose certificate ends makes way: nobody who has to connect anew could ask it, and connected coordinators let it lead on.
+// A leader whose certificate ends hands the lead over: new connections to it would fail, while the connected coordinators would let it lead
+// on.
 func TestWhoseCertificateEndsShouldNotLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// A coordinator that does not answer is told of once, however long that lasts, and so is that it is back. One that is restarted, or
-// was removed, is no news.
+// A coordinator that does not answer is logged once, however long that lasts, and once more when it is back. A coordinator that restarts, or
+// was removed, is not logged.
 func TestCoordinatorThatIsAwayIsTold(t *testing.T) {
 	var said strings.Builder
 	log := slog.New(slog.NewTextHandler(&said, nil))

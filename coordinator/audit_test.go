@@ -46,8 +46,7 @@ func (v *town) audit(after uint64, node string) (records []*api.AuditRecord) {
 	}
 }
 
-// Every call that changes something leaves one record of what came of it, whoever was refused and whatever follows. A
-// restart loses none.
+// Every call that changes something leaves one record with its outcome, refused calls too, and whatever follows. A restart loses none.
 func TestEveryCallLeavesOneRecord(t *testing.T) {
 	excludes := filepath.Join(t.TempDir(), "exclude")
 	lines := func(text string) {
@@ -153,7 +152,7 @@ func TestEveryCallLeavesOneRecord(t *testing.T) {
 	})
 }
 
-// told are the events of a record, and checks that each is owed to its operator.
+// told returns the events of a record, and checks that each names the record's operator.
 func (v *town) told(r *api.AuditRecord) string {
 	v.Helper()
 	if r.FirstEvent == 0 {
@@ -204,7 +203,7 @@ func TestWhoMayReadTheAudit(t *testing.T) {
 	})
 }
 
-// A call that is made again after a failover is decided once: what others have decided since stands.
+// A call that is repeated after a failover is decided once: later decisions of others stand.
 func TestRepeatedCallIsDecidedOnce(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.agent("a").register()
@@ -228,7 +227,7 @@ func TestRepeatedCallIsDecidedOnce(t *testing.T) {
 		if n := len(v.audit(0, "")); n != 2 {
 			v.Errorf("got %d records, want 2", n)
 		}
-		// The name of a call is the caller's word: it hides nothing that he asks for besides.
+		// The caller chooses the name of a call: another request under the same name is not hidden by it.
 		if _, err := op.Decommission(named("one"), &api.DecommissionRequest{Nodes: []string{"a"}}); err != nil {
 			v.Fatal(err)
 		}
@@ -239,7 +238,7 @@ func TestRepeatedCallIsDecidedOnce(t *testing.T) {
 	})
 }
 
-// Who is refused asks again and again, and is told of once a minute.
+// A caller that is refused asks again and again, and is logged once a minute.
 func TestDenialsAreCounted(t *testing.T) {
 	var d denials
 	var told []int
@@ -259,7 +258,7 @@ func TestDenialsAreCounted(t *testing.T) {
 	}
 }
 
-// What a leader began and did not live to end, the next one ends.
+// The next leader completes the record of a call that a leader began and did not live to end.
 func TestNextLeaderSettles(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.stop()
@@ -281,7 +280,7 @@ func TestNextLeaderSettles(t *testing.T) {
 	})
 }
 
-// A line of the log says of which nodes or machines somebody asked something, also where it makes no sense: a count names none.
+// The log line of a request names its nodes or machines, even if the request makes no sense: a count would not say which.
 func TestLogSaysWhomAnOperatorNamed(t *testing.T) {
 	inTown(t, func(v *town) {
 		var log bytes.Buffer // read once the coordinator has stopped

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
-// A drain of 200,000 blocks, as it is heard from the node that takes them, and its manifest: in runs, and block by block.
+// The receiver's reports and the manifest of a drain of 200,000 blocks: in runs, and block by block.
 func BenchmarkDrainIsHeard(b *testing.B) {
 	const blocks, each = 200_000, 512
 	marshal := func(m proto.Message) []byte {

@@ -74,8 +74,7 @@ func TestBlocksAreLocated(t *testing.T) {
 	})
 }
 
-// What broke where it was held is lost once the node that it came from is gone: whoever asks for it and whoever asks for
-// a list is told the same.
+// A block that broke at its holder is lost once its source is gone: Locate and the list of blocks say the same.
 func TestBrokenBlockOfAGoneNodeIsListedAsLost(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -104,7 +103,7 @@ func TestBrokenBlockOfAGoneNodeIsListedAsLost(t *testing.T) {
 	})
 }
 
-// What a node carried away and has still, for it stays after all, is not lost with the one that took it.
+// A node carried blocks away and stays after all, and the receiver is gone: the blocks, which the node still has, are not lost.
 func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
@@ -137,7 +136,7 @@ func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 	})
 }
 
-// What a rehearsal was too short for is on a node that stays: nobody is told that it is lost, and no alert fires.
+// Blocks for which a rehearsal was too short are at a node that stays: they are not called lost, and no alert fires.
 func TestRehearsalLosesNothing(t *testing.T) {
 	inTown(t, func(v *town) {
 		const x = "spark/app/x"
@@ -196,7 +195,7 @@ func (v *town) lists(node string, want ...string) {
 	}
 }
 
-// A drained node serves what it has for as long as its machine lives.
+// A drained node serves its blocks for as long as its machine lives.
 func TestDrainedHolderIsReadWhileItAnswers(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -206,7 +205,7 @@ func TestDrainedHolderIsReadWhileItAnswers(t *testing.T) {
 		b.report(true, "spark/app/x")
 		v.order(time.Hour, "a")
 		a.goodbye("inc1")
-		v.located("spark/app/x", "held", "b", "a") // who stays is asked first
+		v.located("spark/app/x", "held", "b", "a") // the node that stays comes first
 		v.located("spark/app/y", "held", "a")
 		b.live(31)
 		v.is("a", registry.Decommissioned)
@@ -229,7 +228,7 @@ func TestManifestIsKept(t *testing.T) {
 		a.goodbye("inc1", entries...)
 		a.goodbye("inc1", entries...) // the reply was lost
 
-		// What a crash may have left goes.
+		// Files that a crash left are removed.
 		dir := filepath.Join(v.cfg.DataDir, "manifests")
 		for _, name := range []string{".partial-a-x.jsonl", "a-unnamed.jsonl"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("{}\n"), 0o600); err != nil {
@@ -269,7 +268,7 @@ func manifestOf(v *town, node string) (entries []*api.ManifestEntry, err error) 
 	return entries, err
 }
 
-// A node that dies in the middle of its goodbye has not said it.
+// A goodbye that breaks off in the middle does not count.
 func TestHalfGoodbyeIsNone(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

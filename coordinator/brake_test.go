@@ -20,7 +20,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// ward is a brake with a fleet of numbered nodes in pools, at a time of its own.
+// ward is a brake with a fleet of numbered nodes in pools, and its own clock.
 type ward struct {
 	*testing.T
 	brake  *brake
@@ -40,7 +40,7 @@ func newWard(t *testing.T, limits Loss, pools ...int) *ward {
 	return w
 }
 
-// falls makes nodes of a pool silent; they have been for half of a lease.
+// falls makes nodes of a pool silent, as of half a lease ago.
 func (w *ward) falls(pool, from, to int, announced bool) {
 	for i := from; i < to; i++ {
 		name := fmt.Sprintf("p%d-%03d", pool, i)
@@ -54,7 +54,7 @@ func (w *ward) returns(pool, from, to int) {
 	}
 }
 
-// pass lets seconds pass, and says who was lost meanwhile and what the brakes did.
+// pass lets seconds pass, and says which nodes were lost meanwhile and what the brakes did.
 func (w *ward) pass(seconds int) (lost []string, told string) {
 	var words []string
 	for range seconds {
@@ -108,7 +108,7 @@ func TestBrakeOfTheFleet(t *testing.T) {
 	}
 	w.want(600, 0, "fleet true at 30 of 300")
 	w.returns(0, 0, 1)
-	w.want(29, 0, "") // too few for it, and yet the others may be on their way
+	w.want(29, 0, "") // too few for a brake, and none lost yet: more may fall silent
 	w.falls(0, 0, 1, false)
 	w.want(600, 0, "")
 	w.returns(0, 0, 10)
@@ -193,7 +193,7 @@ func TestReleaseIsOfThoseWhoAreHeld(t *testing.T) {
 	}
 }
 
-// Whatever happens: nobody is lost before the lease, and unannounced losses of a minute stay within the budget.
+// Whatever happens, no node is lost before its lease ends, and the unannounced losses of a minute stay within the budget.
 func FuzzBrake(f *testing.F) {
 	f.Add([]byte{1, 0, 30, 60, 2, 0, 10, 40})
 	f.Fuzz(func(t *testing.T, acts []byte) {

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A block that broke at an heir is asked of the node that handed it on and of the one that it was born on, which knows another name
-// for where it went, until each has named it as lost, or somebody has it.
+// A block breaks at a node to which it was handed on. The node that handed it on and the node that it was written on, which knows another
+// receiver of it, are both asked to send it again, until each has named it as lost, or a node has it.
 func TestBrokenBlockIsAskedOfAllItCameFrom(t *testing.T) {
 	b, k := newBroken(), blockmap.KeyOf("cache/-/x")
 	was := brokenAt{from: "passer", sources: []string{"passer", "home"}, peer: "heir", bytes: 7}
@@ -48,8 +48,8 @@ func TestBrokenBlockIsAskedOfAllItCameFrom(t *testing.T) {
 	}
 }
 
-// One of two holders is done and about to go, and the block breaks at the other: nobody will have it in a moment, and the node that it
-// came from is asked for it. While the one stays nobody is.
+// One of two holders is done and about to go, and the block breaks at the other: soon no node will have it, so the source is asked to send
+// it again. While the first holder stays it is not asked.
 func TestBrokenBlockThatOnlyOneHasWhoIsDoneIsAskedFor(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		inTown(t, func(v *town) {
@@ -89,7 +89,7 @@ func TestBrokenBlockThatOnlyOneHasWhoIsDoneIsAskedFor(t *testing.T) {
 	}
 }
 
-// A node that is out of its mind names one block as broken again and again, each time from another: no more is remembered of it than of one.
+// A faulty node reports one block as broken again and again, each time with another source: the coordinator remembers it as one.
 func TestBrokenBlockIsRememberedOnce(t *testing.T) {
 	b := newBroken()
 	for i := range 1000 {
@@ -101,7 +101,7 @@ func TestBrokenBlockIsRememberedOnce(t *testing.T) {
 	}
 }
 
-// What is being written and a manifest are told apart by their names, whatever a node is called.
+// Files that are being written and manifests are told apart by their names, whatever a node is called.
 func TestManifestOfAnyNodeIsTaken(t *testing.T) {
 	w := &manifestWriter{name: "partial-1-abc.jsonl"}
 	if err := checkManifestFile(w.name); err != nil {
@@ -112,9 +112,9 @@ func TestManifestOfAnyNodeIsTaken(t *testing.T) {
 	}
 }
 
-// Blocks that broke, and came from machines that are gone for good, make room for those that somebody can still be asked for: else a
-// leader that led for months would have nobody carry anything again. A node that names all of its own as lost, as it says goodbye in
-// its last seconds, is heard in a moment.
+// Broken blocks of machines that are gone for good make room for those that a node can still send again: else a leader that led for months
+// would have no room for new ones. A goodbye that names all of its node's broken blocks as lost, in the node's last seconds, takes only a
+// moment.
 func TestBrokenBlocksOfTheGoneMakeRoom(t *testing.T) {
 	b := newBroken()
 	add := func(name, from string) bool {
@@ -141,7 +141,7 @@ func TestBrokenBlocksOfTheGoneMakeRoom(t *testing.T) {
 		add(fmt.Sprint(i), "b")
 	}
 	began := time.Now()
-	for said := range slices.Chunk(ids, 1024) { // as it comes in a goodbye
+	for said := range slices.Chunk(ids, 1024) { // in the parts of a goodbye
 		b.settle("b", said...)
 	}
 	if took := time.Since(began); took > 4*time.Second || len(b.all()) != 1 || len(b.of) != 1 {
@@ -149,8 +149,8 @@ func TestBrokenBlocksOfTheGoneMakeRoom(t *testing.T) {
 	}
 }
 
-// Another machine has the name of the one that a block came from: it is not asked for the block, which is lost, whether it broke before
-// that machine came or after.
+// Another machine has the name of a block's source: it is not asked for the block, which is lost, whether it broke before that machine came
+// or after.
 func TestBrokenBlockOfAnotherMachineIsLost(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -196,8 +196,8 @@ func TestBrokenBlockOfAnotherMachineIsLost(t *testing.T) {
 	})
 }
 
-// Of the blocks that broke a reply asks for the first. Where those cannot be carried again, because their files are gone, say, they are asked
-// for until the goodbye: the node is told to ask itself about all that it carried, or those behind them would be lost without a word.
+// A reply asks for the first of the broken blocks, and goes on asking until the goodbye if the node cannot send them again, because their
+// files are gone, say. So the reply also tells the node to check all blocks that it sent: else the others would be lost silently.
 func TestBrokenBlocksBehindTheFirstAreToldOf(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -238,8 +238,8 @@ func TestBrokenBlocksBehindTheFirstAreToldOf(t *testing.T) {
 	})
 }
 
-// More blocks are broken than are remembered, and the node that they came from leaves: it is told that some lapsed, finds out which, and
-// carries those again, too. Nobody is told that they are lost.
+// More blocks break than the coordinator remembers, and their source leaves: it is told that some lapsed, finds out which, and sends them
+// again too. They are never called lost.
 func TestBrokenBlocksBeyondThoseRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Default()

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// A thousand that fall silent together are some lines; few are one each, with their names.
+// A thousand nodes that fall silent together make a few log lines; a few nodes make a line each, with their names.
 func TestManyNodesShareALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -55,7 +55,7 @@ func TestManyNodesShareALine(t *testing.T) {
 	})
 }
 
-// Many nodes that one decision loses share a line, with what is the same of all; their events are as they were.
+// Many nodes that one decision loses share a log line, with what they have in common; each still has its own event.
 func TestManyChangesShareALine(t *testing.T) {
 	inTown(t, func(v *town) {
 		var text bytes.Buffer

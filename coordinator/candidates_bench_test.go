@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// BenchmarkLocateUnknown is what a reader costs who asks for a block that nobody told of, in a fleet of 5,000.
+// BenchmarkLocateUnknown measures the request for a block that no node has reported, in a fleet of 5,000.
 func BenchmarkLocateUnknown(b *testing.B) {
 	cfg := Default()
 	cfg.Name, cfg.DataDir = "c", b.TempDir()

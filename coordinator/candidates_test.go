@@ -8,7 +8,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A reader who is told that those who were named have not the block gets to know all others, also when nodes come meanwhile.
+// A reader that asked the named candidates in vain is told all others in turn, even if nodes join meanwhile.
 func TestAllCandidatesAreNamedPartByPart(t *testing.T) {
 	inTown(t, func(v *town) {
 		const nodes = 2*maxCandidates + 10
@@ -39,7 +39,7 @@ func TestAllCandidatesAreNamedPartByPart(t *testing.T) {
 	})
 }
 
-// Who took a block is gone, and the node that it came from stays after all: it is asked first, however many could have it.
+// The receiver of a block is gone, and its source stays after all: the source is the first candidate, however many others could have it.
 func TestTheSourceOfWhatIsLostIsAsked(t *testing.T) {
 	inTown(t, func(v *town) {
 		many := v.crowd("n", 2*maxCandidates)

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
-// A coordinator that was away for an hour is not away for another two minutes.
+// A coordinator that is back after an hour is found at once, and not after two more minutes of backoff.
 func TestColleagueThatIsBackIsFoundAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var there atomic.Bool
@@ -70,7 +70,7 @@ func (positioned) GetPosition(context.Context, *api.GetPositionRequest) (*api.Po
 	return &api.Position{Now: timestamppb.Now()}, nil
 }
 
-// How far a colleague's clock is off is known from its own answer, however long others keep the asker waiting.
+// The offset of a coordinator's clock comes from its own answer, however long others keep the asker waiting.
 func TestClockOfOneIsNotMeasuredByAnothersSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := pipenet.Listen()

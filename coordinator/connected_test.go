@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// One certificate does not take all the connections that there may be, and who closes one gets another.
+// One certificate cannot take all connections of the coordinator; a client that closes one gets another.
 func TestConnectionsOfOneNameAreBounded(t *testing.T) {
 	var c connected
 	who := certs.Name{Role: certs.RoleNode, Name: "host-a"}
@@ -39,7 +39,7 @@ func TestConnectionsOfOneNameAreBounded(t *testing.T) {
 	}
 }
 
-// What comes before a call is bounded: on each connection gRPC would keep 16 MB of it.
+// The headers of a call are bounded: by default gRPC would buffer 16 MB of them on each connection.
 func TestHeadersOfACallAreBounded(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("host-a")

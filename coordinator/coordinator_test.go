@@ -36,7 +36,7 @@ func TestOrderReachesNodeAndSurvivesRestart(t *testing.T) {
 		if after.GetDecommission() != d.Decommission {
 			v.Errorf("got directive %v after a restart, want %s", after, d.Decommission)
 		}
-		// Silent from now on: the leader's clock ends it, on time.
+		// The node is silent from now on: the leader's clock ends the decommission, on time.
 		left := after.Remaining.AsDuration()
 		time.Sleep(left - time.Millisecond)
 		v.is("a", registry.Decommissioning)
@@ -159,7 +159,7 @@ func TestNodeLeavesOnItsOwnNotice(t *testing.T) {
 	})
 }
 
-// Nothing that a node says once, while nobody hears it, may be missed for good.
+// What a node says only once must not be missed for good because no coordinator heard it.
 func TestWordsThatNobodyHeard(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
@@ -250,7 +250,7 @@ func TestPeers(t *testing.T) {
 		}
 
 		v.restart()
-		for range 3 { // it alone is back: the list that it has stands
+		for range 3 { // only this node is back: its list of peers stands
 			if r := a.live(1); r.PeersVersion != a.version || len(r.Peers) != 0 {
 				v.Errorf("right after a restart: got %d peers of version %d, want what it has", len(r.Peers), r.PeersVersion)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A node that an operator deactivated is there, and is given nothing, through its own restart and the coordinator's, until
-// an operator says otherwise. Another machine of the name is another node.
+// A deactivated node stays in the fleet and is given no blocks, through its own restart and the coordinator's, until an operator reactivates
+// it. Another machine of the name is another node, and is not deactivated.
 func TestDeactivatedNodeIsGivenNothing(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Whoever asks for a block that nobody holds is told of nodes that reach a fallback, those that stay first.
+// Locate of a block that no node holds names the nodes with a fallback, those that stay first.
 func TestLocateNamesNodesThatReachAFallback(t *testing.T) {
 	inTown(t, func(v *town) {
 		doors := func(a *agent, id string) (names string) {

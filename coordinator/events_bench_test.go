@@ -21,8 +21,8 @@ import (
 	"github.com/lifeboat/lifeboat/client"
 )
 
-// BenchmarkSubscribers is how long it takes from a notice's call until the last subscriber has read of it: decided, on the
-// disk, and carried over loopback TLS, one connection each, with all clients in this very process.
+// BenchmarkSubscribers measures the time from a notice's call until the last subscriber has read its event: decided, on the disk, and sent
+// over loopback TLS, one connection each, with all clients in this process.
 func BenchmarkSubscribers(b *testing.B) {
 	for _, way := range []struct {
 		name   string

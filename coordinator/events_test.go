@@ -69,8 +69,8 @@ func (r *reader) all() (events []*told) {
 	}
 }
 
-// Whoever goes on after any place that was ever told gets every later event of the log once, and those of leaders' own in
-// their order, whatever happened meanwhile.
+// A follower that goes on after any place that was ever told gets every later event of the log once, and the soft events of leaders in their
+// order, whatever happened meanwhile.
 func TestEveryPlaceIsOneToGoOnFrom(t *testing.T) {
 	s := newScroll(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -97,7 +97,7 @@ func TestEveryPlaceIsOneToGoOnFrom(t *testing.T) {
 			t.Fatalf("after %s: got %v, want %v", from.Place(), places(got), places(history[i+1:]))
 		}
 	}
-	// Another coordinator has the log alone.
+	// Another coordinator has only the events of the log.
 	other := newScroll(t)
 	other.machine, other.index = s.machine, s.index
 	other.hub.reset(s.machine.LastEvent)
@@ -183,7 +183,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// One that is far behind reads the log, and is told when it missed what a leader saw for itself.
+// A follower that is far behind reads the log, and is told if it missed soft events of a leader.
 func TestSlowReader(t *testing.T) {
 	s := newScroll(t)
 	s.hub.enter(1)
@@ -242,7 +242,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// The bytes are made once, however many read them.
+// An event is encoded once, however many followers read it.
 func TestEventsAreWrittenOnce(t *testing.T) {
 	e := &told{Event: registry.Event{Index: 4, Term: 2, Soft: 1, Time: t0, Type: evMoved, Node: "b", Data: map[string]string{"from": "a"}}}
 	first, second := e.sse(), e.sse()
@@ -274,7 +274,7 @@ func TestSubscribersAreBounded(t *testing.T) {
 	}
 }
 
-// Who filters by a type finds it in the documentation, and what that names is told.
+// All types of events are in the documentation, and all types in the documentation exist.
 func TestEventTypesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/events.md")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A node whose disks are all unwell takes nothing until it says otherwise itself: its silence does not, and a coordinator
-// that starts anew does not.
+// A node whose disks are all unwell gets no blocks until it reports otherwise. Neither its silence nor a restart of the coordinator ends
+// that.
 func TestAllDisksUnwellExcludesTheNode(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")

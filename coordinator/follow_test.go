@@ -120,7 +120,7 @@ func TestAppsMayFollow(t *testing.T) {
 	})
 }
 
-// A thousand that read nothing cost the others nothing, and are cut off.
+// A thousand subscribers that read nothing do not slow the others down, and are cut off.
 func TestDeadSubscribers(t *testing.T) {
 	inTown(t, func(v *town) {
 		const dead = 1000
@@ -177,7 +177,7 @@ func TestDeadSubscribers(t *testing.T) {
 	})
 }
 
-// A call that nobody reads ends, although a send of it cannot.
+// A call whose client does not read ends, although its Send is blocked.
 func TestStuckCallEnds(t *testing.T) {
 	inTown(t, func(v *town) {
 		var names []string
@@ -213,7 +213,7 @@ func TestStuckCallEnds(t *testing.T) {
 	})
 }
 
-// What lands is told at once, then in sums of a second, and the last of it too.
+// The first landed blocks are told at once, later ones in sums of a second each, and the last ones too.
 func TestBlocksMovedIsTold(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

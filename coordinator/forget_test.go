@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A machine that never comes back is dropped at once, with what it was said to hold: an operator names it. Of nobody who is there, or
-// may come back to an order, anything is dropped.
+// An operator has a machine that never comes back dropped at once, with what it was said to hold. A node that is there, or that may come
+// back to an order, is not dropped.
 func TestOperatorForgetsWhoNeverComesBack(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")

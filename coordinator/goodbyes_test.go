@@ -15,7 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A whole zone says goodbye at once: many goodbyes go into the log with one write, and the file of each stays.
+// A whole zone says goodbye at once: many goodbyes share one write of the log, and the file of each stays.
 func TestGoodbyesShareWrites(t *testing.T) {
 	const nodes = 200
 	cfg := Default()
@@ -32,7 +32,7 @@ func TestGoodbyesShareWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &membership{fleet: f}
-	// writes is how often the log was written.
+	// writes returns how often the log was written.
 	writes := func() (n int) {
 		if err := f.ledger.store.DB().View(func(tx *bolt.Tx) error { n = tx.ID(); return nil }); err != nil {
 			t.Fatal(err)
@@ -69,8 +69,8 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	}
 }
 
-// What a later manifest of the same drain replaced is not named as lost any more, nor kept in memory, by a coordinator that may not
-// remove the file yet.
+// A coordinator drops the lost blocks of a manifest that a later one of the same drain replaced, from its answers and from memory, although
+// it may not remove the file yet.
 func TestManifestThatWasReplacedIsForgotten(t *testing.T) {
 	m, err := openManifests(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// A coordinator whose disk takes no more as it takes over does not end for it: it leads once there is room.
+// A coordinator whose disk is full as it takes over does not end: it leads once there is room.
 func TestTakeOverWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list strings.Builder

@@ -19,7 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 )
 
-// A disk that hangs is told of, and keeps no caller: what it was to write would be waited for without end.
+// A disk that hangs is reported, and callers are refused: else they would wait for its writes for ever.
 func TestDiskThatHangsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
@@ -75,7 +75,8 @@ func freeze(s *raftstore.Store) (thaw func()) {
 	return func() { close(frozen) }
 }
 
-// Who waits for a decision of a leader whose disk has begun to hang is answered, follows no more, and may come again once the disk answers.
+// When a leader's disk begins to hang, callers that wait for its decisions get an error, its event streams end, and both may come again once
+// the disk answers.
 func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
@@ -150,7 +151,7 @@ func TestStopWithADiskThatHangs(t *testing.T) {
 	}
 }
 
-// Nor is a file waited for that is being written there, as an account of a drain is.
+// Nor does a stop wait for a file that is being written there, such as a manifest.
 func TestStopWithAFileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 )
 
-// The agents' own client and this server mean the same by the same words, also over a restart of the server.
+// The agents' own client works with this server, over a restart of the server too.
 func TestRealAgentsLink(t *testing.T) {
 	inTown(t, func(v *town) {
 		client := func(name string) *heartbeat.Client {
@@ -85,8 +85,8 @@ func TestRealAgentsLink(t *testing.T) {
 	})
 }
 
-// An operator takes an order back and gives another before the node has heard of either. What it said of the first is not asked for
-// once more: it would end the second.
+// An operator takes an order back and gives another before the node has heard of either. The node is not asked for its manifest of the
+// first order again: that would end the second.
 func TestAccountOfBeforeIsNotAskedForAgain(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

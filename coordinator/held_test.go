@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// asksWho asks who has what was carried that long ago, and says who that is not.
+// asksWho calls CheckHeld for blocks that were sent that long ago.
 func (a *agent) asksWho(age time.Duration, ids ...string) (missing []uint32, unsure uint32, why string) {
 	a.Helper()
 	r, err := a.CheckHeld(a.Context(), &api.CheckHeldRequest{Node: a.name, Age: durationpb.New(age), Blocks: runsIn(ids...)})
@@ -35,7 +35,7 @@ func runsIn(ids ...string) (runs []*api.BlockRun) {
 	return runs
 }
 
-// What is said to be gone is carried again, so it must not be said of what is only not known yet.
+// Blocks that are reported missing are sent again, so those that are only not known yet must not be.
 func TestWhoHasWhatWasCarried(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
@@ -84,9 +84,9 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 				v.Errorf("who else has it: got %v, %v, want %v", r, err, want)
 			}
 		}
-		want(time.Second, "", 1) // it landed a moment ago, and its holder has not beaten since
+		want(time.Second, "", 1) // it landed a moment ago, and its holder has sent no heartbeat since
 		want(time.Hour, "", 0, never)
-		a.report(false, all[never]) // it took it in once, and carried it on
+		a.report(false, all[never]) // it took the block once, and sent it on
 		want(time.Hour, "", 0, never)
 
 		live(3*v.cfg.Lease, a, c)
@@ -116,7 +116,7 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		for _, c := range []struct {
 			since uint64
 			want  int
-		}{{0, 0}, {since, 1}, {since + 2, 0}} { // it is told of with two events: that one went, and that one came
+		}{{0, 0}, {since, 1}, {since + 2, 0}} { // there are two events: the old machine went, and the new one came
 			r, err := a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Peers: []string{"c"}, Since: c.since})
 			if err != nil || len(r.Renewed) != c.want || c.want > 0 && r.Renewed["c"] != fmt.Sprint("node-", since+2) || len(r.Gone) > 0 {
 				v.Errorf("another machine since event %d: got %v, %v", c.since, r, err)
@@ -129,7 +129,7 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 	})
 }
 
-// Whoever asks where blocks are is sent to one that stays.
+// CheckHeld with elsewhere names a holder that stays rather than one that leaves.
 func TestWhoStaysIsNamedFirst(t *testing.T) {
 	inTown(t, func(v *town) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -148,8 +148,8 @@ func TestWhoStaysIsNamedFirst(t *testing.T) {
 	})
 }
 
-// Who rehearsed its leaving stays, and has what it had: a machine that took another's name has it look at what it has of that one's. What
-// moved to nobody else counts as held by it no more.
+// A node that rehearsed its leaving stays, and has its blocks: a machine that took another's name has it check which of that one's blocks it
+// has. Those of its blocks that no other node took do not count as held any more.
 func TestWhoIsDoneAndThereIsAskedWhatItHas(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
@@ -178,7 +178,7 @@ func TestWhoIsDoneAndThereIsAskedWhatItHas(t *testing.T) {
 	})
 }
 
-// Peers keep what came from a node for some time from when it went, and while it may go any moment.
+// Peers keep a node's blocks while it may go at any moment, and for some time from when it went.
 func TestForHowLongANodeHasBeenGone(t *testing.T) {
 	inTown(t, func(v *town) {
 		asks, stays, advised, drained, goes, dies := v.agent("asks"), v.agent("stays"), v.agent("advised"), v.agent("drained"), v.agent("goes"), v.agent("dies")
@@ -239,7 +239,7 @@ func TestForHowLongANodeHasBeenGone(t *testing.T) {
 	})
 }
 
-// What is known of a node is of the machine that has its name. What another had landed before is no less than what is known from now on.
+// Node entries are about the machine that has the name now; blocks that landed before may be from another machine.
 func TestSinceWhenAMachineIsKnown(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, asks := v.agent("a"), v.agent("asks")
@@ -272,10 +272,10 @@ func TestSinceWhenAMachineIsKnown(t *testing.T) {
 	})
 }
 
-// A node that carried blocks elsewhere is told when whoever took some, and is there, has said that it holds them no more, and nobody else does.
+// A node that sent blocks is told when a receiver that is there has reported that it does not hold them any more, and no other node does.
 func TestNodeIsToldThatSomeAreHeldNoMore(t *testing.T) {
 	inTown(t, func(v *town) {
-		a, b, c := v.agent("gone"), v.agent("b"), v.agent("c") // reports say that all came from a node of that name
+		a, b, c := v.agent("gone"), v.agent("b"), v.agent("c") // all blocks are reported as from node "gone"
 		for _, n := range []*agent{a, b, c} {
 			n.register()
 			n.report(true)
@@ -384,7 +384,7 @@ func BenchmarkCheckHeld(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/block")
 }
 
-// After a take-over a node that has not told yet may have the block: for a lease anyone, then whoever the log knows.
+// After a take-over a node that has not reported yet may have the block: for a lease that may be any node, then only nodes in the log.
 func TestAllHaveToldALeaseAfterATakeOver(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -420,8 +420,8 @@ func TestAllHaveToldALeaseAfterATakeOver(t *testing.T) {
 	})
 }
 
-// Another machine is there under a node's name, and what the one before had is not forgotten yet, or told of once more by a report that
-// was on its way: it has none of that.
+// Another machine has a node's name, and the former machine's blocks are not forgotten yet, or are reported once more by a report that was
+// on its way: the new machine does not count as their holder.
 func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 	cfg := Default()
 	cfg.DataDir = t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// inGuardedTown has host files: in and out, the first with a and b in it, the second with nobody.
+// inGuardedTown has host files in and out: the first names a and b, the second none.
 func inGuardedTown(t *testing.T, tell func(v *town, in, out string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func inGuardedTown(t *testing.T, tell func(v *town, in, out string)) {
 	})
 }
 
-// refresh asks for it, gracefully unless seconds is negative; the reply is told as "a:decommission b:".
+// refresh calls RefreshNodes, gracefully unless seconds is negative, and returns the reply as "a:decommission b:".
 func (v *town) refresh(seconds int) string {
 	v.Helper()
 	r := &api.RefreshNodesRequest{}
@@ -179,7 +179,7 @@ func TestRestartIsNoOrder(t *testing.T) {
 		if d := a.beat().Directive; d.GetRemaining().AsDuration() > 40*time.Second || d.GetRemaining().AsDuration() < 35*time.Second {
 			v.Errorf("got directive %v after a restart, want what was left of it", d)
 		}
-		// Other settings are an order.
+		// Changed settings are an order too.
 		v.cfg.Hosts = hosts.Files{}
 		v.restart()
 		a.beat()
@@ -221,7 +221,7 @@ func TestRefreshIsUsedRightly(t *testing.T) {
 	})
 }
 
-// An excluded agent asks every few seconds, for ever: that must not fill the log, neither of the two.
+// An excluded agent asks every few seconds, for ever: that must fill neither raft's log nor the log file.
 func TestRefusalsCostNoWrites(t *testing.T) {
 	inGuardedTown(t, func(v *town, in, out string) {
 		z := v.agent("z")
@@ -275,11 +275,11 @@ func TestMaintenanceKeepsBlocksAway(t *testing.T) {
 	})
 }
 
-// A file on a disk that hangs costs one goroutine, not one a request.
+// A host file on a disk that hangs costs one goroutine, not one for each request.
 func TestHungFileIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHostFiles(hosts.Files{Exclude: "/x"})
-		h.reading <- struct{}{} // somebody is at it, and does not end
+		h.reading <- struct{}{} // a read is under way, and does not end
 		began := time.Now()
 		if _, err := h.read(nil); err == nil || !strings.Contains(err.Error(), "does its disk hang?") || time.Since(began) != readPatience {
 			t.Errorf("got %v after %s", err, time.Since(began))

@@ -135,7 +135,7 @@ func TestEventStreamOverHTTP(t *testing.T) {
 	})
 }
 
-// The list of a large fleet is packed for who can unpack it.
+// The list of a large fleet is compressed for clients that accept that.
 func TestNodesOverHTTPArePacked(t *testing.T) {
 	inTown(t, func(v *town) {
 		for i := range 200 {

@@ -45,8 +45,8 @@ func inWalledTown(t *testing.T, tell func(*town)) {
 	})
 }
 
-// goodbyes is for both ends of a pipe, of which neither may be reading while it says goodbye, for 5 s at most (crypto/tls,
-// Conn.Close). A server that is closed meanwhile waits for them with its lock held, at which the bubble's time stands still.
+// goodbyes is the time for both ends of a pipe to close their TLS connection: neither may be reading while the other sends its alert, for 5 s
+// at most (crypto/tls, Conn.Close). A server that is closed meanwhile waits for that with its lock held, which stops the bubble's time.
 const goodbyes = 10 * time.Second
 
 func (v *town) token(r *api.CreateTokenRequest) string {
@@ -58,7 +58,7 @@ func (v *town) token(r *api.CreateTokenRequest) string {
 	return reply.Token
 }
 
-// joins lets a machine with a directory of its own ask to be called name.
+// joins has a machine with the directory dir join as name.
 func (v *town) joins(dir, name, token string) error {
 	v.Helper()
 	t, err := certs.ParseToken(token)
@@ -72,7 +72,7 @@ func (v *town) joins(dir, name, token string) error {
 	return err
 }
 
-// as is the node that joined in dir.
+// as returns the agent of the node that joined in dir.
 func (v *town) as(dir, name string) *agent {
 	v.Helper()
 	f := enrol.In(dir)
@@ -96,8 +96,8 @@ func wantRefusal(t *testing.T, err error, part string) {
 	}
 }
 
-// Two machines join with a token for two, over a restart of the coordinator; a third is late. Whoever asks again because the
-// answer got lost uses up nothing. What joined may speak for itself at once.
+// Two machines join with a token for two, over a restart of the coordinator; a third is refused. A machine that asks again because the answer
+// got lost uses nothing up. A machine that joined may register at once.
 func TestMachinesJoin(t *testing.T) {
 	inWalledTown(t, func(v *town) {
 		token := v.token(&api.CreateTokenRequest{Uses: 2, Reason: "the new rack"})
@@ -129,7 +129,7 @@ func TestMachinesJoin(t *testing.T) {
 	})
 }
 
-// A token is for a time, a name and a role, may be taken back, and is of this fleet. Only operators make them.
+// A token is for a time, a name, a role and this fleet, and may be revoked. Only operators make tokens.
 func TestTokensAreBounded(t *testing.T) {
 	inWalledTown(t, func(v *town) {
 		op := v.operator()
@@ -180,7 +180,7 @@ func TestTokensAreBounded(t *testing.T) {
 	})
 }
 
-// No two machines have one name: the second is refused while the first lives, and takes its place once it is gone.
+// No two machines have one name: a second machine is refused while the first is alive, and takes its place once that is gone.
 func TestNamesAreTakenOnce(t *testing.T) {
 	inWalledTown(t, func(v *town) {
 		token := v.token(&api.CreateTokenRequest{Life: durationpb.New(24 * time.Hour)})
@@ -243,7 +243,7 @@ func TestRenew(t *testing.T) {
 	})
 }
 
-// lone is the fleet of a coordinator that is one of several by its settings, and alone so far.
+// lone is the fleet of a coordinator that is one of several by its settings, and the only member so far.
 func lone(t *testing.T) *fleet {
 	cfg := Default()
 	cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
@@ -256,7 +256,7 @@ func lone(t *testing.T) *fleet {
 	return f
 }
 
-// Who joins is told of the coordinators that there are, and not of those that the settings began with.
+// A machine that joins is told the coordinators that are members now, not those in the first settings.
 func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := lone(t)
@@ -278,8 +278,8 @@ func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 	})
 }
 
-// A token for any number of machines may be read by who has none: after a fleet's beginning one machine joins each moment, and who is
-// late asks again. Whoever has joined and asks again is not counted.
+// A token for any number of machines may leak: after a first burst the rate of joins is bounded, and a machine that is refused asks again.
+// A machine that has joined already and asks again is not counted.
 func TestMachinesThatJoinAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Default()
@@ -312,7 +312,7 @@ func TestMachinesThatJoinAreCounted(t *testing.T) {
 	})
 }
 
-// A stranger asks as often as it likes, and is told of once in a while.
+// A machine without the right to join may ask as often as it likes, and is logged once in a while.
 func TestMachinesThatAreNotLetInAreToldOfOnce(t *testing.T) {
 	cfg := Default()
 	cfg.Name, cfg.DataDir = "c", t.TempDir()

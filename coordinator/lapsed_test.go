@@ -8,8 +8,8 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// A block that landed and was removed is no block that nobody ever knew: who asks hears why it is not there, until it lands
-// again, and whatever else is told meanwhile.
+// A block that landed and was removed is not unknown: Locate says why it is not there, until it lands again, whatever else is reported
+// meanwhile.
 func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
@@ -41,7 +41,7 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 		why(z, "b removed it: it was kept for 168h0m0s")
 		why(z+".data", "b removed it: it was kept for 168h0m0s") // a file of it
 		why("spark/app/z", "")
-		gone(c, "", x, "spark/app/z") // of an older version, and what it never had
+		gone(c, "", x, "spark/app/z") // an older version, and a block that it never had
 		why(x, "c removed it")
 		why("spark/app/z", "")
 		c.report(false, x)
@@ -49,7 +49,7 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 
 		b.report(true, z) // all that it holds
 		v.located(z, "held", "b")
-		r, err := b.Locate(v.Context(), &api.LocateRequest{Id: z}) // its word that it removed it is on its way
+		r, err := b.Locate(v.Context(), &api.LocateRequest{Id: z}) // the report that it was removed is on its way
 		if err != nil || r.State != "unknown" || r.Why != "b has it no more" {
 			v.Errorf("b asks for what it has: got %v, %v, want unknown, because it has it no more", r, err)
 		}
@@ -62,11 +62,11 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 		b.register()
 		why(z, "b, which had it, is gone")
 		v.restart()
-		why(z, "") // as if nobody had ever known it
+		why(z, "") // as if it had never been known
 	})
 }
 
-// The source of a block may have it still, and is asked first, however many nodes have a store of that name.
+// The source of a block may still have it, and is the first candidate, however many nodes have a store of that name.
 func TestTheSourceOfWhatLapsedIsAsked(t *testing.T) {
 	inTown(t, func(v *town) {
 		for i := range 2 * maxCandidates {

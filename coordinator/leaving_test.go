@@ -26,7 +26,7 @@ func (j *journal) Write(line []byte) (int, error) {
 	return j.text.Write(line)
 }
 
-// lines are those since it was last asked that say so.
+// lines returns the lines with that text since the last call.
 func (j *journal) lines(with string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -39,7 +39,7 @@ func (j *journal) lines(with string) (lines []string) {
 	return lines
 }
 
-// Each 20 s the log says who leaves and what for, and nothing once nobody does.
+// Each 20 s the log says which nodes leave and what they wait for; it says nothing once none leaves.
 func TestWhoLeavesIsLogged(t *testing.T) {
 	inTown(t, func(v *town) {
 		said := new(journal)
@@ -73,7 +73,7 @@ func TestWhoLeavesIsLogged(t *testing.T) {
 	})
 }
 
-// Of a whole fleet that leaves ten are named, those that leave longest.
+// When a whole fleet leaves the log names the ten nodes that have been leaving longest.
 func TestFewOfManyThatLeaveAreLogged(t *testing.T) {
 	said := new(journal)
 	f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(nil, t0), apps: newApps(), log: slog.New(slog.NewTextHandler(said, nil))}

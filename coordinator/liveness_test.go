@@ -33,7 +33,7 @@ func (v *town) crowd(pool string, n int) (all crowd) {
 	return all
 }
 
-// beats lets all beat twice in the time in which a node becomes a suspect, for a while.
+// beats has all nodes send heartbeats for some seconds, two in the time after which a silent node becomes a suspect.
 func (v *town) beats(seconds int, all ...crowd) {
 	v.Helper()
 	for range (seconds + 4) / 5 {
@@ -199,11 +199,11 @@ func TestSilentPoolHoldsItselfOnly(t *testing.T) {
 func TestAnnouncedSilenceMeetsNoBrake(t *testing.T) {
 	inTown(t, func(v *town) {
 		all := v.crowd("p", 20)
-		for i, a := range all[:3] { // these leave, and say no goodbye
+		for i, a := range all[:3] { // these leave without a goodbye
 			a.notice(fmt.Sprint("inc-", i), 40*time.Second)
 			a.announce()
 		}
-		for _, a := range all[3:6] { // these were told that they may be reclaimed
+		for _, a := range all[3:6] { // these are under advice
 			a.status.Notice = &api.Notice{Incident: "r", Kind: "rebalance", Source: "ec2", Stance: "pre-copy"}
 			a.beat()
 		}
@@ -262,8 +262,8 @@ func TestHeldNodesComeBackForNothing(t *testing.T) {
 	})
 }
 
-// Whoever takes over judges afresh: nobody is a suspect before half of a lease has passed under its eyes, and a brake that
-// held must hold again.
+// A new leader judges afresh: no node is a suspect before half a lease has passed since the take-over, and a brake that held must hold
+// again.
 func TestNewLeaderJudgesAfresh(t *testing.T) {
 	inTown(t, func(v *town) {
 		all := v.crowd("p", 10)
@@ -280,7 +280,7 @@ func TestNewLeaderJudgesAfresh(t *testing.T) {
 	})
 }
 
-// A coordinator that was stopped (or whose machine was) for a minute has heard nobody, which says nothing about them.
+// A coordinator that was stopped for a minute, or whose machine was, has heard no heartbeats, which says nothing about the nodes.
 func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.crowd("p", 5)
@@ -373,7 +373,7 @@ func TestReplacedIncarnationIsFenced(t *testing.T) {
 		_, err = goodbye.CloseAndRecv()
 		v.refused(err, codes.FailedPrecondition, "incarnation")
 
-		// Two machines that take each other's place at every beat would fill the log. The younger stays while it is there.
+		// Two machines that take each other's place with every heartbeat would fill the log. The younger keeps the name while it is there.
 		_, err = old.Register(v.Context(), &api.RegisterRequest{Node: "a", Incarnation: old.incarnation, PeerAddress: "a:7412"})
 		v.refused(err, codes.FailedPrecondition, "incarnation")
 		if n := v.seen("a"); n.Incarnation != "another" || n.State != string(registry.Active) {
@@ -388,7 +388,7 @@ func TestReplacedIncarnationIsFenced(t *testing.T) {
 	})
 }
 
-// A node whose clock is an hour off leaves on time: what crosses the wire is the time that remains.
+// A node whose clock is an hour off leaves on time: the remaining time crosses the wire, not the deadline.
 func TestClockAnHourOffIsSeenAndHarmless(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -436,8 +436,8 @@ func TestClockIsNewsOnceForEachDegree(t *testing.T) {
 	}
 }
 
-// Whatever the settings and the fleet's size: an agent that gives up an answer, comes back within the window and misses two
-// beats keeps its lease, and a beat that is missed makes no suspect.
+// Whatever the settings and the fleet's size, an agent that waits for an answer in vain, reconnects within the window and misses two
+// heartbeats keeps its lease, and one missed heartbeat makes no suspect.
 func TestPaceKeepsTheLease(t *testing.T) {
 	for _, heartbeat := range []time.Duration{minHeartbeat, time.Second, maxHeartbeat} {
 		for _, lease := range []time.Duration{3 * heartbeat, 4 * heartbeat, 30 * heartbeat, time.Hour} {
@@ -485,7 +485,8 @@ func TestLeaversBeatEverySecond(t *testing.T) {
 	})
 }
 
-// With the shortest of leases every look of the reaper is as far from the last as a part of the lease: that is no hold-up.
+// With the shortest lease the pause between two looks of the reaper is a large part of the lease: the reaper must not take that for a
+// stopped process.
 func TestShortLeaseRunsOut(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.cfg.Heartbeat, v.cfg.Lease = 300*time.Millisecond, time.Second
@@ -496,7 +497,7 @@ func TestShortLeaseRunsOut(t *testing.T) {
 	})
 }
 
-// Who plans by the list counts no room on a node that is not there.
+// The list of nodes shows no room for a node that is away, since people plan by it.
 func TestWhoIsAwayHasNoRoom(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

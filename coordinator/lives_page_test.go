@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// An app of any language beats, is listed, and says that it is over, by HTTP with its own certificate.
+// An app in any language sends heartbeats, is listed, and says that it is over, by HTTP with its own certificate.
 func TestAppSpeaksHTTP(t *testing.T) {
 	inTown(t, func(v *town) {
 		spark := &certs.Name{Role: certs.RoleApp, Name: "spark"}

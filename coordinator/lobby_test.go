@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Those who came last are let in first, a caller that dawdles holds up nobody for long, and who gives up is not waited for.
+// The last callers are let in first, a slow caller does not hold the others up for long, and one that gives up is not waited for.
 func TestLobby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lobby{free: 1}

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// Where one window ends in the moment in which another comes near, nothing is sent to the other's machine all the same.
+// One window ends at the moment when another comes near: no blocks are sent to the other's machine.
 func TestAppointmentsThatTakeTurns(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -45,7 +45,8 @@ func TestAppointmentsThatTakeTurns(t *testing.T) {
 	})
 }
 
-// Who gives a node that the host files ordered away a time of its own takes it from them; who only looks again does not.
+// An operator who gives a node that the host files ordered away another time takes it over from the files; one who repeats the call without
+// a time does not.
 func TestOperatorTakesANodeFromTheHostFiles(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.cfg.Hosts.Exclude = filepath.Join(t.TempDir(), "exclude")
@@ -75,13 +76,13 @@ func TestOperatorTakesANodeFromTheHostFiles(t *testing.T) {
 	})
 }
 
-// mesos posts what an operator's script would, and returns the answer.
+// mesos posts a request as an operator's script would, and returns the answer.
 func (v *town) mesos(path, body string, as *certs.Name) (int, string) {
 	v.Helper()
 	return v.send(http.MethodPost, path, as, http.Header{"Content-Type": {"application/json"}}, strings.NewReader(body))
 }
 
-// The example of Mesos's documentation, and what its master refuses, word for word as its suite has it.
+// The example of Mesos's documentation, and what Mesos's master refuses, word for word as in its test suite.
 func TestMaintenancePages(t *testing.T) {
 	const (
 		one   = `{"machine_ids": [{"hostname": "machine1", "ip": "10.0.0.1"}, {"hostname": "machine2", "ip": "10.0.0.2"}], "unavailability": {"start": {"nanoseconds": 1443830400000000000}, "duration": {"nanoseconds": 3600000000000}}}`
@@ -157,8 +158,8 @@ func TestMaintenancePages(t *testing.T) {
 	})
 }
 
-// Ten minutes before its machine's appointment a node leaves by itself, with the time until then; for an hour before that nothing
-// is sent to it. A node that an operator recommissioned is left alone, and one that comes back goes again.
+// Ten minutes before its machine's appointment a node leaves by itself, with the time until then; for an hour before that no blocks are sent
+// to it. A node that an operator recommissioned stays, and one that comes back leaves again.
 func TestNodeLeavesInTimeForItsAppointment(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")

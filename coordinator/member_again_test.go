@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// A coordinator that has been let in says so where it said that it was no member.
+// A coordinator that logged that it is no member logs that it has become one.
 func TestMemberSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -69,7 +69,7 @@ func TestMembersAfter(t *testing.T) {
 	}
 }
 
-// A name that is mistyped is said to be none; one that a call has removed already, or replaced, is not.
+// A mistyped name is refused as no member; a name that an earlier try of the call has removed already, or replaced, is not.
 func TestOnlyMembersAreRemoved(t *testing.T) {
 	were := members(peersNamed(5)).Servers
 	for _, s := range []struct {
@@ -111,8 +111,8 @@ func peersNamed(n int) (peers []Peer) {
 	return peers
 }
 
-// A coordinator that was alone brings its fleet along when it is given peers, if nothing can outvote it; and it does not
-// forget the others when they are left out of its settings.
+// A coordinator that was alone keeps its fleet when it is given peers, if none of them can outvote it; and it does not forget them when they
+// are left out of its settings.
 func TestFromOneToThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
@@ -154,7 +154,7 @@ func TestFromOneToThree(t *testing.T) {
 	})
 }
 
-// A coordinator that is none of the members says so, and not that a leader will be there in a second.
+// A coordinator that is no member says so to callers, and not that there will be a leader in a second.
 func TestNoMemberSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

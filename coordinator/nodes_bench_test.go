@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// What people look at, of ten thousand nodes with twenty disks each: the reply's size is what the clients' bound is for.
+// The list of ten thousand nodes with twenty disks each; the clients' bound on replies is made for its size.
 func BenchmarkListNodes(b *testing.B) {
 	cfg := Default()
 	cfg.DataDir = b.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A cut link held beats back from before the notice. They arrive behind the notice, and must not undo it.
+// A cut link held back heartbeats from before the notice. They arrive after it, and must not undo it.
 func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
@@ -44,7 +44,7 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 		if got := v.seen("a").State; got != string(registry.Active) {
 			t.Errorf("after beats from after the notice, without it: got %s, want %s", got, registry.Active)
 		}
-		// A withdrawal that was held back is no news either, and whoever says it must not take it for heard.
+		// A withdrawal that was held back does not count either, and its sender must not take it for heard.
 		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 200}); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 	})
 }
 
-// An announced restart that a cut link held back arrives when the node is back: it stays ACTIVE.
+// The announcement of a restart, which a cut link held back, arrives when the node is back: it stays ACTIVE.
 func TestRestartAnnouncedLateIsOver(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
@@ -84,8 +84,8 @@ func TestRestartAnnouncedLateIsOver(t *testing.T) {
 	})
 }
 
-// A registration that a cut link held back arrives when its node has said goodbye: it stays what it is. A process that starts
-// anew is believed whatever its clock says.
+// A registration that a cut link held back arrives after the node's goodbye: the node stays DECOMMISSIONED. A new process may register
+// whatever its clock says.
 func TestRegistrationFromBeforeAGoodbyeDoesNotUndoIt(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
@@ -109,8 +109,8 @@ func TestRegistrationFromBeforeAGoodbyeDoesNotUndoIt(t *testing.T) {
 	})
 }
 
-// A report is given up where it is not taken any more, and all is told anew over another link. What the one before has still
-// to say arrives then, and is old.
+// A report gets stuck, and the node makes a new full report over another link. The rest of the old report arrives after that, and is
+// refused.
 func TestReportThatANewerOneOvertook(t *testing.T) {
 	for name, begun := range map[string]bool{"it had begun": true, "nothing of it had come": false} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// The page is for whoever may read what it shows, and lets a browser do nothing but that.
+// The page is for callers that may read what it shows, and lets a browser do nothing else.
 func TestPage(t *testing.T) {
 	inTown(t, func(v *town) {
 		eve := &certs.Name{Role: certs.RoleOperator, Name: "eve"}
@@ -39,7 +39,7 @@ func TestPage(t *testing.T) {
 	})
 }
 
-// The page draws each type of event by its name, as browsers want to be told which they listen to.
+// The page names each type of event: a browser must be told which types it listens to.
 func TestPageKnowsAllEvents(t *testing.T) {
 	script, err := pageFiles.ReadFile("page/page.js")
 	if err != nil {
@@ -70,7 +70,7 @@ func TestPageKnowsAllEvents(t *testing.T) {
 	}
 }
 
-// The clock of the machine that the page is looked at on may be wrong: it is a guess until the leader has said what its own shows.
+// The clock of the browser's machine may be wrong: the page uses it only until the leader has told its own time.
 func TestPageGoesByTheLeadersClock(t *testing.T) {
 	script, err := pageFiles.ReadFile("page/page.js")
 	if err != nil {
@@ -84,7 +84,7 @@ func TestPageGoesByTheLeadersClock(t *testing.T) {
 	}
 }
 
-// Whoever follows sends a reader to the leader, whom this page may not ask (connect-src): the browser is to go there with it.
+// A follower sends readers to the leader, which its page may not ask (connect-src): the browser must load the leader's page.
 func TestPageGoesToTheLeader(t *testing.T) {
 	script, err := pageFiles.ReadFile("page/page.js")
 	if err != nil {
@@ -97,7 +97,7 @@ func TestPageGoesToTheLeader(t *testing.T) {
 	}
 }
 
-// What a screen reader tells of is written only when it changes: it would be told anew twice a second.
+// Text that screen readers announce is written only when it changes: else they would announce it twice a second.
 func TestPageTellsScreenReadersOfChanges(t *testing.T) {
 	html, err := pageFiles.ReadFile("page/index.html")
 	if err != nil {

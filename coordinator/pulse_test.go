@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The service manager is told what the coordinator does and that it gets on, and is told no more once it does not.
+// The service manager gets the coordinator's status and its watchdog messages, which stop when the coordinator hangs.
 func TestManagerIsTold(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify") // t.TempDir may be too long for a socket's address
 	if err != nil {

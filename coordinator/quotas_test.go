@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// Whoever has a node's key does not push out of the log what happens to the others: it is another machine a hundred times, and then one
-// each five seconds. What changes nothing is not counted, its beats are answered, and it is let in again later.
+// The holder of a node's key must not push other nodes' events out of the log: it may register as another machine a hundred times, and then
+// once each five seconds. Calls that change nothing do not count, its heartbeats are answered, and it is let in again later.
 func TestOneNodeMayNotWriteTheLogFull(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("host-a"), v.agent("host-b")
@@ -60,7 +60,7 @@ func TestOneNodeMayNotWriteTheLogFull(t *testing.T) {
 	})
 }
 
-// Who wrote nothing for long is forgotten.
+// The quota of a caller that wrote nothing for long is forgotten.
 func TestQuotasAreBounded(t *testing.T) {
 	var q quotas
 	for i := range 10 * quotasSwept {
@@ -73,7 +73,8 @@ func TestQuotasAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever has an app's certificate fills neither the log nor the list of apps; its beats are heard, and other certificates' apps begin.
+// The holder of an app's certificate can fill neither the log nor the list of apps; its heartbeats are heard, and apps of other certificates
+// can begin.
 func TestOneCertificateOfAppsMayNotWriteTheLogFull(t *testing.T) {
 	inTown(t, func(v *town) {
 		etl, other := api.NewOperatorClient(v.conn(certs.RoleApp, "etl")), api.NewOperatorClient(v.conn(certs.RoleApp, "other"))
@@ -104,7 +105,7 @@ func TestOneCertificateOfAppsMayNotWriteTheLogFull(t *testing.T) {
 	})
 }
 
-// A node has one manifest under way: of any more each could take gigabytes of disk.
+// A node has one manifest under way: each more could take gigabytes of disk.
 func TestANewerGoodbyeEndsTheOneBefore(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("host-a")
@@ -136,7 +137,7 @@ func TestANewerGoodbyeEndsTheOneBefore(t *testing.T) {
 	})
 }
 
-// What one manifest may be is what is kept of a node's at most.
+// The bound on one manifest is also the bound on all that is kept of a node's.
 func TestManifestIsBounded(t *testing.T) {
 	w := &manifestWriter{bytes: registry.MaxManifest, counts: map[string]int64{}}
 	if err := w.add(&api.ManifestEntry{Id: "spark/-/x", Outcome: "moved"}); status.Code(err) != codes.InvalidArgument {

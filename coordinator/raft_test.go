@@ -105,7 +105,7 @@ func TestLedgerRefusesNewerLog(t *testing.T) {
 	})
 }
 
-// A full disk: decisions are refused with a word on why, everything else goes on, and it passes.
+// While the disk is full decisions are refused with the reason, and everything else goes on; once there is room decisions are made again.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
@@ -129,7 +129,7 @@ func TestFullDisk(t *testing.T) {
 			time.Sleep(time.Second)
 			l.do(big)
 		}
-		synctest.Wait() // who writes to the log has written
+		synctest.Wait() // until all writes to the log are done
 		if lines := strings.Count(said.String(), "\n"); lines == 0 || lines > 12 {
 			t.Errorf("got %d lines in a minute, want a few: %s", lines, &said)
 		}
@@ -168,7 +168,7 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 		a := v.agent("a")
 		a.register()
 		v.order(time.Hour, "a")
-		// What a kill -9 leaves: the files as they are, with nobody having closed them.
+		// What a kill -9 leaves: the files as they are, not closed.
 		copied := v.TempDir()
 		log, err := os.ReadFile(filepath.Join(v.cfg.DataDir, "raft.db"))
 		if err := errors.Join(err, os.WriteFile(filepath.Join(copied, "raft.db"), log, 0o600)); err != nil {
@@ -183,13 +183,14 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 	})
 }
 
-// torn is as raft's decoder tells an error amid a message (decodeError in go-msgpack).
+// torn is an error in the middle of a message, as raft's decoder returns it (decodeError in go-msgpack).
 type torn struct{ cause error }
 
 func (t torn) Error() string { return "msgpack decode error [pos 168]: " + t.cause.Error() }
 func (t torn) Cause() error  { return t.cause }
 
-// A line that broke is no error: the other coordinator was restarted. A disk that fails is, and so is one that does not trust this one.
+// A broken connection is no error in the log: the other coordinator was restarted. A failing disk is one, and so is a coordinator that does
+// not trust this one.
 func TestGravityOfRaftsErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		msg  string
@@ -214,8 +215,8 @@ func TestGravityOfRaftsErrors(t *testing.T) {
 	}
 }
 
-// A snapshot with a flipped bit is refused with what to do about it, where the log does not have what the older one lacks. Raft would take
-// that one and end the process.
+// A snapshot with a flipped bit is refused, with what to do about it, if the log lacks the entries between it and the older snapshot. Raft
+// would take the older one and end the process.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -259,7 +260,8 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	})
 }
 
-// Of several coordinators one whose log is damaged is told to be replaced: an older one under its name has forgotten its votes.
+// The error of a damaged log in one of several coordinators says to replace that: restored from an older state under its name it would have
+// forgotten its votes.
 func TestDamagedMemberIsToBeReplaced(t *testing.T) {
 	c := ledgerConfig{dir: t.TempDir(), own: "c2", peers: peersNamed(3), log: slog.New(slog.DiscardHandler)}
 	if err := os.WriteFile(filepath.Join(c.dir, "raft.db"), bytes.Repeat([]byte{1}, 1<<15), 0o600); err != nil {

@@ -2,7 +2,7 @@ package coordinator
 
 import "testing"
 
-// Pages are found where they are listened for, or at the host that the others know.
+// The address of a coordinator's pages is where it listens, or that port at the host that the other coordinators know.
 func TestPagesAddress(t *testing.T) {
 	for _, s := range []struct{ listen, peer, want string }{
 		{"0.0.0.0:7410", "10.0.0.1:7411", "10.0.0.1:7410"},

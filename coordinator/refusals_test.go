@@ -19,7 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// Who is refused is told of once a minute, and who only went away never.
+// A refused caller is logged once a minute, and a caller that only went away is not.
 func TestRefusalsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
@@ -40,7 +40,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	})
 }
 
-// A node that trusts another CA, or that another has signed, is told of at the door.
+// A node that trusts another CA, or whose certificate another CA signed, is logged at the handshake.
 func TestRefusalAtTheDoor(t *testing.T) {
 	ours, theirs := t.TempDir(), t.TempDir()
 	for _, dir := range []string{ours, theirs} {
@@ -69,7 +69,7 @@ func TestRefusalAtTheDoor(t *testing.T) {
 		near, far := net.Pipe()
 		go func() {
 			_ = tls.Client(far, shows).Handshake()
-			_, _ = far.Read(make([]byte, 100)) // what the door says to it
+			_, _ = far.Read(make([]byte, 100)) // the alert
 			far.Close()
 		}()
 		if _, _, err := d.ServerHandshake(near); err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 )
 
-// A node has one full report under way: what it said in another that hangs is given up at once, and no more is taken there. One node could
-// fill the memory with any number of them.
+// A node has one full report under way: a new one ends an older one that hangs, and drops what that said. Else one node could fill the memory
+// with any number of them.
 func TestOneFullReportOfANodeAtATime(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

@@ -15,9 +15,9 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// A node whose certificate is revoked may do nothing any more, over a restart: not over the connection that it has, nor over another;
-// its certificate is not renewed, and it does not join again with its key. Whoever gets its name joins with another key, and the
-// others are told, once.
+// A node whose certificate is revoked may do nothing any more, neither over its open connection nor over a new one, also after a restart. Its
+// certificate is not renewed, and it cannot join again with its key. Another machine may join under its name with another key. The other
+// nodes are told of the revocation once.
 func TestRevoke(t *testing.T) {
 	inWalledTown(t, func(v *town) {
 		token := v.token(&api.CreateTokenRequest{})
@@ -95,7 +95,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// A coordinator that was restored says how much of what was revoked it knows, and that an agent knows more, once for all that do.
+// A restored coordinator logs how many revocations it knows, and logs once, however many agents tell of it, that an agent knows more.
 func TestRestoreSaysWhatMayBeForgotten(t *testing.T) {
 	m := registry.New()
 	m.Door.Revoked = map[string]time.Time{"node host-a": t0}

@@ -33,7 +33,7 @@ func TestManifestOfRunsIsTheSameFile(t *testing.T) {
 			for batch := range slices.Chunk(entries, maxBlocks) {
 				r := &api.GoodbyeRequest{Entries: batch}
 				if i == 1 {
-					r = &api.GoodbyeRequest{Entries: batch[:2], Runs: runsOf(batch[2:])} // an entry may stand by itself all the same
+					r = &api.GoodbyeRequest{Entries: batch[:2], Runs: runsOf(batch[2:])} // single entries and runs may be mixed
 				}
 				said = append(said, r)
 			}
@@ -68,7 +68,7 @@ func runsOf(entries []*api.ManifestEntry) (runs []*api.ManifestRun) {
 	return runs
 }
 
-// What landed is found whether it was told block by block or in runs, and what is gone in the same message is gone.
+// Landed blocks are located whether they were reported one by one or in runs, and those that the same message calls gone are gone.
 func TestRunsAreLocated(t *testing.T) {
 	inTown(t, func(v *town) {
 		b := v.agent("b")
@@ -95,7 +95,7 @@ func TestRunsAreLocated(t *testing.T) {
 	})
 }
 
-// Whatever bytes a node says goodbye with: they are refused, or the file can be read again.
+// Whatever bytes a goodbye has, it is refused, or its file can be read again.
 func FuzzGoodbye(f *testing.F) {
 	seed := func(r *api.GoodbyeRequest) {
 		data, err := proto.Marshal(r)

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// news are the events since it was last asked, with their reasons.
+// news returns the events since the last call, with their reasons.
 func (v *town) news(after *api.Place) string {
 	v.Helper()
 	stream, err := v.operator().Events(v.Context(), &api.EventsRequest{AfterTerm: after.Term, After: after.Index, AfterSoft: after.Soft})
@@ -49,7 +49,7 @@ func (v *town) scheduled(second time.Duration, names ...string) {
 	}
 }
 
-// Who follows the events, and looks at a node where one says that it may have work, knows of each node at any time whether it may.
+// A follower of the events, which asks for a node when an event says that it is schedulable, knows of each node at any time whether it is.
 func TestWorkIsTakenAndGivenBack(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -122,7 +122,7 @@ func TestWorkIsTakenAndGivenBack(t *testing.T) {
 	})
 }
 
-// Maintenance that the host files tell of ends by the clock, and nobody decides that.
+// Maintenance in the host files ends by the clock, without a decision in the log.
 func TestWorkIsGivenBackWhenMaintenanceEnds(t *testing.T) {
 	inGuardedTown(t, func(v *town, in, out string) {
 		b := v.agent("b")
@@ -141,8 +141,8 @@ func TestWorkIsGivenBackWhenMaintenanceEnds(t *testing.T) {
 	})
 }
 
-// A leader that takes over does not tell the fleet's state as news, but for who is under a notice: it shows such a node as
-// schedulable until it has heard it.
+// A new leader tells no events about the nodes' state, except for nodes under notice: it shows each as schedulable until it has heard its
+// heartbeat.
 func TestNewLeaderTellsOfNoticesOnly(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
@@ -172,8 +172,8 @@ func TestNewLeaderTellsOfNoticesOnly(t *testing.T) {
 	})
 }
 
-// A change that is about a whole fleet pushes the oldest of itself out of the hub: who has not read that far is told to list the
-// nodes anew. What a leader that has just taken over hears leaves room for what happens.
+// The events of a change of a whole fleet push the oldest among them out of the hub: a follower that has not read that far is told to list
+// the nodes again. What a new leader hears first leaves room in the hub for other events.
 func TestWorkOfAWholeFleet(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.stop()
@@ -216,8 +216,8 @@ func TestWorkOfAWholeFleet(t *testing.T) {
 	})
 }
 
-// An appointment that is over holds its node back no longer, and who follows is told so as it ends; so it is of the next appointment,
-// and of another machine that comes under the name meanwhile.
+// When an appointment is over its node is schedulable again, and followers are told so as it ends; the same holds for the next appointment,
+// and for another machine that comes under the name meanwhile.
 func TestWorkIsGivenBackWhenAnAppointmentIsOver(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

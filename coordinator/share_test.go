@@ -24,7 +24,7 @@ import (
 	"github.com/lifeboat/lifeboat/pipenet"
 )
 
-// withoutManifests is a colleague that has none.
+// withoutManifests is a coordinator that has no manifests.
 type withoutManifests struct {
 	api.UnimplementedCoordinationServer
 	asked atomic.Int64
@@ -35,7 +35,7 @@ func (w *withoutManifests) FetchManifest(r *api.FetchManifestRequest, _ grpc.Ser
 	return status.Errorf(codes.NotFound, "manifest %s is not here", r.GetFile())
 }
 
-// slowTaker is a colleague whose disk takes a hundred manifests in a second.
+// slowTaker is a coordinator whose disk takes a hundred manifests a second.
 type slowTaker struct {
 	api.UnimplementedCoordinationServer
 }
@@ -51,7 +51,7 @@ func (slowTaker) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart
 	}
 }
 
-// besideColleague is what c1 of three has, whose colleague c2 serves so, and where its files are. The third is not there.
+// besideColleague returns the fleet of c1, one of three coordinators, and its directory. c2 serves as given, and the third is away.
 func besideColleague(t *testing.T, c2 api.CoordinationServer) (f *fleet, dir string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -86,7 +86,8 @@ func besideColleague(t *testing.T, c2 api.CoordinationServer) (f *fleet, dir str
 	return f, dir
 }
 
-// Three thousand nodes that go at once are all taken in though the other coordinators need longer for that than one waits for one.
+// The manifests of three thousand nodes that go at once are all shared, although the other coordinators need longer for all of them than the
+// leader waits for one.
 func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, dir := besideColleague(t, slowTaker{})
@@ -109,8 +110,8 @@ func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 	})
 }
 
-// After a restore on new machines nobody has the manifests that the log refers to. That keeps nobody busy, and no file that
-// stands for nothing on the disk.
+// After a restore on new machines no coordinator has the manifests that the log refers to. They do not ask for them all the time, and keep
+// no file that the log does not refer to.
 func TestManifestThatNobodyHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refs = 50

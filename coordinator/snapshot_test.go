@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// headed is a body under a head that fits it, but for what change does.
+// headed returns a snapshot's body under a head that fits it, apart from what change does.
 func headed(t *testing.T, body []byte, change func(*saved)) []byte {
 	t.Helper()
 	head := saved{Lifeboat: savedKind, Version: registry.CommandVersion, SavedAt: t0, Bytes: len(body), CRC32C: crc32.Checksum(body, castagnoli)}
@@ -28,7 +28,7 @@ func headed(t *testing.T, body []byte, change func(*saved)) []byte {
 	return append(append(line, '\n'), body...)
 }
 
-// A snapshot is taken whole or refused whole, with the reason, and before anything that is there is touched.
+// A snapshot is taken whole or refused whole, with the reason, before anything on the disk is changed.
 func TestSnapshotThatIsNone(t *testing.T) {
 	body := []byte(written(t, registry.New()))
 	same := func(*saved) {}
@@ -76,7 +76,7 @@ func TestSnapshotThatIsNone(t *testing.T) {
 	}
 }
 
-// A restore whose disk is full in the middle leaves nothing that starts: neither with an empty fleet, nor in a term of long ago.
+// A restore whose disk is full in the middle leaves nothing that could start, neither with an empty fleet nor in an old term.
 func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 	cfg := Default()
 	cfg.DataDir = t.TempDir()
@@ -107,8 +107,8 @@ func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 	f.Close()
 }
 
-// What happens after a restore comes after what the snapshot tells of, also where many had led: who follows events goes on from
-// where it was, and is not led round in circles.
+// Events after a restore come after those in the snapshot, even if it has many terms: a follower goes on from where it was, and gets no event
+// twice.
 func TestEventsGoOnAfterARestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
@@ -167,7 +167,7 @@ func TestEventsGoOnAfterARestore(t *testing.T) {
 	}
 }
 
-// placesFrom is where the events are that whoever goes on after a place is told.
+// placesFrom returns the places of the events that a follower gets after a place.
 func placesFrom(t *testing.T, l *ledger, at api.Place) (all []api.Place) {
 	t.Helper()
 	r := &reader{replica: l.fsm, at: at}

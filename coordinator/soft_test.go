@@ -57,7 +57,7 @@ func TestRosterSpreads(t *testing.T) {
 	}
 }
 
-// Of a fleet that is advised to go nearly whole, agents are told of those first that are not.
+// When nearly a whole fleet is advised to go, agents' lists of peers begin with the nodes that are not.
 func TestRosterNamesAdvisedNodesLast(t *testing.T) {
 	all := fleetOf(300)
 	for i, p := range all {
@@ -140,7 +140,7 @@ func TestRoomMovesInQuarters(t *testing.T) {
 	}
 }
 
-// Whatever bytes an agent sends: they are refused, or they can be shown.
+// Whatever bytes an agent sends, they are refused, or they can be shown.
 func FuzzRegister(f *testing.F) {
 	good := &api.RegisterRequest{Node: "a", Incarnation: "i", PeerAddress: "[::1]:7412", Status: &api.Status{
 		Notice: &api.Notice{Incident: "i", Remaining: durationpb.New(time.Minute)}, Disks: []*api.Disk{{Path: "/"}},
@@ -167,7 +167,7 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
-// A line of a manifest is what encoding/json would make of the entry.
+// A line of a manifest is what encoding/json makes of the entry.
 func FuzzManifestLine(f *testing.F) {
 	f.Add("s/a/x", int64(1), "moved", "b", "")
 	f.Add("s/a/<x>&\"\\", int64(-1), "lost", "", "line\nend\x7f\u2028é\xff")

@@ -7,7 +7,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// A machine is in the middle of a report, for its disk is slow, when another comes under its name and tells all that it has.
+// A machine with a slow disk is in the middle of a report when another machine comes under its name and makes a full report.
 func TestReportOfAMachineThatWasReplaced(t *testing.T) {
 	for name, ends := range map[string]bool{"it says more": false, "it is at its end": true} {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func inTown(t *testing.T, tell func(*town)) {
 	})
 }
 
-// opened is a coordinator's own part alone, which leads and has not taken over yet: nobody calls it.
+// opened returns the fleet of a coordinator without its servers, which leads and has not taken over yet.
 func opened(t testing.TB, cfg Config) *fleet {
 	t.Helper()
 	f, err := openFleet(cfg, nil, Deps{Log: slog.New(slog.DiscardHandler)})
@@ -162,7 +162,7 @@ type agent struct {
 	status            *api.Status
 	version           uint64
 	sequence          uint64    // of its reports
-	finished          time.Time // its drain, by its account; zero: it does not say
+	finished          time.Time // when its drain ended, by its manifest; zero: it does not say
 }
 
 func (v *town) agent(name string) *agent {
@@ -280,7 +280,7 @@ func (v *town) seen(name string) *api.Node {
 	return n
 }
 
-// manifestFiles are the names of what there is of manifests.
+// manifestFiles returns the names of all files of manifests.
 func (v *town) manifestFiles() (names []string) {
 	v.Helper()
 	files, err := os.ReadDir(filepath.Join(v.cfg.DataDir, "manifests"))
@@ -333,13 +333,13 @@ func (v *town) refused(err error, want codes.Code, words string) {
 	}
 }
 
-// get asks the HTTP side, as somebody or as nobody.
+// get makes an HTTP request, with a certificate of that name or, if as is nil, without one.
 func (v *town) get(path string, as *certs.Name) (int, string) {
 	v.Helper()
 	return v.ask(http.MethodGet, path, as, nil)
 }
 
-// ask asks for a page of the coordinator's; as nobody, it shows no certificate.
+// ask makes an HTTP request with any method and header; as is as in get.
 func (v *town) ask(method, path string, as *certs.Name, header http.Header) (int, string) {
 	v.Helper()
 	return v.send(method, path, as, header, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
-// inCloudyTown is a walled town that believes a test's EC2 and a test's Google.
+// inCloudyTown is a walled town that trusts a fake EC2 and a fake Google.
 func inCloudyTown(t *testing.T, names string, tell func(*town, *attestfake.EC2, *attestfake.GCE)) {
 	inWalledTown(t, func(v *town) {
 		ec2, gce, dir := attestfake.NewEC2(), attestfake.NewGCE(), v.TempDir()
@@ -45,7 +45,7 @@ func (v *town) pin() certs.Pin {
 	return pins[0]
 }
 
-// shows lets a machine with a directory of its own ask to be called name, with a document.
+// shows has a machine with the directory dir join as name, with a document.
 func (v *town) shows(dir, name, provider string, document func(key []byte) string) error {
 	v.Helper()
 	_, err := enrol.Join(v.Context(), enrol.Config{
@@ -58,14 +58,14 @@ func (v *town) shows(dir, name, provider string, document func(key []byte) strin
 	return err
 }
 
-// instance is how EC2 speaks of one that was just launched.
+// instance returns the identity document of an instance that was just launched.
 func instance(ec2 *attestfake.EC2, id, ip string) func([]byte) string {
 	text := attestfake.Instance{Account: "123456789012", Region: "us-east-1", ID: id, PrivateIP: ip, Pending: time.Now()}.Text()
 	return func([]byte) string { return ec2.Sign(text) }
 }
 
-// An instance joins by AWS's word, under a name that AWS gave it, once: a second key is refused, whatever it wants to be
-// called, and so is a second name. Whoever joined in time may repeat that for ever, with the key that it has.
+// An instance joins with AWS's document, under a name that AWS gave it, once: a second key is refused, whatever its name, and so is a second
+// name. An instance that joined in time may repeat that for ever, with the key that it has.
 func TestMachinesJoinByTheirCloudsWord(t *testing.T) {
 	inCloudyTown(t, "proven", func(v *town, ec2 *attestfake.EC2, _ *attestfake.GCE) {
 		dir := v.TempDir()
@@ -88,7 +88,7 @@ func TestMachinesJoinByTheirCloudsWord(t *testing.T) {
 	})
 }
 
-// A name that was given a moment ago is taken, though its machine was not heard of yet; later it is anybody's who proves it.
+// A name that was given a moment ago is taken although its machine has not registered yet; later any machine that proves the name gets it.
 func TestNamesAreNotSquatted(t *testing.T) {
 	inCloudyTown(t, "any", func(v *town, ec2 *attestfake.EC2, _ *attestfake.GCE) {
 		if err := v.shows(v.TempDir(), "host-a", "ec2", instance(ec2, "i-00000000000000001", "10.0.0.1")); err != nil {
@@ -106,7 +106,7 @@ func TestNamesAreNotSquatted(t *testing.T) {
 	})
 }
 
-// Google makes a token for one key and one fleet: a copy of it is nothing in another's hand.
+// Google makes a token for one key and one fleet: a copy is of no use to another machine.
 func TestCopiedTokensAreNothing(t *testing.T) {
 	inCloudyTown(t, "proven", func(v *town, _ *attestfake.EC2, gce *attestfake.GCE) {
 		vm := attestfake.VM{Project: "my-project-1", Zone: "europe-west1-b", ID: "152986662232938449", Name: "pool-1", Created: time.Now()}
@@ -122,7 +122,7 @@ func TestCopiedTokensAreNothing(t *testing.T) {
 	})
 }
 
-// With no cloud in the settings a document opens nothing.
+// Without a cloud in the settings no document lets a machine join.
 func TestNoCloudIsBelieved(t *testing.T) {
 	inWalledTown(t, func(v *town) {
 		wantRefusal(v.T, v.shows(v.TempDir(), "host-a", "ec2", func([]byte) string { return "{}" }), "no cloud's documents are believed")

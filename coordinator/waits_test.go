@@ -17,7 +17,7 @@ func workload(name, state string, processes int64, apps ...string) *api.Workload
 	return &api.Workload{Name: name, Type: "unit", State: state, Processes: processes, Apps: apps, Awaited: true}
 }
 
-// heldUp checks the sub-state and what is waited for, in words.
+// heldUp checks a node's sub-state and what it waits for, in words.
 func (v *town) heldUp(name, subState, waitsFor string) {
 	v.Helper()
 	n := v.seen(name)
@@ -125,8 +125,7 @@ func TestNoticeWaitsForNoApp(t *testing.T) {
 	})
 }
 
-// An app that runs on a node that fell silent is nothing to wait for: a dead node must not hold up others for longer than
-// it is believed to live.
+// An app that runs on a silent node is not waited for: a dead node must not hold others up for longer than its lease.
 func TestAppOnADeadNodeIsNotWaitedFor(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -137,7 +136,7 @@ func TestAppOnADeadNodeIsNotWaitedFor(t *testing.T) {
 		a.status.Workloads = []*api.Workload{workload("w", "RUNNING", 1, "app-1")}
 		a.beat()
 		a.status.Workloads = []*api.Workload{workload("w", "DONE", 0)}
-		v.order(time.Hour, "a", "b") // b has a deadline, so nobody calls it lost
+		v.order(time.Hour, "a", "b") // b has a deadline, so it does not become LOST
 		a.beat()
 		v.heldUp("a", "WAIT_APP", "app app-1 (runs on b)")
 		a.live(int(v.cfg.Lease/time.Second) + 1)
@@ -146,7 +145,7 @@ func TestAppOnADeadNodeIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A new leader has not heard who runs what: not known is not "nowhere".
+// A new leader has not heard which nodes run an app: that is not known to be none.
 func TestAppsAfterTakeOver(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, b := v.agent("a"), v.agent("b")
@@ -168,7 +167,7 @@ func TestAppsAfterTakeOver(t *testing.T) {
 	})
 }
 
-// A leader that did not know what runs on a node when it began to leave tells of it when it does.
+// A leader that did not know a node's executors when the node began to leave tells of them when it learns them.
 func TestExecutorsAreToldOfLate(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
@@ -273,7 +272,7 @@ func TestExecutorsComeFromTheNewestStatus(t *testing.T) {
 	})
 }
 
-// With or without time to leave: who stands behind a machine that goes DOWN is told in the same decision.
+// The executors on a machine that goes DOWN are told in the same decision, whether its node has time to leave or not.
 func TestExecutorsOfMachinesThatGoDown(t *testing.T) {
 	for timeout, left := range map[time.Duration]string{time.Hour: registry.EventDecommissioning, 0: registry.EventDecommissioned} {
 		inTown(t, func(v *town) {
@@ -333,7 +332,7 @@ func TestDecommissionIsRefusedWhole(t *testing.T) {
 	})
 }
 
-// All that are named in one call are out of everybody's list of peers before any of them hears that it leaves.
+// All nodes of one call are out of all lists of peers before any of them hears that it leaves.
 func TestNodesThatLeaveTogetherAreNobodysTarget(t *testing.T) {
 	inTown(t, func(v *town) {
 		var all []*agent

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// HDFS-16303: a hundred dead nodes that were leaving held up everybody else.
+// HDFS-16303: a hundred dead nodes that were leaving held up all others.
 func TestDeadLeaversHoldUpNobody(t *testing.T) {
 	inTown(t, func(v *town) {
 		var dead []string
@@ -56,7 +56,8 @@ func TestDeadLeaversHoldUpNobody(t *testing.T) {
 	})
 }
 
-// Whoever was done in time while no coordinator was there says so to the next one, and is believed; who is dead ends a lease later.
+// A node whose drain ended in time while no coordinator was there tells the next one, which accepts that; a dead node's decommission ends a
+// lease later.
 func TestDeadlineWhileTheCoordinatorIsAway(t *testing.T) {
 	inTown(t, func(v *town) {
 		a, dead := v.agent("a"), v.agent("dead")
@@ -124,7 +125,7 @@ func TestWhoIsGoneStaysOnTheListForAWhile(t *testing.T) {
 	})
 }
 
-// A node drained in time while no coordinator was in its reach, and gives its account when its deadline is long over: it was no TIMEOUT.
+// A node drained in time while it reached no coordinator, and delivers its manifest long after the deadline: it was no TIMEOUT.
 func TestAccountOfADrainInTimeComesLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		anew     bool          // the coordinator's disk was lost

@@ -28,7 +28,7 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// mailbox is who is posted to.
+// mailbox is the receiver of a webhook.
 type mailbox struct {
 	mu     sync.Mutex // guards what follows
 	answer int
@@ -211,7 +211,7 @@ func TestWebhookMeetsAGap(t *testing.T) {
 		ctx, cancel := context.WithCancel(v.Context())
 		var serving sync.WaitGroup
 		serving.Go(func() { p.serve(ctx) })
-		synctest.Wait() // all is read, and how far is yet to be written down
+		synctest.Wait() // all is read, and the mark is not yet written
 		cancel()
 		serving.Wait()
 		got, _ := m.got()
@@ -221,7 +221,7 @@ func TestWebhookMeetsAGap(t *testing.T) {
 	})
 }
 
-// A new webhook's first mark cannot be written yet, in a fleet that has no event. It is written once it can be, and nobody turns in circles
+// In a fleet without events a new webhook's first mark cannot be written yet. It is written once it can be, and is not tried in a busy loop
 // until then.
 func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		_, err = app.Decommission(ctx, &api.DecommissionRequest{Nodes: []string{"a"}})
 		v.refused(err, codes.PermissionDenied, "operator's certificate")
 
-		// One coordinator alone has no business with others; without WaitForReady the handshake's refusal is the call's.
+		// A single coordinator refuses other coordinators; without WaitForReady the refusal of the handshake is the call's error.
 		short, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		if _, err := api.NewOperatorClient(v.conn(certs.RoleCoordinator, "c2")).ListNodes(short, &api.ListNodesRequest{}); err == nil {
@@ -199,7 +199,7 @@ func TestWireIsBounded(t *testing.T) {
 	})
 }
 
-// badRuns are runs that nobody takes, and what is said of each.
+// badRuns returns runs that are refused, by the words of the refusal.
 func badRuns() map[string]*api.BlockRun {
 	return map[string]*api.BlockRun{
 		"a run of 0 names and 0 sizes":              nil,
@@ -222,7 +222,8 @@ func badRuns() map[string]*api.BlockRun {
 	}
 }
 
-// What a node last said of an order that was taken back is over, though it has yet to hear of it. A notice of its own is not.
+// The status that a node reported about an order that was taken back is not shown, although the node has yet to hear of it. The status of
+// its own notice is.
 func TestOrderThatWasTakenBackIsNotShown(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
@@ -255,7 +256,7 @@ func TestOrderThatWasTakenBackIsNotShown(t *testing.T) {
 	})
 }
 
-// A list of nodes shares what they said with everybody who reads it, and writes to none of it.
+// A list of nodes shares the nodes' statuses with all its readers, and writes to none of them.
 func TestPictureWritesToNoStatus(t *testing.T) {
 	left := &registry.Decommission{ID: "dec-1", StartedAt: t0, Notice: &registry.Notice{Incident: "inc-1", Kind: "terminate", Source: "ec2", Deadline: t0.Add(time.Hour)}}
 	for _, n := range []registry.Node{
