@@ -8,7 +8,7 @@ import (
 	"unique"
 )
 
-// What a landed block costs, in time and in memory that stays, and what it costs to be told otherwise.
+// BenchmarkHeld measures what a landed block costs, in time and in memory that stays, and what its removal costs.
 func BenchmarkHeld(b *testing.B) {
 	const n, each = 200_000, 512
 	words := make([]Word, n)

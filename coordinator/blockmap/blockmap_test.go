@@ -11,7 +11,7 @@ import (
 	"unique"
 )
 
-// The table of blocks agrees with the plainest one there is, whatever is said in whatever order.
+// The block map agrees with the simplest model, whatever is reported in whatever order.
 func TestBlocksAgreeWithModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -94,8 +94,7 @@ func BenchmarkBlocks(b *testing.B) {
 	}
 }
 
-// What a shelf takes depends on what is on it and not on what has come and gone, and who holds what is the same as in the
-// plainest table there is.
+// The memory of a shelf depends on what is on it and not on what has come and gone, and the holders are those of the simplest model.
 func TestShelvesStaySmall(t *testing.T) {
 	const ids = 5 * sheetRows
 	b := New()
@@ -195,7 +194,7 @@ func TestBlocksOfOneNodeAreBounded(t *testing.T) {
 	}
 }
 
-// A node may not fill the memory with names that are as long as names may be, whatever comes and goes.
+// A node cannot fill the memory with names of the greatest length, whatever it reports and removes.
 func TestNamesOfOneNodeAreBounded(t *testing.T) {
 	b := New()
 	long := strings.Repeat("x", 1000)

@@ -6,7 +6,7 @@ import (
 	"unique"
 )
 
-// A full report says again what there is, every time that a leader changes: nothing of that makes room for itself.
+// A full report repeats what a node has each time that the leader changes: none of these blocks counts as ended.
 func TestWhatStaysDoesNotLapse(t *testing.T) {
 	known := New()
 	x, y := KeyOf("s/a/x"), KeyOf("s/a/y")
@@ -32,7 +32,7 @@ func TestWhatStaysDoesNotLapse(t *testing.T) {
 	}
 }
 
-// However many blocks end, what is remembered of them is bounded: the newest.
+// However many blocks end, only the newest of them are remembered.
 func TestLapsedAreBounded(t *testing.T) {
 	var l lapsed
 	from := unique.Make("a")
