@@ -68,7 +68,7 @@ func TestAuditOfTheMachine(t *testing.T) {
 	})
 }
 
-// What a command or a record is written as is read by whichever lifeboat comes next.
+// The written form of commands and records is fixed: later versions of lifeboat read it.
 func TestWhatIsWritten(t *testing.T) {
 	for got, want := range map[string]string{
 		written(t, Command{Version: 1, At: t0, Do: DoLose, Nodes: []string{"a"}, Term: 3}): `{"v":1,"at":"2026-11-21T12:00:00Z","do":"lose","nodes":["a"]}`,

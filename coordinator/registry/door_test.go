@@ -7,7 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// Agents take newer lists for older ones, whatever the clock of the next leader says.
+// Each list of revocations has a greater version than the one before, whatever the clock of the next leader says: agents take only newer
+// lists.
 func TestEachListOfRevokedIsLaterThanTheOneBefore(t *testing.T) {
 	d, of := Door{}, certs.Name{Role: certs.RoleNode, Name: "host-a"}
 	if err := d.revoke(of, false, t0); err != nil {

@@ -152,7 +152,7 @@ func TestDrainStories(t *testing.T) {
 	}
 }
 
-// The bound forgets who was banned first.
+// When there are too many the first banned are forgotten.
 func TestBanned(t *testing.T) {
 	m := New()
 	for i := range keptBanned + 2 {

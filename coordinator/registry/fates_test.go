@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The machine decides by what it knows as it decides: the node may be back since it was asked for.
+// The registry decides by its state at the time of the decision: a node may be back since the operator asked to forget it.
 func TestWhoIsBackIsNotForgotten(t *testing.T) {
 	s := newStory(t)
 	s.register("a", "i1")
@@ -26,7 +26,7 @@ func TestWhoIsBackIsNotForgotten(t *testing.T) {
 	}
 }
 
-// Who is dropped, or replaced, was in the state that the list of nodes showed: GONE is not DECOMMISSIONED.
+// The event of a dropped or replaced node has the state that the list of nodes showed: GONE, not DECOMMISSIONED.
 func TestWhoIsDroppedWasInTheStateThatWasShown(t *testing.T) {
 	for _, end := range []Command{
 		{Do: DoForget, Named: true, Nodes: []string{"a"}},
@@ -43,7 +43,7 @@ func TestWhoIsDroppedWasInTheStateThatWasShown(t *testing.T) {
 	}
 }
 
-// Those are remembered that went last.
+// Only the nodes that went last are remembered.
 func TestFatesAreBounded(t *testing.T) {
 	var f fates
 	for i := range 5 {

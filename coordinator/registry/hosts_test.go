@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// lists makes lists of words such as "a", "b=60" (seconds), "c=-1".
+// lists makes host lists from words such as "a", "b=60" (seconds), "c=-1".
 func lists(include []string, exclude ...string) *hosts.Lists {
 	h := &hosts.Lists{ExcludeFile: "/x", Exclude: map[string]hosts.Exclusion{}}
 	if include != nil {
@@ -88,7 +88,7 @@ func TestDecisionTable(t *testing.T) {
 		{"back, notice stands", "DECOMMISSIONING by files and notice", free, g, Decommissioning, 120, "HostsRefreshed NodeRecommissioned"},
 		{"ordered by name", "DECOMMISSIONING by name", free, g, Decommissioning, 100, "HostsRefreshed"},
 		{"own notice", "DECOMMISSIONING by notice", free, g, Decommissioning, 120, "HostsRefreshed"},
-		// Not excluded, other: nothing, but that nobody wishes it gone any more.
+		// Not excluded, other: nothing, apart from clearing the files' wish that it leave.
 		{"active", "ACTIVE", free, g, Active, 0, "HostsRefreshed"},
 		{"done", "DECOMMISSIONED by files", free, g, Decommissioned, 0, "HostsRefreshed NodeRecommissioned"},
 		{"done by name", "DECOMMISSIONED by name", free, g, Decommissioned, 0, "HostsRefreshed"},

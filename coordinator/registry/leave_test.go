@@ -278,7 +278,7 @@ func TestExecutorsAreToldOfOnce(t *testing.T) {
 	}
 }
 
-// standing is what must outlive everything, in seconds that are left at an instant.
+// standing returns what must survive restarts, with times as the seconds that are left at an instant.
 func standing(m *Registry, at time.Time) map[string]any {
 	all := map[string]any{}
 	for name, n := range m.Nodes {
@@ -293,8 +293,8 @@ func standing(m *Registry, at time.Time) map[string]any {
 	return all
 }
 
-// Whatever was decided, and at whatever point it is written as a snapshot, or replayed from the log, or both: every state,
-// order, notice and remaining second is the same, and goes on the same.
+// Whatever was decided, and at whatever point a snapshot is written, or the log replayed, or both: every state, order, notice and remaining
+// second is the same, and stays the same from there on.
 func TestRestartKeepsEverySecond(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))

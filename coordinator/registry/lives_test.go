@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// says does one thing about apps.
+// says applies one command about apps.
 func (s *story) says(do Verb, c Command, apps ...string) error {
 	c.Do, c.Apps = do, apps
 	return s.do(c)
@@ -94,7 +94,7 @@ func TestLivesOfApps(t *testing.T) {
 	}
 }
 
-// Those that are over make room, the oldest first; those that run do not.
+// Apps that are over make room for others, the oldest first; apps that run do not.
 func TestLivesAreBounded(t *testing.T) {
 	s := newStory(t)
 	all := make([]string, keptLives)

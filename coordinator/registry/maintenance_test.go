@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// schedule is the command that sets machines down for an hour from some second of the story's on.
+// schedule gives machines an appointment of an hour from some second of the story on.
 func (s *story) schedule(second float64, names ...string) error {
 	hour := time.Hour
 	w := Outage{Start: t0.Add(time.Duration(second * float64(time.Second))).UnixNano(), Duration: &hour}
@@ -288,7 +288,7 @@ func TestMaintenanceStories(t *testing.T) {
 	}
 }
 
-// Which node a machine of the schedule is.
+// A machine of the schedule matches a node by host name and IP address.
 func TestScheduledMachineIsANode(t *testing.T) {
 	for _, c := range []struct {
 		hostname, ip  string
@@ -305,7 +305,7 @@ func TestScheduledMachineIsANode(t *testing.T) {
 		{"host-a", "10.0.0.1", "host-a", "10.0.0.1:7412", true},
 		{"host-a", "10.0.0.2", "host-a", "10.0.0.1:7412", false},
 		{"host-b", "10.0.0.1", "host-a", "10.0.0.1:7412", false},
-		{"host-a", "10.0.0.1", "host-a", "host-a:7412", true}, // who is dialled by a name tells no address
+		{"host-a", "10.0.0.1", "host-a", "host-a:7412", true}, // a node whose peer address is a host name does not tell its IP address
 		{"", "10.0.0.1", "host-a", "host-a:7412", false},
 	} {
 		s := &Schedule{Windows: []Outage{{Machines: []Scheduled{{Hostname: "z"}, {Hostname: c.hostname, IP: c.ip}}}}}
@@ -315,7 +315,7 @@ func TestScheduledMachineIsANode(t *testing.T) {
 	}
 }
 
-// Of several appointments the one counts that is DOWN, then the next that is not over.
+// Of a machine's appointments the one that is DOWN counts, else the next that is not over.
 func TestAppointmentThatCounts(t *testing.T) {
 	at := func(hour time.Duration, name, ip string) Outage {
 		return Outage{Start: t0.Add(hour * time.Hour).UnixNano(), Duration: new(time.Hour), Machines: []Scheduled{{Hostname: name, IP: ip}}}
@@ -332,7 +332,7 @@ func TestAppointmentThatCounts(t *testing.T) {
 	}
 }
 
-// A node that was given no time, or too little, may have carried all that it had all the same: its account says so, when it comes.
+// A node that was given no time, or too little, may have carried all of its blocks: its manifest says so when it comes.
 func TestAllIsSavedOnceTheAccountSaysSo(t *testing.T) {
 	s := newStory(t)
 	says := func(want string) {

@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 )
 
-// story drives a machine with commands at seconds since t0 and gathers what happened.
+// story applies commands to a registry at seconds since t0, and gathers the events.
 type story struct {
 	t *testing.T
 	*Registry
@@ -102,7 +102,7 @@ func (s *story) is(name string, state State, deadline float64) {
 	}
 }
 
-// tells checks what happened since the last time.
+// tells checks the events since the last call.
 func (s *story) tells(want string) {
 	s.t.Helper()
 	if got := strings.Join(s.told, " "); got != want {
@@ -415,7 +415,7 @@ func randomCommand(r *rand.Rand, at time.Time) Command {
 	return c
 }
 
-// checkMachine holds what must be true after any command.
+// checkMachine checks what must be true after any command.
 func checkMachine(m *Registry) error {
 	for name, n := range m.Nodes {
 		d := n.Decommission
@@ -446,8 +446,8 @@ func checkMachine(m *Registry) error {
 	return nil
 }
 
-// A machine that was written and read back, at any point, goes on like one that was not; what was frozen stays; a command
-// said to be idle is.
+// A registry that was written and read back at any point goes on like one that was not; a frozen one stays as it is; a command that is said
+// to change nothing changes nothing.
 func FuzzMachine(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, uint16(150))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A node that was lost while an order stood gives its account before it beats: its link is back, and what it said last is said again.
+// A node that became LOST while an order stood delivers its manifest before a heartbeat: its link is back, and it repeats its last call.
 func TestGoodbyeOfALostNodeKeepsTheOrder(t *testing.T) {
 	for name, o := range map[string]Order{"without a limit": {Timeout: -1}, "for ever": {Timeout: -1, Gone: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestGoodbyeOfALostNodeKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// A node was sent away at once while it could not be heard, and has a notice of its own, which is withdrawn.
+// A silent node was ordered away at once. It has a notice of its own, which is withdrawn: the order stands.
 func TestNoticeOfANodeThatWasSentAwayKeepsTheOrder(t *testing.T) {
 	s := newStory(t)
 	s.register("a", "i1")
