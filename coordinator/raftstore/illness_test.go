@@ -66,8 +66,8 @@ func writes(t *testing.T, s *Store) (n int) {
 	return n
 }
 
-// A log that cannot be written is an error at once, so that another leader is found; it is told once, and the coordinator
-// is not fit to lead for a while after.
+// A log that cannot be written is an error at once, so that another leader is elected. It is reported once, and the coordinator is not fit
+// to lead for a while after.
 func TestIllStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

@@ -192,8 +192,8 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// A file that lost its end was not a crash but a bad copy or a full backup disk: it is refused with a word on what to do,
-// never a panic, never fewer entries than were acknowledged.
+// A file without its end comes not from a crash but from a bad copy or a full backup disk. It is refused with what to do about it, never with
+// a panic, and never read with fewer entries than were acknowledged.
 func TestRaftStoreRefusesCutFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "raft.db")
@@ -282,7 +282,7 @@ func TestRaftStoreRefusesAlteredEntry(t *testing.T) {
 
 const childEnv = "LIFEBOAT_TEST_RAFTSTORE"
 
-// TestMain lets this binary play the process that is killed.
+// TestMain lets this binary be the process that is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
 		fmt.Fprintln(os.Stderr, storeForEver(path))
@@ -382,7 +382,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// A log that was empty a moment ago, as it is behind a snapshot that was restored, has the first word of its leader by now.
+// A log that was just empty, as after the restore of a snapshot, has its leader's first entry.
 func TestNewestCommand(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -409,8 +409,8 @@ func TestNewestCommand(t *testing.T) {
 	}
 }
 
-// A vote that a failing disk has not taken by the time that the coordinator stops is not given: the next process would know nothing of
-// it, and vote in the same term for another.
+// A vote that a failing disk has not taken when the coordinator stops is not given: the next process would not know of it, and could vote for
+// another candidate in the same term.
 func TestVoteThatIsNotWrittenIsNotGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, filepath.Join(t.TempDir(), "raft.db"))

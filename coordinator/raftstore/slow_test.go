@@ -12,7 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A disk that takes a second to sync is told of once a minute, and is in the metrics: nothing else says why everybody waits.
+// A disk that takes a second to sync is logged once a minute, and shows in the metrics: nothing else says why calls wait.
 func TestDiskThatIsSlowIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
