@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// told is an entry as the tables below write it.
+// told returns an entry as the tables below write it.
 func (e hostEntry) told() string {
 	s := e.key
 	if e.timeout != nil {
@@ -50,13 +50,13 @@ func TestHostFiles(t *testing.T) {
 		"empty.json":    "",
 		"windows.txt":   "host1 host2 host3",
 		"mac.txt":       "host1 host2",
-		"joined.txt":    "host1 host2 host3", // of two files that a Windows wrote
+		"joined.txt":    "host1 host2 host3", // two files from Windows, joined
 		"addresses.txt": "10.0.0.1 2001:db8::1 10.0.0.2 host.example.com",
 		"yarn.xml":      yarn,
 		"capitals.XML":  yarn,
 		"byitslooks":    yarn,
 		"lines.xml":     "host1=0 host2=0",
-		"endless.xml":   "host1=-1 host2=-1", // YARN takes any negative number so
+		"endless.xml":   "host1=-1 host2=-1", // as YARN, which takes any negative number as no limit
 		"nobody.xml":    "",
 		"hdfs.json":     hdfs,
 		"legacy.json":   hdfs,
@@ -78,7 +78,7 @@ func TestHostFiles(t *testing.T) {
 	}
 }
 
-// TestHostFaults: each fault has its line, and all of them are told at once unless the structure itself is broken.
+// TestHostFaults: each fault is reported with its line, and all at once unless the structure itself is broken.
 func TestHostFaults(t *testing.T) {
 	for name, want := range map[string]string{
 		"names.txt": `2: host "host2,host3": commas do not separate hosts here: write spaces or lines; 3: host "host4:8041": want a name or an IP address: leave out the port; ` +
@@ -138,7 +138,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// What YARN takes for a welcome to everybody is refused.
+// Files that YARN takes to let every host in are refused.
 func TestHostFilesFailClosed(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -241,8 +241,7 @@ func TestJSONIsEitherList(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, a file is read whole and sound or refused: and what was read says the same when it is written as
-// text and read again.
+// Whatever the bytes, a file is read whole or refused, and what was read is the same when it is written as text and read again.
 func fuzzHosts(f *testing.F, name, pattern string) {
 	for _, dir := range []string{"good", "bad"} {
 		files, err := filepath.Glob(filepath.Join("testdata", dir, pattern))
