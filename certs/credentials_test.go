@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Who is refused learns it from whatever it does next, also where the connection is gone by then.
+// A refused client gets the reason from its next read or write, even if the connection is gone by then.
 func TestWhoIsRefusedIsTold(t *testing.T) {
 	ours, theirs := newCADir(t), newCADir(t)
 	server := issueFor(t, ours, Name{RoleCoordinator, "c1"})

@@ -158,7 +158,7 @@ func TestLoadFollowsTheClock(t *testing.T) {
 	})
 }
 
-// FuzzNameIn holds that a URI names somebody only when it is spelled as we would spell it.
+// FuzzNameIn checks that a URI is a name only in the spelling that we would give it.
 func FuzzNameIn(f *testing.F) {
 	for _, s := range []string{"lifeboat://node/host-a", "lifeboat://node/%2e%2e", "lifeboat:node/x", "LIFEBOAT://app/x", "lifeboat://node/a?b#c"} {
 		f.Add(s)

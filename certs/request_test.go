@@ -23,8 +23,8 @@ func authority(t *testing.T, dir string) *Authority {
 	return a
 }
 
-// A machine makes a key, is given a certificate for it, and is given another before the first one ends: those that talk to
-// it notice nothing, and it shows the new one without being started anew.
+// A machine makes a key, gets a certificate for it, and another before the first one ends. It shows the new one without a restart, and its
+// connections go on.
 func TestJoinAndRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newCADir(t)
@@ -104,13 +104,13 @@ func TestReloadKeepsWhatIsGood(t *testing.T) {
 	if !us.Expires().Equal(until) {
 		t.Errorf("got valid until %s, want %s as before", us.Expires(), until)
 	}
-	// Another name with its own key is in order by itself, and still not who this process is.
+	// A valid certificate and key of another name are refused: a process does not change its name.
 	us.files.cert, us.files.key = other.files.cert, other.files.key
 	wantErr(t, us.Reload(), `is of "node host-b" now, and this process is "node host-a"`)
 }
 
-// While one CA follows another, both are told to who dials: a client that chooses its certificate by that list (Java's do)
-// would show none of the new one's otherwise, until the server is started anew.
+// While one CA replaces another, a server names both to clients. A client that chooses its certificate by that list, as Java's do, would else
+// not show one of the new CA until the server restarts.
 func TestReloadTellsOfTheCAThatFollows(t *testing.T) {
 	before, after := newCADir(t), newCADir(t)
 	us := issueFor(t, before, Name{RoleCoordinator, "c1"})
@@ -149,8 +149,8 @@ func TestReloadTellsOfTheCAThatFollows(t *testing.T) {
 	}
 }
 
-// While one CA follows another, whoever is given a certificate is told of both: a renewal that took one away would cut its machine off
-// from those that have a certificate of the other.
+// While one CA replaces another, each new certificate comes with both CAs: a renewal that took one away would cut the machine off from those
+// with a certificate of that CA.
 func TestRenewalLeavesTheCAThatFollows(t *testing.T) {
 	before, after := newCADir(t), newCADir(t)
 	old := issueFor(t, before, Name{RoleNode, "host-b"})
@@ -232,7 +232,7 @@ func TestSignRefuses(t *testing.T) {
 		}
 		wantErr(t, err, c.want)
 	}
-	// What the request says of itself is not believed.
+	// Names in the request are ignored.
 	cheeky, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"everything.example"}}, key)
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestToken(t *testing.T) {
 	if !read.Is(token.Sum()) || NewToken(ours.Pin()).Is(token.Sum()) {
 		t.Error("the secret is not told from another one's")
 	}
-	// Somebody in between puts a CA of his own beside ours: only ours is picked.
+	// An attacker in between adds a CA to ours: only ours is picked.
 	picked, err := token.Pin.Pick(append(append([]byte(nil), theirs.PEM()...), ours.PEM()...))
 	if err != nil || string(picked) != string(ours.PEM()) {
 		t.Errorf("got %q (%v), want our CA alone", picked, err)
@@ -270,7 +270,7 @@ func TestToken(t *testing.T) {
 	_, err = token.Pin.Pick(theirs.PEM())
 	wantErr(t, err, "another fleet")
 
-	// The newcomer talks to a coordinator of the pinned CA, and to nobody else.
+	// The newcomer talks only to a coordinator of the pinned CA.
 	config, err := Newcomer(picked, []string{"join"}, RoleCoordinator)
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestToken(t *testing.T) {
 			wantErr(t, out.clientErr, c.want)
 		}
 	}
-	// Whoever does not ask for the door needs a certificate.
+	// A client that does not negotiate the protocol for joining needs a certificate.
 	config.NextProtos = []string{"join", "h2"}
 	id := issueFor(t, dir, Name{RoleCoordinator, "c2"})
 	out := handshake(config, id.Door(id.Server([]string{"h2"}, RoleNode), "join"))

@@ -112,8 +112,8 @@ func TestHandshakeNames(t *testing.T) {
 	wantErr(t, out.serverErr, `peer presented "node host-a", want a certificate of role coordinator or operator`)
 }
 
-// What was made for a name before it was revoked is refused, whichever side shows it, and so is what is open already; what is made
-// afterwards is not.
+// Certificates made for a name before it was revoked are refused, whichever side shows them, and open connections with them are cut;
+// certificates made afterwards are accepted.
 func TestRevokedCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := newCADir(t)
@@ -151,7 +151,7 @@ func TestHandshakeOtherCA(t *testing.T) {
 	out := handshake(us.Client(nil, n), them.Server(nil, RoleNode))
 	wantErr(t, out.clientErr, `certificate is not signed by our CA: peer claims to be "node host-a", want "node host-a"`)
 
-	// A client that trusts everybody, so that the server has to be the one that refuses.
+	// A client that trusts every server, so that only the server can refuse.
 	trusting := them.Client(nil, n)
 	trusting.VerifyConnection = nil
 	for _, allow := range [][]Role{{RoleNode}, nil} {
@@ -241,7 +241,7 @@ func TestDev(t *testing.T) {
 	out := handshake(node.Client(nil, Name{RoleCoordinator, "c2"}), coordinator.Server(nil, RoleNode))
 	wantErr(t, out.clientErr, `peer presented "coordinator c1", want "coordinator c2"`)
 
-	// Whoever has certificates of their own is not fooled by the public key.
+	// A fleet with its own certificates refuses the key that everyone knows.
 	dir := newCADir(t)
 	careful := issueFor(t, dir, Name{RoleNode, "host-b"})
 	out = handshake(careful.Client(nil, coordinator.Name()), coordinator.Server(nil, RoleNode))
@@ -251,7 +251,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// What no handshake above would notice the lack of.
+// Settings that none of the handshakes above would miss.
 func TestConfigurationOfBothSides(t *testing.T) {
 	id := Dev(Name{RoleNode, "host-a"})
 	for side, c := range map[string]*tls.Config{"client": id.Client(nil, id.Name()), "server": id.Server(nil, RoleNode)} {
