@@ -26,7 +26,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// town is a fleet's coordinator as far as newcomers see it.
+// town is a fleet's coordinator, as far as machines that join see it.
 type town struct {
 	dir       string
 	authority *certs.Authority
@@ -122,7 +122,7 @@ func (w *town) config(t *testing.T) Config {
 	}
 }
 
-// joined is a machine that has joined.
+// joined has a machine join, and returns its files and identity.
 func (w *town) joined(t *testing.T) (Files, *certs.Identity) {
 	t.Helper()
 	cfg := w.config(t)
@@ -136,7 +136,7 @@ func (w *town) joined(t *testing.T) (Files, *certs.Identity) {
 	return cfg.Files, id
 }
 
-// A token and an address are all that a machine has; afterwards it is somebody, and its key was never sent.
+// A machine with only a token and an address gets a certificate, and never sends its key.
 func TestJoin(t *testing.T) {
 	w := newTown(t)
 	cfg := w.config(t)
@@ -160,7 +160,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A token that was made by another fleet is not sent to this one.
+// A machine does not send its token to another fleet than the one that made it.
 func TestJoinTellsNoStranger(t *testing.T) {
 	w := newTown(t)
 	cfg := w.config(t)
@@ -176,7 +176,7 @@ func TestJoinTellsNoStranger(t *testing.T) {
 	}
 }
 
-// The address of a coordinator that was replaced may be another fleet's by now: those that are left are asked.
+// The address of a replaced coordinator may belong to another fleet by now: the machine asks the other addresses.
 func TestJoinGoesPastAStranger(t *testing.T) {
 	w, other := newTown(t), newTown(t)
 	cfg := w.config(t)
@@ -197,7 +197,7 @@ func TestJoinGoesPastAStranger(t *testing.T) {
 	}
 }
 
-// While one CA follows another, a token of the old one names no coordinator any more: whoever joins learns what to do.
+// While one CA replaces another, a token may have the pin of the old CA, which no coordinator has any more: the error says what to do.
 func TestJoinWithATokenOfTheCABefore(t *testing.T) {
 	w, before := newTown(t), newTown(t)
 	cfg := w.config(t)
@@ -217,7 +217,7 @@ func TestJoinWithATokenOfTheCABefore(t *testing.T) {
 	}
 }
 
-// A coordinator without the CA's key, or an agent's port, shuts the door in the handshake: whoever stands there learns why.
+// A coordinator without the CA's key, or an agent's port, refuses the handshake: the error says why.
 func TestJoinWhereNobodyJoins(t *testing.T) {
 	for name, protos := range map[string][]string{"other names": {"h2"}, "no names": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestJoinWhereNobodyJoins(t *testing.T) {
 	}
 }
 
-// Whoever gave another port, or an address where nobody is, learns that, and not how our waiting ended.
+// With a wrong port, or an address where nothing listens, the error says that, and not only that time ran out.
 func TestJoinTellsOfAnotherPort(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers func(net.Conn)
@@ -272,7 +272,7 @@ func TestJoinTellsOfAnotherPort(t *testing.T) {
 	}
 }
 
-// Of several coordinators each has its own reason, and all are told in the end.
+// Each of several coordinators fails for its own reason, and the error has all of them.
 func TestJoinTellsWhyEachGaveNone(t *testing.T) {
 	w := newTown(t)
 	cfg := w.config(t)
@@ -290,8 +290,8 @@ func TestJoinTellsWhyEachGaveNone(t *testing.T) {
 	}
 }
 
-// What passes is asked for again, with the same key; where a follower names the leader, the leader is asked at once; a
-// definite no is the end of it.
+// After a temporary failure the machine asks again, with the same key. If a follower names the leader it asks that at once. A final refusal
+// ends it.
 func TestJoinInsists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
@@ -338,7 +338,7 @@ func TestJoinInsists(t *testing.T) {
 	})
 }
 
-// One that has been elected and does not lead yet names itself: it is given time, and not asked again at once.
+// A coordinator that was elected and does not lead yet names itself as leader: the machine waits before it asks again.
 func TestJoinWaitsForALeaderThatTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
@@ -362,8 +362,8 @@ func keep(t *testing.T, k *Keeper) {
 	t.Cleanup(running.Wait)
 }
 
-// Half a year of a machine whose certificates last a month: renewed each time at half their life, through an outage of ten
-// days, and never out of date.
+// Half a year of a machine whose certificates last a month: they are renewed at half their life, through an outage of ten days, and none
+// ends before the next is there.
 func TestKeeperRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
@@ -393,8 +393,8 @@ func TestKeeperRenews(t *testing.T) {
 	})
 }
 
-// The last certificates of a CA last no longer than it does: they are half over sooner and sooner, and in its last hour as they are made,
-// since they begin an hour before. A fleet that asks then without a pause brings down the coordinator that it needs.
+// The last certificates of a CA end when it does, so that half of their life is over sooner and sooner; in the CA's last hour it is over when
+// they are made, since they begin an hour earlier. A fleet that asked without a pause then would bring down the coordinator that it needs.
 func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
@@ -427,7 +427,7 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 	})
 }
 
-// What somebody puts there by hand, long before it is time to renew, is taken up within a day or so: a CA that is to follow, above all.
+// Files that an operator puts there long before the time to renew, above all the next CA, are loaded within a day or so.
 func TestKeeperTakesUpWhatIsPutThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, next := newTown(t), newTown(t)
@@ -452,7 +452,8 @@ func TestKeeperTakesUpWhatIsPutThere(t *testing.T) {
 	})
 }
 
-// A coordinator that takes a request and never answers, as one whose disk hangs, is not waited for until the certificate has ended.
+// The keeper does not wait until its certificate has ended for a coordinator that takes a request and never answers, as with a disk that
+// hangs.
 func TestKeeperAsksAgainWhereNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
@@ -476,7 +477,7 @@ func TestKeeperAsksAgainWhereNobodyAnswers(t *testing.T) {
 	})
 }
 
-// Certificates that are made by hand are spoken of a week before their end, once a day, and not before.
+// The end of a certificate that was made by hand is logged once a day in its last week, and not before.
 func TestKeeperWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
