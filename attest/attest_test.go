@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/attest/attestfake"
 )
 
-// clouds are three that sign, and a fleet that lets in some of their machines.
+// clouds has three clouds that sign documents, and a fleet's settings that let in some of their machines.
 type clouds struct {
 	*testing.T
 	ec2      *attestfake.EC2
@@ -100,7 +100,7 @@ func (c *clouds) mayBe(m Machine, names ...string) {
 	}
 }
 
-// An instance of ours is known by AWS's signature, whichever region's certificate it is.
+// An instance of our account is accepted with AWS's signature, whichever region's certificate made it.
 func TestEC2(t *testing.T) {
 	c := newClouds(t)
 	i := instance
@@ -134,7 +134,7 @@ func TestEC2(t *testing.T) {
 	c.refuses("does not match", "ec2", base64.StdEncoding.EncodeToString([]byte(forged)))
 }
 
-// A token is for one fleet and one key: somebody who copies it has nothing.
+// A token is for one fleet and one key: a copy is of no use.
 func TestGoogle(t *testing.T) {
 	c := newClouds(t)
 	v, us := vm, Audience(pin, key)
@@ -188,7 +188,7 @@ func TestAzure(t *testing.T) {
 	c.refuses("not Azure's metadata service", "azure", stranger.Document(subscription, vmID, nonce, c.now, life))
 }
 
-// What one cloud signed says nothing in another's name; a cloud that is not set lets nobody in.
+// A document of one cloud is refused under another's name; a cloud that is not in the settings lets no machine in.
 func TestProvidersAreApart(t *testing.T) {
 	c := newClouds(t)
 	i := instance
@@ -207,7 +207,7 @@ func TestProvidersAreApart(t *testing.T) {
 	}
 }
 
-// A file that is not there, or is something else, is the coordinator's trouble, and is said to be.
+// A certificate file that is missing, or is something else, is reported as the coordinator's fault, not the machine's.
 func TestFilesAreReadAnew(t *testing.T) {
 	c := newClouds(t)
 	v := vm
@@ -234,7 +234,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 	if err := c.settings.Check(); err == nil || !strings.Contains(err.Error(), "no certificate in PEM form") {
 		t.Errorf("got error %v, want that it is no certificate", err)
 	}
-	whole := c.ec2.Certificate() // of two, the first cut short: nobody would say that it is not believed
+	whole := c.ec2.Certificate() // the first of two is cut short: skipped silently, its machines would be refused without a reason
 	if err := os.WriteFile(c.settings.GCE.Keys, slices.Concat(whole[:len(whole)/2], []byte("\n"), whole), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 	}
 }
 
-// Settings that would let everybody in, or nobody, are faults.
+// Settings that would let every machine in, or none, are faults.
 func TestSettings(t *testing.T) {
 	good := newClouds(t).settings
 	for want, change := range map[string]func(*Settings){
@@ -284,7 +284,7 @@ func TestRegionsAndZonesAsTheCloudsCallThem(t *testing.T) {
 	s.Validate(func(key string, value any, bound, _ string) { t.Errorf("%s: %v %s", key, value, bound) })
 }
 
-// Whatever a stranger sends, the answer is an error, soon.
+// Whatever bytes a machine sends, Verify soon returns an error.
 func FuzzVerify(f *testing.F) {
 	dir := f.TempDir()
 	ec2, azure, gce := attestfake.NewEC2(), attestfake.NewAzure("metadata.azure.com"), attestfake.NewGCE()
