@@ -249,7 +249,7 @@ func TestStrange(t *testing.T) {
 		"":                         0,
 		"limits: {stream: 3}":      1,
 		"stores: [{nam: s}]":       1,
-		"stores: [a, b, c]":        1, // one mistake, made in each
+		"stores: [a, b, c]":        1, // one mistake, in each item
 		"name: {first: a}":         1,
 		"limits: 3\nother: {a: 1}": 2,
 		"name: 7":                  0, // wrong, but at home

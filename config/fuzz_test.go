@@ -18,8 +18,8 @@ func settings(f *fleet) string {
 	return string(out)
 }
 
-// FuzzLoad holds that any file, alone and over another, is either taken or refused with one line for each fault, at a
-// line that the file has.
+// FuzzLoad checks that any file, alone and over another, is either loaded or refused with one line for each fault, and that the line numbers
+// exist in the file.
 func FuzzLoad(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil {

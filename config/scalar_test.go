@@ -15,7 +15,7 @@ type named struct {
 
 func (named) Validate(Report) {}
 
-// Whatever a host or a directory is called, the file that names it is read back as that.
+// Whatever the name of a host or a directory, a file that was written with it is read back with the same name.
 func TestScalarIsReadBack(t *testing.T) {
 	for _, s := range []string{
 		"host-a", "/var/lib/lifeboat", "0x10", "0b11", "1_000", "617e29384756", "012345678901", "1e3", "true", "no", "null", "~", ".inf", "2026-11-27", "12:30",
