@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// While a node leaves, and after, the account of an earlier drain is no answer to where its blocks went: all of them were safe then.
+// While a node leaves, and after, the manifest of an earlier drain does not say where its blocks went this time.
 func TestAnEarlierDrainsAccountIsNoneOfThisOne(t *testing.T) {
 	const first, second = "lifeboat/-/manifest/host-a/inc-1", "lifeboat/-/manifest/host-a/inc-2"
 	f := newFleet(t, true)

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A daemon that cannot start exits after a while only, where a service manager would start it again; what trying again does
-// not mend, and what failed after it had run, exits at once.
+// A daemon that cannot start waits before it exits if a service manager would start it again. After a fault that another try does not mend,
+// or a failure after it had run, it exits at once.
 func TestUnstartedDaemonLingers(t *testing.T) {
 	failed, faults := errors.New("the key is everybody's"), usagef("the file has faults")
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestUnstartedDaemonLingers(t *testing.T) {
 	}
 }
 
-// A daemon outlives whoever reads its log, and who has it and does not read.
+// A daemon outlives the reader of its log, and a reader that does not read.
 func TestDaemonOutlivesItsLog(t *testing.T) {
 	const asked = "LIFEBOAT_TEST_LOG"
 	if os.Getenv(asked) != "" { // the daemon
@@ -88,7 +88,7 @@ func TestDaemonOutlivesItsLog(t *testing.T) {
 	}
 }
 
-// timeout(1) sends its signal to a program and then to its group: the second is no wish to have it killed.
+// timeout(1) sends its signal to a program and then to its group: the second must not kill the program.
 func TestSignalThatComesTwiceIsOne(t *testing.T) {
 	const asked = "LIFEBOAT_TEST_TOLD"
 	if os.Getenv(asked) != "" { // the program

@@ -29,7 +29,7 @@ func (a *emptyingAgent) GetStatus(context.Context, *api.GetAgentStatusRequest, .
 	return &api.AgentStatus{Evacuations: []*api.Evacuation{{Path: "/mnt/d9"}, v}}, err
 }
 
-// An evacuation goes on after a restart of the agent, and so does waiting for it. Interrupted, it says how it goes on.
+// An evacuation goes on after a restart of the agent, and so does the wait for it. An interrupted wait says that the evacuation goes on.
 func TestWaitingForAnEvacuation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, over := time.Now(), false

@@ -22,7 +22,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// well is a machine on which nothing is amiss.
+// well returns the examination of a machine without faults.
 func well() *examination {
 	return &examination{
 		kind: "agent", settings: preemption.DefaultSettings(), firmware: "ec2", provider: "ec2", socket: "/run/lifeboat/agent.sock",
@@ -41,7 +41,7 @@ func well() *examination {
 	}
 }
 
-// Each thing that can be amiss is found, alone, and named with its remedy.
+// Each fault is found by itself, and named with its remedy.
 func TestDiagnosis(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -199,7 +199,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// A host that has but a coordinator is not told to start an agent, and a sidecar's is asked for the sidecar.
+// On a host with only a coordinator doctor does not ask for an agent, and on a sidecar's it examines the sidecar.
 func TestDoctorWithoutAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	if got, want := ofThisHost(filepath.Join(dir, "agent.yaml")), filepath.Join(dir, "agent.yaml"); got != want {
@@ -240,7 +240,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// A store is as its directories are: one alone that is not there, or something in one of them.
+// The state of a store follows from its directories: one that is missing counts, and so do files in any of them.
 func TestLookAtStores(t *testing.T) {
 	dir := t.TempDir()
 	full, bare, absent, file := filepath.Join(dir, "full"), filepath.Join(dir, "bare"), filepath.Join(dir, "absent"), filepath.Join(dir, "full", "part-0")
@@ -273,14 +273,14 @@ func TestLookAtStores(t *testing.T) {
 	}
 }
 
-// A disk that hangs hides no other store, nor another directory of its own that is not there, nor a workload.
+// A disk that hangs hides neither other stores, nor a missing directory of its own store, nor a workload.
 func TestDoctorSeesWhatIsBesideADiskThatHangs(t *testing.T) {
 	f := newFleet(t, false)
 	hangs, well, absent := filepath.Join(f.dir, "hangs"), filepath.Join(f.dir, "well"), filepath.Join(f.dir, "absent")
 	if err := errors.Join(syscall.Mkfifo(hangs, 0o600), os.MkdirAll(filepath.Join(well, "part-0"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // whoever waits to read there goes on
+	t.Cleanup(func() { // unblocks the readers of the pipe
 		if f, err := os.OpenFile(hangs, os.O_RDWR, 0); err == nil {
 			f.Close()
 		}
@@ -308,7 +308,7 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}}]
 	}
 }
 
-// What the agent's unit hides from it is told from what is not there at all.
+// A directory that the agent's unit hides from it is told apart from one that does not exist.
 func TestDoctorSeesWhatTheAgentSees(t *testing.T) {
 	root := t.TempDir() // of an agent that sees nothing of ours
 	here := t.TempDir()
@@ -327,7 +327,7 @@ func TestDoctorSeesWhatTheAgentSees(t *testing.T) {
 	}
 }
 
-// What the index holds is the store's, where it is of one alone.
+// The index's counts are shown for the store if there is only one store of plain files.
 func TestDoctorCountsBlocks(t *testing.T) {
 	x := well()
 	x.agent.Index = &api.Index{Blocks: 7, Bytes: 1 << 20, Age: durationpb.New(time.Second)}
@@ -348,7 +348,7 @@ func TestDoctorCountsBlocks(t *testing.T) {
 	}
 }
 
-// The file says which socket to ask, and whom it names is looked for: an agent's and a sidecar's are told apart.
+// The settings file says which socket to ask. Agents' and sidecars' files are told apart.
 func TestDoctorGoesByTheFile(t *testing.T) {
 	f := newFleet(t, false)
 	f.put(t, "agent.json", `{"node": "host-a", "sidecar": true}`)
@@ -390,7 +390,7 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell:
 	}
 }
 
-// A node whose coordinator is of another fleet needs that one's CA, and does not count on peers that it heard of before.
+// A node whose coordinator is of another fleet needs that fleet's CA, and cannot count on peers that it heard of before.
 func TestDoctorOfAnotherFleet(t *testing.T) {
 	for _, words := range []string{`certificate is not signed by our CA: peer claims to be "coordinator c1", want any coordinator`, "error reading server preface: remote error: tls: bad certificate"} {
 		x := well()

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Who takes a connection and then says nothing has a right certificate and a right port: the words send nobody to look at those.
+// A server that accepts a connection and then hangs has the right certificate and port: the error does not send people to check those.
 func TestWhoHangsIsSaidToHang(t *testing.T) {
 	for _, c := range []struct {
 		code codes.Code
@@ -38,7 +38,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// What was not written is not done, whoever writes it: a verb, cobra's help, or its completion.
+// Output that could not be written is a failure, of a verb, of cobra's help and of its completion.
 func TestOutputThatIsNotWrittenIsAFailure(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "agent.yaml")

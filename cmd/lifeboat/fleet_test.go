@@ -134,7 +134,7 @@ func (f *fleet) startAgent(cleanup func(func())) (string, error) {
 	return socket, nil
 }
 
-// background runs serve until cleanup, which stops it and waits. What serve returns is that it was stopped.
+// background runs serve until cleanup, which stops it and waits. serve's error only says that it was stopped.
 func background(cleanup func(func()), stop, serve func()) {
 	var wg sync.WaitGroup
 	wg.Go(serve)
@@ -225,7 +225,7 @@ func (f *fleet) read(file string, into proto.Message) error {
 	return protojson.Unmarshal(data, into)
 }
 
-// asked keeps what was asked for. protojson's spacing is random on purpose, so it is made plain.
+// asked writes the request to asked.json, compacted: protojson's spacing is random on purpose.
 func (f *fleet) asked(m proto.Message) error {
 	data, err := protojson.Marshal(m)
 	if err != nil {

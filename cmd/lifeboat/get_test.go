@@ -27,7 +27,7 @@ func pretend(name string, answer roundTrip) *holder {
 	return &holder{node: name, address: name, client: &http.Client{Transport: answer}}
 }
 
-// saying answers a body, and promises a length.
+// saying answers with a body, and announces a length.
 func saying(body string, length int64) roundTrip {
 	return func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)), ContentLength: length}, nil
@@ -100,14 +100,14 @@ func TestGetToStreamDoesNotStartTwice(t *testing.T) {
 	}
 }
 
-// What this machine has no room for no other holder can help with.
+// If this machine's disk is full no other holder is tried.
 func TestGetStopsAtAFullDisk(t *testing.T) {
 	const room = 1 << 20
 	var was syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
 		t.Fatal(err)
 	}
-	signal.Ignore(syscall.SIGXFSZ) // what is over the limit is refused then, as on a disk that is full (setrlimit(2))
+	signal.Ignore(syscall.SIGXFSZ) // writes over the limit then fail, as on a full disk (setrlimit(2))
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: room, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func part(etag, block string, cut int) roundTrip {
 	}
 }
 
-// A node that goes while a block is read from it has been emptied: another has the same bytes, and the reading goes on there.
+// A drained node goes while a block is read from it: another has the same bytes, and the read goes on there.
 func TestGetGoesOnElsewhereInTheMiddle(t *testing.T) {
 	const block = "0123456789"
 	goes, stays := pretend("host-a", part(`"1"`, block, 4)), pretend("host-c", part(`"1"`, block, 100))
@@ -195,7 +195,7 @@ func TestGetGoesOnElsewhereInTheMiddle(t *testing.T) {
 	}
 }
 
-// Who has the block as far as is known does not answer: whoever else has it is asked, once, and nobody twice.
+// The known holders of a block do not answer: each other node that could have it is asked once.
 func TestGetTurnsToOthersThanTheHolders(t *testing.T) {
 	gone := pretend("host-a", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED })
 	for _, c := range []struct {
@@ -268,7 +268,7 @@ func TestGetRefusesAnotherNode(t *testing.T) {
 	}
 }
 
-// A large fleet's coordinator names those who could have a block part by part.
+// The coordinator of a large fleet names the candidates part by part.
 func TestAllOfALargeFleetAreAsked(t *testing.T) {
 	f := newFleet(t, true)
 	f.put(t, "host-c/cache/-/a", "block")
@@ -282,7 +282,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 	}
 }
 
-// silence is a node that says nothing as long as it is waited for.
+// silence is a node that does not answer.
 func silence(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -309,8 +309,8 @@ func TestProbeStopsWhenEnoughIsFound(t *testing.T) {
 	})
 }
 
-// Whatever is silent, who asks knows soon: as many nodes as a coordinator names, and agents that reach a fallback, which ask them
-// all as well.
+// However many nodes are silent, the caller soon gets an answer: all that a coordinator names, and agents with a fallback, which ask all of
+// them too.
 func TestSilentNodesAreWaitedForTogether(t *testing.T) {
 	mute := slices.Repeat([]*holder{pretend("host", silence)}, 129)
 	slowDoor := func(status int) *holder {
@@ -353,7 +353,7 @@ func TestSilentNodesAreWaitedForTogether(t *testing.T) {
 	})
 }
 
-// FuzzMemberName: whatever a holder calls a block, its file lands in the directory asked for.
+// FuzzMemberName: whatever name a holder gives a block, its file is made in the directory asked for.
 func FuzzMemberName(f *testing.F) {
 	for _, id := range []string{"spark/app/shuffle_0_1_0.data", "..", "a/..", "/", "", ".", "a/b/", `a\..\b`, "a\x00b", strings.Repeat("x", 300), "a/\n"} {
 		f.Add(id)

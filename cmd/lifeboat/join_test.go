@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/enrol"
 )
 
-// A machine may join as who it is, whatever is left of its certificate, and as anybody while it is nobody.
+// A machine may join again under its own name, whatever is left of its certificate, and under any name while it has none.
 func TestJoinAgain(t *testing.T) {
 	j := &joiner{name: "vm", dir: t.TempDir(), dataDir: t.TempDir()}
 	joins := func(what string, refused bool) {
@@ -46,7 +46,7 @@ func TestJoinAgain(t *testing.T) {
 	joins("a broken certificate", false)
 }
 
-// waitedFor ends a wait as soon as it is told of.
+// waitedFor ends the wait at the first message about it.
 type waitedFor struct {
 	bytes.Buffer
 	end context.CancelFunc
@@ -57,7 +57,7 @@ func (w *waitedFor) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// What is waited for is told beside what was done, which a script may read.
+// Messages about waiting go to stderr: a script may read stdout.
 func TestJoinTellsOfItsWaitOnStderr(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
@@ -68,7 +68,7 @@ func TestJoinTellsOfItsWaitOnStderr(t *testing.T) {
 	}
 }
 
-// A machine whose disk was copied from another one joins as itself: nobody is told to let that one leave, which serves elsewhere.
+// A machine whose disk was copied from another joins as itself: no message says to let the other machine leave, which still serves.
 func TestJoinOfACopy(t *testing.T) {
 	if id, _ := os.ReadFile("/etc/machine-id"); len(bytes.TrimSpace(id)) == 0 {
 		t.Skip("this machine has nothing to be told by")
@@ -110,7 +110,7 @@ func TestJoinOfACopy(t *testing.T) {
 	}
 }
 
-// A token on the command line is read by whoever looks at the processes of the machine.
+// A token on the command line can be read by anyone who lists the machine's processes.
 func TestJoinReadsTheTokenFromStdin(t *testing.T) {
 	const good = "lifeboat1.0123456789ab.D_ke-Vzbrk5RSfOOlCrwInbEHSUu7xOQ.tRKqBamUjT0oB5C3mfnRoXIrH5Qp497LKvpkttLSJx8\n"
 	for said, want := range map[string]string{good: "--name a b: ", good[:40]: "join token: ", "": "join token: "} {

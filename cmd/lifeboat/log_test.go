@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stalled takes nothing until it is thawed.
+// stalled is a writer that blocks until it is thawed.
 type stalled struct {
 	thaw chan struct{}
 	bytes.Buffer
@@ -24,7 +24,7 @@ func (s *stalled) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// behind is a log that is written behind who logs.
+// behind returns a log that is written in the background.
 func behind(w io.Writer) (log *slog.Logger, end func()) {
 	to := newUnhurried(w)
 	log = slog.New(slog.NewTextHandler(to, nil))
@@ -32,7 +32,7 @@ func behind(w io.Writer) (log *slog.Logger, end func()) {
 	return log, to.close
 }
 
-// Who logs waits for nobody. What was said meanwhile is there once the log is read again, in order; what was too much is counted.
+// Logging never blocks. Once the log is read again the lines are there, in order; those that were too many are counted.
 func TestLogThatIsNotReadHoldsNobodyUp(t *testing.T) {
 	for _, said := range []int{1000, 50_000} {
 		t.Run(fmt.Sprint(said), func(t *testing.T) {

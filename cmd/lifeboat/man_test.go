@@ -32,7 +32,7 @@ func TestManHasAPageForEveryVerbAndIsReproducible(t *testing.T) {
 	}
 }
 
-// What --help, the manual and the shell's completion say is what a verb says of itself.
+// --help, the manual and the shell's completion all have the verbs' own texts.
 func TestEveryVerbShowsHowItIsUsed(t *testing.T) {
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {

@@ -20,7 +20,7 @@ func TestBinaryIsMappedPageByPage(t *testing.T) {
 	giveBack()
 	page, around := uintptr(os.Getpagesize()), uintptr(16)
 	for begin, size := range ownPages() {
-		// The tests that run beside touch pages, too: look for sixteen in a row that nobody has.
+		// Tests that run in parallel touch pages too: look for sixteen in a row that are not mapped.
 		for at := (begin + size/2) &^ (around*page - 1); at+around*page <= begin+size; at += around * page {
 			if mapped(t, at, around) > 0 {
 				continue
@@ -57,8 +57,8 @@ func mapped(t *testing.T, at, n uintptr) (count int) {
 	return count
 }
 
-// A daemon with much in hand gets more space between two collections, and is small again once it has not. In a process of
-// its own: cobra keeps every command that was ever given completions, and with those of other tests nothing is small again.
+// A daemon with a large live heap collects less often, and as often as before once it is small again. The test needs its own process: cobra
+// keeps every command that ever got completions, and with those of other tests the heap stays large.
 func TestGCPercentFollowsTheHeap(t *testing.T) {
 	const alone = "LIFEBOAT_TEST_ALONE"
 	if os.Getenv(alone) == "" {
@@ -77,7 +77,7 @@ func TestGCPercentFollowsTheHeap(t *testing.T) {
 	wantPercent(t, gcPercent)
 }
 
-// wantPercent collects until that is the percent: it is set a moment after a collection.
+// wantPercent collects until the percent is as wanted: it is set a moment after a collection.
 func wantPercent(t *testing.T, want int) {
 	t.Helper()
 	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// What goes at once has no room in itself: only those of other pools and zones count, and of them only who takes blocks.
+// Nodes that go at once have no room for each other: only nodes of other pools and zones count, and of those only schedulable ones.
 func TestRoomForAPoolThatGoesAtOnce(t *testing.T) {
 	const gib = 1 << 30
 	node := func(zone, pool string, has, room int64) *api.Node {

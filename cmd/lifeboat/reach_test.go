@@ -18,8 +18,8 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// An agent that was there, and then stands still (kill -STOP, a machine out of memory), is not waited for without end, by the
-// questions that have no limit of their own either.
+// Verbs do not wait for ever for an agent that answered and then hangs (kill -STOP, a machine out of memory), even for calls without a
+// timeout.
 func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &link{whom: "the agent"}
@@ -51,7 +51,7 @@ func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// Whoever mistypes a name is not sent to look whether a machine runs.
+// The error for a mistyped host name does not send people to check whether the machine runs.
 func TestNameThatIsNotKnown(t *testing.T) {
 	l := &link{lastErr: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "cordinator", IsNotFound: true}}}
 	if got, want := l.dialError().Error(), "dial tcp: lookup cordinator: no such host: is cordinator its name?"; got != want {
@@ -59,7 +59,7 @@ func TestNameThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// Nobody but its holder renews an operator's certificate: it speaks of its end two weeks ahead, once a command.
+// Only its holder can renew an operator's certificate: each command warns of its end once, from two weeks ahead.
 func TestOperatorHearsThatTheCertificateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "pki")

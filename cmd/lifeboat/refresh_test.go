@@ -27,7 +27,7 @@ func (f *fleet) RefreshNodes(_ context.Context, req *api.RefreshNodesRequest) (*
 	return &r, f.asked(req)
 }
 
-// slowFleet has nodes that leave until somebody ends them.
+// slowFleet has nodes that keep leaving until a forced decommission.
 type slowFleet struct {
 	api.OperatorClient
 

@@ -32,7 +32,7 @@ func TestServiceRefusesWhatIsNoDaemon(t *testing.T) {
 	}
 }
 
-// Where init runs scripts, a daemon that is uninstalled leaves no link to one that is not there. What others linked stays.
+// With init scripts, uninstalling a daemon leaves no links to its removed script. Other links stay.
 func TestUninstalledLeavesNoLinks(t *testing.T) {
 	etc := t.TempDir()
 	for link, to := range map[string]string{

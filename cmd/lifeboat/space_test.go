@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// Two directories of one disk, looked at one after the other, differ by what was written meanwhile: nobody is to read the same twice.
+// Two directories on one disk, measured one after the other, differ by what was written meanwhile: the same size is not shown twice.
 func TestRoomWords(t *testing.T) {
 	for _, c := range []struct {
 		vault *int64

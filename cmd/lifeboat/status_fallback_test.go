@@ -12,8 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 )
 
-// Whoever looks at an agent's status sees that its last resort would take nothing, what it said and for how long, in 100
-// columns; programs have all that it said.
+// An agent's status says, in 100 columns, that its fallback takes nothing, why, and for how long; the JSON has the whole error.
 func TestStatusShowsTheFallback(t *testing.T) {
 	said := "write: forbidden (AccessDenied: as the test has it): the agent needs s3:PutObject, s3:GetObject and s3:AbortMultipartUpload"
 	for _, row := range []struct {

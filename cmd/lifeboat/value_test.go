@@ -38,7 +38,7 @@ func TestValuesFromLines(t *testing.T) {
 	}
 }
 
-// What does not fit into one call is looked at whole before any of it is taken.
+// Values that do not fit into one call are all checked before any is taken.
 func TestManyValuesAreTakenWholeOrNotAtAll(t *testing.T) {
 	f := newFleet(t, true)
 	var text strings.Builder
@@ -69,7 +69,7 @@ func TestManyValuesAreTakenWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// Whoever is asked for values may be interrupted, also while nothing comes.
+// Reading values can be interrupted, even while none comes.
 func TestReadingValuesIsInterrupted(t *testing.T) {
 	silent, w := io.Pipe()
 	defer w.Close()

@@ -74,7 +74,7 @@ func TestCoordinatorAddress(t *testing.T) {
 	}
 }
 
-// An agent on the spot is nearer than a coordinator that only the environment names.
+// status asks this machine's agent rather than a coordinator that only the environment names.
 func TestStatusByEnvironment(t *testing.T) {
 	f := newFleet(t, false)
 	f.put(t, "agent.json", `{"node": "host-a"}`)
@@ -135,7 +135,7 @@ func (e *eventStreams) Events(ctx context.Context, req *api.EventsRequest, _ ...
 	return &s, nil
 }
 
-// Whoever wants one event alone (| head -1) has it, and does not wait for the next.
+// With | head -1 the verb ends after the first event, and does not wait for the next.
 func TestFollowEndsWhenNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -198,7 +198,7 @@ func TestBuildName(t *testing.T) {
 	}
 }
 
-// What goes wrong on this side, such as a full disk under the output, is not told as the coordinator's answer.
+// An error on this side, such as a full disk under the output, is not reported as the coordinator's answer.
 func TestOwnTroubleIsNotTheCoordinators(t *testing.T) {
 	f := newFleet(t, true)
 	to := &reach{coordinator: f.coordinator, devInsecure: true}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A package is built of a source that may have no git: its machines tell the version of the package, and not "devel".
+// A package may be built from a source without git: its nodes report the package's version, and not "devel".
 func TestVersionIsTheOneGiven(t *testing.T) {
 	defer func(was string) { release = was }(release)
 	release = "1.2.3"

@@ -39,7 +39,7 @@ func TestWaitShowsWhatIsNewUntilAllHaveEnded(t *testing.T) {
 		if got, want := time.Since(start), 14*time.Second; got < want || got > want+show.WatchPace {
 			t.Errorf("took %s, want %s and a look", got, want)
 		}
-		// In a log: at once, every ten seconds while only numbers change, and what is news when it is.
+		// In a log file: a line at once, one every ten seconds while only numbers change, and one at once for news.
 		if got, want := stderr.String(), "host-a  x0\nhost-b  y0\nhost-a  x10\nhost-b  y10\nhost-a  done\n"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -50,7 +50,7 @@ func TestWaitShowsWhatIsNewUntilAllHaveEnded(t *testing.T) {
 	})
 }
 
-// What is over in a moment is told in a moment: a script may be holding up a shutdown for it.
+// The wait for a short drain ends soon after it: a script may be holding up a shutdown.
 func TestWaitForWhatIsSoonOver(t *testing.T) {
 	for _, takes := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second, 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestWaitDrawsOverItselfOnATerminal(t *testing.T) {
 	}
 }
 
-// Of more nodes than a terminal has lines, those that are still to leave are shown: what scrolls cannot be drawn over.
+// With more nodes than lines on the terminal, those that are still leaving are shown: lines that scrolled away cannot be drawn over.
 func TestWaitDrawsNoMoreThanTheTerminalHas(t *testing.T) {
 	var all []leaving
 	for i := range 7 {
@@ -162,7 +162,7 @@ func TestWaitDetachesWhenInterrupted(t *testing.T) {
 	})
 }
 
-// What is offered to somebody who lets go only looks: a time in it would undo what another has given the node since.
+// The command that a detached wait offers changes nothing: a timeout in it would undo one that another operator gave since.
 func TestDetachedOffersALook(t *testing.T) {
 	f := newFleet(t, false)
 	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONING"}, {"name": "host-b", "state": "DECOMMISSIONING"}]}`)
@@ -282,7 +282,7 @@ func TestLeavingAgent(t *testing.T) {
 	}
 }
 
-// Whoever waited for a drain may ask the coordinator for its account next, unless there is no coordinator to have it.
+// A wait for a drain ends when the coordinator has the manifest, which a script may ask for next, unless no coordinator answers.
 func TestTheEndIsWhatTheCoordinatorKnows(t *testing.T) {
 	const ours = "inc-2"
 	for name, c := range map[string]struct {
@@ -316,7 +316,7 @@ func TestTheEndIsWhatTheCoordinatorKnows(t *testing.T) {
 	}
 }
 
-// An evacuation that nobody takes blocks of says so, and who lets go is offered a look at the same agent.
+// The wait for an evacuation says if no peer takes its blocks; interrupted, it offers a command that looks at the same agent.
 func TestAnEvacuationWaitsForAPeer(t *testing.T) {
 	f := newFleet(t, false)
 	f.put(t, "agent.json", `{"evacuations": [{"path": "/mnt/d1", "state": "running", "progress": {"phase": "sending", "blocksTotal": "12"}}]}`)
@@ -331,7 +331,7 @@ func TestAnEvacuationWaitsForAPeer(t *testing.T) {
 	}
 }
 
-// drainedAgent is asked for nothing but its status.
+// drainedAgent answers only GetStatus.
 type drainedAgent struct {
 	api.LocalClient
 	status func() *api.AgentStatus
@@ -361,7 +361,7 @@ func TestTimeoutIsRemembered(t *testing.T) {
 	}
 }
 
-// One that is done may be forgotten by the coordinator while others are still leaving.
+// The coordinator may forget a node that is done while others are still leaving.
 func TestWaitOutlivesWhatIsForgotten(t *testing.T) {
 	f := newFleet(t, true)
 	to := reach{coordinator: f.coordinator, devInsecure: true}
@@ -429,7 +429,7 @@ func (o *countedOperator) GetNode(_ context.Context, r *api.GetNodeRequest, _ ..
 	return nil, status.Error(codes.NotFound, "unknown")
 }
 
-// Whoever waits for 500 nodes asks once each second, not 500 times.
+// A wait for 500 nodes makes one call each second, not 500.
 func TestManyAreWaitedForWithOneQuestion(t *testing.T) {
 	o := &countedOperator{}
 	fleet := &leavingNodes{operator: o, link: &link{}}

@@ -45,7 +45,7 @@ func TestPeersThatADrainSendsToFit(t *testing.T) {
 	}
 }
 
-// A sentence at the end of a row goes on below it, and nothing of it is gone.
+// A sentence at the end of a row is folded, not cut.
 func TestStatusFoldsWhatIsLong(t *testing.T) {
 	said := "coordinator 10.0.0.1:7411: register: authentication handshake failed: certificate is not signed by our CA: peer claims to be coordinator c1, want any coordinator"
 	reason := "EC2 instance-retirement: the instance is running on degraded hardware and will be stopped, so that nobody is left on it"
@@ -73,7 +73,7 @@ func TestStatusFoldsWhatIsLong(t *testing.T) {
 	}
 }
 
-// The disks of nodes with long names are told apart.
+// Disks of nodes with long names can be told apart.
 func TestDisksOfLongNamesAreToldApart(t *testing.T) {
 	var all []diskOf
 	for _, node := range []string{"ip-10-20-30-40.eu-central-1.compute.internal", "ip-10-20-30-41.eu-central-1.compute.internal"} {
@@ -98,7 +98,7 @@ func TestDisksOfLongNamesAreToldApart(t *testing.T) {
 	}
 }
 
-// An id that has no room beside its holders has a line to itself.
+// An id without room beside its holders gets a line of its own.
 func TestBlocksFit(t *testing.T) {
 	long := "spark/application_1731412345678_0001/shuffle_12_3456_0"
 	longest := "cache/-/models/" + strings.Repeat("of-some-length/", 4) + "weights.bin"
@@ -178,7 +178,7 @@ func TestFindingsFit(t *testing.T) {
 	}
 }
 
-// The room in a vault is told where it is another than that of the node, as far as anybody sees.
+// The room of a vault is shown only if it reads differently from the node's.
 func TestRoomIsToldOnce(t *testing.T) {
 	for vault, want := range map[int64]string{75 << 30: "75.0 GiB", 75<<30 - 4096: "75.0 GiB", 74 << 30: "75.0 GiB (vault: 74.0 GiB)", 0: "75.0 GiB (vault: 0 B)"} {
 		if got := roomWords(75<<30, &vault); got != want {

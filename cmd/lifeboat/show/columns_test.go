@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is written in East Asia, and emoji, takes two columns a character, and an accent by itself none.
+// An East Asian character or an emoji takes two columns, and a combining accent none.
 func TestWideTextIsMeasured(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "host-a": 6, "é": 1, "e\u0301": 1, "カーネル": 8, "한국": 4, "😀!": 3, "…—": 2} {
 		if got := Columns(text); got != want {

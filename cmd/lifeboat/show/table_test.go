@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What stands first is what people copy: on a terminal the rest gives way to it, or stands below. Nothing is cut for a file. What came
-// off the wire does not move the cursor.
+// People copy the first column: on a terminal the others are cut for it, or it gets a line of its own. Nothing is cut for a file. Control
+// characters off the wire do not reach the terminal.
 func TestTableGivesWay(t *testing.T) {
 	name, word := strings.Repeat("ä", 70), strings.Repeat("c", 40)
 	for _, row := range []struct {
@@ -32,8 +32,8 @@ func TestTableGivesWay(t *testing.T) {
 	}
 }
 
-// A column that says nothing of any row is left out of a narrow table where that leaves a name its line; a file has all. What is said
-// below a row is cut.
+// A narrow table on a terminal leaves out a column that is "-" in every row if that gives names room; a file has all columns. Lines below a
+// row are cut.
 func TestTableLeavesOutWhatSaysNothing(t *testing.T) {
 	name := "ip-10-120-113-117.eu-central-1.compute.internal"
 	print := func(width int) string {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What is wrong is said when it begins: said each second it would have the picture scroll away.
+// An error is printed when it begins: printed each second it would scroll the picture away.
 func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 6500*time.Millisecond)
@@ -33,7 +33,7 @@ func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
 	})
 }
 
-// A picture that is larger than the window would scroll: its end alone would be seen, over and over.
+// A picture larger than the window would scroll, and show only its end each time.
 func TestWatchFitsTheWindow(t *testing.T) {
 	for _, c := range []struct{ picture, want string }{
 		{"", "\x1b[K\n"},
