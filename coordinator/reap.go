@@ -39,7 +39,7 @@ func (f *fleet) reap(ctx context.Context) error {
 // reapOnce checks all once. gap is the time since the last check: if it is long, this process or machine stood still and heard no node,
 // which says nothing about the nodes.
 func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
-	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // the latter for leases so short that every check would seem late
+	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // a lease may be so short that every look seems late
 		f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
 		f.leases.regrant(now)
 		f.beats.regrant(now)
