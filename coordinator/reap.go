@@ -40,7 +40,7 @@ func (f *fleet) reap(ctx context.Context) error {
 // which says nothing about the nodes.
 func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // a lease may be so short that every look seems late
-		f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
+		f.log.Warn("the coordinator stood still: every lease begins anew", "took", gap)
 		f.leases.regrant(now)
 		f.beats.regrant(now)
 	}
