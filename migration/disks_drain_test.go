@@ -125,6 +125,59 @@ func TestDrainReadsADiskThatAnswersLater(t *testing.T) {
 	})
 }
 
+// slowLook is a store of files one of whose directories takes a while to be looked through.
+type slowLook struct {
+	inventory.FilesLayout
+	part int
+	took time.Duration
+}
+
+func (l slowLook) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
+	if part == l.part {
+		time.Sleep(l.took)
+	}
+	return l.FilesLayout.Scan(ctx, s, part, before, yield)
+}
+
+// A disk that did not answer when the last look came by, and does before that look is over, is not given up: the look may have taken minutes.
+func TestDiskThatAnswersDuringTheLastLookIsRead(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.News = make(chan struct{})
+		silent := a.Stores[0].Paths[1]
+		f.Set(f.Bad, silent, true)
+		a.Stores[0].Shape = slowLook{part: 0, took: 10 * time.Second}
+		time.AfterFunc(15*time.Second, func() { f.Set(f.Bad, silent, false) })
+		_, entries := newTrip(t, a, b).run(within(t, 2*time.Minute))
+		wantThere(t, want, entries, b)
+	})
+}
+
+// Nor is a look the last during which a disk answers again whose blocks were planned: what is written while these are sent is carried, too.
+func TestWhatIsWrittenWhileAThawedDiskIsEmptiedIsCarried(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	const large = "other/-/large"
+	want[large] = contentOf(large, 4<<20)
+	f.Give(a.More[1], 1<<40)
+	wantDurable(t, landAll(t, a, blockFrames(1, large, want[large])))
+	synctest.Test(t, func(t *testing.T) {
+		f.News = make(chan struct{})
+		silent := a.More[1]
+		f.Set(f.Bad, silent, true)
+		a.Stores[0].Shape = slowLook{part: 0, took: 10 * time.Second}
+		tr := newTrip(t, a, b)
+		time.AfterFunc(15*time.Second, func() { tr.drain.Limit(256 << 10); f.Set(f.Bad, silent, false) })
+		time.AfterFunc(22*time.Second, func() {
+			write(t, filepath.Join(a.Stores[0].Paths[0], "f-late"), contentOf("f-late", 100))
+		})
+		want["cache/-/f-late"] = contentOf("f-late", 100)
+		_, entries := tr.run(within(t, 3*time.Minute))
+		wantThere(t, want, entries, b)
+	})
+}
+
 // A lane that reads from a disk that hangs is left to it; the other disks' blocks get another.
 func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 	a, f, want := carrying(t)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // thaw is how long a drain waits for disks that do not answer once nothing else is left, if it has so long. Within that time Linux gives
@@ -19,21 +20,26 @@ type frozen struct {
 	waits bool // for them
 }
 
-// awaitsDisks reports, when nothing else is left (idle), whether to wait for disks that do not answer. The time for that begins anew when one
-// of them answers, and goes on while there is something else to do. A drain that another one follows leaves the wait to that one.
+// awaitsDisks tells, when nothing else is left (idle), whether to wait for disks that do not answer. The time for it begins anew when one of
+// them does, and goes on while there is something else to do. What one has that did not answer when the look came by, and does by now, is left
+// to be done. Whoever has another drain follow leaves the wait to that one.
 func (d *Drain) awaitsDisks(idle bool) bool {
 	var dirs []string
+	answers := false
 	if idle && !d.cfg.Once {
-		dirs = d.frozenDirs()
+		dirs, answers = d.frozenDirs()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.frozen.waits = false
+	if answers {
+		return true
+	}
 	if len(dirs) == 0 {
 		return false
 	}
-	answers := func(dir string) bool { return !slices.Contains(dirs, dir) }
-	if len(d.frozen.dirs) == 0 || slices.ContainsFunc(d.frozen.dirs, answers) {
+	thawed := func(dir string) bool { return !slices.Contains(dirs, dir) }
+	if len(d.frozen.dirs) == 0 || slices.ContainsFunc(d.frozen.dirs, thawed) {
 		d.frozen.since = time.Now()
 		d.cfg.Log.Warn("all else is done: waiting for disks that do not answer", "dirs", dirs, "most", thaw)
 	}
@@ -41,16 +47,26 @@ func (d *Drain) awaitsDisks(idle bool) bool {
 	return d.frozen.waits
 }
 
-// frozenDirs returns the directories that do not answer and that have blocks, or may have.
-func (d *Drain) frozenDirs() []string {
-	dirs := d.plan.Frozen()
+// frozenDirs are the directories that do not answer, and in which blocks lie, or may. answers: there is one that does, by now.
+func (d *Drain) frozenDirs() (dirs []string, answers bool) {
+	dirs, idle := d.plan.Frozen()
+	answers = !idle
 	for dir := range d.looks.unreadable() {
-		if d.concernsAny([]string{dir}) && !d.disks.Readable(dir) {
+		switch {
+		case !d.concernsAny([]string{dir}):
+		case !d.disks.Readable(dir):
 			dirs = append(dirs, dir)
+		case d.looks.never(dir):
+			answers = answers || d.answers(dir)
 		}
 	}
 	slices.Sort(dirs)
-	return slices.Compact(dirs)
+	return slices.Compact(dirs), answers
+}
+
+// answers reports whether a look at a directory whose disk answers would get one, too: not where the agent found none as it started.
+func (d *Drain) answers(dir string) bool {
+	return !slices.ContainsFunc(d.cfg.Stores, func(s *inventory.Store) bool { return s.Readable(dir) != nil })
 }
 
 // rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.

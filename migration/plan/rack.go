@@ -181,12 +181,12 @@ func (p *Plan) barsBlock(b inventory.Block) string {
 	return ""
 }
 
-// Frozen returns the directories with blocks of the plan that do not answer, once only blocks in such directories are left.
-func (p *Plan) Frozen() (dirs []string) {
+// Frozen are the directories that do not answer in which blocks lie, if those are all that is left (idle).
+func (p *Plan) Frozen() (dirs []string, idle bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.barred) == 0 || !p.empty() {
-		return nil
+	if idle = p.empty(); len(p.barred) == 0 || !idle {
+		return nil, idle
 	}
 	for _, s := range p.order {
 		if s.Left.Blocks > 0 {
@@ -198,5 +198,5 @@ func (p *Plan) Frozen() (dirs []string) {
 	}
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
-	return slices.DeleteFunc(dirs, func(dir string) bool { return p.barred[dir] == "" })
+	return slices.DeleteFunc(dirs, func(dir string) bool { return p.barred[dir] == "" }), true
 }
