@@ -154,6 +154,29 @@ func TestDiskThatAnswersDuringTheLastLookIsRead(t *testing.T) {
 	})
 }
 
+// While its catalog hangs nobody knows what lies in the vault, and to be told nothing is not to be told that there is nothing.
+func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
+	a, f := onDisks(t, "a", nil, "d0")
+	want := map[string][]byte{}
+	for i := range 5 {
+		id := fmt.Sprint("other/-/v-", i)
+		want[id] = contentOf(id, 1000)
+		wantDurable(t, landAll(t, a, blockFrames(1, id, want[id])))
+	}
+	thaw := nodetest.HangMeta(a.Vault.Catalog)
+	defer thaw()
+	changed := diskio.Beside(func() { a.Vault.Catalog.Forget("cache/-/none") })
+	<-time.After(diskio.Suspect / 2)
+	f.Set(f.Bad, a.Vault.Dir, true)
+	time.AfterFunc(3*time.Second, func() {
+		thaw()
+		<-changed
+		f.Set(f.Bad, a.Vault.Dir, false)
+	})
+	sum, entries := newTrip(t, a, newNode(t, "b")).run(within(t, 20*time.Second))
+	wantMoved(t, sum, entries, slices.Collect(maps.Keys(want)))
+}
+
 // Nor is a look the last during which a disk answers again whose blocks were planned: what is written while these are sent is carried, too.
 func TestWhatIsWrittenWhileAThawedDiskIsEmptiedIsCarried(t *testing.T) {
 	a, f, want := carrying(t)

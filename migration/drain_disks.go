@@ -261,3 +261,13 @@ func (d *Drain) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 		}
 	}
 }
+
+// vaultMissed notes a look at the vault whose catalog does not say all that lies there. One that hangs is asked again.
+func (d *Drain) vaultMissed(began time.Time, why error) {
+	d.disks.Fault(d.cfg.Vault.Dir, why)
+	for _, dir := range d.cfg.Vault.Paths() {
+		if d.looks.missed(dir, why.Error()) && !diskio.IsSilent(why) {
+			d.looks.passBy(dir, began)
+		}
+	}
+}

@@ -136,6 +136,10 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			if naming.Err() != nil || !take(it, err) {
 				return
 			}
+			if err != nil && it.ID == "" && d.cfg.Vault.Count().Blocks > 0 { // its catalog says no more
+				d.vaultMissed(began, err)
+				return
+			}
 		}
 		d.looks.read(d.cfg.Vault.Paths(), began) // the catalog names what lies on any of its disks
 		d.ask()

@@ -64,8 +64,12 @@ func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 	return slices.Compact(dirs), answers
 }
 
-// answers reports whether a look at a directory whose disk answers would get one, too: not where the agent found none as it started.
+// answers reports whether a look at a directory whose disk answers would get one, too: not where the agent found none as it started, nor of
+// the vault while its catalog hangs.
 func (d *Drain) answers(dir string) bool {
+	if slices.Contains(d.cfg.Vault.Paths(), dir) && !d.disks.Readable(d.cfg.Vault.Dir) {
+		return false
+	}
 	return !slices.ContainsFunc(d.cfg.Stores, func(s *inventory.Store) bool { return s.Readable(dir) != nil })
 }
 
