@@ -102,7 +102,22 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 	})
 }
 
-// Nobody knows what lies on a disk that has not answered yet: the drain waits for that disk, too.
+// What was waited for until the deadline is not waited for after it.
+func TestDrainThatIsOverAwaitsNoDisk(t *testing.T) {
+	a, f, _ := carrying(t)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.News = make(chan struct{})
+		f.Set(f.Bad, a.More[1], true)
+		tr := newTrip(t, a, b)
+		tr.run(within(t, thaw/2))
+		if got := tr.drain.Progress().Awaits; len(got) > 0 {
+			t.Errorf("it is over, and awaits %q", got)
+		}
+	})
+}
+
+// Of a disk that has not answered yet nobody knows what lies there: that is waited for, too.
 func TestDrainReadsADiskThatAnswersLater(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")

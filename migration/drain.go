@@ -407,7 +407,7 @@ func (d *Drain) Progress() Progress {
 		d.rateAt, d.rateGone = time.Now(), gone
 	}
 	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate}
-	if d.frozen.waits {
+	if d.frozen.waits && d.phase != PhaseDrained {
 		p.Awaits = d.frozen.dirs
 	}
 	for _, s := range d.peers {
