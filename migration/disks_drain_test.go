@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -190,6 +191,35 @@ func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
 	})
 	sum, entries := newTrip(t, a, newNode(t, "b")).run(within(t, 20*time.Second))
 	wantMoved(t, sum, entries, slices.Collect(maps.Keys(want)))
+}
+
+// Nor while a page of it is damaged: that is not waited for.
+func TestVaultWhoseCatalogIsDamagedIsNamedAsLost(t *testing.T) {
+	a, _ := onDisks(t, "a", nil, "d0")
+	wantDurable(t, landAll(t, a, blockFrames(1, "other/-/v", contentOf("v", 1000))))
+	p := a.Vault.Catalog.DB().Path()
+	all, err := os.ReadFile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range slices.Chunk(all, os.Getpagesize()) {
+		if bytes.Contains(page, []byte("other/-/v")) {
+			page[8] = 0x10 // a list of free pages
+		}
+	}
+	if err := os.WriteFile(p, all, 0o600); err != nil { // into the same file
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, entries := newTrip(t, a, newNode(t, "b")).run(within(t, 20*time.Second))
+	for _, dir := range a.Vault.Paths() {
+		if e := outcome(t, entries, manifest.Lost)["(what lies in "+dir+")"]; !strings.Contains(e.Reason, "damaged") {
+			t.Errorf("%s: %+v", dir, e)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
 }
 
 // Nor is a look the last during which a disk answers again whose blocks were planned: what is written while these are sent is carried, too.
