@@ -197,7 +197,7 @@ func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
 func TestVaultWhoseCatalogIsDamagedIsNamedAsLost(t *testing.T) {
 	a, _ := onDisks(t, "a", nil, "d0")
 	wantDurable(t, landAll(t, a, blockFrames(1, "other/-/v", contentOf("v", 1000))))
-	p := a.Vault.Catalog.DB().Path()
+	p := a.Vault.Catalog.Path()
 	all, err := os.ReadFile(p)
 	if err != nil {
 		t.Fatal(err)

@@ -112,6 +112,9 @@ func TestCatalogShrinksAtAStart(t *testing.T) {
 	large, had, rests := onDisk(t, p), content(t, c), *c.rests.Load()
 	c.Close()
 	c = reopened(t, p)
+	if c.Path() != p {
+		t.Errorf("its file is said to be %s, which is gone", c.Path())
+	}
 	if now := onDisk(t, p); large < wave || now > rest+rest/2 {
 		t.Errorf("it took %d bytes, and takes %d, want some %d", large, now, rest)
 	}

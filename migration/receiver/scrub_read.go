@@ -232,7 +232,7 @@ func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	if len(c.Unsound([]inventory.BlockID{id})) == 0 {
 		return
 	}
-	why := fmt.Errorf("its record in %s: %w", c.DB().Path(), wire.ErrCorrupt)
+	why := fmt.Errorf("its record in %s: %w", c.Path(), wire.ErrCorrupt)
 	if err := c.Forget(id); err != nil {
 		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
 		return
