@@ -247,7 +247,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	if d != nil {
 		parts = append(parts, drainLine(d, d.GetPhase() == "drained" && m.GetIncident() == incident))
 	}
-	peer := missedPeer(d)
+	peer, waits := missedPeer(d), ""
 	switch {
 	case out.ended:
 	case d.GetPhase() == "drained" && m == nil:
@@ -255,12 +255,13 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	case d.GetPhase() != "sending":
 		parts = append(parts, "waits for the list of its blocks")
 	default:
-		parts = append(parts, "waits for "+cmp.Or(peer, heldUpBy["MIGRATING"]))
+		waits = show.Some(s.GetWaitsFor(), waitWidth)
+		parts = append(parts, "waits for "+cmp.Or(waits, peer, heldUpBy["MIGRATING"]))
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
 	}
-	out.line, out.gist = strings.Join(parts, "  "), fmt.Sprint(d.GetPhase(), peer != "", out.why)
+	out.line, out.gist = strings.Join(parts, "  "), fmt.Sprint(d.GetPhase(), waits, peer != "", out.why)
 	return out
 }
 

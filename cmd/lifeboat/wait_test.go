@@ -254,6 +254,10 @@ func TestLeavingAgent(t *testing.T) {
 		}
 		return s
 	}
+	held := func(s *api.AgentStatus, up ...string) *api.AgentStatus {
+		s.WaitsFor = up
+		return s
+	}
 	for _, c := range []struct {
 		name    string
 		status  *api.AgentStatus
@@ -264,6 +268,8 @@ func TestLeavingAgent(t *testing.T) {
 		{"not begun", &api.AgentStatus{Node: "host-a", Status: &api.Status{Notice: &api.Notice{Incident: ours}}}, false, exitDone, "the list of its blocks"},
 		{"scanning", at("scanning", ours, "", 0), false, exitDone, "the list of its blocks"},
 		{"sending", at("sending", ours, "", 0), false, exitDone, "waits for its blocks"},
+		{"held up", held(at("sending", ours, "", 0), "workload spark-worker (2 processes)", "disk /mnt/d1 (does not answer)"), false, exitDone,
+			"waits for workload spark-worker (2 processes), disk /mnt/d1 (does not answer)"},
 		{"the end of an earlier drain", at("drained", ours, "inc-1", 3), false, exitDone, "the list of its blocks"},
 		{"drained", at("drained", ours, ours, 0), true, exitDone, "0 B/0 B"},
 		{"drained, account to come", at("drained", ours, "", 3), false, exitDone, "waits for its account"},
