@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +60,7 @@ is not read for its name.`,
 			if kind == "" {
 				if _, err := os.Stat(file); err != nil {
 					if out == show.JSON {
-						if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, err)); err != nil {
+						if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, []error{err})); err != nil {
 							return err
 						}
 					}
@@ -69,13 +68,14 @@ is not read for its name.`,
 				}
 				kind, guess = kindOf(file)
 			}
-			note, remarks, err := fits(cmd.Context(), kind, file)
+			note, remarks, wrong := fits(cmd.Context(), kind, file)
+			err := errors.Join(wrong...)
 			remarks = append(remarks, config.Replaced(file)...)
 			for _, name := range config.Overlooked(file) {
 				remarks = append(remarks, name+" is not read: only what ends in .yaml is")
 			}
 			if out == show.JSON {
-				if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, err)); err != nil {
+				if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, wrong)); err != nil {
 					return err
 				}
 			}
@@ -117,12 +117,21 @@ type checked struct {
 	Remarks []string       `json:"remarks,omitempty"` // what is odd, but no fault
 }
 
-func checkedOf(file, kind, note string, remarks []string, err error) checked {
-	c := checked{File: file, Kind: kind, Fit: err == nil, Faults: []config.Fault{}, Note: note, Remarks: remarks}
-	if faults, is := errors.AsType[*config.Faults](err); is {
-		c.Faults = *faults
-	} else if err != nil {
-		c.Error = err.Error()
+func checkedOf(file, kind, note string, remarks []string, wrong []error) checked {
+	c := checked{File: file, Kind: kind, Fit: true, Faults: []config.Fault{}, Note: note, Remarks: remarks}
+	var others []error
+	for _, err := range wrong {
+		faults, is := errors.AsType[*config.Faults](err)
+		switch {
+		case is:
+			c.Faults = append(c.Faults, *faults...)
+		case err != nil:
+			others = append(others, err)
+		}
+		c.Fit = c.Fit && err == nil
+	}
+	if len(others) > 0 {
+		c.Error = errors.Join(others...).Error()
 	}
 	return c
 }
@@ -159,16 +168,16 @@ func kindOf(file string) (kind, guess string) {
 	return kind, fmt.Sprintf("taken for %s's %s: %s says otherwise", article(kind), by, strings.Join(others, " or "))
 }
 
-// fits checks a settings file as its daemon does at the start. It also returns what was not checked, and what is odd.
-func fits(ctx context.Context, kind, file string) (note string, remarks []string, err error) {
+// fits checks a file of settings as the daemon does that reads it, and says what was left unchecked, what is odd, and all that is wrong.
+func fits(ctx context.Context, kind, file string) (note string, remarks []string, wrong []error) {
 	switch kind {
 	case "sidecar":
 		_, err := sidecar.Load(file)
-		return "", nil, err
+		return "", nil, []error{err}
 	case "coordinator":
 		c, err := coordinator.Load(file)
 		if err != nil {
-			return "", nil, err
+			return "", nil, []error{err}
 		}
 		note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "issue.ca_key": c.Issue.CAKey},
 			false, "make it with lifeboat init or lifeboat tls, or copy it there", func() (*certs.Identity, error) {
@@ -180,19 +189,20 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 				}
 				return id, err
 			})
-		if _, unread := hosts.Read(c.Hosts, nil); err == nil && unread != nil {
-			err = fmt.Errorf("host files: %w", unread)
+		_, unread := hosts.Read(c.Hosts, nil)
+		if unread != nil {
+			unread = fmt.Errorf("host files: %w", unread)
 		}
-		return note, nil, err
+		return note, nil, []error{err, unread}
 	}
 	c, err := agent.Load(file)
 	if err != nil {
-		return "", nil, err
+		return "", nil, []error{err}
 	}
 	note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
 		c.Join != (agent.Join{}), "make it with lifeboat tls issue, get it with lifeboat join, or set join", c.Identity)
 	remarks, fault := storeRemarks(ctx, file, c.Stores)
-	return note, append(remarks, fallbackRemarks(ctx, c.Fallback.Dir)...), cmp.Or(err, fault)
+	return note, append(remarks, fallbackRemarks(ctx, c.Fallback.Dir)...), []error{err, fault}
 }
 
 // certified checks the certificate files that settings name (named, by key), and returns a note on what it could not check. A missing file
