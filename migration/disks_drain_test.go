@@ -172,25 +172,34 @@ func TestDiskThatAnswersDuringTheLastLookIsRead(t *testing.T) {
 
 // While its catalog hangs nobody knows what lies in the vault, and to be told nothing is not to be told that there is nothing.
 func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
-	a, f := onDisks(t, "a", nil, "d0")
-	want := map[string][]byte{}
-	for i := range 5 {
-		id := fmt.Sprint("other/-/v-", i)
-		want[id] = contentOf(id, 1000)
-		wantDurable(t, landAll(t, a, blockFrames(1, id, want[id])))
+	for what, only := range map[string]string{"all": "", "one disk of it": "d0"} {
+		t.Run(what, func(t *testing.T) {
+			a, f := onDisks(t, "a", nil, "d0")
+			want := map[string][]byte{}
+			f.Give(a.More[0], 1<<40)
+			for i := range 5 {
+				id := fmt.Sprint("other/-/v-", i)
+				want[id] = contentOf(id, 1000)
+				wantDurable(t, landAll(t, a, blockFrames(1, id, want[id])))
+			}
+			thaw := nodetest.HangMeta(a.Vault.Catalog)
+			defer thaw()
+			changed := diskio.Beside(func() { a.Vault.Catalog.Forget("cache/-/none") })
+			<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
+			f.Set(f.Bad, a.Vault.Dir, true)
+			time.AfterFunc(3*time.Second, func() {
+				thaw()
+				<-changed
+				f.Set(f.Bad, a.Vault.Dir, false)
+			})
+			tr := newTrip(t, a, newNode(t, "b"))
+			if only != "" {
+				tr.cfg.Only = []string{filepath.Join(a.Dir, only)}
+			}
+			sum, entries := tr.run(within(t, 20*time.Second))
+			wantMoved(t, sum, entries, slices.Collect(maps.Keys(want)))
+		})
 	}
-	thaw := nodetest.HangMeta(a.Vault.Catalog)
-	defer thaw()
-	changed := diskio.Beside(func() { a.Vault.Catalog.Forget("cache/-/none") })
-	<-time.After(diskio.Suspect / 2)
-	f.Set(f.Bad, a.Vault.Dir, true)
-	time.AfterFunc(3*time.Second, func() {
-		thaw()
-		<-changed
-		f.Set(f.Bad, a.Vault.Dir, false)
-	})
-	sum, entries := newTrip(t, a, newNode(t, "b")).run(within(t, 20*time.Second))
-	wantMoved(t, sum, entries, slices.Collect(maps.Keys(want)))
 }
 
 // Nor while a page of it is damaged: that is not waited for.

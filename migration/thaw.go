@@ -52,28 +52,23 @@ func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 	dirs, idle := d.plan.Frozen()
 	answers = !idle
 	for dir := range d.looks.unreadable() {
+		asked := dir
+		if slices.Contains(d.cfg.Vault.Paths(), dir) && d.disks.Readable(dir) {
+			asked = d.cfg.Vault.Dir // whose catalog says what lies there
+		}
 		switch {
 		case !d.concernsAny([]string{dir}):
-		case !d.disks.Readable(dir):
-			dirs = append(dirs, dir)
+		case !d.disks.Readable(asked):
+			dirs = append(dirs, asked)
 		case d.looks.never(dir):
-			answers = answers || d.answers(dir)
+			answers = answers || !slices.ContainsFunc(d.cfg.Stores, func(s *inventory.Store) bool { return s.Readable(dir) != nil }) // it was there as the agent started
 		}
 	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs), answers
 }
 
-// answers reports whether a look at a directory whose disk answers would get one, too: not where the agent found none as it started, nor of
-// the vault while its catalog hangs.
-func (d *Drain) answers(dir string) bool {
-	if slices.Contains(d.cfg.Vault.Paths(), dir) && !d.disks.Readable(d.cfg.Vault.Dir) {
-		return false
-	}
-	return !slices.ContainsFunc(d.cfg.Stores, func(s *inventory.Store) bool { return s.Readable(dir) != nil })
-}
-
-// rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.
+// rest waits for so long, or, a moment at least, until a disk may answer again, and returns for how long to wait the next time.
 func (d *Drain) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
 	changed := d.disks.Changed()
 	diskio.Sleep(ctx, leastPause)
