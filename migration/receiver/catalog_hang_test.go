@@ -142,7 +142,24 @@ func TestNobodyHasCaughtUpWhileTheCatalogHangs(t *testing.T) {
 	}
 }
 
-// Nor are its blocks taken for changed or gone: they go on waiting to become files, and a removal returns why it does not remove them.
+// Nor for one that has nothing in a directory of the vault which is back: what lies there is told of once it says.
+func TestBlocksAreHeldAgainOnceTheCatalogSaysSo(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0")
+	f.Give(n.More[0], 1<<40)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	n.Landed = nil
+	goOn := n.hangCatalog(f)
+	defer goOn()
+	back := map[string]bool{n.More[0]: true}
+	n.receiver.revive(t.Context(), back)
+	goOn()
+	n.receiver.revive(t.Context(), back)
+	if got := n.LandedBlocks(); len(got) != 1 || len(back) > 0 {
+		t.Errorf("told of %v, and %v are yet to be told of", got, back)
+	}
+}
+
+// Nor for one whose blocks have changed or gone: they go on waiting to become files, and whoever is to remove one says why it does not.
 func TestBlocksHaveNotChangedForACatalogThatHangs(t *testing.T) {
 	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
 	var rec catalog.Record

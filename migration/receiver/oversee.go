@@ -98,22 +98,24 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	r.cfg.Vault.Revive(moment)
 	still := r.cfg.Vault.Away()
 	for dir := range said {
-		if still[dir] == nil {
+		if still[dir] == nil && r.tell(dir) == nil { // else the next look does
 			delete(said, dir)
 			r.cfg.Log.Info("a directory of the vault is back", "dir", dir)
 			r.sayRemade()
-			r.tell(dir)
 		}
 	}
 }
 
-// tell reports the blocks in a directory of the vault as held again.
-func (r *Receiver) tell(dir string) {
+// tell reports that the blocks in a directory are held again. It returns an error if the catalog did not say which those are.
+func (r *Receiver) tell(dir string) error {
 	if r.cfg.Landed == nil {
-		return
+		return nil
 	}
 	var all []vault.Held
 	for h, err := range r.cfg.Vault.HeldIn(dir) {
+		if diskio.IsSilent(err) {
+			return err
+		}
 		if err == nil {
 			all = append(all, h)
 		}
@@ -125,6 +127,7 @@ func (r *Receiver) tell(dir string) {
 	if len(all) > 0 {
 		r.cfg.Landed(all)
 	}
+	return nil
 }
 
 func (r *Receiver) come(in *inbound) {
