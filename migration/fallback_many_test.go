@@ -3,7 +3,9 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +78,33 @@ func TestFallbackThatRefusesGetsFewerAtOnce(t *testing.T) {
 		t.Logf("took %v, %d refused, %d at once", time.Since(began), refused, s.most)
 		if refused > 500 {
 			t.Errorf("%d were refused of 6000: there should have been fewer at once", refused)
+		}
+	})
+}
+
+// One that is full takes what was on its way all the same, and is not told to be well for that.
+func TestFallbackThatFillsUpIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 8, 100)
+		s := newLarder()
+		s.rate = 10_000 // what is refused is known first
+		s.trip = func(name string) error {
+			if strings.HasPrefix(name, "lifeboat-blocks/") && strings.ContainsAny(name[len(name)-1:], "1357") {
+				return errors.New("no space left on device")
+			}
+			return nil
+		}
+		var said strings.Builder
+		tr := newTrip(t, a)
+		tr.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
+		tr.cfg.Fallback.Streams = 8
+		sum, _ := tr.run(within(t, 20*time.Second))
+		if sum.Moved.Blocks != 4 {
+			t.Errorf("%d blocks moved, want 4", sum.Moved.Blocks)
+		}
+		if strings.Count(said.String(), "peer in trouble") != 1 || strings.Contains(said.String(), "well again") {
+			t.Errorf("want it told once to be in trouble: %s", &said)
 		}
 	})
 }

@@ -358,10 +358,14 @@ func (d *Drain) moved(p *peerState, blocks ...plan.Entry) {
 	d.history.landed(blocks)
 	d.mu.Lock()
 	p.moved = p.moved.Plus(n)
-	if p.failures > 0 {
-		d.cfg.Log.Info("peer is well again", "peer", p.Node)
+	p.tried = time.Time{}
+	// A fallback that is full still takes what was under way, and what is small.
+	if d.fallback == nil || p != d.fallback.state || !p.rest.After(time.Now()) {
+		if p.failures > 0 {
+			d.cfg.Log.Info("peer is well again", "peer", p.Node)
+		}
+		p.trouble, p.failures = "", 0
 	}
-	p.trouble, p.failures, p.tried = "", 0, time.Time{}
 	d.mu.Unlock()
 	d.plan.Settle(len(blocks))
 }
