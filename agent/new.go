@@ -54,6 +54,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	a.disk = a.newDisk()
 	defer func() {
 		if err != nil {
+			for _, s := range a.stores {
+				s.Unmake()
+			}
 			a.close()
 		}
 	}()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,5 +36,33 @@ func TestStartOnADiskThatHangs(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A store's directory that was not there is told of by the start that comes to something, whatever ended the one before it.
+func TestMissingDirectoryIsToldByTheNextStart(t *testing.T) {
+	c := settings(t)
+	dir := filepath.Dir(c.DataDir)
+	file, second := filepath.Join(dir, "a-file"), filepath.Join(dir, "second")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Stores = append(c.Stores, Store{Name: "two", Kind: "cache", Layout: "files", Land: "vault", Paths: []string{second, file}})
+	if _, err := New(t.Context(), c, deps(c)); err == nil {
+		t.Fatal("a store in a file is no fault")
+	}
+	c.Stores[1].Paths[1] = filepath.Join(dir, "third")
+	var said bytes.Buffer
+	d := deps(c)
+	d.Log = slog.New(slog.NewTextHandler(&said, nil))
+	a, err := New(t.Context(), c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	for _, path := range []string{c.Stores[0].Paths[0], second} {
+		if !strings.Contains(said.String(), "dir="+path+"\n") {
+			t.Errorf("nothing is said of %s: %s", path, &said)
+		}
 	}
 }

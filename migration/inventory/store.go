@@ -214,18 +214,28 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 		s.Roots, s.AwayWhy, s.dead = append(s.Roots, o.root), append(s.AwayWhy, o.why), append(s.dead, o.why != nil)
 	}
 	if len(errs) > 0 {
+		s.Unmake()
 		return nil, errors.Join(append(errs, s.Close())...)
 	}
 	if info, err := os.Stat("/"); err == nil {
 		s.System = deviceOf(info)
 	}
 	if err := s.openDirs(); err != nil {
+		s.Unmake()
 		return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
 	}
 	return s, nil
 }
 
-// StoreOf returns the store that an id names; nil: none of these.
+// Unmake removes the directories that OpenStore made and nothing came into: whoever does not start after all finds them missing, and
+// says so, the next time.
+func (s *Store) Unmake() {
+	for _, path := range s.Made {
+		_ = syscall.Rmdir(path)
+	}
+}
+
+// StoreOf is the store that an id names; nil: it is none of these.
 func StoreOf(stores []*Store, id BlockID) *Store {
 	for _, s := range stores {
 		if s.Name == id.Store() {
