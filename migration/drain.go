@@ -332,11 +332,11 @@ func (d *Drain) account(ctx context.Context) {
 	}
 }
 
-// linger returns a context that outlives ctx by that long.
+// linger returns a context that ends so long after ctx does, for the same cause.
 func linger(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
-	return late, func() { undo(); cancel() }
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, func() { cancel(context.Cause(ctx)) }) })
+	return late, func() { undo(); cancel(nil) }
 }
 
 // lastWords says what most likely kept a block from leaving.

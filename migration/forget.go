@@ -134,7 +134,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	for _, dir := range earlier {
 		w.tellOf(ctx, w.earlier(dir, deleted))
 	}
-	w.report()
+	w.report(ctx)
 }
 
 // askNamesakes makes peers look at what they have from another machine of this node's name: old versions of blocks that have now moved.
@@ -168,7 +168,7 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	told, err := diskio.UnlessHung(ctx, func() (bool, error) {
 		w.tellOf(ctx, w.past(ctx, nil, func(manifest.Entry) bool { return false }))
-		w.report()
+		w.report(ctx)
 		return true, cmp.Or(w.err, ctx.Err())
 	})
 	if !told {

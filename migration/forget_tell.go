@@ -111,7 +111,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
 	default: // it does not answer, or cannot
 		w.mu.Lock()
-		if w.news(c.Peer) {
+		if !calledOff(ctx) && w.news(c.Peer) {
 			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
 		}
 		w.over[c.Peer] = true
@@ -201,15 +201,20 @@ func (w *withdrawal) away(ctx context.Context, node string) bool {
 	return true
 }
 
-// report logs how many copies peers forgot, and once how many they keep.
-func (w *withdrawal) report() {
+// calledOff says whether an end was asked for: who stays tells the rest later. At the end of its time nobody does.
+func calledOff(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
+// report says what came of it, and once what did not.
+func (w *withdrawal) report(ctx context.Context) {
 	if w.told > 0 {
 		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
 	}
 	if w.left == 0 {
 		delete(w.said, "")
-	} else if w.news("") {
-		w.d.cfg.Log.Warn("not all peers could be told which copies are out of date", "blocks", w.left, "err", w.err)
+	} else if !calledOff(ctx) && w.news("") {
+		w.d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
 	}
 }
 

@@ -386,6 +386,34 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 	})
 }
 
+// Who is called off tells the rest later, and has nothing to say about it. When time is up, what peers keep they keep.
+func TestForgettingThatIsCalledOffIsNoTrouble(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause error
+		lines int
+	}{"withdrawn": {errors.New("the notice was withdrawn"), 0}, "stopped": {nil, 0}, "time is up": {context.DeadlineExceeded, 2}} {
+		t.Run(name, func(t *testing.T) {
+			_, a, _ := drained(t)
+			next := newTrip(t, a, newNode(t, "b"))
+			write(t, filepath.Join(a.Dir, "cache", "f-1"), []byte("newer"))
+			synctest.Test(t, func(t *testing.T) {
+				var said strings.Builder
+				next.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+				ctx, end := context.WithCancelCause(t.Context())
+				next.cfg.Forget = func(ctx context.Context, _ reading.Holder, _ inventory.BlockID, _ string) error {
+					end(c.cause)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				next.run(ctx)
+				if n := strings.Count(said.String(), "context canceled"); n != c.lines {
+					t.Errorf("told %d times, want %d: %s", n, c.lines, &said)
+				}
+			})
+		})
+	}
+}
+
 // No coordinator says where peers are. They are told what to forget where they were last heard of.
 func TestPeersAreToldWhatToForgetWithoutACoordinator(t *testing.T) {
 	_, a, _ := drained(t)

@@ -78,7 +78,7 @@ func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.D
 		}
 	}
 	if rest() {
-		w.report()
+		w.report(ctx)
 	}
 	return waited
 }
