@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/durable"
 )
@@ -261,6 +262,22 @@ func TestMetricsTellOfDisks(t *testing.T) {
 	} {
 		if !strings.Contains(string(body), want) {
 			t.Errorf("/metrics does not tell %s", want)
+		}
+	}
+}
+
+// What is taken back is shown as that, and not as it was.
+func TestEvacuationTakenBackIsNotShownToRun(t *testing.T) {
+	c := settings(t)
+	a, err := New(t.Context(), c, deps(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	for _, cancel := range []bool{false, true} {
+		got, err := (&local{agent: a}).EvacuateDisk(t.Context(), &api.EvacuateDiskRequest{Path: c.Stores[0].Paths[0], Cancel: cancel})
+		if err != nil || len(got.GetEvacuations()) != 1 || (got.Evacuations[0].State == "cancelled") != cancel {
+			t.Errorf("cancel %v: got %v, %v", cancel, got, err)
 		}
 	}
 }

@@ -167,7 +167,9 @@ func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*ap
 		a.beat.Nudge()
 		reply := &api.EvacuateDiskReply{}
 		for _, v := range dropped {
-			reply.Evacuations = append(reply.Evacuations, a.apiEvacuation(v))
+			was := a.apiEvacuation(v)
+			was.State = "cancelled" // it may yet run for a moment
+			reply.Evacuations = append(reply.Evacuations, was)
 		}
 		return reply, nil
 	}

@@ -8742,7 +8742,7 @@ func (x *Unpacking) GetOccupiedBlocks() int64 {
 type Evacuation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`       // waiting, running, done
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`       // waiting, running, done; in the answer to cancel: cancelled
 	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`             // operator, or the health of the disk
 	Age           *durationpb.Duration   `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`           // since it was asked for
 	Progress      *DrainProgress         `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"` // absent: it has not begun
