@@ -166,9 +166,16 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	p := f.leases.read(n.Name)
 	out := nodeTo(n, p, now)
 	out.SubState, out.WaitsFor = waits(n, p, f.elsewhere(n, now), now)
-	if out.Status != nil && (n.State == registry.Lost || n.State == registry.Shutdown || n.Shown() == registry.Gone) {
+	away := n.State == registry.Lost || n.State == registry.Shutdown || n.Shown() == registry.Gone
+	stalls := away || !p.suspected.IsZero() || out.SubState == timeIsUp
+	if out.Status != nil && (away || stalls && out.Status.GetDrain() != nil) {
 		last := proto.Clone(out.Status).(*api.Status)
-		last.RoomBytes, last.VaultRoomBytes = 0, nil // a node that is away has no room
+		if away {
+			last.RoomBytes, last.VaultRoomBytes = 0, nil // what is not there has room for nobody
+		}
+		if last.Drain != nil {
+			last.Drain.BytesPerSecond = 0 // whatever it was at: nobody is to reckon with it
+		}
 		out.Status = last
 	}
 	if !p.suspected.IsZero() {

@@ -62,6 +62,29 @@ func TestSequenceOfYARN(t *testing.T) {
 	})
 }
 
+// How fast a drain was when its node was last heard, or had time, says nothing of when it will be done.
+func TestDrainThatStallsHasNoRate(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		a.status.Drain = &api.DrainProgress{Phase: "sending", BytesTotal: 100, BytesMoved: 1, BytesPerSecond: 7}
+		rate := func(want int64) {
+			v.Helper()
+			if d := v.seen("a").GetStatus().GetDrain(); d.GetBytesPerSecond() != want || d.GetBytesMoved() != 1 {
+				v.Errorf("got %v, want a rate of %d", d, want)
+			}
+		}
+		v.order(time.Minute, "a")
+		a.live(1)
+		rate(7)
+		time.Sleep(20 * time.Second)
+		rate(0)
+		a.live(45)
+		v.heldUp("a", "TIMEOUT", "")
+		rate(0)
+	})
+}
+
 func TestWhatIsWaitedFor(t *testing.T) {
 	byOrder := &registry.Decommission{Order: &registry.Order{At: t0, Timeout: time.Minute}}
 	leaver := registry.Node{Name: "a", State: registry.Decommissioning, Decommission: byOrder}
