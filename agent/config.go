@@ -246,8 +246,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 }
 
 func (l Listen) validate(report config.Report) {
-	config.CheckListen(report, "listen.peer", l.Peer)
-	config.CheckListen(report, "listen.http", l.HTTP)
+	config.CheckListen(report, "listen.peer", l.Peer, "0.0.0.0:7412 or [::]:7412")
+	config.CheckListen(report, "listen.http", l.HTTP, "127.0.0.1:7413 or [::1]:7413")
 	config.CheckApart(report, "listen.peer", l.Peer, "listen.http", l.HTTP)
 	config.CheckDir(report, "listen.socket", l.Socket)
 	if len(l.Socket) > localsock.LongestPath {
@@ -367,7 +367,7 @@ func (d Drain) validate(report config.Report) {
 	config.CheckBetween(report, "drain.tail", d.Tail, 0, maxTail)
 	config.CheckBetween(report, "drain.timeout", d.Timeout, time.Second, maxDrain)
 	if d.Tail > 0 && d.Timeout <= d.Tail {
-		report("drain.timeout", d.Timeout, fmt.Sprintf("must leave time before the tail of %s", d.Tail), fmt.Sprintf("raise it above %s", d.Tail))
+		report("drain.timeout", d.Timeout, "must leave time before the tail of "+config.Show(d.Tail), "raise it above "+config.Show(d.Tail))
 	}
 	config.CheckBetween(report, "drain.connections_per_peer", d.ConnectionsPerPeer, 1, maxConnections)
 	config.CheckBetween(report, "drain.max_bytes_per_second", d.MaxBytesPerSecond, 0, math.MaxInt64)

@@ -9,10 +9,10 @@ import (
 // Report is called by a Validate for each value that is out of its bounds.
 type Report = func(key string, value any, bound, remedy string)
 
-// CheckListen reports an address that cannot be listened on. Port 0 lets the kernel choose.
-func CheckListen(report Report, key, addr string) {
+// CheckListen reports an address that cannot be listened on, and one that can, like. Port 0 lets the kernel choose.
+func CheckListen(report Report, key, addr, like string) {
 	if _, _, ok := split(addr, 0); !ok {
-		report(key, addr, "must be host:port with a port of 0 to 65535", "write it like 0.0.0.0:7412 or [::]:7412")
+		report(key, addr, "must be host:port with a port of 0 to 65535", "write it like "+like)
 	}
 }
 

@@ -33,6 +33,8 @@ func ParseBytes(s string) (Bytes, error) {
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && int64(n) > math.MaxInt64/size:
 		return 0, errors.New("too large")
+	case strings.HasPrefix(digits, "-"):
+		return 0, fmt.Errorf("%s is less than 0", digits)
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a whole number", digits)
 	}

@@ -10,12 +10,12 @@ import (
 
 // CheckBetween reports a value below least or above most.
 func CheckBetween[T cmp.Ordered](report Report, key string, value, least, most T) {
-	bound := fmt.Sprintf("must be %s to %s", show(least), show(most))
+	bound := fmt.Sprintf("must be %s to %s", Show(least), Show(most))
 	switch {
 	case value < least:
-		report(key, value, bound, "raise it to "+show(least))
+		report(key, value, bound, "raise it to "+Show(least))
 	case value > most:
-		report(key, value, bound, "lower it to "+show(most))
+		report(key, value, bound, "lower it to "+Show(most))
 	}
 }
 

@@ -109,7 +109,7 @@ func validate(check func(Report), tree *node, faults *Faults) {
 			}
 		}
 		file, line := tree.place(key)
-		*faults = append(*faults, Fault{File: file, Line: line, Key: key, Value: show(value), Bound: bound, Remedy: remedy})
+		*faults = append(*faults, Fault{File: file, Line: line, Key: key, Value: Show(value), Bound: bound, Remedy: remedy})
 	})
 }
 

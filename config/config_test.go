@@ -175,7 +175,7 @@ func TestAddresses(t *testing.T) {
 		{"", false, false, false},
 	} {
 		var listen, dial = true, true
-		CheckListen(func(string, any, string, string) { listen = false }, "", c.addr)
+		CheckListen(func(string, any, string, string) { listen = false }, "", c.addr, "")
 		CheckDial(func(string, any, string, string) { dial = false }, "", c.addr)
 		if listen != c.listen || dial != c.dial || Loopback(c.addr) != c.loopback {
 			t.Errorf("%q: got listen %t, dial %t, loopback %t, want %t, %t, %t", c.addr, listen, dial, Loopback(c.addr), c.listen, c.dial, c.loopback)
@@ -207,7 +207,7 @@ func TestShow(t *testing.T) {
 		{"10m0s", "10m0s"}, // a text is shown as it was written
 		{Bytes(1 << 20), "1MiB"},
 	} {
-		if got := show(c.value); got != c.want {
+		if got := Show(c.value); got != c.want {
 			t.Errorf("%#v: got %s, want %s", c.value, got, c.want)
 		}
 	}

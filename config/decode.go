@@ -26,7 +26,7 @@ func (d *decoder) fault(n *node, key, bound, remedy string) {
 	if n.kind == text || n.kind == number || n.kind == boolean {
 		value = n.scalar
 	}
-	*d.faults = append(*d.faults, Fault{File: n.file, Line: n.line, Key: key, Value: show(value), Bound: bound, Remedy: remedy})
+	*d.faults = append(*d.faults, Fault{File: n.file, Line: n.line, Key: key, Value: Show(value), Bound: bound, Remedy: remedy})
 }
 
 func (d *decoder) decode(key string, n *node, into reflect.Value) {
@@ -50,7 +50,7 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 		}
 	case t.Kind() == reflect.Slice:
 		if n.kind == text && t.Elem().Kind() == reflect.String {
-			d.fault(n, key, "must be a list, is text", "write ["+show(n.scalar)+"]")
+			d.fault(n, key, "must be a list, is text", "write ["+Show(n.scalar)+"]")
 			return
 		}
 		if !d.want(key, n, list, "a list") {

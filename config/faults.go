@@ -69,8 +69,8 @@ const (
 	maxPath  = 4096 // PATH_MAX, of linux/limits.h
 )
 
-// show renders a value for a message that must stay on one line.
-func show(value any) string {
+// Show renders a value for a message that must stay on one line.
+func Show(value any) string {
 	if value == nil {
 		return ""
 	}
@@ -94,9 +94,9 @@ func show(value any) string {
 // child is the key of a map's entry.
 func child(parent, key string) string {
 	if parent == "" {
-		return show(key)
+		return Show(key)
 	}
-	return parent + "." + show(key)
+	return parent + "." + Show(key)
 }
 
 // item is the key of a list's item.

@@ -19,7 +19,8 @@ type TLS struct {
 func (t TLS) Validate(report Report, addresses map[string]string) {
 	if t.DevInsecure {
 		for _, key := range slices.Sorted(maps.Keys(addresses)) {
-			if addr := addresses[key]; !Loopback(addr) {
+			addr := addresses[key]
+			if _, _, is := split(addr, 0); is && !Loopback(addr) { // what is no address has been said
 				report(key, addr, "must be a loopback address while tls.dev_insecure is true", "use 127.0.0.1, or certificates: lifeboat tls init")
 			}
 		}

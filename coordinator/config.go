@@ -102,8 +102,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	if err := c.identity().Check(); err != nil {
 		report("name", c.Name, err.Error(), "set it to a name like coordinator-1")
 	}
-	config.CheckListen(report, "listen.grpc", c.Listen.GRPC)
-	config.CheckListen(report, "listen.http", c.Listen.HTTP)
+	config.CheckListen(report, "listen.grpc", c.Listen.GRPC, "0.0.0.0:7411 or [::]:7411")
+	config.CheckListen(report, "listen.http", c.Listen.HTTP, "0.0.0.0:7410 or [::]:7410")
 	config.CheckApart(report, "listen.grpc", c.Listen.GRPC, "listen.http", c.Listen.HTTP)
 	config.CheckDir(report, "data_dir", c.DataDir)
 	c.TLS.Validate(report, map[string]string{"listen.grpc": c.Listen.GRPC, "listen.http": c.Listen.HTTP})
@@ -115,7 +115,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	}
 	config.CheckBetween(report, "heartbeat", c.Heartbeat, minHeartbeat, maxHeartbeat)
 	if c.Lease < 3*c.Heartbeat {
-		report("lease", c.Lease, fmt.Sprintf("must cover three heartbeats of %s", c.Heartbeat), fmt.Sprintf("raise it to %s", 3*c.Heartbeat))
+		report("lease", c.Lease, "must cover three heartbeats of "+config.Show(c.Heartbeat), "raise it to "+config.Show(3*c.Heartbeat))
 	}
 	c.checkSuspects(report)
 	c.Loss.check(report)

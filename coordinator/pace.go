@@ -2,13 +2,13 @@ package coordinator
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -40,9 +40,9 @@ func (c *Config) checkSuspects(report func(key string, value any, bound, remedy 
 	switch after := c.SuspectAfter; {
 	case after == 0:
 	case after < 2*c.Heartbeat:
-		report("suspect_after", after, fmt.Sprintf("must cover two heartbeats of %s", c.Heartbeat), fmt.Sprintf("raise it to %s, or leave it out for half of the lease", 2*c.Heartbeat))
+		report("suspect_after", after, "must cover two heartbeats of "+config.Show(c.Heartbeat), "raise it to "+config.Show(2*c.Heartbeat)+", or leave it out for half of the lease")
 	case after >= c.Lease:
-		report("suspect_after", after, fmt.Sprintf("must be less than the lease of %s, after which a node is lost", c.Lease), "leave it out for half of the lease")
+		report("suspect_after", after, "must be less than the lease of "+config.Show(c.Lease)+", after which a node is lost", "leave it out for half of the lease")
 	}
 }
 

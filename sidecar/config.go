@@ -145,7 +145,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	}
 	config.CheckDir(report, "data_dir", c.DataDir)
 	if c.Listen.HTTP != "" {
-		config.CheckListen(report, "listen.http", c.Listen.HTTP)
+		config.CheckListen(report, "listen.http", c.Listen.HTTP, "127.0.0.1:7414 or [::1]:7414")
 	}
 	checkSocket(report, "listen.socket", c.Listen.Socket)
 	c.Cloud.Validate(report)
