@@ -65,7 +65,7 @@ func (u *unhurried) run(log *slog.Logger) {
 		}
 		switch {
 		case lost > 0:
-			log.Warn("lines are missing here: nobody took the log", "lines", lost)
+			log.Error("lines are missing here: nobody took the log", "lines", lost)
 		case closed:
 			return
 		}

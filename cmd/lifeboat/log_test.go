@@ -53,7 +53,7 @@ func TestLogThatIsNotReadHoldsNobodyUp(t *testing.T) {
 				lines := strings.Split(strings.TrimSpace(w.String()), "\n")
 				lost, next := 0, 0
 				for _, line := range lines[:len(lines)-1] {
-					if m := regexp.MustCompile(`level=WARN .* lines=(\d+)`).FindStringSubmatch(line); m != nil {
+					if m := regexp.MustCompile(`level=ERROR .* lines=(\d+)`).FindStringSubmatch(line); m != nil {
 						n, _ := strconv.Atoi(m[1])
 						lost += n
 					} else if strings.HasSuffix(line, fmt.Sprintf(" n=%d", next)) {
