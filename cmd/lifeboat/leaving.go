@@ -199,8 +199,7 @@ func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
 func leavingSidecar(s *api.AgentStatus, incident string) leaving {
 	out := leaving{node: s.GetNode()}
 	if s.GetStatus().GetNotice().GetIncident() != incident {
-		out.ended, out.verdict, out.why = true, exitFailed, takenBack
-		return out
+		return leaving{node: out.node, line: takenBack, gist: takenBack, ended: true, verdict: exitFailed, why: takenBack}
 	}
 	var waits, failed []string
 	for _, a := range s.GetActions() {
