@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,4 +303,30 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			d.plan.Close()
 		}
 	})
+}
+
+// A drain that is done is shown with the figures of its account: what changed since an earlier run moved it was moved once.
+func TestDrainedIsShownAsAccountedFor(t *testing.T) {
+	_, a, _ := drained(t)
+	next := newTrip(t, a, newNode(t, "b"))
+	for i := range 4 {
+		write(t, filepath.Join(a.Dir, "cache", fmt.Sprint("f-", i)), contentOf("newer", 1000))
+	}
+	var once sync.Once
+	shown := make(chan Progress, 1)
+	next.cfg.Forget = func(context.Context, reading.Holder, inventory.BlockID, string) error {
+		once.Do(func() {
+			go func() {
+				for next.drain.Progress().Phase != PhaseDrained {
+					runtime.Gosched()
+				}
+				shown <- next.drain.Progress()
+			}()
+		})
+		return nil
+	}
+	sum, _ := next.run(t.Context())
+	if p := <-shown; p.Moved != sum.Moved || p.Found != sum.Moved || sum.Moved.Blocks != 4 {
+		t.Errorf("shown %+v moved of %+v, want %+v", p.Moved, p.Found, sum.Moved)
+	}
 }

@@ -286,15 +286,15 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 		d.ledger.OnceMore()
 	}
 	d.withdraw(ctx)
-	d.setPhase(PhaseDrained)
 	sum, err := d.ledger.Close()
-	if ctx.Err() == nil {
-		d.shorten(ctx)
-	}
 	if !d.cfg.Once {
 		d.mu.Lock()
 		d.found = sum.Moved.Plus(sum.Lost) // a block that changed was found as often
 		d.mu.Unlock()
+	}
+	d.setPhase(PhaseDrained) // once its figures are those of the account
+	if ctx.Err() == nil {
+		d.shorten(ctx)
 	}
 	return sum, errors.Join(err, d.plan.Close())
 }
