@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
@@ -100,15 +101,40 @@ func (w *waiter) draw(nodes []leaving) {
 	if w.lines > 0 {
 		fmt.Fprintf(w.stderr, "\x1b[%dA\x1b[J", w.lines) // ECMA-48: CUU, ED
 	}
-	lines := picked(nodes, max(height-1, 2)) // the cursor takes a line
+	room := max(height-1, 2) // the cursor rests on a line of its own
+	lines := picked(nodes, room)
+	var whole []string
+	for _, line := range lines {
+		whole = append(whole, broken(show.Plain(line), width)...)
+	}
+	if len(whole) <= room { // else each has the line that it is cut to
+		lines = whole
+	}
 	w.lines = len(lines)
 	for _, line := range lines {
 		fmt.Fprintln(w.stderr, show.Cut(show.Plain(line), width)) // a line that wraps could not be drawn over whole
 	}
 }
 
-// picked returns the lines of nodes, at most room of them: lines that scrolled away could not be drawn over. Nodes that ended well are
-// left out first.
+// broken has a line that is too wide go on below itself, between its parts if that can be: what a node waits for stands at the end.
+func broken(line string, width int) (lines []string) {
+	for part := range strings.SplitSeq(line, "  ") {
+		if last := len(lines) - 1; last >= 0 && show.Columns(lines[last]+"  "+part) <= width {
+			lines[last] += "  " + part
+			continue
+		}
+		for _, words := range show.Fold(part, width-2) {
+			if len(lines) > 0 {
+				words = "  " + words
+			}
+			lines = append(lines, words)
+		}
+	}
+	return lines
+}
+
+// picked are the lines of nodes, at most so many: what scrolled away could not be drawn over. Those that have ended well make room
+// first.
 func picked(nodes []leaving, room int) (lines []string) {
 	shown, done := nodes, 0
 	if len(nodes) > room {

@@ -72,12 +72,31 @@ func TestWaitDrawsOverItselfOnATerminal(t *testing.T) {
 	w.size = func() (int, int) { return 10, 24 }
 	w.draw([]leaving{{node: "host-a", line: "too long a line"}, {node: "b", line: "x"}})
 	w.draw([]leaving{{node: "host-a", line: "y"}})
-	if got, want := stderr.String(), "host-a  t…\nb  x\n\x1b[2A\x1b[Jhost-a  y\n"; got != want {
+	if got, want := stderr.String(), "host-a\n  too long\n  a line\nb  x\n\x1b[4A\x1b[Jhost-a  y\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// With more nodes than lines on the terminal, those that are still leaving are shown: lines that scrolled away cannot be drawn over.
+// What a node waits for is read on a window of any width, if that has the lines; where many leave, each is cut to one.
+func TestWaitShowsLongLinesWhole(t *testing.T) {
+	line := "MIGRATING  deadline in 3m  2/9 blocks  waits for a peer: fallback:spill: no space left on device"
+	for size, want := range map[[2]int]string{
+		{120, 24}: "host-a  " + line,
+		{60, 24}:  "host-a  MIGRATING  deadline in 3m  2/9 blocks|  waits for a peer: fallback:spill: no space left on device",
+		{30, 24}:  "host-a  MIGRATING|  deadline in 3m  2/9 blocks|  waits for a peer:|  fallback:spill: no space|  left on device",
+		{30, 4}:   "host-a  MIGRATING  deadline i…",
+	} {
+		var stderr bytes.Buffer
+		w := newWaiter(&stderr, "host-a", "")
+		w.size = func() (int, int) { return size[0], size[1] }
+		w.draw([]leaving{{node: "host-a", line: line}})
+		if got := strings.ReplaceAll(strings.TrimSuffix(stderr.String(), "\n"), "\n", "|"); got != want {
+			t.Errorf("%v: got %q, want %q", size, got, want)
+		}
+	}
+}
+
+// Of more nodes than a terminal has lines, those that are still to leave are shown: what scrolls cannot be drawn over.
 func TestWaitDrawsNoMoreThanTheTerminalHas(t *testing.T) {
 	var all []leaving
 	for i := range 7 {
