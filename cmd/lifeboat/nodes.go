@@ -230,11 +230,26 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 			notice = "rehearsal" // the column has no room for the kind as well, which lifeboat node shows
 		}
 		t.Row(n.GetName(), nodeState(n), notice, show.Left(remaining(n)), blocks, held, room, show.Age(n.GetLastHeartbeat()))
-		if len(n.GetWaitsFor()) > 0 {
-			t.Below("waits for " + show.Some(n.GetWaitsFor(), show.WidthOf(w)-len("  waits for ")))
+		if waits := waitsFor(n); len(waits) > 0 {
+			t.Below("waits for " + show.Some(waits, show.WidthOf(w)-len("  waits for ")))
 		}
 	}
 	return t.Print(w)
+}
+
+// waitsFor is what a node that leaves waits for: if for nothing else, for a peer, while none takes its blocks.
+func waitsFor(n *api.Node) []string {
+	if n.GetState() != "DECOMMISSIONING" {
+		return n.GetWaitsFor()
+	}
+	return orPeer(n.GetWaitsFor(), n.GetStatus().GetDrain())
+}
+
+func orPeer(waits []string, d *api.DrainProgress) []string {
+	if peer := missedPeer(d); peer != "" && len(waits) == 0 {
+		return []string{peer}
+	}
+	return waits
 }
 
 func printNode(w io.Writer, n *api.Node) error {
@@ -261,7 +276,7 @@ func printNode(w io.Writer, n *api.Node) error {
 		}
 		t.Row("maintenance", what)
 	}
-	for i, what := range n.GetWaitsFor() {
+	for i, what := range waitsFor(n) {
 		label := ""
 		if i == 0 {
 			label = "waits for"

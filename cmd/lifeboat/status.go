@@ -103,7 +103,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if x := s.GetIndex(); x != nil {
 		t.Row("indexed", fmt.Sprintf("%s, %s, of plain files, as of %s ago", show.Count(x.GetBlocks(), "block"), show.Size(x.GetBytes()), show.Age(x.GetAge())))
 	}
-	for i, what := range s.GetWaitsFor() {
+	for i, what := range orPeer(s.GetWaitsFor(), s.GetStatus().GetDrain()) {
 		t.Row(map[bool]string{true: "waits for"}[i == 0], what)
 	}
 	if s.GetChanges() != nil {
