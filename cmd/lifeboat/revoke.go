@@ -29,7 +29,7 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
   lifeboat revoke node host-a --undo`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 && len(args) != 2 {
-				return usagef("revoke: say whose, as node host-a, operator alice or app etl; nothing lists those that are revoked")
+				return usagef("revoke: say whose, as node host-a, operator alice or app etl; lifeboat revoke alone lists those that are revoked")
 			}
 			if len(args) == 0 && r.Undo {
 				return usagef("revoke --undo: say whose")
