@@ -142,7 +142,7 @@ func Deadline(name string, lead *durationpb.Duration, reason string) (time.Time,
 	}
 	d := lead.AsDuration()
 	if d < 0 || d > longestLead {
-		return time.Time{}, status.Errorf(codes.InvalidArgument, "%s %s: want 0 to %s, or none", name, d, longestLead)
+		return time.Time{}, status.Errorf(codes.InvalidArgument, "%s %s: want 0 to %.0fh, or none", name, d, longestLead.Hours())
 	}
 	return time.Now().Add(d), nil
 }

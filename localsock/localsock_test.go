@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -216,5 +217,12 @@ func TestGateAsksForTheUser(t *testing.T) {
 		if _, err := gate(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/look"}, next); err != nil {
 			t.Errorf("%+v: got %v, want a look to be allowed", who, err)
 		}
+	}
+}
+
+func TestDeadlineIsRefusedAsPeopleWriteTimes(t *testing.T) {
+	_, err := Deadline("in", durationpb.New(-5*time.Second), "")
+	if want := "in -5s: want 0 to 8784h, or none"; status.Convert(err).Message() != want {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }

@@ -224,10 +224,22 @@ func verb(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// wrongFlag rewords the error of a flag that is no duration, for which cobra shows the error of Go's parser.
+// wrongFlag is what is wrong with a flag. Those that are not ours are refused in the words of Go's parsers.
 func wrongFlag(_ *cobra.Command, err error) error {
-	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && bad.GetFlag().Value.Type() == "duration" {
-		return usagef("--%s %s: want a time such as 90s or 10m", bad.GetFlag().Name, bad.GetValue())
+	bad, is := errors.AsType[*pflag.InvalidValueError](err)
+	if !is {
+		return err
+	}
+	name, value := bad.GetFlag().Name, bad.GetValue()
+	switch bad.GetFlag().Value.Type() {
+	case "duration":
+		return usagef("--%s %s: want a time such as 90s or 10m", name, value)
+	case "bool":
+		return usagef("--%s=%s: want --%s alone, or --%s=false", name, value, name, name)
+	case "uint64":
+		return usagef("--%s %s: want a whole number, 0 or more", name, value)
+	case "int", "int64":
+		return usagef("--%s %s: want a whole number", name, value)
 	}
 	return err
 }
