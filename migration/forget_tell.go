@@ -214,7 +214,7 @@ func (w *withdrawal) report(ctx context.Context) {
 	if w.left == 0 {
 		delete(w.said, "")
 	} else if !calledOff(ctx) && w.news("") {
-		w.d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
+		w.d.cfg.Log.Warn("not all peers could be told which copies are out of date", "blocks", w.left, "err", w.err)
 	}
 }
 
