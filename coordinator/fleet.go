@@ -171,10 +171,10 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	if out.Status != nil && (away || stalls && out.Status.GetDrain() != nil) {
 		last := proto.Clone(out.Status).(*api.Status)
 		if away {
-			last.RoomBytes, last.VaultRoomBytes = 0, nil // what is not there has room for nobody
+			last.RoomBytes, last.VaultRoomBytes = 0, nil // a node that is away has no room
 		}
 		if last.Drain != nil {
-			last.Drain.BytesPerSecond = 0 // whatever it was at: nobody is to reckon with it
+			last.Drain.BytesPerSecond = 0 // the last rate would promise an end that does not come
 		}
 		out.Status = last
 	}

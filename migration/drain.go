@@ -332,7 +332,7 @@ func (d *Drain) account(ctx context.Context) {
 	}
 }
 
-// linger returns a context that ends so long after ctx does, for the same cause.
+// linger returns a context that outlives ctx by that long and ends for the same cause.
 func linger(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, func() { cancel(context.Cause(ctx)) }) })

@@ -201,12 +201,12 @@ func (w *withdrawal) away(ctx context.Context, node string) bool {
 	return true
 }
 
-// calledOff says whether an end was asked for: who stays tells the rest later. At the end of its time nobody does.
+// calledOff reports whether ctx was cancelled before its time was up: the node stays then, and tells the rest later.
 func calledOff(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// report says what came of it, and once what did not.
+// report logs how many copies peers forgot, and once how many they keep.
 func (w *withdrawal) report(ctx context.Context) {
 	if w.told > 0 {
 		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)

@@ -149,7 +149,7 @@ func (l *looks) missed(dir, why string) (never bool) {
 	return true
 }
 
-// never reports whether no look has come to a directory's end, for it could not be read.
+// never reports whether no look has come to a directory's end because it could not be read.
 func (l *looks) never(dir string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +157,7 @@ func (l *looks) never(dir string) bool {
 	return !known && l.unread[dir] != ""
 }
 
-// unlist notes a directory in which there may be what nobody can name, until a look can read it.
+// unlist notes a directory that may have blocks that nobody can name, until a look can read it.
 func (l *looks) unlist(e *inventory.UnlistedError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,9 +20,9 @@ type frozen struct {
 	waits bool // for them
 }
 
-// awaitsDisks tells, when nothing else is left (idle), whether to wait for disks that do not answer. The time for it begins anew when one of
-// them does, and goes on while there is something else to do. What one has that did not answer when the look came by, and does by now, is left
-// to be done. Whoever has another drain follow leaves the wait to that one.
+// awaitsDisks reports, when nothing else is left (idle), whether to wait for disks that do not answer. The time for that begins anew when one
+// of them answers, and goes on while there is something else to do. A disk that did not answer when the look came by, and does now, is still
+// to be emptied. A drain that another one follows leaves the wait to that one.
 func (d *Drain) awaitsDisks(idle bool) bool {
 	var dirs []string
 	answers := false
@@ -47,14 +47,14 @@ func (d *Drain) awaitsDisks(idle bool) bool {
 	return d.frozen.waits
 }
 
-// frozenDirs are the directories that do not answer, and in which blocks lie, or may. answers: there is one that does, by now.
+// frozenDirs returns the directories that do not answer and that have blocks, or may have. answers: one that no look could read does by now.
 func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 	dirs, idle := d.plan.Frozen()
 	answers = !idle
 	for dir := range d.looks.unreadable() {
 		asked := dir
 		if slices.Contains(d.cfg.Vault.Paths(), dir) && d.disks.Readable(dir) {
-			asked = d.cfg.Vault.Dir // whose catalog says what lies there
+			asked = d.cfg.Vault.Dir // the catalog there says what lies in all directories of the vault
 		}
 		switch {
 		case !d.concernsAny([]string{dir}):
@@ -68,7 +68,7 @@ func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 	return slices.Compact(dirs), answers
 }
 
-// rest waits for so long, or, a moment at least, until a disk may answer again, and returns for how long to wait the next time.
+// rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.
 func (d *Drain) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
 	changed := d.disks.Changed()
 	diskio.Sleep(ctx, leastPause)

@@ -168,7 +168,7 @@ func kindOf(file string) (kind, guess string) {
 	return kind, fmt.Sprintf("taken for %s's %s: %s says otherwise", article(kind), by, strings.Join(others, " or "))
 }
 
-// fits checks a file of settings as the daemon does that reads it, and says what was left unchecked, what is odd, and all that is wrong.
+// fits checks a settings file as its daemon does at the start. It also returns what was not checked, what is odd, and all that is wrong.
 func fits(ctx context.Context, kind, file string) (note string, remarks []string, wrong []error) {
 	switch kind {
 	case "sidecar":

@@ -224,7 +224,7 @@ func verb(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// wrongFlag is what is wrong with a flag. Those that are not ours are refused in the words of Go's parsers.
+// wrongFlag rewords the error of a flag whose value cobra could not parse: it shows the error of Go's parser.
 func wrongFlag(_ *cobra.Command, err error) error {
 	bad, is := errors.AsType[*pflag.InvalidValueError](err)
 	if !is {

@@ -116,7 +116,7 @@ func (w *waiter) draw(nodes []leaving) {
 	}
 }
 
-// broken has a line that is too wide go on below itself, between its parts if that can be: what a node waits for stands at the end.
+// broken splits a line that is too wide, between its parts if possible: what a node waits for is at the end.
 func broken(line string, width int) (lines []string) {
 	for part := range strings.SplitSeq(line, "  ") {
 		if last := len(lines) - 1; last >= 0 && show.Columns(lines[last]+"  "+part) <= width {
@@ -133,8 +133,8 @@ func broken(line string, width int) (lines []string) {
 	return lines
 }
 
-// picked are the lines of nodes, at most so many: what scrolled away could not be drawn over. Those that have ended well make room
-// first.
+// picked returns the lines of nodes, at most room of them: lines that scrolled away could not be drawn over. Nodes that ended well are
+// left out first.
 func picked(nodes []leaving, room int) (lines []string) {
 	shown, done := nodes, 0
 	if len(nodes) > room {

@@ -77,7 +77,7 @@ func TestWaitDrawsOverItselfOnATerminal(t *testing.T) {
 	}
 }
 
-// What a node waits for is read on a window of any width, if that has the lines; where many leave, each is cut to one.
+// What a node waits for can be read on a terminal of any width, if it has enough lines; where many nodes leave, each is cut to one.
 func TestWaitShowsLongLinesWhole(t *testing.T) {
 	line := "MIGRATING  deadline in 3m  2/9 blocks  waits for a peer: fallback:spill: no space left on device"
 	for size, want := range map[[2]int]string{
@@ -96,7 +96,7 @@ func TestWaitShowsLongLinesWhole(t *testing.T) {
 	}
 }
 
-// Of more nodes than a terminal has lines, those that are still to leave are shown: what scrolls cannot be drawn over.
+// With more nodes than lines on the terminal, those that are still leaving are shown: lines that scrolled away cannot be drawn over.
 func TestWaitDrawsNoMoreThanTheTerminalHas(t *testing.T) {
 	var all []leaving
 	for i := range 7 {

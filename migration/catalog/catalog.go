@@ -134,10 +134,10 @@ func (c *Catalog) Close() error { return c.db.Close() }
 // Watch sets what tells whether the catalog's disk answers.
 func (c *Catalog) Watch(d diskio.Disks) { c.change.Watch(d) }
 
-// Path is that of its file, whatever that was called when it was opened.
+// Path returns the path of its file, which may have had another name when it was opened.
 func (c *Catalog) Path() string { return filepath.Join(c.change.dir, catalogName) }
 
-// DB is its file, for who measures it or puts it to the test.
+// DB returns its bbolt file, for tests and measurements.
 func (c *Catalog) DB() *bbolt.DB { return c.db }
 
 // giveUp closes a catalog that is not to be used. A damaged one stays open: bbolt's panic may have left a lock that

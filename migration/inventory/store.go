@@ -227,15 +227,15 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 	return s, nil
 }
 
-// Unmake removes the directories that OpenStore made and nothing came into: whoever does not start after all finds them missing, and
-// says so, the next time.
+// Unmake removes the directories that OpenStore made and that are empty still. An agent that cannot start calls it, so that
+// the next start warns of the missing directories, too.
 func (s *Store) Unmake() {
 	for _, path := range s.Made {
 		_ = syscall.Rmdir(path)
 	}
 }
 
-// StoreOf is the store that an id names; nil: it is none of these.
+// StoreOf returns the store that an id names; nil: none of these.
 func StoreOf(stores []*Store, id BlockID) *Store {
 	for _, s := range stores {
 		if s.Name == id.Store() {

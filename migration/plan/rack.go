@@ -181,7 +181,7 @@ func (p *Plan) barsBlock(b inventory.Block) string {
 	return ""
 }
 
-// Frozen are the directories that do not answer in which blocks lie, if those are all that is left (idle).
+// Frozen returns the directories with blocks of the plan that do not answer, once only blocks in such directories are left (idle).
 func (p *Plan) Frozen() (dirs []string, idle bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

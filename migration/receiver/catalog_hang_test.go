@@ -142,7 +142,7 @@ func TestNobodyHasCaughtUpWhileTheCatalogHangs(t *testing.T) {
 	}
 }
 
-// Nor for one that has nothing in a directory of the vault which is back: what lies there is told of once it says.
+// Nor is a directory of the vault that is back taken for empty: its blocks are reported once the catalog answers.
 func TestBlocksAreHeldAgainOnceTheCatalogSaysSo(t *testing.T) {
 	n, f := onDisks(t, "b", nil, "d0")
 	f.Give(n.More[0], 1<<40)
@@ -159,7 +159,7 @@ func TestBlocksAreHeldAgainOnceTheCatalogSaysSo(t *testing.T) {
 	}
 }
 
-// Nor for one whose blocks have changed or gone: they go on waiting to become files, and whoever is to remove one says why it does not.
+// Nor are its blocks taken for changed or gone: they go on waiting to become files, and a removal returns why it does not remove them.
 func TestBlocksHaveNotChangedForACatalogThatHangs(t *testing.T) {
 	n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "d0")
 	var rec catalog.Record
