@@ -12,8 +12,11 @@ import (
 // headlineEvery is how often the line that the service manager shows is made anew.
 const headlineEvery = time.Second
 
-// tellManager keeps that line up to date until ctx ends.
+// tellManager keeps the service manager, if one listens, told until ctx ends.
 func (a *Agent) tellManager(ctx context.Context) error {
+	if !systemd.Listens() {
+		return nil
+	}
 	tick := time.NewTicker(headlineEvery)
 	defer tick.Stop()
 	said := ""

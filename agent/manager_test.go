@@ -25,3 +25,11 @@ func TestHeadline(t *testing.T) {
 		}
 	}
 }
+
+// Where no manager listens, as in a container, nothing is put together for it.
+func TestNoManagerListens(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := new(Agent).tellManager(t.Context()); err != nil { // which has nothing to tell
+		t.Error(err)
+	}
+}
