@@ -8,16 +8,12 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -109,17 +105,13 @@ func (c *Cluster) Read(i int, id string) (status int, body []byte) {
 // Ask makes a request about a block at the socket of a node's agent, or without an id about the blocks that the body (question) names.
 func (c *Cluster) Ask(i int, method, id, question string) (status int, body []byte) {
 	c.t.Helper()
-	desk := c.network.attach(c.Name(i)) // a process on that machine
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return desk.Dial(ctx, "unix", c.nodes[i].socket())
-	}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://agent/blocks/"+id, strings.NewReader(question))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := c.nodes[i].desk().blocks.RoundTrip(req)
 	if err != nil {
 		c.t.Fatalf("read %s on %s: %v", id, c.Name(i), err)
 	}
@@ -130,9 +122,7 @@ func (c *Cluster) Ask(i int, method, id, question string) (status int, body []by
 	return resp.StatusCode, body
 }
 
-func (n *node) socket() string { return n.config().Listen.Socket }
-
-// Verify reads blocks on a node and compares every byte. If none are named it reads all that were ever written.
+// Verify reads blocks on a node, all that were ever written when none are named, and compares every byte.
 func (c *Cluster) Verify(through int, blocks ...*Block) {
 	c.t.Helper()
 	if len(blocks) == 0 {
@@ -192,19 +182,9 @@ func (c *Cluster) Moved(i int) (blocks, bytes int64) {
 
 func (c *Cluster) local(i int, call func(context.Context, api.LocalClient) error) {
 	c.t.Helper()
-	desk := c.network.attach(c.Name(i))
-	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig(),
-		grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return desk.Dial(ctx, "unix", c.nodes[i].socket())
-		}))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := call(ctx, api.NewLocalClient(conn)); err != nil {
+	if err := call(ctx, api.NewLocalClient(c.nodes[i].desk().agent)); err != nil {
 		c.t.Fatalf("%s: %v", c.Name(i), err)
 	}
 }

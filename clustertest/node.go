@@ -26,6 +26,7 @@ type node struct {
 	cert, key string
 	cloud     *ec2fake.Service
 	agent     *agent.Agent // nil: none runs
+	asks      *desk        // nil: nobody has asked this process yet
 	system    *operating
 	disks     *fakeDisks
 	units     *units

@@ -18,8 +18,8 @@ const windowBytes = 256 << 10
 type pipe struct {
 	flows func() bool // called with mu held
 
-	mu      sync.Mutex    // guards what follows
-	changed chan struct{} // closed and replaced when anything changes
+	mu      sync.Mutex // guards what follows
+	changed sync.Cond  // of mu: anything
 	ends    [2]end
 	reset   bool // by a crash at either side: unread bytes are lost
 }
@@ -41,19 +41,15 @@ type pipeConn struct {
 }
 
 func newPipe(flows func() bool) (p *pipe, here, there *pipeConn) {
-	p = &pipe{flows: flows, changed: make(chan struct{})}
+	p = &pipe{flows: flows}
+	p.changed.L = &p.mu
 	return p, &pipeConn{p, 0}, &pipeConn{p, 1}
-}
-
-func (p *pipe) wakeLocked() {
-	close(p.changed)
-	p.changed = make(chan struct{})
 }
 
 func (p *pipe) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wakeLocked()
+	p.changed.Broadcast()
 }
 
 // crash ends a side as if its process was killed: it reads and writes no more, and the other side gets a reset as soon as the link is
@@ -62,7 +58,7 @@ func (c *pipeConn) crash() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ends[c.me].gone, c.reset = true, true
-	c.wakeLocked()
+	c.changed.Broadcast()
 }
 
 func (c *pipeConn) mine() *end   { return &c.ends[c.me] }
@@ -70,19 +66,11 @@ func (c *pipeConn) theirs() *end { return &c.ends[1-c.me] }
 
 // wait waits until something changes or the deadline passes. It is called and returns with mu held, and releases it meanwhile.
 func (c *pipeConn) wait(deadline time.Time) {
-	changed := c.changed
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	if deadline.IsZero() {
-		<-changed
-		return
+	if !deadline.IsZero() {
+		timer := time.AfterFunc(time.Until(deadline), c.wake)
+		defer timer.Stop()
 	}
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	}
+	c.changed.Wait()
 }
 
 // fault is the error for a read or a write of this side now, or nil.
@@ -111,7 +99,7 @@ func (c *pipeConn) Read(b []byte) (int, error) {
 		if c.flows() {
 			if n := copy(b, c.mine().inbox); n > 0 {
 				c.mine().inbox = c.mine().inbox[n:]
-				c.wakeLocked()
+				c.changed.Broadcast()
 				return n, nil
 			}
 			if c.theirs().closed {
@@ -136,7 +124,7 @@ func (c *pipeConn) Write(b []byte) (n int, err error) {
 			c.theirs().inbox = append(c.theirs().inbox, b[:room]...)
 			b, n = b[room:], n+room
 			c.mine().sent(room)
-			c.wakeLocked()
+			c.changed.Broadcast()
 		}
 		if len(b) == 0 {
 			return n, nil
@@ -160,7 +148,7 @@ func (c *pipeConn) Close() error {
 		return c.named("close", net.ErrClosed)
 	}
 	c.mine().closed = true
-	c.wakeLocked()
+	c.changed.Broadcast()
 	return nil
 }
 
@@ -183,6 +171,6 @@ func (c *pipeConn) set(change func(*end)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(c.mine())
-	c.wakeLocked()
+	c.changed.Broadcast()
 	return nil
 }
