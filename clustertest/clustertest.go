@@ -128,7 +128,7 @@ func (c *Cluster) Sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// step is how often Until looks, and so how late it may see that its condition holds.
+// step is how late Until may see what it waits for, or a hundredth of how long that takes.
 const step = 100 * time.Millisecond
 
 // Until lets time pass until a condition holds, and fails the test if that takes longer than the limit. It returns how long
@@ -136,7 +136,7 @@ const step = 100 * time.Millisecond
 func (c *Cluster) Until(what string, limit time.Duration, holds func() bool) time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	for synctest.Wait(); !holds(); c.Sleep(step) {
+	for synctest.Wait(); !holds(); c.Sleep(max(step, time.Since(began)/100)) {
 		if time.Since(began) >= limit {
 			c.t.Fatalf("after %s: %s: not so", limit, what)
 		}
