@@ -3,7 +3,7 @@
 # The race detector needs a C compiler. Without one the tests run without it, and say so.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-.PHONY: help build packages run test check lint generate e2e hosts interop bench clean
+.PHONY: help build packages run test wander check lint generate e2e hosts interop bench clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -21,6 +21,11 @@ test: ## all tests that need nothing installed
 	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
 	go test -timeout 45m $(RACE) ./... # for each package: the longest takes half of that on a slow machine
 	go test -run '^$$' -bench . -benchtime 1x ./coordinator/... ./dev/... ./disks/... ./migration/... # that they run; how fast is for who reads them
+
+WANDERS := 20
+
+wander: ## more of the stories that chance tells, of which make test tells one or a few; WANDERS=20
+	LIFEBOAT_WANDERS=$(WANDERS) go test -count=1 -timeout 10h $(RACE) -run 'Wander|StandsStill|LinksThatBreak' -v ./clustertest ./migration
 
 check: lint test ## what CI runs
 
