@@ -37,7 +37,7 @@ func TestTimeBeginsWithTheOrderAndNotWithTheAdvice(t *testing.T) {
 				cfg := clustertest.Config{Agent: func(_ int, cfg *agent.Config) { cfg.Drain.Timeout = time.Minute }}
 				bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
 					advise(c)
-					c.Sleep(3 * time.Minute)
+					c.Sleep(2 * time.Minute)
 					fill(c, 0)
 					order(c)
 					c.WaitDrained(0)
@@ -57,7 +57,7 @@ func TestWorkloadHasItsTimeAfterAdvice(t *testing.T) {
 		unit.Defy()
 		fill(c, 0)
 		c.Rebalance(0)
-		c.Sleep(25 * time.Minute)
+		c.Sleep(5 * time.Minute)
 		began := time.Now()
 		c.Notice(0, 2*time.Minute)
 		c.Until("the engine is asked to end", 2*time.Minute, func() bool { _, stops, _ := unit.Ended(); return stops > 0 })
@@ -163,7 +163,7 @@ func TestNodeStaysAwayWhileAnEventStands(t *testing.T) {
 		fill(c, 0)
 		c.Cloud(0).Schedule(event("instance-stop", 5*time.Minute))
 		c.WaitState(0, "DECOMMISSIONED")
-		c.Sleep(25 * time.Minute)
+		c.Sleep(16 * time.Minute) // it would be back ten after the start
 		if n := c.Show(0); n.State != "DECOMMISSIONED" {
 			t.Errorf("got %s, want it empty still", n.State)
 		}

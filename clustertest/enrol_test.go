@@ -17,7 +17,7 @@ import (
 // A node that joined by itself renews its certificate while it runs. A node that was off until its certificate ended joins again with the
 // key that it has, and is the same node.
 func TestCertificatesAreRenewedAndRegained(t *testing.T) {
-	const life = 20 * time.Minute
+	const life = 10 * time.Minute
 	token := filepath.Join(t.TempDir(), "token")
 	joins, data := false, ""
 	cfg := clustertest.Config{

@@ -3,7 +3,6 @@ package clustertest_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/clustertest"
@@ -12,8 +11,7 @@ import (
 
 // A disk may be dying for days, and is scanned every ten minutes: new blocks are carried off, and none that is elsewhere already.
 func TestDyingDiskIsCarriedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.New(t, clustertest.Config{Agents: 3})
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		for i := range 20 {
 			c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10)
 		}
@@ -23,8 +21,9 @@ func TestDyingDiskIsCarriedOnce(t *testing.T) {
 		sent := func() int64 { return c.Sent(0, 1) + c.Sent(0, 2) }
 		before := sent()
 		late := c.Write(0, "cache", "late", 1<<10)
-		c.Until("it is looked through again", 12*time.Minute, func() bool { return c.Locate(late.ID).GetState() == "held" })
-		c.Sleep(25 * time.Minute) // two looks more
+		c.Sleep(9 * time.Minute)
+		c.Until("it is looked through again", 3*time.Minute, func() bool { return c.Locate(late.ID).GetState() == "held" })
+		c.Sleep(11 * time.Minute) // a look more
 		if again := sent() - before; again > 1<<20 {
 			t.Errorf("%d bytes were sent of blocks that are elsewhere", again)
 		}

@@ -26,7 +26,7 @@ func TestWhatLeftADyingDiskChanges(t *testing.T) {
 	for name, between := range map[string]func(c *clustertest.Cluster){
 		"and the node leaves at once":          func(*clustertest.Cluster) {},
 		"and the disk turns out well":          func(c *clustertest.Cluster) { c.SetDisk(0, "cache", disks.Healthy) },
-		"and the disk is looked through again": func(c *clustertest.Cluster) { c.Sleep(15 * time.Minute) },
+		"and the disk is looked through again": func(c *clustertest.Cluster) { c.Sleep(11 * time.Minute) },
 		"and the agent starts anew":            func(c *clustertest.Cluster) { c.Kill(0); c.Restart(0) },
 	} {
 		t.Run(name, func(t *testing.T) {

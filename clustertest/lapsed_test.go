@@ -21,7 +21,7 @@ func TestWhatIsKeptForLongEnoughIsLost(t *testing.T) {
 		c.WaitDrained(0)
 		c.Kill(0)
 		c.VerifyEverywhere(1, 2)
-		c.Sleep(15 * time.Minute)
+		c.Sleep(12 * time.Minute)
 		for i := 1; i < 3; i++ {
 			for _, b := range blocks {
 				for id := range b.Members {
@@ -88,7 +88,7 @@ func TestWhatEndedIsReadFromItsSource(t *testing.T) {
 		c.WaitDrained(0)
 		c.Withdraw(0)
 		c.WaitState(0, "ACTIVE")
-		c.Sleep(15 * time.Minute)
+		c.Sleep(12 * time.Minute)
 		if got := c.Locate(b.ID); len(got.Holders) > 0 || got.Why == "" || got.Candidates[0].Node != c.Name(0) {
 			t.Errorf("got %v, want no holder, why, and the source to be asked first", got)
 		}

@@ -176,7 +176,7 @@ func TestOperatorLiftsTheLimit(t *testing.T) {
 					c.Sleep(3 * time.Second)
 					c.Restart(0)
 				}
-				c.Sleep(5 * time.Minute)
+				c.Sleep(3 * time.Minute)
 				if n := c.Show(0); n.State != "DECOMMISSIONING" || n.SubState != "WAIT_WORKLOAD" || n.Deadline != nil {
 					t.Errorf("got %v, want it to wait without a limit", n)
 				}

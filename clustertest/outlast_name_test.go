@@ -33,7 +33,7 @@ func TestWhatWasCarriedIsKeptThoughNobodyKnowsItsNode(t *testing.T) {
 				x := c.Write(0, "cache", "x", fillSize)
 				c.Rebalance(0)
 				c.Until("it is copied ahead", time.Minute, func() bool { n, _ := c.Moved(0); return n == 1 })
-				c.Sleep(5 * time.Minute)
+				c.Sleep(200 * time.Second)
 				c.Withdraw(0)
 				c.Kill(0)
 				then(t, c)

@@ -78,7 +78,7 @@ func TestOrderWithoutALimitWaits(t *testing.T) {
 		unit := c.Unit(0, engine)
 		blocks := fill(c, 0)
 		c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
-		c.Sleep(10 * time.Minute)
+		c.Sleep(2 * time.Minute)
 		if n := c.Show(0); n.State != "DECOMMISSIONING" || n.SubState != "WAIT_WORKLOAD" {
 			t.Errorf("got %s %s, want it to wait for its workload", n.State, n.SubState)
 		}
@@ -102,7 +102,7 @@ func TestTimeBeginsWhenTheWorkloadEnds(t *testing.T) {
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
 				unit := c.Unit(0, engine)
 				c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
-				c.Sleep(5 * time.Minute)
+				c.Sleep(2 * time.Minute)
 				blocks := fill(c, 0)
 				c.Until("a pass has begun", 2*time.Minute, func() bool { n, _ := c.Moved(0); return n > 5 })
 				unit.End()
