@@ -12,7 +12,7 @@ import (
 // headlineEvery is how often the line that the service manager shows is made anew.
 const headlineEvery = time.Second
 
-// tellManager keeps the service manager, if one listens, told until ctx ends.
+// tellManager keeps that line up to date until ctx ends, if a service manager listens.
 func (a *Agent) tellManager(ctx context.Context) error {
 	if !systemd.Listens() {
 		return nil

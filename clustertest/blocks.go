@@ -122,7 +122,7 @@ func (c *Cluster) Ask(i int, method, id, question string) (status int, body []by
 	return resp.StatusCode, body
 }
 
-// Verify reads blocks on a node, all that were ever written when none are named, and compares every byte.
+// Verify reads blocks on a node and compares every byte. If none are named it reads all that were ever written.
 func (c *Cluster) Verify(through int, blocks ...*Block) {
 	c.t.Helper()
 	if len(blocks) == 0 {

@@ -128,7 +128,7 @@ func (c *Cluster) Sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// step is how late Until may see what it waits for, or a hundredth of how long that takes.
+// step is how often Until looks, and so how late it may see that its condition holds; in a long wait it is a hundredth of that.
 const step = 100 * time.Millisecond
 
 // Until lets time pass until a condition holds, and fails the test if that takes longer than the limit. It returns how long

@@ -9,14 +9,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// desk is somebody on a node's machine who asks its agent over the socket, and keeps the connections for as long as this process
-// of it lives: stories ask ten times a second what they wait for.
+// desk is a client on a node's machine that asks its agent over the socket. It keeps its connections for as long as the agent's process
+// lives, because stories ask ten times a second whether what they wait for has come.
 type desk struct {
 	agent  *grpc.ClientConn
 	blocks *http.Transport
 }
 
-// desk is the node's, as of its first question.
+// desk returns the node's client, and makes it at the first question.
 func (n *node) desk() *desk {
 	if n.asks != nil {
 		return n.asks
@@ -33,7 +33,7 @@ func (n *node) desk() *desk {
 	return n.asks
 }
 
-// shutDown and kill end the process, and whoever asks it hangs up before: an end does not wait for them.
+// shutDown and kill end the process. The client hangs up first, so that the end does not wait for its connections.
 func (n *node) shutDown() { n.c.t.Helper(); n.hangUp(); n.process.shutDown() }
 func (n *node) kill()     { n.c.t.Helper(); n.hangUp(); n.process.kill() }
 

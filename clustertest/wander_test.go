@@ -383,11 +383,11 @@ func (w *wander) amid() {
 	}
 }
 
-// One node has blocks, or two or three have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die,
-// leave, come back, or are replaced by others of their names; blocks change, bits flip, links are cut, disks die, agents and the
-// coordinator start anew. When they have gone, with moments between, all that they had last is read everywhere, but for what is named as
-// lost where their links are narrow. It is a search, for who looks for what the other stories do not tell: LIFEBOAT_WANDERS=N has N
-// stories, and not one, of which each runs by itself as -run 'Wander/N', and not always alike.
+// One to three nodes have blocks, and each is advised to go, ordered away, or neither yet. At any time other nodes die, leave, come back, or
+// are replaced by machines of their names; blocks change, bits flip, links are cut, disks die, and agents and the coordinator restart. The
+// nodes go one after the other. Then the last versions of their blocks are read everywhere, apart from those named as lost because links
+// are narrow. It is a search for faults that the other stories miss: LIFEBOAT_WANDERS=N (make wander) runs N stories rather than one; -run
+// 'Wander/N' runs one of them, and not always alike.
 func TestWander(t *testing.T) {
 	stories, err := strconv.Atoi(os.Getenv("LIFEBOAT_WANDERS"))
 	if err != nil {
