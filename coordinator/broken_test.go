@@ -228,8 +228,12 @@ func TestBrokenBlocksBehindTheFirstAreToldOf(t *testing.T) {
 		if len(r.Again) != againTold || r.Lapses == 0 {
 			v.Errorf("more are broken: %d are asked for, and it is told %d", len(r.Again), r.Lapses)
 		}
+		for until := time.Now().Add(2 * v.cfg.Lease); time.Now().Before(until); time.Sleep(time.Second) { // until all have told what they have
+			a.beat()
+			b.beat()
+		}
 		behind := all[againTold].Id
-		if missing, _, _ := a.asksWho(0, behind); len(missing) != 1 {
+		if missing, _, _ := a.asksWho(10*time.Second, behind); len(missing) != 1 {
 			v.Errorf("%s is behind the first, and not missing", behind)
 		}
 		if b.beat().Lapses != 0 {
