@@ -241,26 +241,25 @@ func (v *lookout) amid(ctx context.Context, p page) {
 		takers = d.Takers()
 	}
 	is, news := v.losses(ctx, takers) // the first call notes the event that all takers come after
-	if len(news) > 0 {
-		v.carry(ctx, d, &question{absent: news, is: is}, news, migration.Mark{})
-	}
 	if v.young.drain != d {
 		v.putOff()
 	}
 	if d == nil || len(takers) == 0 {
 		return
 	}
+	now, err := d.Mark(ctx)
+	if err != nil {
+		v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", takers, "err", err)
+		return
+	}
+	if len(news) > 0 {
+		v.carry(ctx, d, &question{absent: news, is: is}, news, now)
+	}
 	if v.young.drain == nil {
 		if _, doubt := v.asksAll(vigilEvery); !doubt {
 			return
 		}
-		m, err := d.Mark(ctx)
-		if err != nil {
-			v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", takers, "err", err)
-			v.doubt()
-			return
-		}
-		v.young = young{d, m}
+		v.young = young{d, now}
 	}
 	if time.Since(v.young.At) < settled {
 		return
@@ -288,18 +287,12 @@ func (v *lookout) putOff() {
 	}
 }
 
-// carry has a running drain carry again those blocks that peers took before that moment and nobody has any more; the zero
-// Mark: before now. It reports false when that is not known, or comes too late for the drain.
-func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, took []string, before migration.Mark) (heard bool) {
+// carry has a running drain carry again those blocks that peers took before that moment and nobody has any more. It reports
+// false when that is not known, or comes too late for the drain.
+func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, took []string, before migration.Mark) bool {
 	var cfg migration.DrainConfig
 	v.put(q, &cfg)
-	var err error
-	if before.At.IsZero() {
-		before, err = d.Mark(ctx)
-	}
-	if err == nil {
-		heard, err = d.CarryLapsed(ctx, took, before, cfg.Lapsed)
-	}
+	heard, err := d.CarryLapsed(ctx, took, before, cfg.Lapsed)
 	if err != nil {
 		v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", took, "err", err)
 	}
