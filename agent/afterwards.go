@@ -65,7 +65,7 @@ func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 	if next.IsZero() || p.Incident.Deadline().IsZero() {
 		return next
 	}
-	last := a.sendUntil(p.Incident).Add(-max(leastLook, lookShare*took/2))
+	last := a.limits.sendUntil(p.Incident).Add(-max(leastLook, lookShare*took/2))
 	if !time.Now().Before(last) {
 		return time.Time{}
 	}
@@ -97,7 +97,7 @@ func (a *Agent) wroteSince(ctx context.Context) bool {
 	if said.IsZero() {
 		return false
 	}
-	if time.Until(a.againUntil(p.Incident, time.Now())) >= leastLook && a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) {
+	if time.Until(a.limits.againUntil(p.Incident, time.Now())) >= leastLook && a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) {
 		select {
 		case a.written <- p:
 		case <-ctx.Done():

@@ -85,11 +85,11 @@ var errCutShort = errors.New("the pass was cut short")
 const leastAgain = 10 * time.Second
 
 // againUntil is when another pass must end that begins at began.
-func (a *Agent) againUntil(i preemption.Incident, began time.Time) time.Time {
+func (r *rules) againUntil(i preemption.Incident, began time.Time) time.Time {
 	if !i.Deadline().IsZero() {
-		return a.sendUntil(i)
+		return r.sendUntil(i)
 	}
-	return began.Add(a.limits.Load().Drain.Timeout)
+	return began.Add(r.Load().Drain.Timeout)
 }
 
 // brokenFrom converts what the coordinator asks for, and drops ids that do not parse.
@@ -147,7 +147,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		a.log.Warn("cannot write to the journal that blocks are carried again: a restart would not know", "err", err)
 	}
 	began := time.Now()
-	limit := func() time.Time { return a.againUntil(a.incident(), began) }
+	limit := func() time.Time { return a.limits.againUntil(a.incident(), began) }
 	sending, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()

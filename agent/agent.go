@@ -67,7 +67,7 @@ type Agent struct {
 	cfg         Config // as in the file; a node's name that the file leaves out is the certificate's
 	file        Config
 	place       atomic.Pointer[place]
-	limits      atomic.Pointer[limits]
+	limits      rules
 	deps        Deps
 	log         *slog.Logger
 	started     time.Time

@@ -19,7 +19,7 @@ func (a *Agent) lastCall(ctx context.Context) {
 		return
 	}
 	a.log.Info("told to stop because the host goes down", "kind", n.Kind, preemption.Left(n.Deadline), "reason", n.Reason)
-	if !a.policy().Stance(n.Kind).AtLeast(preemption.StanceDrain) {
+	if !a.limits.policy().Stance(n.Kind).AtLeast(preemption.StanceDrain) {
 		return // a reboot, which logind before version 255 could not tell from the end: the disks come back, the next start goes on
 	}
 	if _, err := a.say(ctx, n); err != nil {
@@ -34,7 +34,7 @@ func (a *Agent) lastCall(ctx context.Context) {
 		}
 		until := p.Incident.Deadline()
 		if until.IsZero() {
-			until = a.sendUntil(p.Incident)
+			until = a.limits.sendUntil(p.Incident)
 		}
 		if empty { // only the goodbye is left to do
 			if patience := p.Work.Drained.Finished.Add(goodbyePatience(p.Work.Drained.Total().Blocks)); patience.Before(until) {
@@ -63,7 +63,7 @@ func goodbyePatience(blocks int64) time.Duration {
 // does not leave for another reason.
 func (a *Agent) waitsForNothing(n preemption.Notice) bool {
 	stance, _ := a.incidents.Stance()
-	return !stance.AtLeast(preemption.StanceDrain) && !a.policy().Stance(n.Kind).AtLeast(preemption.StancePreCopy)
+	return !stance.AtLeast(preemption.StanceDrain) && !a.limits.policy().Stance(n.Kind).AtLeast(preemption.StancePreCopy)
 }
 
 // letGo releases a shutdown for which the node has nothing to do: after a reboot the disks are still there.

@@ -244,12 +244,12 @@ func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc,
 
 // sendUntil is when sending must stop: the deadline less the tail, or, where no deadline is known, the configured timeout
 // after the node began to leave. When a notice leaves less than two tails, sending gets half of what it leaves.
-func (a *Agent) sendUntil(i preemption.Incident) time.Time {
+func (r *rules) sendUntil(i preemption.Incident) time.Time {
 	deadline := i.Deadline()
 	if deadline.IsZero() {
-		return i.LeftAt().Add(a.limits.Load().Drain.Timeout)
+		return i.LeftAt().Add(r.Load().Drain.Timeout)
 	}
-	tail := cmp.Or(a.limits.Load().Drain.Tail, i.Tail())
+	tail := cmp.Or(r.Load().Drain.Tail, i.Tail())
 	lead := deadline.Sub(i.LeftAt())
 	if lead <= 0 {
 		return i.LeftAt().Add(leastSending)

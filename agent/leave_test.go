@@ -43,7 +43,7 @@ func TestSendUntil(t *testing.T) {
 			bounds := Default().Drain
 			bounds.Tail = row.tail
 			a.limits.Store(&limits{Drain: bounds})
-			if got := a.sendUntil(preemption.Open(n)).Sub(noticed); got != row.want {
+			if got := a.limits.sendUntil(preemption.Open(n)).Sub(noticed); got != row.want {
 				t.Errorf("got %s after the notice, want %s", got, row.want)
 			}
 		})
@@ -80,20 +80,20 @@ func TestDeadlineThatIsMovedToNowLeavesTimeToSend(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
-				if got, want := time.Until(a.sendUntil(join(8*time.Second))), 4*time.Second; got != want {
+				if got, want := time.Until(a.limits.sendUntil(join(8*time.Second))), 4*time.Second; got != want {
 					t.Errorf("%s to send of 8 s that are left, want half of them", got)
 				}
 				time.Sleep(time.Second)
-				if got := time.Until(a.sendUntil(join(0))); got != leastSending {
+				if got := time.Until(a.limits.sendUntil(join(0))); got != leastSending {
 					t.Errorf("%s to send from now on, want %s", got, leastSending)
 				}
 				time.Sleep(time.Second)
-				if p, changed, _ := k.Join(n); changed || time.Until(a.sendUntil(p.Incident)) != leastSending-time.Second {
+				if p, changed, _ := k.Join(n); changed || time.Until(a.limits.sendUntil(p.Incident)) != leastSending-time.Second {
 					t.Errorf("the same word again moves it: %+v", p.Incident)
 				}
 				n.Deadline = n.Deadline.Add(time.Minute) // the deadline moves back, but the drain has begun
-				if p, _, _ := k.Join(n); a.sendUntil(p.Incident).After(n.Deadline) {
-					t.Errorf("sends until %s, after the deadline %s", a.sendUntil(p.Incident), n.Deadline)
+				if p, _, _ := k.Join(n); a.limits.sendUntil(p.Incident).After(n.Deadline) {
+					t.Errorf("sends until %s, after the deadline %s", a.limits.sendUntil(p.Incident), n.Deadline)
 				}
 			})
 		})

@@ -115,7 +115,7 @@ func (a *Agent) openStores() (err error) {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
 	}
 	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
 	})
 	return err
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -16,6 +17,9 @@ type limits struct {
 	Evacuate bool
 }
 
+// rules are the limits in force, and what they make of an incident. Ask again: a reload changes them.
+type rules struct{ atomic.Pointer[limits] }
+
 func limitsOf(cfg Config) *limits {
 	return &limits{cfg.Drain, cfg.Policy, cfg.Disks.Evacuate}
 }
@@ -29,7 +33,7 @@ func (a *Agent) limitDrains() {
 }
 
 // policy says how far the node goes for which kind of notice.
-func (a *Agent) policy() preemption.Policy { return a.limits.Load().Policy }
+func (r *rules) policy() preemption.Policy { return r.Load().Policy }
 
 // Reload takes over the settings of a new configuration that may change while the agent runs, even during a drain. A policy
 // applies to notices that come after it. Reload returns the sections that differ and were not taken over: they need a

@@ -35,7 +35,7 @@ func TestReload(t *testing.T) {
 	if left := a.Reload(now); len(left) != 0 {
 		t.Errorf("got %v left alone, want all taken over", left)
 	}
-	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || stub.reserve != 7 || got.Evacuate || a.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
+	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || stub.reserve != 7 || got.Evacuate || a.limits.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
 		t.Errorf("got %+v, and a reserve of %d bytes", got, stub.reserve)
 	}
 	now.Coordinators, now.Receive.MaxStreams, now.Listen.HTTP = []string{"10.0.0.2:7411"}, 3, "127.0.0.1:1"

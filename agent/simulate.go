@@ -34,7 +34,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	now := time.Now()
 	n := preemption.Notice{
 		Source: preemption.SourceRehearsal, ID: preemption.SourceRehearsal, Kind: kind, Deadline: deadline, SeenAt: now, Appointed: kind.Appointed(),
-		Reason: "rehearsal", Stance: a.policy().Stance(kind),
+		Reason: "rehearsal", Stance: a.limits.policy().Stance(kind),
 	}
 	if r.Reason != "" {
 		n.Reason = "rehearsal: " + r.Reason
@@ -61,7 +61,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		return reply, nil
 	}
 	if n.Stance.AtLeast(preemption.StanceDrain) {
-		reply.SendFor = durationpb.New(a.sendUntil(i).Sub(begins))
+		reply.SendFor = durationpb.New(a.limits.sendUntil(i).Sub(begins))
 		reply.Actions = a.plans(i)
 	}
 	peers, room, unreached := a.peers(), a.fallbackIs.Load().lastRoom(), []string(nil)

@@ -196,7 +196,7 @@ var errIgnored = errors.New("the notice is ignored")
 
 // say passes on a notice that was given on this host, and returns the incident that it joined, once that is on disk.
 func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
-	if a.policy().Stance(n.Kind) == preemption.StanceIgnore {
+	if a.limits.policy().Stance(n.Kind) == preemption.StanceIgnore {
 		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
 	}
 	return preemption.Say(ctx, a.manual, a.incidents, n)

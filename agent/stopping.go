@@ -34,7 +34,7 @@ func (a *Agent) stopWorkloads(ctx context.Context) {
 // stopAt is when a workload gets SIGTERM: its grace before the last pass begins, so that the pass carries what it wrote
 // until its end. Zero: never, because no deadline is known.
 func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
-	last := a.lastPassAt(i)
+	last := a.limits.lastPassAt(i)
 	if last.IsZero() || i.Rehearsed() {
 		return time.Time{}
 	}
@@ -72,7 +72,7 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incident) {
 	began := time.Now()
 	killAt := began.Add(w.Grace)
-	if last := a.lastPassAt(i).Add(-killLead); last.Before(killAt) {
+	if last := a.limits.lastPassAt(i).Add(-killLead); last.Before(killAt) {
 		killAt = last
 	}
 	if least := began.Add(leastGrace); killAt.Before(least) {
@@ -151,7 +151,7 @@ func (a *Agent) plans(i preemption.Incident) (lines []string) {
 		}
 		if w.Await {
 			line += "; waited for"
-			if last := a.lastPassAt(i); !last.IsZero() {
+			if last := a.limits.lastPassAt(i); !last.IsZero() {
 				line += " until " + spanBefore(i, last) + " before the deadline"
 			}
 		}
@@ -164,7 +164,7 @@ func (a *Agent) plans(i preemption.Incident) (lines []string) {
 }
 
 func (a *Agent) stopPlan(i preemption.Incident, w *watched) string {
-	last := a.lastPassAt(i)
+	last := a.limits.lastPassAt(i)
 	if last.IsZero() {
 		return "stopped by nobody, as no deadline is known"
 	}

@@ -320,7 +320,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	v.forget(ctx, another, q.is, func(ctx context.Context) ([]string, error) {
 		return migration.ForgetRest(ctx, a.drainConfig(p.Incident.ID, dir, 0))
 	})
-	if time.Until(a.againUntil(p.Incident, time.Now())) < leastAgain {
+	if time.Until(a.limits.againUntil(p.Incident, time.Now())) < leastAgain {
 		return nil
 	}
 	if v.ends && v.resumed(ctx) || another && a.leftSome(ctx, p) {

@@ -102,12 +102,12 @@ func (a *Agent) waits() []string {
 
 // lastPassAt is when the last pass over the stores begins, whatever the node still waits for: late, so that it carries what
 // is written until then, but early enough to be over when sending must stop. Zero: no deadline is known.
-func (a *Agent) lastPassAt(i preemption.Incident) time.Time {
+func (r *rules) lastPassAt(i preemption.Incident) time.Time {
 	deadline := i.Deadline()
 	if deadline.IsZero() {
 		return time.Time{}
 	}
-	began, until := i.LeftAt(), a.sendUntil(i)
+	began, until := i.LeftAt(), r.sendUntil(i)
 	keep := max(deadline.Sub(began)/10, leastLastPass)
 	return until.Add(-min(keep, max(0, until.Sub(began))/2))
 }
@@ -115,7 +115,7 @@ func (a *Agent) lastPassAt(i preemption.Incident) time.Time {
 // sendLimit is when sending must stop. Zero: no limit while the node waits, since no deadline is known.
 func (a *Agent) sendLimit(i preemption.Incident) time.Time {
 	if !i.Deadline().IsZero() {
-		return a.sendUntil(i)
+		return a.limits.sendUntil(i)
 	}
 	if len(a.waitsFor(i)) > 0 {
 		return time.Time{}
@@ -130,7 +130,7 @@ func (a *Agent) sendLimit(i preemption.Incident) time.Time {
 // isLast tells whether a pass that begins now is the last.
 func (a *Agent) isLast() bool {
 	i := a.incident()
-	at := a.lastPassAt(i)
+	at := a.limits.lastPassAt(i)
 	return len(a.waitsFor(i)) == 0 || !at.IsZero() && !time.Now().Before(at)
 }
 
@@ -151,7 +151,7 @@ func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
 			a.log.Debug("waiting", "incident", i.ID, "for", why, preemption.Left(i.Deadline()))
 		}
 		due := next
-		if last := a.lastPassAt(i); !last.IsZero() && last.Before(due) {
+		if last := a.limits.lastPassAt(i); !last.IsZero() && last.Before(due) {
 			due = last
 		}
 		if !time.Now().Before(due) {

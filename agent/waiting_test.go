@@ -49,7 +49,7 @@ func TestLastPassAndStop(t *testing.T) {
 				return at.Sub(noticed)
 			}
 			w := &watched{Workload: &workloads.Workload{Grace: 30 * time.Second}}
-			if got := after(a.lastPassAt(i)); got != row.last {
+			if got := after(a.limits.lastPassAt(i)); got != row.last {
 				t.Errorf("the last pass begins %s after the notice, want %s", got, row.last)
 			}
 			if got := after(a.stopAt(i, w)); got != row.stop {

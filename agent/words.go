@@ -154,7 +154,7 @@ func (a *Agent) tellUntil(word workloads.Word, began time.Time) (time.Time, bool
 	}
 	until := began.Add(maxDrain)
 	if !i.Deadline().IsZero() {
-		until = a.sendUntil(i)
+		until = a.limits.sendUntil(i)
 		if least := began.Add(leastSending); until.Before(least) {
 			until = least
 		}
