@@ -37,7 +37,7 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	limit := a.sendLimit(p.Incident)
 	if !limit.IsZero() && !limit.After(time.Now()) {
 		limit = p.Incident.Deadline()
-		if left := time.Until(limit); left <= 0 || a.isTold(ctx, p.Work.Drained.Finished, left/2) {
+		if left := time.Until(limit); left <= 0 || a.incidents.isTold(ctx, p.Work.Drained.Finished, left/2) {
 			return
 		}
 	}
@@ -62,10 +62,10 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 }
 
 // isTold waits, for patience at most, until the coordinator has the account of the drain that ended at that time.
-func (a *Agent) isTold(ctx context.Context, ended time.Time, patience time.Duration) bool {
+func (in *incidents) isTold(ctx context.Context, ended time.Time, patience time.Duration) bool {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	told := a.until(waiting, func(p page, _ bool) bool { return p.Work.Told || !p.Work.stands(ended) })
+	told := in.until(waiting, func(p page, _ bool) bool { return p.Work.Told || !p.Work.stands(ended) })
 	return told || ctx.Err() != nil
 }
 

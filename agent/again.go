@@ -47,7 +47,7 @@ func (a *Agent) carryAgain(ctx context.Context) {
 		}
 		var ask <-chan time.Time
 		p, open := a.incidents.Open()
-		if open && a.leaving() {
+		if open && a.incidents.leaving() {
 			ask = time.After(time.Until(vigil.due(p)))
 		}
 		select {
@@ -147,13 +147,13 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		a.log.Warn("cannot write to the journal that blocks are carried again: a restart would not know", "err", err)
 	}
 	began := time.Now()
-	limit := func() time.Time { return a.limits.againUntil(a.incident(), began) }
+	limit := func() time.Time { return a.limits.againUntil(a.incidents.current(), began) }
 	sending, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop(nil)
 	watching.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
-	watching.Go(func() { a.untilUndone(sending, ended); stop(nil) })
+	watching.Go(func() { a.incidents.untilUndone(sending, ended); stop(nil) })
 	sum, err := a.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (manifest.Summary, error) {
 		cfg := a.accountConfig(p.Incident.ID, dir, a.limits.Load().Drain.MaxBytesPerSecond)
 		cfg.Until = limit
@@ -218,6 +218,6 @@ func (a *Agent) passes(ctx context.Context, ended time.Time) bool {
 }
 
 // untilUndone waits until the drain that ended at that time counts for nothing: another drain carries all then.
-func (a *Agent) untilUndone(ctx context.Context, ended time.Time) {
-	a.until(ctx, func(p page, _ bool) bool { return !p.Work.stands(ended) })
+func (in *incidents) untilUndone(ctx context.Context, ended time.Time) {
+	in.until(ctx, func(p page, _ bool) bool { return !p.Work.stands(ended) })
 }

@@ -84,7 +84,7 @@ type Agent struct {
 	cloud       preemption.Cloud // nil: none is listened to
 	directives  *directives
 	notices     *preemption.Watcher
-	incidents   *preemption.Keeper[work]
+	incidents   incidents
 	evacuations *evacuations
 	disks       Monitor
 	landing     *landing
@@ -201,7 +201,7 @@ func (a *Agent) attend(ctx context.Context) error {
 // hear waits for the next notice and joins it to the incident. If the incident is due for a review before one comes, as when
 // an appointment is near, it does that instead.
 func (a *Agent) hear(ctx context.Context) error {
-	waiting, stop := a.untilDue(ctx)
+	waiting, stop := a.incidents.untilDue(ctx)
 	defer stop()
 	n, err := a.notices.Next(waiting)
 	switch {
@@ -244,7 +244,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	if p, _ := a.incidents.Open(); !p.Incident.Leaving() {
 		a.begin(p.Incident) // the time to leave came while this process started
 	}
-	if !a.leaving() {
+	if !a.incidents.leaving() {
 		return nil // the estimate of how long leaving takes has shrunk since: it is too early
 	}
 	leaving, stop := context.WithCancelCause(ctx)

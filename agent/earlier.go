@@ -16,13 +16,13 @@ import (
 func (a *Agent) lookBack(ctx context.Context) error {
 	cfg := a.drainConfig("", a.incidents.Dir(""), 0)
 	accounts := func() []string { return append(a.recent(), a.evacuations.over(a.keptSince())...) }
-	return migration.LookBack(ctx, cfg, accounts, a.carries)
+	return migration.LookBack(ctx, cfg, accounts, a.incidents.carries)
 }
 
 // recent lists the accounts of ended incidents whose blocks peers may still have.
 func (a *Agent) recent() []string {
 	open, _ := a.incidents.Open()
-	return a.earlier(open.Incident.ID, a.keptSince())
+	return a.incidents.earlier(open.Incident.ID, a.keptSince())
 }
 
 // keptSince is the earliest time at which a peer may have taken a block that it still has, if its receive.keep is the same
@@ -39,7 +39,7 @@ func (a *Agent) keptSince() time.Time {
 // not answer, since then nobody can say whether the peers still have them, and in a rehearsal, which is to show what a drain
 // does.
 func (a *Agent) adopt(incident, dir string) {
-	if a.alone() || a.rehearses() || a.refuge.has(incident) {
+	if a.alone() || a.incidents.rehearses() || a.refuge.has(incident) {
 		return
 	}
 	last, at := "", time.Time{}
@@ -61,18 +61,18 @@ func (a *Agent) adopt(incident, dir string) {
 }
 
 // rehearses reports whether nothing but a rehearsal makes this node leave.
-func (a *Agent) rehearses() bool {
-	i := a.incident()
+func (in *incidents) rehearses() bool {
+	i := in.current()
 	all := i.InForce()
 	return len(all) > 0 && !slices.ContainsFunc(all, func(n preemption.Notice) bool { return n.Source != preemption.SourceRehearsal })
 }
 
 // earlier lists the accounts of the incidents that ended after before, other than the given one.
-func (a *Agent) earlier(incident string, before time.Time) (dirs []string) {
-	all, _ := durable.Dirs(a.incidents.Dir("")) // a directory that cannot be listed must not stop a drain
+func (in *incidents) earlier(incident string, before time.Time) (dirs []string) {
+	all, _ := durable.Dirs(in.Dir("")) // a directory that cannot be listed must not stop a drain
 	for _, d := range all {
 		if d.Name() != incident && d.ModTime().After(before) {
-			dirs = append(dirs, a.incidents.Dir(d.Name()))
+			dirs = append(dirs, in.Dir(d.Name()))
 		}
 	}
 	return dirs

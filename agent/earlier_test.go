@@ -16,7 +16,7 @@ func TestRecentAccounts(t *testing.T) {
 	a := &Agent{cfg: Default()}
 	a.cfg.Receive.Keep = 24 * time.Hour
 	var err error
-	if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	open, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now()})
@@ -42,7 +42,7 @@ func TestRecentAccounts(t *testing.T) {
 		}
 	}
 	want(a.recent(), "kept", "new")
-	want(a.earlier(open.Incident.ID, time.Time{}), "over", "kept", "new")
+	want(a.incidents.earlier(open.Incident.ID, time.Time{}), "over", "kept", "new")
 	a.cfg.Receive.Keep = 0
 	want(a.recent(), "over", "kept", "new")
 }

@@ -84,12 +84,12 @@ func (a *Agent) evacuate(ctx context.Context) error {
 // mayEmpty says whether an evacuation may run now. A node that leaves carries all it has anyway, and a disk that does not
 // answer must not keep others waiting.
 func (a *Agent) mayEmpty(v evacuation) bool {
-	return !a.carries() && a.landing.Readable(v.Path) && a.evacuations.wanted(v.ID)
+	return !a.incidents.carries() && a.landing.Readable(v.Path) && a.evacuations.wanted(v.ID)
 }
 
 // carries says whether the open incident has all blocks of the node carried away.
-func (a *Agent) carries() bool {
-	stance, _ := a.incidents.Stance()
+func (in *incidents) carries() bool {
+	stance, _ := in.Stance()
 	return stance.AtLeast(preemption.StancePreCopy)
 }
 

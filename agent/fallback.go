@@ -81,18 +81,18 @@ func (a *Agent) tendFallback(ctx context.Context) error {
 		if f := a.fallbackIs.Load(); f != nil && f.trouble != "" {
 			wait = tendIll
 		}
-		leaves = a.restUntilDrain(ctx, wait, leaves)
+		leaves = a.incidents.restUntilDrain(ctx, wait, leaves)
 	}
 	return nil
 }
 
 // restUntilDrain waits for the given time, or until the node begins to leave. left is what it returned last: whether the
 // node was leaving.
-func (a *Agent) restUntilDrain(ctx context.Context, wait time.Duration, left bool) (leaves bool) {
+func (in *incidents) restUntilDrain(ctx context.Context, wait time.Duration, left bool) (leaves bool) {
 	over := time.After(wait)
 	for {
-		changed := a.incidents.Changes()
-		stance, _ := a.incidents.Stance()
+		changed := in.Changes()
+		stance, _ := in.Stance()
 		leaves = stance.AtLeast(preemption.StanceDrain)
 		if leaves && !left {
 			return leaves

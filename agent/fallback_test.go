@@ -167,7 +167,7 @@ func TestStatusTellsOfAnIllFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
 		var err error
-		a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
+		a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestFallbackIsCheckedWhileItIsSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
 		var err error
-		a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
+		a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
 		if err != nil {
 			t.Fatal(err)
 		}

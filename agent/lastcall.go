@@ -29,7 +29,7 @@ func (a *Agent) lastCall(ctx context.Context) {
 		changed := a.incidents.Changes()
 		p, open := a.incidents.Open()
 		empty := p.Work.Drained != nil && !p.Work.Again && a.saidSince(p).IsZero()
-		if !open || !a.leaving() || p.Work.Told && empty {
+		if !open || !a.incidents.leaving() || p.Work.Told && empty {
 			return
 		}
 		until := p.Incident.Deadline()

@@ -57,7 +57,7 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 // undoRehearsed), or until a new notice comes, as when the empty machine is shut down. The source of that notice must be
 // told, and the node looks for new writes first.
 func (a *Agent) untilNews(ctx context.Context, released map[string]bool) {
-	a.until(ctx, func(p page, open bool) bool {
+	a.incidents.until(ctx, func(p page, open bool) bool {
 		return open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !a.saidSince(p).IsZero())
 	})
 }
@@ -110,7 +110,7 @@ func (a *Agent) takeBack(ctx context.Context, incident string) {
 
 // timeLeft reports whether there is still time to send.
 func (a *Agent) timeLeft() bool {
-	limit := a.sendLimit(a.incident())
+	limit := a.sendLimit(a.incidents.current())
 	return limit.IsZero() || time.Now().Before(limit)
 }
 
@@ -124,7 +124,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 	var clock sync.WaitGroup
 	defer clock.Wait()
 	defer stop(nil)
-	limit := func() time.Time { return a.sendLimit(a.incident()) }
+	limit := func() time.Time { return a.sendLimit(a.incidents.current()) }
 	clock.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
 	for waited := false; ; waited = true {
 		last := sending.Err() != nil || a.isLast() // asked before the pass: what is written while it runs is for the next pass
@@ -146,7 +146,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 		a.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
 	sum.Started, cut = began, sending.Err() != nil
-	i := a.incident()
+	i := a.incidents.current()
 	end := a.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up
@@ -203,9 +203,9 @@ func (a *Agent) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, 
 func (a *Agent) passConfig(incident, dir string, last bool) migration.DrainConfig {
 	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.MaxBytesPerSecond)
 	if last && !a.refuge.has(incident) { // earlier accounts lie on the disk that hangs
-		cfg.Earlier = append(a.earlier(incident, time.Time{}), a.evacuations.moved(time.Time{})...)
+		cfg.Earlier = append(a.incidents.earlier(incident, time.Time{}), a.evacuations.moved(time.Time{})...)
 	}
-	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
+	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incidents.current()) }
 	return cfg
 }
 
@@ -260,7 +260,7 @@ func (r *rules) sendUntil(i preemption.Incident) time.Time {
 // announce says WorkerDecommission until the coordinator has heard it.
 func (a *Agent) announce(ctx context.Context) {
 	a.insist(ctx, callTimeout, func(ctx context.Context) error {
-		notice := a.apiNotice()
+		notice := a.incidents.notice()
 		if notice == nil {
 			return nil
 		}
@@ -377,7 +377,7 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 // farewell tells the coordinator that the agent stops while the node stays. It has its own clock: the context that ends
 // the agent is over by now.
 func (a *Agent) farewell(ctx context.Context) {
-	if a.leaving() {
+	if a.incidents.leaving() {
 		return // the coordinator knows that this node leaves; a restart goes on with it
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

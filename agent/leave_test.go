@@ -154,7 +154,7 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 		a := &Agent{log: log, manual: preemption.NewManual()} // without anything that joins the notice
 		a.limits.Store(&limits{})
 		var err error
-		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
+		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
 			t.Fatal(err)
 		}
 		said := make(chan error, 1)
@@ -181,7 +181,7 @@ func TestRehearsalReleasesNoMachine(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	a := &Agent{log: log, notices: preemption.NewWatcher(log, d)}
 	var err error
-	if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: log}); err != nil {
+	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindTerminate, SeenAt: time.Now()}
@@ -215,7 +215,7 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 			log := slog.New(slog.NewTextHandler(&said, nil))
 			a := &Agent{log: log, notices: preemption.NewWatcher(log, &door{closed: true})}
 			var err error
-			if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
+			if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
 				t.Fatal(err)
 			}
 			n := preemption.Notice{Source: preemption.SourceAzure, ID: "event", Kind: preemption.KindTerminate, SeenAt: time.Now()}

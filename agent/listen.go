@@ -185,7 +185,7 @@ func (a *Agent) home(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only nodes are told what a node has", http.StatusForbidden)
 		return
 	}
-	a.reader.ServeHome(w, r, a.leaving())
+	a.reader.ServeHome(w, r, a.incidents.leaving())
 }
 
 // fromNode returns the name of the node that a request came from; false: it came from an operator or an app.

@@ -109,12 +109,12 @@ func (a *Agent) openStores() (err error) {
 		return err
 	}
 	a.ballast = newBallast(a.cfg.DataDir)
-	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
+	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.incidents.carries, Log: a.log})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
 	}
-	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
+	a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
 		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
 	})
 	return err
@@ -127,7 +127,7 @@ func (a *Agent) openReceiver() {
 	a.receiver = receiver.New(receiver.Config{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.room, Disks: a.landing,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
-		Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
+		Admit: a.incidents.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
 		InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{

@@ -18,7 +18,7 @@ const copyAgain = time.Minute
 // copyAhead copies blocks to peers at a gentle rate, pass after pass, until ctx ends. The incident's ledger names what it
 // moved, so a drain that follows sends only what is new or has changed since.
 func (a *Agent) copyAhead(ctx context.Context) {
-	i := a.incident()
+	i := a.incidents.current()
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -152,7 +152,7 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 	at := a.place.Load()
 	cfg := migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
-		Settle: a.receiver.Settle, Advised: a.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
+		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
 	if a.behind.Load() {

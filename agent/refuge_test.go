@@ -45,7 +45,7 @@ func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk)
 	a.cfg.DataDir, a.cfg.Listen.Socket = data, filepath.Join(dir, "run", "agent.sock")
 	a.disk = a.newDisk()
 	var err error
-	if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: data, Log: slog.New(slog.DiscardHandler), Disk: a.disk}); err != nil {
+	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: data, Log: slog.New(slog.DiscardHandler), Disk: a.disk}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Dir(a.cfg.Listen.Socket), 0o700); err != nil {

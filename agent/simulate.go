@@ -39,7 +39,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	if r.Reason != "" {
 		n.Reason = "rehearsal: " + r.Reason
 	}
-	if i := a.incident(); !r.DryRun && len(i.InForce()) > 0 && !i.From(preemption.SourceRehearsal) {
+	if i := a.incidents.current(); !r.DryRun && len(i.InForce()) > 0 && !i.From(preemption.SourceRehearsal) {
 		return nil, status.Errorf(codes.FailedPrecondition, "the node is under notice in earnest (%s says %s): this is no time to rehearse", i.Source(), i.Kind())
 	}
 	i := preemption.Open(n)

@@ -68,7 +68,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.cfg.Cloud.Resolve(),
 	}
 	_, changes := a.incidents.Stance()
-	preemption.Tell(s, a.notices.Health(), a.incident(), changes)
+	preemption.Tell(s, a.notices.Health(), a.incidents.current(), changes)
 	s.WaitsFor = a.waits()
 	s.Fallback = a.apiFallback()
 	s.DataDirTrouble = a.dataDirTrouble()

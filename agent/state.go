@@ -47,17 +47,20 @@ func (w *work) stands(ended time.Time) bool {
 
 type page = preemption.Page[work]
 
-// incident returns the open one, or the zero incident.
-func (a *Agent) incident() preemption.Incident {
-	p, _ := a.incidents.Open()
+// incidents keeps the open incident, and answers what the rest of the agent asks of it.
+type incidents struct{ *preemption.Keeper[work] }
+
+// current returns the open incident, or the zero one.
+func (in *incidents) current() preemption.Incident {
+	p, _ := in.Open()
 	return p.Incident
 }
 
 // until waits until is returns true for the open incident; false: ctx ended before.
-func (a *Agent) until(ctx context.Context, is func(p page, open bool) bool) bool {
+func (in *incidents) until(ctx context.Context, is func(p page, open bool) bool) bool {
 	for {
-		changed := a.incidents.Changes()
-		if is(a.incidents.Open()) {
+		changed := in.Changes()
+		if is(in.Open()) {
 			return true
 		}
 		select {
@@ -69,8 +72,8 @@ func (a *Agent) until(ctx context.Context, is func(p page, open bool) bool) bool
 }
 
 // leaving reports whether the open incident asks for a drain now.
-func (a *Agent) leaving() bool {
-	stance, _ := a.incidents.Stance()
+func (in *incidents) leaving() bool {
+	stance, _ := in.Stance()
 	return stance.AtLeast(preemption.StanceDrain)
 }
 
@@ -79,17 +82,17 @@ const retryNoticed = 2 * time.Second
 
 // admit says whether this node takes blocks now. Blocks must not land on a machine that goes too. A machine that is only
 // advised to go may stay, so it takes blocks that no other peer takes.
-func (a *Agent) admit(advised bool) receiver.Admission {
-	if !a.incidents.IsOpen() { // the cheap answer first: admit is called for every block
+func (in *incidents) admit(advised bool) receiver.Admission {
+	if !in.IsOpen() { // the cheap answer first: admit is called for every block
 		return receiver.Admission{}
 	}
-	switch stance, _ := a.incidents.Stance(); {
+	switch stance, _ := in.Stance(); {
 	case !stance.AtLeast(preemption.StanceWatch):
 		return receiver.Admission{}
 	case advised && !stance.AtLeast(preemption.StanceDrain):
 		return receiver.Admission{Advised: true}
 	}
-	i := a.incident()
+	i := in.current()
 	return receiver.Admission{Refused: "this node is under notice itself: " + string(i.Kind()), Retry: retryNoticed}
 }
 
@@ -124,15 +127,15 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 const reviewEvery = 10 * time.Second
 
 // untilDue derives a context from ctx that ends when the incident is due for a review, without any new notice.
-func (a *Agent) untilDue(ctx context.Context) (context.Context, context.CancelFunc) {
+func (in *incidents) untilDue(ctx context.Context) (context.Context, context.CancelFunc) {
 	var due time.Time
-	if _, changes := a.incidents.Stance(); !changes.IsZero() {
+	if _, changes := in.Stance(); !changes.IsZero() {
 		due = time.Now().Add(reviewEvery)
 		if changes.Before(due) {
 			due = changes
 		}
 	}
-	if i := a.incident(); !i.OutlivedAt().IsZero() && (due.IsZero() || i.OutlivedAt().Before(due)) {
+	if i := in.current(); !i.OutlivedAt().IsZero() && (due.IsZero() || i.OutlivedAt().Before(due)) {
 		due = i.OutlivedAt()
 	}
 	if due.IsZero() {
@@ -148,11 +151,11 @@ func (a *Agent) review(ctx context.Context) {
 	if !open || p.Begun { // leave checks by itself whether the incident is over
 		return
 	}
-	if a.outlived() {
+	if a.incidents.outlived() {
 		a.recommission(ctx, errOutlived)
 		return
 	}
-	if a.leaving() {
+	if a.incidents.leaving() {
 		a.begin(p.Incident)
 	}
 }
@@ -166,18 +169,18 @@ func (a *Agent) begin(i preemption.Incident) {
 	a.beat.Nudge()
 }
 
-func (a *Agent) outlived() bool {
-	i := a.incident()
+func (in *incidents) outlived() bool {
+	i := in.current()
 	return i.Outlived()
 }
 
 // staysAfterAll says why a node that is leaving need not leave any more; nil: it must.
 func (a *Agent) staysAfterAll() error {
-	i := a.incident()
+	i := a.incidents.current()
 	switch {
-	case !a.leaving(): // the notices in force are for later, or ask for less than a drain
+	case !a.incidents.leaving(): // the notices in force are for later, or ask for less than a drain
 		return errWithdrawn
-	case a.outlived():
+	case a.incidents.outlived():
 		a.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())
 		return errOutlived
 	default:
@@ -199,7 +202,7 @@ func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incide
 	if a.limits.policy().Stance(n.Kind) == preemption.StanceIgnore {
 		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
 	}
-	return preemption.Say(ctx, a.manual, a.incidents, n)
+	return preemption.Say(ctx, a.manual, a.incidents.Keeper, n)
 }
 
 // Cancel takes back the notices that were given on this host. still names the notice for which the node leaves all the same,
@@ -207,9 +210,9 @@ func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incide
 func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, still string) {
 	cancelled = a.manual.Withdraw(reason)
 	if !cancelled {
-		return false, a.leavesFor(a.incident())
+		return false, a.leavesFor(a.incidents.current())
 	}
-	heeded := a.until(ctx, func(p page, open bool) bool {
+	heeded := a.incidents.until(ctx, func(p page, open bool) bool {
 		if !open {
 			return true
 		}

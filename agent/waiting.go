@@ -57,7 +57,7 @@ const mostUnfinished, unfinishedBytes = 16, 256
 // unfinished names what the drain still waits for, for the account of a drain whose time is up. In a rehearsal it is
 // nothing, for that leaves everything running.
 func (a *Agent) unfinished() []string {
-	i := a.incident()
+	i := a.incidents.current()
 	if i.Rehearsed() {
 		return nil
 	}
@@ -88,7 +88,7 @@ func ordered(i preemption.Incident) bool {
 // waits is what the node waits for, for the status: with the disks that do not answer.
 func (a *Agent) waits() []string {
 	p, open := a.incidents.Open()
-	if !open || !a.leaving() || p.Work.Drained != nil {
+	if !open || !a.incidents.leaving() || p.Work.Drained != nil {
 		return nil
 	}
 	all := a.waitsFor(p.Incident)
@@ -129,7 +129,7 @@ func (a *Agent) sendLimit(i preemption.Incident) time.Time {
 
 // isLast tells whether a pass that begins now is the last.
 func (a *Agent) isLast() bool {
-	i := a.incident()
+	i := a.incidents.current()
 	at := a.limits.lastPassAt(i)
 	return len(a.waitsFor(i)) == 0 || !at.IsZero() && !time.Now().Before(at)
 }
@@ -141,7 +141,7 @@ func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
 	var said []string
 	for ctx.Err() == nil {
 		changed, stirred := a.incidents.Changes(), a.attention.changes()
-		i := a.incident()
+		i := a.incidents.current()
 		why := a.waitsFor(i)
 		if len(why) == 0 {
 			return

@@ -128,7 +128,7 @@ func TestTroubleOfAWebhookIsShown(t *testing.T) {
 		}
 		a := &Agent{log: slog.New(slog.DiscardHandler)}
 		a.limits.Store(&limits{Drain: Default().Drain})
-		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
+		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
 			t.Fatal(err)
 		}
 		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
@@ -164,7 +164,7 @@ func TestWordsAreTriedAgain(t *testing.T) {
 		a := &Agent{log: slog.New(slog.DiscardHandler)}
 		a.limits.Store(&limits{Drain: Default().Drain})
 		var err error
-		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
+		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
 			t.Fatal(err)
 		}
 		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {

@@ -20,7 +20,7 @@ import (
 
 // status is what the heartbeat carries and what the socket shows. It never waits.
 func (a *Agent) status() *api.Status {
-	s := &api.Status{Notice: a.apiNotice()}
+	s := &api.Status{Notice: a.incidents.notice()}
 	if p, ahead, ok := a.drains.progress(); ok {
 		s.Drain = apiProgress(p)
 		if ahead {
@@ -39,7 +39,7 @@ func (a *Agent) status() *api.Status {
 	}
 	s.Disks = a.diskStates()
 	s.Workloads = a.apiWorkloads()
-	if !a.leaving() { // a leaving node takes no blocks
+	if !a.incidents.leaving() { // a leaving node takes no blocks
 		all, vault := a.receiver.Room()
 		s.RoomBytes, s.VaultRoomBytes = all.Bytes, &vault.Bytes
 		s.LargestRoomBytes, s.LargestVaultRoomBytes = all.LargestBytes, vault.LargestBytes
@@ -64,10 +64,10 @@ func apiSummary(sum *manifest.Summary) *api.DrainProgress {
 	}
 }
 
-// apiNotice is the open incident as peers and coordinator see it; nil: none that asks for anything yet.
-func (a *Agent) apiNotice() *api.Notice {
-	p, open := a.incidents.Open()
-	stance, _ := a.incidents.Stance()
+// notice is the open incident as peers and coordinator see it; nil: none that asks for anything yet.
+func (in *incidents) notice() *api.Notice {
+	p, open := in.Open()
+	stance, _ := in.Stance()
 	if !open || !stance.AtLeast(preemption.StanceWatch) {
 		return nil
 	}

@@ -40,7 +40,7 @@ func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
 	said := done.Word
 	under := !done.Arrived && !done.GivenUp // this process or an earlier one is still telling it
 	believes := said.Incident != "" && said.Phase != workloads.PhaseWithdrawn
-	i, leaves := a.incident(), a.leaving() && !a.outlived()
+	i, leaves := a.incidents.current(), a.incidents.leaving() && !a.incidents.outlived()
 	switch {
 	case believes && (!leaves || said.Incident != i.ID):
 		said.Phase = workloads.PhaseWithdrawn
@@ -148,7 +148,7 @@ func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, be
 
 // tellUntil is when telling a word must end; false: the word no longer holds.
 func (a *Agent) tellUntil(word workloads.Word, began time.Time) (time.Time, bool) {
-	i, leaves := a.incident(), a.leaving() && !a.outlived()
+	i, leaves := a.incidents.current(), a.incidents.leaving() && !a.incidents.outlived()
 	if word.Phase == workloads.PhaseWithdrawn {
 		return began.Add(withdrawPatience), !leaves
 	}

@@ -68,7 +68,7 @@ func (a *Agent) attendWorkloads(ctx context.Context) error {
 func (a *Agent) watch(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
-		incident := a.leavingFor()
+		incident := a.incidents.leavingFor()
 		a.look(ctx, w, incident)
 		pause := w.Idle
 		if incident != "" {
@@ -87,11 +87,11 @@ func (a *Agent) watch(ctx context.Context, w *watched) {
 }
 
 // leavingFor is the incident for which the node leaves now, or "".
-func (a *Agent) leavingFor() string {
-	if !a.leaving() {
+func (in *incidents) leavingFor() string {
+	if !in.leaving() {
 		return ""
 	}
-	return a.incident().ID
+	return in.current().ID
 }
 
 // look looks at a workload once. The processes that it had when the node began to leave are kept: these are waited for and
