@@ -23,7 +23,6 @@ import (
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/fallback"
-	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
@@ -79,7 +78,7 @@ type Agent struct {
 	told        *migration.Appraisals // the values that programs on this machine gave blocks; nil: the file cannot be read
 	receiver    *receiver.Receiver
 	reader      *reading.Reader
-	beat        *heartbeat.Client
+	beat        fleet
 	manual      *preemption.Manual
 	cloud       preemption.Cloud // nil: none is listened to
 	directives  *directives

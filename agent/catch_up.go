@@ -29,19 +29,19 @@ const (
 // took the name of another machine whose blocks may be here.
 func (a *Agent) catchUp(ctx context.Context) error {
 	all, doubted := false, map[string]bool{}
-	whom := receiver.CatchUp{Where: a.whereIs, Ask: a.reader.Fetch.AtHome}
+	whom := receiver.CatchUp{Where: a.beat.whereIs, Ask: a.reader.Fetch.AtHome}
 	var again <-chan time.Time
 	for {
 		spread := rand.N(catchUpSpread)
 		select {
 		case silent := <-a.beat.Back():
 			if all = true; silent >= awayFor {
-				whom.WhoElse = a.whoElse
+				whom.WhoElse = a.beat.whoElse
 				a.behind.Store(true)
 			}
 		case home := <-a.doubted: // no spread: that node is about to go
 			doubted[home], spread = true, 0
-			whom.WhoElse = a.whoElse
+			whom.WhoElse = a.beat.whoElse
 			a.behind.Store(true)
 		case <-again:
 		case <-ctx.Done():
@@ -87,7 +87,7 @@ func (a *Agent) doubt(w http.ResponseWriter, r *http.Request) {
 func (a *Agent) askHolders() func(ctx context.Context, blocks []inventory.BlockID) error {
 	asked := map[string]bool{}
 	return func(ctx context.Context, blocks []inventory.BlockID) error {
-		holders, _, err := a.whoElse(ctx, blocks)
+		holders, _, err := a.beat.whoElse(ctx, blocks)
 		for _, h := range holders {
 			if !asked[h.Node] {
 				asked[h.Node] = true

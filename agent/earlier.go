@@ -39,7 +39,7 @@ func (a *Agent) keptSince() time.Time {
 // not answer, since then nobody can say whether the peers still have them, and in a rehearsal, which is to show what a drain
 // does.
 func (a *Agent) adopt(incident, dir string) {
-	if a.alone() || a.incidents.rehearses() || a.refuge.has(incident) {
+	if a.beat.alone() || a.incidents.rehearses() || a.refuge.has(incident) {
 		return
 	}
 	last, at := "", time.Time{}

@@ -98,7 +98,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	began := time.Now()
 	cfg := a.drainConfig(v.ID, a.evacuations.accounts(v.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Settle = nil // what peers send meanwhile lands on other disks
-	cfg.Only, cfg.Lapsed = []string{v.Path}, a.lapsed
+	cfg.Only, cfg.Lapsed = []string{v.Path}, a.beat.lapsed
 	d := migration.NewDrain(cfg)
 	running, stop := context.WithTimeout(ctx, a.limits.Load().Drain.Timeout)
 	defer stop()

@@ -12,31 +12,37 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
+// fleet is the other nodes, as the coordinator tells of them: its answers in the words of the packages that need them.
+type fleet struct {
+	*heartbeat.Client
+	node string // this one
+}
+
 // checkHeld asks the coordinator who has blocks that this node carried to peers at least age ago.
-func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []inventory.Block) (heartbeat.Held, error) {
+func (f *fleet) checkHeld(ctx context.Context, age time.Duration, blocks []inventory.Block) (heartbeat.Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	carried := make([]*api.HeldBlock, len(blocks))
 	for i, b := range blocks {
 		carried[i] = &api.HeldBlock{Id: string(b.ID), Bytes: b.Bytes()}
 	}
-	return a.beat.CheckHeld(ctx, age, carried)
+	return f.CheckHeld(ctx, age, carried)
 }
 
 // whoElse asks the coordinator which other nodes have blocks that this node has, and at which addresses they are read. sure:
 // the coordinator could tell of all of them.
-func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error) {
+func (f *fleet) whoElse(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(blocks))
 	for i, id := range blocks {
 		asked[i] = &api.HeldBlock{Id: string(id)}
 	}
-	h, err := a.beat.WhoElse(ctx, absentFor, asked)
+	h, err := f.WhoElse(ctx, absentFor, asked)
 	if err != nil {
 		return nil, false, err
 	}
-	there, err := a.beat.CheckPeers(ctx, 0, h.Holders)
+	there, err := f.CheckPeers(ctx, 0, h.Holders)
 	for _, node := range h.Holders {
 		if address := there.Addresses[node]; address != "" {
 			holders = append(holders, reading.Holder{Node: node, Address: address})
@@ -46,18 +52,18 @@ func (a *Agent) whoElse(ctx context.Context, blocks []inventory.BlockID) (holder
 }
 
 // whoHas asks for each of some files which node has it, and where that node is read.
-func (a *Agent) whoHas(ctx context.Context, ids []inventory.BlockID) (at []reading.Holder, err error) {
+func (f *fleet) whoHas(ctx context.Context, ids []inventory.BlockID) (at []reading.Holder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
 	asked := make([]*api.HeldBlock, len(ids))
 	for i, id := range ids {
 		asked[i] = &api.HeldBlock{Id: string(id.Block())} // a file landed as part of its block
 	}
-	h, err := a.beat.WhoElse(ctx, 0, asked)
+	h, err := f.WhoElse(ctx, 0, asked)
 	if err != nil {
 		return nil, err
 	}
-	there, err := a.beat.CheckPeers(ctx, 0, h.Holders)
+	there, err := f.CheckPeers(ctx, 0, h.Holders)
 	for _, node := range h.At {
 		at = append(at, reading.Holder{Node: node, Address: there.Addresses[node]})
 	}
@@ -86,7 +92,7 @@ func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version
 }
 
 // lapsed returns the blocks that nobody has any more, by their places in blocks, and why the first is missing.
-func (a *Agent) lapsed(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error) {
-	h, err := a.checkHeld(ctx, age, blocks)
+func (f *fleet) lapsed(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error) {
+	h, err := f.checkHeld(ctx, age, blocks)
 	return h.Missing, h.Why, err
 }

@@ -35,12 +35,12 @@ func (a *Agent) broken(id inventory.BlockID) {
 
 // broke tells the coordinator of a block that was removed because it was broken: the node that it came from may still be
 // there to carry it again.
-func (a *Agent) broke(h vault.Held) {
+func (f *fleet) broke(h vault.Held) {
 	word := apiHeld(h)
 	if h.Origin != h.From {
 		word.Origin = h.Origin
 	}
-	a.beat.Broken(word)
+	f.Broken(word)
 }
 
 // inUse reports whether an app runs on this machine, as far as its workloads tell. Blocks of the app that landed here stay
@@ -70,8 +70,8 @@ func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string,
 
 // alone reports whether the coordinator does not answer, or has not answered yet, so that no other node knows of a drain of
 // this one.
-func (a *Agent) alone() bool {
-	_, answered, trouble := a.beat.Health()
+func (f *fleet) alone() bool {
+	_, answered, trouble := f.Health()
 	return trouble != "" || answered.IsZero()
 }
 

@@ -127,12 +127,12 @@ func (a *Agent) openReceiver() {
 	a.receiver = receiver.New(receiver.Config{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.room, Disks: a.landing,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
-		Admit: a.incidents.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
+		Admit: a.incidents.admit, Landed: a.beat.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.beat.broke,
 		InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback,
-		Fetch: &reading.Fetcher{Locate: a.locate, LocateMore: a.locateMore, WhoHas: a.whoHas, Dial: a.dialHolder},
+		Fetch: &reading.Fetcher{Locate: a.beat.locate, LocateMore: a.beat.locateMore, WhoHas: a.beat.whoHas, Dial: a.dialHolder},
 	}
 }
 
@@ -174,7 +174,8 @@ func (a *Agent) openHeartbeat() error {
 	}
 	a.behind.Store(true) // until catchUp has asked
 	a.deps.Identity.Distrust(a.guests.revokedAt)
-	a.beat, err = heartbeat.New(heartbeat.Config{
+	a.beat.node = a.cfg.Node.Name
+	a.beat.Client, err = heartbeat.New(heartbeat.Config{
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address,
 		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
@@ -288,13 +289,13 @@ func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 	}
 }
 
-func (a *Agent) landed(blocks []vault.Held) {
+func (f *fleet) landed(blocks []vault.Held) {
 	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one allocation for all
 	for i, h := range blocks {
 		words[i] = &all[i]
 		words[i].Id, words[i].Bytes, words[i].From = string(h.ID), h.Bytes, h.From
 	}
-	a.beat.Landed(words...)
+	f.Landed(words...)
 }
 
 // close releases what New opened. The goroutines that used it have ended.

@@ -125,7 +125,7 @@ var errTurned = errors.New("all peers are advised to go now, or not any more")
 func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
-	for a.allAdvised() == advised {
+	for a.beat.allAdvised() == advised {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -141,7 +141,7 @@ func (a *Agent) aheadConfig(incident, dir string) migration.DrainConfig {
 	cfg.Ballast = nil // it is for the names of lost blocks
 	cfg.Once = true
 	cfg.Settle = nil // the next pass takes blocks that leaving peers send meanwhile
-	cfg.Own = a.allAdvised()
+	cfg.Own = a.beat.allAdvised()
 	cfg.Advised = func() bool { return cfg.Own }
 	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
 	return cfg
@@ -152,11 +152,11 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 	at := a.place.Load()
 	cfg := migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
-		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
+		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
 	if a.behind.Load() {
-		cfg.WhoElse = a.whoElse
+		cfg.WhoElse = a.beat.whoElse
 	}
 	if a.beat.Namesake() {
 		cfg.Namesake = a.askHolders()

@@ -169,7 +169,7 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 		if q.absent != nil {
 			age = max(age, absentFor)
 		}
-		h, err := v.agent.checkHeld(ctx, age, blocks)
+		h, err := v.agent.beat.checkHeld(ctx, age, blocks)
 		q.answered(h, err)
 		return h.Missing, h.Why, err
 	}

@@ -170,7 +170,7 @@ func TestWordsAreTriedAgain(t *testing.T) {
 		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
 			t.Fatal(err)
 		}
-		if a.beat, err = heartbeat.New(heartbeat.Config{Node: "host-a", Incarnation: "x", Coordinators: []string{"c:1"}}); err != nil {
+		if a.beat.Client, err = heartbeat.New(heartbeat.Config{Node: "host-a", Incarnation: "x", Coordinators: []string{"c:1"}}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())

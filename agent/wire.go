@@ -129,9 +129,9 @@ func apiHeld(h vault.Held) *api.HeldBlock {
 }
 
 // peers are the nodes that may take blocks, as the coordinator last said.
-func (a *Agent) peers() []migration.Peer {
+func (f *fleet) peers() []migration.Peer {
 	var all []migration.Peer
-	for _, p := range a.beat.Peers() {
+	for _, p := range f.Peers() {
 		all = append(all, migration.Peer{
 			Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, VaultBytes: p.VaultRoomBytes, Places: p.Places, Advised: p.Advised,
 			LargestBytes: p.LargestRoomBytes, LargestVaultBytes: p.LargestVaultRoomBytes,
@@ -142,8 +142,8 @@ func (a *Agent) peers() []migration.Peer {
 
 // allAdvised reports whether all peers are advised to go, as all machines of a pool are at once: of 30 such machines 9 went,
 // hours later.
-func (a *Agent) allAdvised() bool {
-	all := a.peers()
+func (f *fleet) allAdvised() bool {
+	all := f.peers()
 	return len(all) > 0 && !slices.ContainsFunc(all, func(p migration.Peer) bool { return !p.Advised })
 }
 
@@ -152,45 +152,45 @@ const comesBack = time.Minute
 
 // missesPeers reports whether the list of peers may be incomplete: a peer that left it may be back soon, or no coordinator
 // has answered yet.
-func (a *Agent) missesPeers() bool {
-	_, answered, _ := a.beat.Health()
-	return answered.IsZero() || time.Since(a.beat.Missed()) < comesBack
+func (f *fleet) missesPeers() bool {
+	_, answered, _ := f.Health()
+	return answered.IsZero() || time.Since(f.Missed()) < comesBack
 }
 
 // locateTimeout bounds a reader's wait for the coordinator.
 const locateTimeout = 5 * time.Second
 
-func (a *Agent) locate(ctx context.Context, id inventory.BlockID, past bool) (reading.Location, error) {
+func (f *fleet) locate(ctx context.Context, id inventory.BlockID, past bool) (reading.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
-	r, err := a.beat.Locate(ctx, string(id), past, "")
+	r, err := f.Locate(ctx, string(id), past, "")
 	if err != nil {
 		return reading.Location{}, err
 	}
-	return reading.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Unheard: a.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
+	return reading.Location{Holders: f.others(r.Holders), Candidates: f.others(r.Candidates), Next: r.Next, Unheard: f.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
 }
 
 // locateMore names more nodes that could have a block, after those that were asked, and the nodes that are known to hold it
 // by now.
-func (a *Agent) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []reading.Holder, next string, err error) {
+func (f *fleet) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []reading.Holder, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
-	r, err := a.beat.Locate(ctx, string(id), true, after)
-	return a.others(slices.Concat(r.GetHolders(), r.GetCandidates())), r.GetNext(), err
+	r, err := f.Locate(ctx, string(id), true, after)
+	return f.others(slices.Concat(r.GetHolders(), r.GetCandidates())), r.GetNext(), err
 }
 
 // whereIs is the address at which a node is read; empty: it is gone.
-func (a *Agent) whereIs(ctx context.Context, node string) (address string, err error) {
+func (f *fleet) whereIs(ctx context.Context, node string) (address string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
-	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
+	is, err := f.CheckPeers(ctx, 0, []string{node})
 	return is.Addresses[node], err
 }
 
 // others leaves this node out of the holders: it was asked already.
-func (a *Agent) others(holders []*api.Holder) (rest []reading.Holder) {
+func (f *fleet) others(holders []*api.Holder) (rest []reading.Holder) {
 	for _, h := range holders {
-		if h.Node != a.cfg.Node.Name {
+		if h.Node != f.node {
 			rest = append(rest, reading.Holder{Node: h.Node, Address: h.Address})
 		}
 	}
