@@ -33,16 +33,6 @@ func (a *Agent) broken(id inventory.BlockID) {
 	}
 }
 
-// broke tells the coordinator of a block that was removed because it was broken: the node that it came from may still be
-// there to carry it again.
-func (f *fleet) broke(h vault.Held) {
-	word := apiHeld(h)
-	if h.Origin != h.From {
-		word.Origin = h.Origin
-	}
-	f.Broken(word)
-}
-
 // inUse reports whether an app runs on this machine, as far as its workloads tell. Blocks of the app that landed here stay
 // for as long.
 func (a *Agent) inUse(app string) bool {
@@ -66,13 +56,6 @@ func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string,
 	maps.DeleteFunc(over, func(app, _ string) bool { return a.inUse(app) })
 	a.vigil.leave(slices.Collect(maps.Keys(over)))
 	return over, err
-}
-
-// alone reports whether the coordinator does not answer, or has not answered yet, so that no other node knows of a drain of
-// this one.
-func (f *fleet) alone() bool {
-	_, answered, trouble := f.Health()
-	return trouble != "" || answered.IsZero()
 }
 
 // RemoveBlocks removes blocks that landed here: those of an app, those from a node, or those of an app from a node.

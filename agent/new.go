@@ -289,15 +289,6 @@ func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 	}
 }
 
-func (f *fleet) landed(blocks []vault.Held) {
-	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one allocation for all
-	for i, h := range blocks {
-		words[i] = &all[i]
-		words[i].Id, words[i].Bytes, words[i].From = string(h.ID), h.Bytes, h.From
-	}
-	f.Landed(words...)
-}
-
 // close releases what New opened. The goroutines that used it have ended.
 func (a *Agent) close() {
 	a.at.close()

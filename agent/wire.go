@@ -2,9 +2,7 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
-	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -126,75 +123,6 @@ func apiEntry(e manifest.Entry) *api.ManifestEntry {
 
 func apiHeld(h vault.Held) *api.HeldBlock {
 	return &api.HeldBlock{Id: string(h.ID), Bytes: h.Bytes, From: h.From}
-}
-
-// peers are the nodes that may take blocks, as the coordinator last said.
-func (f *fleet) peers() []migration.Peer {
-	var all []migration.Peer
-	for _, p := range f.Peers() {
-		all = append(all, migration.Peer{
-			Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, VaultBytes: p.VaultRoomBytes, Places: p.Places, Advised: p.Advised,
-			LargestBytes: p.LargestRoomBytes, LargestVaultBytes: p.LargestVaultRoomBytes,
-		})
-	}
-	return all
-}
-
-// allAdvised reports whether all peers are advised to go, as all machines of a pool are at once: of 30 such machines 9 went,
-// hours later.
-func (f *fleet) allAdvised() bool {
-	all := f.peers()
-	return len(all) > 0 && !slices.ContainsFunc(all, func(p migration.Peer) bool { return !p.Advised })
-}
-
-// comesBack is how long a missed peer may take to come back: it restarts, and the coordinator tells all nodes.
-const comesBack = time.Minute
-
-// missesPeers reports whether the list of peers may be incomplete: a peer that left it may be back soon, or no coordinator
-// has answered yet.
-func (f *fleet) missesPeers() bool {
-	_, answered, _ := f.Health()
-	return answered.IsZero() || time.Since(f.Missed()) < comesBack
-}
-
-// locateTimeout bounds a reader's wait for the coordinator.
-const locateTimeout = 5 * time.Second
-
-func (f *fleet) locate(ctx context.Context, id inventory.BlockID, past bool) (reading.Location, error) {
-	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
-	defer cancel()
-	r, err := f.Locate(ctx, string(id), past, "")
-	if err != nil {
-		return reading.Location{}, err
-	}
-	return reading.Location{Holders: f.others(r.Holders), Candidates: f.others(r.Candidates), Next: r.Next, Unheard: f.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
-}
-
-// locateMore names more nodes that could have a block, after those that were asked, and the nodes that are known to hold it
-// by now.
-func (f *fleet) locateMore(ctx context.Context, id inventory.BlockID, after string) (some []reading.Holder, next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
-	defer cancel()
-	r, err := f.Locate(ctx, string(id), true, after)
-	return f.others(slices.Concat(r.GetHolders(), r.GetCandidates())), r.GetNext(), err
-}
-
-// whereIs is the address at which a node is read; empty: it is gone.
-func (f *fleet) whereIs(ctx context.Context, node string) (address string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
-	defer cancel()
-	is, err := f.CheckPeers(ctx, 0, []string{node})
-	return is.Addresses[node], err
-}
-
-// others leaves this node out of the holders: it was asked already.
-func (f *fleet) others(holders []*api.Holder) (rest []reading.Holder) {
-	for _, h := range holders {
-		if h.Node != f.node {
-			rest = append(rest, reading.Holder{Node: h.Node, Address: h.Address})
-		}
-	}
-	return rest
 }
 
 // ready tells the service manager and Deps.Ready that the agent serves.
