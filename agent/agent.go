@@ -92,8 +92,7 @@ type Agent struct {
 	storage     fallback.Storage              // behind fallback
 	fallback    *lastresort.Storage           // nil: none is configured
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
-	workloads   []*watched
-	attention   *attention
+	workloads   attendant
 	vigil       vigil         // of the open incident
 	behind      atomic.Bool   // this node was away, and has not asked yet which of its copies are out of date
 	doubted     chan string   // nodes that want to be asked which of their blocks here are out of date (POST /home/doubt)
@@ -125,7 +124,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.tellOfDisks(life) })
 	g.Go(func() error { return a.saveDisks(life) })
 	g.Go(func() error { return a.evacuate(life) })
-	g.Go(func() error { return a.attendWorkloads(life) })
+	g.Go(func() error { return a.workloads.Run(life) })
 	g.Go(func() error { return a.tendFallback(life) })
 	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.index.Run(life) })
@@ -261,7 +260,7 @@ func (a *Agent) leave(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error { a.tell(leaving); return nil })
-	g.Go(func() error { a.stopWorkloads(leaving); return nil })
+	g.Go(func() error { a.workloads.stop(leaving); return nil })
 	g.Go(func() error { a.carryAgain(leaving); return nil })
 	g.Go(func() error {
 		released := make(map[string]bool)

@@ -102,10 +102,10 @@ func (t *attention) amend(name string, change func(*attended)) (attended, error)
 }
 
 // note writes down what was done about a workload.
-func (a *Agent) note(w *watched, change func(*attended)) attended {
-	d, err := a.attention.amend(w.Name, change)
+func (t *attendant) note(w *watched, change func(*attended)) attended {
+	d, err := t.attention.amend(w.Name, change)
 	if err != nil {
-		a.log.Error("cannot write what was done about a workload: a restart would do it again", "workload", w.Name, "err", err)
+		t.log.Error("cannot write what was done about a workload: a restart would do it again", "workload", w.Name, "err", err)
 	}
 	return d
 }

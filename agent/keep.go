@@ -35,8 +35,8 @@ func (a *Agent) broken(id inventory.BlockID) {
 
 // inUse reports whether an app runs on this machine, as far as its workloads tell. Blocks of the app that landed here stay
 // for as long.
-func (a *Agent) inUse(app string) bool {
-	for _, w := range a.workloads {
+func (t *attendant) inUse(app string) bool {
+	for _, w := range t.all {
 		w.mu.Lock()
 		runs := w.state != workloads.Done && w.state != workloads.Killed && slices.Contains(w.last.Apps, app)
 		w.mu.Unlock()
@@ -53,7 +53,7 @@ func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string,
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	over, err := a.beat.CheckApps(ctx, apps)
-	maps.DeleteFunc(over, func(app, _ string) bool { return a.inUse(app) })
+	maps.DeleteFunc(over, func(app, _ string) bool { return a.workloads.inUse(app) })
 	a.vigil.leave(slices.Collect(maps.Keys(over)))
 	return over, err
 }

@@ -128,7 +128,7 @@ func (a *Agent) openReceiver() {
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.room, Disks: a.landing,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
 		Admit: a.incidents.admit, Landed: a.beat.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.beat.broke,
-		InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback,

@@ -43,7 +43,7 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	a.disks.SetReserve(int64(cfg.Receive.ReserveBytes))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // it was taken over, unlike the rest of its section
 	a.limitDrains()
-	a.attention.stir() // the limits decide when workloads are stopped
+	a.workloads.attention.stir() // the limits decide when workloads are stopped
 
 	left = config.Differs(a.file, cfg, "drain", "receive", "policy")
 	for _, key := range config.Differs(a.file.Receive, cfg.Receive, "reserve_bytes") {

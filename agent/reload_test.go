@@ -20,7 +20,7 @@ func TestReload(t *testing.T) {
 	a.disks = stub
 	a.limits.Store(limitsOf(old))
 	var err error
-	if a.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), "", new(durable.Beside)); err != nil {
+	if a.workloads.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), "", new(durable.Beside)); err != nil {
 		t.Fatal(err)
 	}
 

@@ -62,7 +62,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	}
 	if n.Stance.AtLeast(preemption.StanceDrain) {
 		reply.SendFor = durationpb.New(a.limits.sendUntil(i).Sub(begins))
-		reply.Actions = a.plans(i)
+		reply.Actions = a.workloads.plans(i)
 	}
 	peers, room, unreached := a.beat.peers(), a.fallbackIs.Load().lastRoom(), []string(nil)
 	if r.DryRun { // otherwise the drain asks

@@ -19,13 +19,13 @@ const (
 	strikeAgain = time.Second
 )
 
-// stopWorkloads stops, when it is time, the workloads that are configured to be stopped and still run, until ctx ends. In a
+// stop stops, when it is time, the workloads that are configured to be stopped and still run, until ctx ends. In a
 // rehearsal it stops none.
-func (a *Agent) stopWorkloads(ctx context.Context) {
+func (t *attendant) stop(ctx context.Context) {
 	var stopping sync.WaitGroup
-	for _, w := range a.workloads {
+	for _, w := range t.all {
 		if w.Stops {
-			stopping.Go(func() { a.stopInTime(ctx, w) })
+			stopping.Go(func() { t.stopInTime(ctx, w) })
 		}
 	}
 	stopping.Wait()
@@ -33,8 +33,8 @@ func (a *Agent) stopWorkloads(ctx context.Context) {
 
 // stopAt is when a workload gets SIGTERM: its grace before the last pass begins, so that the pass carries what it wrote
 // until its end. Zero: never, because no deadline is known.
-func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
-	last := a.limits.lastPassAt(i)
+func (t *attendant) stopAt(i preemption.Incident, w *watched) time.Time {
+	last := t.limits.lastPassAt(i)
 	if last.IsZero() || i.Rehearsed() {
 		return time.Time{}
 	}
@@ -42,18 +42,18 @@ func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
 }
 
 // stopInTime waits until it is time, and stops the workload. It stops one at once that an earlier process had begun to stop.
-func (a *Agent) stopInTime(ctx context.Context, w *watched) {
+func (t *attendant) stopInTime(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
-		changed, stirred := a.incidents.Changes(), a.attention.changes()
-		p, _ := a.incidents.Open()
+		changed, stirred := t.incidents.Changes(), t.attention.changes()
+		p, _ := t.incidents.Open()
 		i := p.Incident
-		at := a.stopAt(i, w)
+		at := t.stopAt(i, w)
 		over, _ := w.finished(i.ID)
 		var due <-chan time.Time // nil: nothing is due by itself
-		switch done := a.attention.of(w.Name); {
+		switch done := t.attention.of(w.Name); {
 		case p.Work.Drained != nil || over || at.IsZero(): // nothing to stop now; the drain of a rehearsal may begin anew in earnest
 		case done.Incident == i.ID && done.Stopping || !time.Now().Before(at):
-			a.stopWorkload(ctx, w, i)
+			t.stopWorkload(ctx, w, i)
 			continue
 		default:
 			due = time.After(time.Until(at))
@@ -69,16 +69,16 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 
 // stopWorkload asks the workload to end, and kills it when it has not ended after its grace. It returns once the workload is
 // gone, or with ctx: after a withdrawal nothing more is stopped.
-func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incident) {
+func (t *attendant) stopWorkload(ctx context.Context, w *watched, i preemption.Incident) {
 	began := time.Now()
 	killAt := began.Add(w.Grace)
-	if last := a.limits.lastPassAt(i).Add(-killLead); last.Before(killAt) {
+	if last := t.limits.lastPassAt(i).Add(-killLead); last.Before(killAt) {
 		killAt = last
 	}
 	if least := began.Add(leastGrace); killAt.Before(least) {
 		killAt = least
 	}
-	done := a.attention.of(w.Name)
+	done := t.attention.of(w.Name)
 	switch {
 	case done.Incident != i.ID:
 		done = attended{}
@@ -88,11 +88,11 @@ func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incid
 	for !done.Stopping {
 		asked, err := w.Terminate(ctx, done.Processes)
 		if err != nil {
-			a.log.Warn("a workload cannot be stopped", "workload", w.Name, "err", err)
+			t.log.Warn("a workload cannot be stopped", "workload", w.Name, "err", err)
 		}
 		if err == nil || len(asked) > 0 || !time.Now().Before(killAt) {
-			a.log.Info("stopping a workload", "workload", w.Name, "incident", i.ID, "processes", len(asked), "grace", time.Until(killAt).Round(time.Millisecond))
-			done = a.note(w, func(d *attended) {
+			t.log.Info("stopping a workload", "workload", w.Name, "incident", i.ID, "processes", len(asked), "grace", time.Until(killAt).Round(time.Millisecond))
+			done = t.note(w, func(d *attended) {
 				if d.Incident != i.ID {
 					d.Incident, d.Processes, d.Killed = i.ID, nil, false
 				}
@@ -100,33 +100,33 @@ func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incid
 			})
 			break
 		}
-		if !a.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
+		if !t.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
 			return
 		}
 	}
 	w.lookAgain()
-	if !a.untilFinished(ctx, w, i.ID, killAt) {
+	if !t.untilFinished(ctx, w, i.ID, killAt) {
 		return
 	}
-	a.log.Warn("killing a workload that outlived its grace", "workload", w.Name, "incident", i.ID, "took", time.Since(began).Round(time.Millisecond))
-	a.note(w, func(d *attended) { d.Killed = true })
+	t.log.Warn("killing a workload that outlived its grace", "workload", w.Name, "incident", i.ID, "took", time.Since(began).Round(time.Millisecond))
+	t.note(w, func(d *attended) { d.Killed = true })
 	for said := ""; ; {
 		if err := w.Kill(ctx, done.Asked); err != nil && err.Error() != said {
 			said = err.Error()
-			a.log.Error("a workload cannot be killed", "workload", w.Name, "err", err)
+			t.log.Error("a workload cannot be killed", "workload", w.Name, "err", err)
 		}
 		w.lookAgain()
-		if !a.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
+		if !t.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
 			return
 		}
 	}
 }
 
 // untilFinished waits until the given time. It returns false when the workload or ctx ends first.
-func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, until time.Time) (still bool) {
+func (t *attendant) untilFinished(ctx context.Context, w *watched, incident string, until time.Time) (still bool) {
 	due := time.After(time.Until(until))
 	for {
-		stirred := a.attention.changes()
+		stirred := t.attention.changes()
 		if over, _ := w.finished(incident); over {
 			return false
 		}
@@ -141,30 +141,30 @@ func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, 
 }
 
 // plans describes, one line a workload, what an incident would mean for the workloads.
-func (a *Agent) plans(i preemption.Incident) (lines []string) {
-	for _, w := range a.workloads {
+func (t *attendant) plans(i preemption.Incident) (lines []string) {
+	for _, w := range t.all {
 		line := w.Name + ": watched, " + w.String()
-		if word := a.word(i, workloads.PhaseNoticed); w.Hears(word) {
+		if word := t.word(i, workloads.PhaseNoticed); w.Hears(word) {
 			line += "; told at once: " + w.Teller.String()
 		} else if w.Teller != nil {
 			line += "; not told at a rehearsal: " + w.Teller.String()
 		}
 		if w.Await {
 			line += "; waited for"
-			if last := a.limits.lastPassAt(i); !last.IsZero() {
+			if last := t.limits.lastPassAt(i); !last.IsZero() {
 				line += " until " + spanBefore(i, last) + " before the deadline"
 			}
 		}
 		if w.Stops {
-			line += "; " + a.stopPlan(i, w)
+			line += "; " + t.stopPlan(i, w)
 		}
 		lines = append(lines, line)
 	}
 	return lines
 }
 
-func (a *Agent) stopPlan(i preemption.Incident, w *watched) string {
-	last := a.limits.lastPassAt(i)
+func (t *attendant) stopPlan(i preemption.Incident, w *watched) string {
+	last := t.limits.lastPassAt(i)
 	if last.IsZero() {
 		return "stopped by nobody, as no deadline is known"
 	}

@@ -30,14 +30,7 @@ const (
 // workloads, and, when only an operator's order makes it leave, apps that ran here and still run elsewhere. While an answer
 // is not known yet, the node waits for it.
 func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
-	for _, w := range a.workloads {
-		if !w.Await {
-			continue
-		}
-		if over, state := w.finished(i.ID); !over {
-			all = append(all, fmt.Sprintf("workload %s (%s, %s)", w.Name, state, w))
-		}
-	}
+	all = a.workloads.awaited(i.ID)
 	if !ordered(i) {
 		return all
 	}
@@ -140,7 +133,7 @@ func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
 	next := time.Now().Add(pause)
 	var said []string
 	for ctx.Err() == nil {
-		changed, stirred := a.incidents.Changes(), a.attention.changes()
+		changed, stirred := a.incidents.Changes(), a.workloads.attention.changes()
 		i := a.incidents.current()
 		why := a.waitsFor(i)
 		if len(why) == 0 {

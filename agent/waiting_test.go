@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
-	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -40,6 +39,7 @@ func TestLastPassAndStop(t *testing.T) {
 				n.Deadline = noticed.Add(row.lead)
 			}
 			a := &Agent{}
+			a.workloads.limits = &a.limits
 			a.limits.Store(&limits{Drain: Default().Drain})
 			i := preemption.Open(n)
 			after := func(at time.Time) time.Duration {
@@ -52,7 +52,7 @@ func TestLastPassAndStop(t *testing.T) {
 			if got := after(a.limits.lastPassAt(i)); got != row.last {
 				t.Errorf("the last pass begins %s after the notice, want %s", got, row.last)
 			}
-			if got := after(a.stopAt(i, w)); got != row.stop {
+			if got := after(a.workloads.stopAt(i, w)); got != row.stop {
 				t.Errorf("stopped %s after the notice, want %s", got, row.stop)
 			}
 		})
@@ -128,21 +128,22 @@ func TestTroubleOfAWebhookIsShown(t *testing.T) {
 		}
 		a := &Agent{log: slog.New(slog.DiscardHandler)}
 		a.limits.Store(&limits{Drain: Default().Drain})
+		a.workloads = attendant{log: a.log, incidents: &a.incidents, limits: &a.limits}
 		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
 			t.Fatal(err)
 		}
-		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
+		if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { a.keepTold(ctx, &watched{Workload: w, again: make(chan struct{}, 1)}); close(ended) }()
+		go func() { a.workloads.keepTold(ctx, &watched{Workload: w, again: make(chan struct{}, 1)}); close(ended) }()
 		notice := preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindManual, SeenAt: time.Now(), Deadline: time.Now().Add(2 * time.Minute)}
 		if _, _, err := a.incidents.Join(notice); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
-		if d := a.attention.of("w"); d.Arrived || d.GivenUp || !strings.Contains(d.Trouble, "connection refused") {
+		if d := a.workloads.attention.of("w"); d.Arrived || d.GivenUp || !strings.Contains(d.Trouble, "connection refused") {
 			t.Errorf("got %+v, want it tried, and why it has not arrived", d)
 		}
 		stop()
@@ -163,33 +164,31 @@ func TestWordsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{log: slog.New(slog.DiscardHandler)}
 		a.limits.Store(&limits{Drain: Default().Drain})
+		a.workloads = attendant{log: a.log, incidents: &a.incidents, limits: &a.limits}
 		var err error
 		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
 			t.Fatal(err)
 		}
-		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
-			t.Fatal(err)
-		}
-		if a.beat.Client, err = heartbeat.New(heartbeat.Config{Node: "host-a", Incarnation: "x", Coordinators: []string{"c:1"}}); err != nil {
+		if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		watched := &watched{Workload: w, again: make(chan struct{}, 1)}
-		go func() { a.keepTold(ctx, watched); close(ended) }()
+		go func() { a.workloads.keepTold(ctx, watched); close(ended) }()
 		notice := preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindManual, SeenAt: time.Now(), Deadline: time.Now().Add(2 * time.Minute)}
 		if _, _, err := a.incidents.Join(notice); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
-		if d := a.attention.of("w"); d.Arrived || !strings.Contains(d.Trouble, "no such file") {
+		if d := a.workloads.attention.of("w"); d.Arrived || !strings.Contains(d.Trouble, "no such file") {
 			t.Errorf("got %+v, want the trouble shown", d)
 		}
 		if err := os.WriteFile(file, []byte(strconv.Itoa(pid)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(mostAgain)
-		if d := a.attention.of("w"); !d.Arrived || d.Trouble != "" {
+		if d := a.workloads.attention.of("w"); !d.Arrived || d.Trouble != "" {
 			t.Errorf("got %+v, want it told", d)
 		}
 		notice.Withdrawn = true
@@ -197,7 +196,7 @@ func TestWordsAreTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if d := a.attention.of("w"); d.Word.Incident != "" {
+		if d := a.workloads.attention.of("w"); d.Word.Incident != "" {
 			t.Errorf("got %+v, want it forgotten: a signal cannot be taken back", d)
 		}
 		stop()

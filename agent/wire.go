@@ -35,7 +35,7 @@ func (a *Agent) status() *api.Status {
 		s.Stores = append(s.Stores, &api.StoreInfo{Name: st.Name, Kind: st.Kind, Layout: st.Layout, Land: st.Land})
 	}
 	s.Disks = a.diskStates()
-	s.Workloads = a.apiWorkloads()
+	s.Workloads = a.workloads.wire()
 	if !a.incidents.leaving() { // a leaving node takes no blocks
 		all, vault := a.receiver.Room()
 		s.RoomBytes, s.VaultRoomBytes = all.Bytes, &vault.Bytes

@@ -19,11 +19,11 @@ const (
 )
 
 // keepTold tells a workload every word that is due, until ctx ends.
-func (a *Agent) keepTold(ctx context.Context, w *watched) {
+func (t *attendant) keepTold(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
-		changed := a.incidents.Changes()
-		if word, due := a.due(w); due {
-			a.tellOne(ctx, w, word)
+		changed := t.incidents.Changes()
+		if word, due := t.due(w); due {
+			t.tellOne(ctx, w, word)
 			continue
 		}
 		select {
@@ -35,18 +35,18 @@ func (a *Agent) keepTold(ctx context.Context, w *watched) {
 
 // due returns the word that a workload must be told now, and notes that it is being told; false: the workload knows
 // everything.
-func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
-	done := a.attention.of(w.Name)
+func (t *attendant) due(w *watched) (word workloads.Word, due bool) {
+	done := t.attention.of(w.Name)
 	said := done.Word
 	under := !done.Arrived && !done.GivenUp // this process or an earlier one is still telling it
 	believes := said.Incident != "" && said.Phase != workloads.PhaseWithdrawn
-	i, leaves := a.incidents.current(), a.incidents.leaving() && !a.incidents.outlived()
+	i, leaves := t.incidents.current(), t.incidents.leaving() && !t.incidents.outlived()
 	switch {
 	case believes && (!leaves || said.Incident != i.ID):
 		said.Phase = workloads.PhaseWithdrawn
 		if !w.Hears(said) {
-			a.note(w, func(d *attended) { d.Word, d.Trouble = workloads.Word{}, "" })
-			return a.due(w)
+			t.note(w, func(d *attended) { d.Word, d.Trouble = workloads.Word{}, "" })
+			return t.due(w)
 		}
 		word = said
 	case said.Phase == workloads.PhaseWithdrawn && under && !leaves:
@@ -54,18 +54,18 @@ func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
 	case !leaves:
 		return word, false
 	case said.Incident != i.ID:
-		word = a.word(i, workloads.PhaseNoticed)
+		word = t.word(i, workloads.PhaseNoticed)
 	case under:
-		return a.word(i, said.Phase), true
+		return t.word(i, said.Phase), true
 	case outdated(done, i):
-		word = a.word(i, workloads.PhaseChanged)
+		word = t.word(i, workloads.PhaseChanged)
 	default:
 		return word, false
 	}
 	if !w.Hears(word) {
 		return word, false
 	}
-	a.note(w, func(d *attended) {
+	t.note(w, func(d *attended) {
 		d.Word, d.Lead, d.Arrived, d.GivenUp, d.Trouble = word, i.Lead(), false, false, ""
 	})
 	return word, true
@@ -76,9 +76,9 @@ func outdated(d attended, i preemption.Incident) bool {
 	return i.Moved(d.Lead) || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != i.Rehearsed()
 }
 
-func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Word {
+func (t *attendant) word(i preemption.Incident, phase workloads.Phase) workloads.Word {
 	w := workloads.Word{
-		Phase: phase, Node: a.cfg.Node.Name, Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(preemption.StanceDrain),
+		Phase: phase, Node: t.node, Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(preemption.StanceDrain),
 		Reason: i.Reason(), Rehearsal: i.Rehearsed(),
 	}
 	if d := i.Deadline(); !d.IsZero() {
@@ -92,37 +92,37 @@ func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Wor
 
 // tellOne tells a workload a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays
 // due: the next process goes on with it. The drain does not wait for any of this.
-func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
+func (t *attendant) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 	began := time.Now()
-	a.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, preemption.Left(word.Deadline), "what", w.Teller.String())
+	t.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, preemption.Left(word.Deadline), "what", w.Teller.String())
 	for pause := firstAgain; ; pause = min(2*pause, mostAgain) {
-		err := a.attempt(ctx, w, word, began)
+		err := t.attempt(ctx, w, word, began)
 		for errors.Is(err, workloads.ErrMoved) && ctx.Err() == nil {
-			err = a.attempt(ctx, w, word, began)
+			err = t.attempt(ctx, w, word, began)
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
 		case errors.Is(err, workloads.ErrSuperseded):
-			a.log.Info("a workload is no longer told", "workload", w.Name, "phase", word.Phase)
-			a.note(w, func(d *attended) { d.GivenUp = true })
+			t.log.Info("a workload is no longer told", "workload", w.Name, "phase", word.Phase)
+			t.note(w, func(d *attended) { d.GivenUp = true })
 			return
 		case err == nil:
-			a.log.Info("a workload was told", "workload", w.Name, "phase", word.Phase, "took", time.Since(began))
-			a.note(w, func(d *attended) { d.Arrived, d.Trouble = true, "" })
+			t.log.Info("a workload was told", "workload", w.Name, "phase", word.Phase, "took", time.Since(began))
+			t.note(w, func(d *attended) { d.Arrived, d.Trouble = true, "" })
 			w.lookAgain()
 			return
 		}
-		until, holds := a.tellUntil(word, began)
+		until, holds := t.tellUntil(word, began)
 		if over := !time.Now().Add(pause).Before(until); over || !w.Again() {
-			a.log.Error("a workload was not told, and it is not tried again", "workload", w.Name, "phase", word.Phase, "took", time.Since(began), "err", err)
-			a.note(w, func(d *attended) { d.GivenUp, d.Trouble = true, err.Error() })
+			t.log.Error("a workload was not told, and it is not tried again", "workload", w.Name, "phase", word.Phase, "took", time.Since(began), "err", err)
+			t.note(w, func(d *attended) { d.GivenUp, d.Trouble = true, err.Error() })
 			return
 		}
 		if holds {
-			a.hindered(w, word, err)
+			t.hindered(w, word, err)
 		}
-		changed := a.incidents.Changes()
+		changed := t.incidents.Changes()
 		select {
 		case <-time.After(pause):
 		case <-changed:
@@ -132,29 +132,29 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 }
 
 // hindered notes and logs why a word was not told. It is called once a reason, since the word is tried again.
-func (a *Agent) hindered(w *watched, word workloads.Word, err error) {
-	if a.attention.of(w.Name).Trouble == err.Error() {
+func (t *attendant) hindered(w *watched, word workloads.Word, err error) {
+	if t.attention.of(w.Name).Trouble == err.Error() {
 		return
 	}
-	a.log.Warn("a workload was not told; it is tried again", "workload", w.Name, "phase", word.Phase, "err", err)
-	a.note(w, func(d *attended) { d.Trouble = err.Error() })
+	t.log.Warn("a workload was not told; it is tried again", "workload", w.Name, "phase", word.Phase, "err", err)
+	t.note(w, func(d *attended) { d.Trouble = err.Error() })
 }
 
 // attempt tells a word once.
-func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, began time.Time) error {
-	until := func() (time.Time, bool) { return a.tellUntil(word, began) }
-	return workloads.Attempt(ctx, w.Teller, word, a.incidents.Changes, until, func(err error) { a.hindered(w, word, err) })
+func (t *attendant) attempt(ctx context.Context, w *watched, word workloads.Word, began time.Time) error {
+	until := func() (time.Time, bool) { return t.tellUntil(word, began) }
+	return workloads.Attempt(ctx, w.Teller, word, t.incidents.Changes, until, func(err error) { t.hindered(w, word, err) })
 }
 
 // tellUntil is when telling a word must end; false: the word no longer holds.
-func (a *Agent) tellUntil(word workloads.Word, began time.Time) (time.Time, bool) {
-	i, leaves := a.incidents.current(), a.incidents.leaving() && !a.incidents.outlived()
+func (t *attendant) tellUntil(word workloads.Word, began time.Time) (time.Time, bool) {
+	i, leaves := t.incidents.current(), t.incidents.leaving() && !t.incidents.outlived()
 	if word.Phase == workloads.PhaseWithdrawn {
 		return began.Add(withdrawPatience), !leaves
 	}
 	until := began.Add(maxDrain)
 	if !i.Deadline().IsZero() {
-		until = a.limits.sendUntil(i)
+		until = t.limits.sendUntil(i)
 		if least := began.Add(leastSending); until.Before(least) {
 			until = least
 		}

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,11 +30,24 @@ type watched struct {
 // endgame is the pause between looks while a workload is being stopped: a pass must still carry what it wrote last.
 const endgame = 200 * time.Millisecond
 
+// attendant looks at the workloads, tells them what is due, and stops those that must end in time.
+type attendant struct {
+	node      string
+	log       *slog.Logger
+	incidents *incidents
+	limits    *rules
+	nudge     func() // has the coordinator told of the workloads now
+
+	all       []*watched
+	attention *attention
+}
+
 func (a *Agent) openWorkloads() (err error) {
 	units := a.deps.Units
 	if units == nil {
 		units = workloads.Systemd{}
 	}
+	a.workloads = attendant{node: a.cfg.Node.Name, log: a.log, incidents: &a.incidents, limits: &a.limits, nudge: a.beat.Nudge}
 	// A running hook survives a restart of the agent but not a boot, like the directory of the socket. So its state lies
 	// there.
 	state := filepath.Join(filepath.Dir(a.cfg.Listen.Socket), "hooks")
@@ -41,23 +56,23 @@ func (a *Agent) openWorkloads() (err error) {
 		if err != nil {
 			return err
 		}
-		a.workloads = append(a.workloads, &watched{Workload: w, again: make(chan struct{}, 1), state: workloads.Unknown, since: time.Now(),
+		a.workloads.all = append(a.workloads.all, &watched{Workload: w, again: make(chan struct{}, 1), state: workloads.Unknown, since: time.Now(),
 			last: workloads.Look{State: workloads.Unknown, Trouble: "not looked at yet"}})
 	}
-	if a.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot(), a.disk); err != nil {
+	if a.workloads.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot(), a.disk); err != nil {
 		a.log.Error("cannot read what workloads were told: they may be told again", "err", err)
 	}
 	return nil
 }
 
-// attendWorkloads looks at the workloads and tells them what is due, until ctx ends. Each has goroutines of its own, so one
+// Run looks at the workloads and tells them what is due, until ctx ends. Each has goroutines of its own, so one
 // that hangs holds up no other.
-func (a *Agent) attendWorkloads(ctx context.Context) error {
+func (t *attendant) Run(ctx context.Context) error {
 	var attending sync.WaitGroup
-	for _, w := range a.workloads {
-		attending.Go(func() { a.watch(ctx, w) })
+	for _, w := range t.all {
+		attending.Go(func() { t.watch(ctx, w) })
 		if w.Teller != nil {
-			attending.Go(func() { a.keepTold(ctx, w) })
+			attending.Go(func() { t.keepTold(ctx, w) })
 		}
 	}
 	attending.Wait()
@@ -65,16 +80,16 @@ func (a *Agent) attendWorkloads(ctx context.Context) error {
 }
 
 // watch looks at a workload again and again: seldom while there is no notice, at once when the node begins to leave.
-func (a *Agent) watch(ctx context.Context, w *watched) {
+func (t *attendant) watch(ctx context.Context, w *watched) {
 	for ctx.Err() == nil {
-		changed := a.incidents.Changes()
-		incident := a.incidents.leavingFor()
-		a.look(ctx, w, incident)
+		changed := t.incidents.Changes()
+		incident := t.incidents.leavingFor()
+		t.look(ctx, w, incident)
 		pause := w.Idle
 		if incident != "" {
 			pause = w.Every
 		}
-		if done := a.attention.of(w.Name); incident != "" && done.Incident == incident && done.Stopping {
+		if done := t.attention.of(w.Name); incident != "" && done.Incident == incident && done.Stopping {
 			pause = min(pause, endgame)
 		}
 		select {
@@ -96,8 +111,8 @@ func (in *incidents) leavingFor() string {
 
 // look looks at a workload once. The processes that it had when the node began to leave are kept: these are waited for and
 // stopped, whatever becomes of its pid file or its name.
-func (a *Agent) look(ctx context.Context, w *watched, incident string) {
-	done := a.attention.of(w.Name)
+func (t *attendant) look(ctx context.Context, w *watched, incident string) {
+	done := t.attention.of(w.Name)
 	var known []workloads.Identity
 	if done.Incident == incident {
 		known = append(known, done.Processes...)
@@ -108,7 +123,7 @@ func (a *Agent) look(ctx context.Context, w *watched, incident string) {
 		return // the look was cut short
 	}
 	if incident != "" && done.Incident != incident && seen.State != workloads.Unknown {
-		done = a.note(w, func(d *attended) {
+		done = t.note(w, func(d *attended) {
 			d.Incident, d.Processes, d.Asked, d.Stopping, d.Killed = incident, seen.Processes, nil, false, false
 		})
 	}
@@ -121,8 +136,8 @@ func (a *Agent) look(ctx context.Context, w *watched, incident string) {
 	}
 	w.mu.Unlock()
 	if incident != "" && (state != was || first) {
-		a.log.Info("workload", "workload", w.Name, "state", state, "processes", seen.Count, "trouble", seen.Trouble)
-		a.stir()
+		t.log.Info("workload", "workload", w.Name, "state", state, "processes", seen.Count, "trouble", seen.Trouble)
+		t.stir()
 	}
 }
 
@@ -160,15 +175,25 @@ func (w *watched) finished(incident string) (over bool, state workloads.State) {
 	return w.state == workloads.Done || w.state == workloads.Killed, w.state
 }
 
-// stir wakes everything that waits for workloads.
-func (a *Agent) stir() {
-	a.attention.stir()
-	a.beat.Nudge()
+// awaited names, a sentence each, the workloads that an incident waits for.
+func (t *attendant) awaited(incident string) (all []string) {
+	for _, w := range t.all {
+		if over, state := w.finished(incident); w.Await && !over {
+			all = append(all, fmt.Sprintf("workload %s (%s, %s)", w.Name, state, w))
+		}
+	}
+	return all
 }
 
-func (a *Agent) apiWorkloads() (all []*api.Workload) {
-	for _, w := range a.workloads {
-		done := a.attention.of(w.Name)
+// stir wakes everything that waits for workloads.
+func (t *attendant) stir() {
+	t.attention.stir()
+	t.nudge()
+}
+
+func (t *attendant) wire() (all []*api.Workload) {
+	for _, w := range t.all {
+		done := t.attention.of(w.Name)
 		w.mu.Lock()
 		s := &api.Workload{
 			Name: w.Name, Type: w.Type, State: string(w.state), Since: durationpb.New(time.Since(w.since)), Processes: int64(w.last.Count),
