@@ -22,10 +22,8 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/durable"
-	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/receiver"
 	"github.com/lifeboat/lifeboat/migration/vault"
@@ -87,11 +85,9 @@ type Agent struct {
 	evacuations *evacuations
 	disks       Monitor
 	landing     *landing
-	disk        *durable.Beside               // writes small files to data_dir: nobody waits for it when that disk hangs
-	refuge      *refuge                       // keeps the accounts of drains in memory while the disk of data_dir hangs
-	storage     fallback.Storage              // behind fallback
-	fallback    *lastresort.Storage           // nil: none is configured
-	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
+	disk        *durable.Beside // writes small files to data_dir: nobody waits for it when that disk hangs
+	refuge      *refuge         // keeps the accounts of drains in memory while the disk of data_dir hangs
+	fallback    standby
 	workloads   attendant
 	vigil       vigil         // of the open incident
 	behind      atomic.Bool   // this node was away, and has not asked yet which of its copies are out of date
@@ -125,7 +121,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.saveDisks(life) })
 	g.Go(func() error { return a.evacuate(life) })
 	g.Go(func() error { return a.workloads.Run(life) })
-	g.Go(func() error { return a.tendFallback(life) })
+	g.Go(func() error { return a.fallback.Run(life) })
 	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.index.Run(life) })
 	g.Go(func() error { return a.lookBack(life) })

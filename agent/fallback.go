@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -26,10 +28,22 @@ const (
 	swept = "lifeboat-swept"
 )
 
-// openFallback opens the fallback that the configuration names, if any. It makes no request yet: a bucket that is away must
-// not keep the agent from starting.
+// standby is the fallback that blocks go to which no peer takes, if the configuration names one.
+type standby struct {
+	cfg       fallback.Settings
+	dataDir   string
+	log       *slog.Logger
+	incidents *incidents
+
+	storage    fallback.Storage              // behind lastResort
+	lastResort *lastresort.Storage           // nil: none is configured
+	is         atomic.Pointer[fallbackState] // nil: not tried yet
+}
+
+// openFallback opens the fallback. It makes no request yet: a bucket that is away must not keep the agent from starting.
 func (a *Agent) openFallback(ctx context.Context) error {
-	f := a.cfg.Fallback
+	s, f := &a.fallback, a.cfg.Fallback
+	s.cfg, s.dataDir, s.log, s.incidents = f, a.cfg.DataDir, a.log, &a.incidents
 	if !f.On() {
 		return nil
 	}
@@ -37,8 +51,8 @@ func (a *Agent) openFallback(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the fallback: %w", err)
 	}
-	a.storage = storage
-	a.fallback = &lastresort.Storage{Name: f.Name, Layout: f.Layout, Streams: f.Streams, Objects: storage}
+	s.storage = storage
+	s.lastResort = &lastresort.Storage{Name: f.Name, Layout: f.Layout, Streams: f.Streams, Objects: storage}
 	return nil
 }
 
@@ -58,17 +72,17 @@ func (s *fallbackState) lastRoom() *fallback.Room {
 	return s.room
 }
 
-// tendFallback reports a fallback that would take nothing while there is time to repair it, and removes old blocks from a
+// Run reports a fallback that would take nothing while there is time to repair it, and removes old blocks from a
 // directory. It also checks when a drain begins: otherwise the drain finds out only once peers take no more.
-func (a *Agent) tendFallback(ctx context.Context) error {
-	if a.storage == nil {
+func (s *standby) Run(ctx context.Context) error {
+	if s.storage == nil {
 		return nil
 	}
 	var sweeping sync.WaitGroup // beside the checks: it takes hours on a large share, and for ever on one that hangs
 	defer sweeping.Wait()
 	sweeping.Go(func() {
 		for ctx.Err() == nil {
-			a.sweepFallback(ctx)
+			s.sweep(ctx)
 			select {
 			case <-time.After(tendEvery):
 			case <-ctx.Done():
@@ -76,12 +90,12 @@ func (a *Agent) tendFallback(ctx context.Context) error {
 		}
 	})
 	for leaves := false; ctx.Err() == nil; {
-		a.checkFallback(ctx)
+		s.check(ctx)
 		wait := tendEvery
-		if f := a.fallbackIs.Load(); f != nil && f.trouble != "" {
+		if f := s.is.Load(); f != nil && f.trouble != "" {
 			wait = tendIll
 		}
-		leaves = a.incidents.restUntilDrain(ctx, wait, leaves)
+		leaves = s.incidents.restUntilDrain(ctx, wait, leaves)
 	}
 	return nil
 }
@@ -108,10 +122,10 @@ func (in *incidents) restUntilDrain(ctx context.Context, wait time.Duration, lef
 	}
 }
 
-func (a *Agent) checkFallback(ctx context.Context) {
+func (s *standby) check(ctx context.Context) {
 	checking, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	err := fallback.Check(checking, a.storage)
+	err := fallback.Check(checking, s.storage)
 	if ctx.Err() != nil {
 		return // the agent ends, which says nothing
 	}
@@ -120,22 +134,22 @@ func (a *Agent) checkFallback(ctx context.Context) {
 	if err != nil {
 		now.trouble = err.Error()
 	} else {
-		now.doubt = a.doubtFallback(checking)
-		now.room, _ = a.fallbackRoom(checking) // an error here means little: the fallback has just taken a file
+		now.doubt = s.doubt(checking)
+		now.room, _ = s.room(checking) // an error here means little: the fallback has just taken a file
 	}
-	was := a.fallbackIs.Load()
+	was := s.is.Load()
 	if was != nil && (was.trouble == "") == (err == nil) {
 		now.since = was.since
 	}
-	a.fallbackIs.Store(&now)
+	s.is.Store(&now)
 	switch {
 	case err != nil && (was == nil || was.trouble == ""):
-		a.log.Error("the fallback would take nothing now", "peer", a.fallback.Peer(), "err", err)
+		s.log.Error("the fallback would take nothing now", "peer", s.lastResort.Peer(), "err", err)
 	case err == nil && was != nil && was.trouble != "":
-		a.log.Info("the fallback is well again", "peer", a.fallback.Peer())
+		s.log.Info("the fallback is well again", "peer", s.lastResort.Peer())
 	}
 	if now.doubt != "" && (was == nil || was.doubt == "") {
-		a.log.Warn("blocks in the fallback may go away with this machine", "peer", a.fallback.Peer(), "why", now.doubt)
+		s.log.Warn("blocks in the fallback may go away with this machine", "peer", s.lastResort.Peer(), "why", now.doubt)
 	}
 }
 
@@ -144,9 +158,9 @@ type roomy interface {
 	Room(ctx context.Context) (fallback.Room, error)
 }
 
-// fallbackRoom is the room that the fallback has now; nil: there is no fallback, or it does not tell.
-func (a *Agent) fallbackRoom(ctx context.Context) (*fallback.Room, error) {
-	dir, ok := a.storage.(roomy)
+// room is the room that the fallback has now; nil: there is no fallback, or it does not tell.
+func (s *standby) room(ctx context.Context) (*fallback.Room, error) {
+	dir, ok := s.storage.(roomy)
 	if !ok {
 		return nil, nil
 	}
@@ -162,26 +176,26 @@ type sharer interface {
 	Beside(ctx context.Context, path string) (bool, error)
 }
 
-// doubtFallback says why blocks in the fallback may not outlive this machine; empty: no reason is known. The fallback is
+// doubt says why blocks in the fallback may not outlive this machine; empty: no reason is known. The fallback is
 // used all the same: a disk may be kept when its machine is not.
-func (a *Agent) doubtFallback(ctx context.Context) string {
-	dir, ok := a.storage.(sharer)
+func (s *standby) doubt(ctx context.Context) string {
+	dir, ok := s.storage.(sharer)
 	if !ok {
 		return ""
 	}
-	if own, err := dir.Beside(ctx, a.cfg.DataDir); err != nil || !own { // checkFallback has reported whatever else is wrong
+	if own, err := dir.Beside(ctx, s.dataDir); err != nil || !own { // check has reported whatever else is wrong
 		return ""
 	}
-	return fmt.Sprintf("%s lies on the file system of data_dir, %s: is the share mounted?", a.cfg.Fallback.Dir, a.cfg.DataDir)
+	return fmt.Sprintf("%s lies on the file system of data_dir, %s: is the share mounted?", s.cfg.Dir, s.dataDir)
 }
 
-// apiFallback says how the fallback is; nil when there is none.
-func (a *Agent) apiFallback() *api.Fallback {
-	if a.fallback == nil {
+// wire says how the fallback is; nil when there is none.
+func (s *standby) wire() *api.Fallback {
+	if s.lastResort == nil {
 		return nil
 	}
-	f := &api.Fallback{Name: a.fallback.Name}
-	if is := a.fallbackIs.Load(); is != nil {
+	f := &api.Fallback{Name: s.lastResort.Name}
+	if is := s.is.Load(); is != nil {
 		f.Doubt = is.doubt
 		if room := is.lastRoom(); room != nil {
 			f.RoomBytes = &room.Bytes
@@ -191,9 +205,9 @@ func (a *Agent) apiFallback() *api.Fallback {
 	return f
 }
 
-// fallbackTold is the fallback's room as the coordinator is told it: 0 while it takes nothing; nil: not known.
-func (a *Agent) fallbackTold() *int64 {
-	f := a.apiFallback()
+// told is the fallback's room as the coordinator is told it: 0 while it takes nothing; nil: not known.
+func (s *standby) told() *int64 {
+	f := s.wire()
 	if f.GetTrouble() != "" {
 		return new(int64)
 	}
@@ -205,26 +219,26 @@ type sweeper interface {
 	Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error)
 }
 
-func (a *Agent) sweepFallback(ctx context.Context) {
-	dir, ok := a.storage.(sweeper)
+func (s *standby) sweep(ctx context.Context) {
+	dir, ok := s.storage.(sweeper)
 	if !ok {
 		return
 	}
-	if _, _, at, err := a.storage.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery {
+	if _, _, at, err := s.storage.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery {
 		return // another agent did it: one walk over a share is enough for a fleet
 	}
-	if err := a.storage.Put(ctx, swept, 0, strings.NewReader(""), false); err != nil {
-		return // checkFallback has reported what is wrong
+	if err := s.storage.Put(ctx, swept, 0, strings.NewReader(""), false); err != nil {
+		return // check has reported what is wrong
 	}
 	var before time.Time
-	if a.cfg.Fallback.Keep > 0 {
-		before = time.Now().Add(-a.cfg.Fallback.Keep)
+	if s.cfg.Keep > 0 {
+		before = time.Now().Add(-s.cfg.Keep)
 	}
 	removed, err := dir.Sweep(ctx, before, lastresort.Owns)
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("what is old in the fallback could not all be removed", "peer", a.fallback.Peer(), "err", err)
+		s.log.Warn("what is old in the fallback could not all be removed", "peer", s.lastResort.Peer(), "err", err)
 	}
 	if removed > 0 {
-		a.log.Info("what was old in the fallback is removed", "peer", a.fallback.Peer(), "files", removed)
+		s.log.Info("what was old in the fallback is removed", "peer", s.lastResort.Peer(), "files", removed)
 	}
 }

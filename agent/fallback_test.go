@@ -36,22 +36,22 @@ func TestFallbackIsCheckedAheadOfNeed(t *testing.T) {
 	s.Dir = filepath.Join(t.TempDir(), "share")
 	a, said := withFallback(t, s)
 	for range 2 {
-		a.checkFallback(t.Context())
+		a.fallback.check(t.Context())
 	}
-	if told := a.fallbackTold(); told == nil || *told != 0 {
+	if told := a.fallback.told(); told == nil || *told != 0 {
 		t.Errorf("the room of a directory that is missing is told as %v, want 0", told)
 	}
-	if n := strings.Count(said.String(), "is it mounted?"); n != 1 || a.fallbackIs.Load().trouble == "" {
+	if n := strings.Count(said.String(), "is it mounted?"); n != 1 || a.fallback.is.Load().trouble == "" {
 		t.Errorf("said %d times that the directory is missing, want once: %s", n, said)
 	}
 	if err := os.Mkdir(s.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a.checkFallback(t.Context())
-	if told := a.fallbackTold(); told == nil || *told == 0 {
+	a.fallback.check(t.Context())
+	if told := a.fallback.told(); told == nil || *told == 0 {
 		t.Errorf("its room is told as %v", told)
 	}
-	if a.fallbackIs.Load().trouble != "" || !strings.Contains(said.String(), "well again") {
+	if a.fallback.is.Load().trouble != "" || !strings.Contains(said.String(), "well again") {
 		t.Errorf("after it was mounted: %s", said)
 	}
 }
@@ -61,17 +61,17 @@ func TestFallbackOnTheMachinesOwnDiskIsSpokenOf(t *testing.T) {
 	s := fallback.Default()
 	s.Dir = t.TempDir()
 	a, said := withFallback(t, s)
-	a.cfg.DataDir = t.TempDir()
+	a.fallback.dataDir = t.TempDir()
 	for range 2 {
-		a.checkFallback(t.Context())
+		a.fallback.check(t.Context())
 	}
 	const words = "may go away with this machine"
-	if n := strings.Count(said.String(), words); n != 1 || a.apiFallback().GetDoubt() == "" || a.apiFallback().GetTrouble() != "" {
+	if n := strings.Count(said.String(), words); n != 1 || a.fallback.wire().GetDoubt() == "" || a.fallback.wire().GetTrouble() != "" {
 		t.Errorf("said %d times that nothing is mounted there, want once: %s", n, said)
 	}
 	smalldisk.Mount(t, s.Dir, "size=1m")
-	a.checkFallback(t.Context())
-	if f := a.apiFallback(); f.GetDoubt() != "" || f.GetTrouble() != "" || strings.Count(said.String(), words) != 1 {
+	a.fallback.check(t.Context())
+	if f := a.fallback.wire(); f.GetDoubt() != "" || f.GetTrouble() != "" || strings.Count(said.String(), words) != 1 {
 		t.Errorf("after it was mounted: %v, %s", f, said)
 	}
 }
@@ -106,7 +106,7 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 	if err := os.WriteFile(young, []byte("y"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.sweepFallback(t.Context())
+	a.fallback.sweep(t.Context())
 	for name, goes := range files {
 		if _, err := os.Stat(filepath.Join(s.Dir, name)); (err != nil) != goes {
 			t.Errorf("%s: got %v, want it gone: %t\n%s", name, err, goes, said)
@@ -122,16 +122,16 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.sweepFallback(t.Context())
+	a.fallback.sweep(t.Context())
 	if _, err := os.Stat(again); err != nil {
 		t.Errorf("the directory was walked again a moment later: %v", err)
 	}
-	a.cfg.Fallback.Keep = 0
+	a.fallback.cfg.Keep = 0
 	hour := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(filepath.Join(s.Dir, swept), hour, hour); err != nil {
 		t.Fatal(err)
 	}
-	a.sweepFallback(t.Context())
+	a.fallback.sweep(t.Context())
 	if _, err := os.Stat(again); err != nil {
 		t.Errorf("without keep: %v, want it to stay for ever", err)
 	}
@@ -165,27 +165,28 @@ func (s *hanging) Get(ctx context.Context, name string, from int64, into []byte)
 // checked each minute, and every fallback when the node begins to leave.
 func TestStatusTellsOfAnIllFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
+		a := &Agent{log: slog.New(slog.DiscardHandler)}
+		a.fallback.log, a.fallback.incidents, a.fallback.lastResort = a.log, &a.incidents, &lastresort.Storage{Name: "spill"}
 		var err error
 		a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := &hanging{Storage: fallback.NewDirectory(t.TempDir())}
-		a.storage = s
-		if got := a.apiFallback(); got.GetName() != "spill" || got.Tried != nil {
+		a.fallback.storage = s
+		if got := a.fallback.wire(); got.GetName() != "spill" || got.Tried != nil {
 			t.Errorf("before it was tried: got %v", got)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var tending sync.WaitGroup
-		tending.Go(func() { _ = a.tendFallback(ctx) })
+		tending.Go(func() { _ = a.fallback.Run(ctx) })
 		defer tending.Wait()
 		defer stop()
 		at := func(after time.Duration, asked int64, trouble string, since, tried time.Duration) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			got := a.apiFallback()
+			got := a.fallback.wire()
 			if s.asked.Load() != asked || !strings.Contains(got.GetTrouble(), trouble) || (trouble == "") != (got.GetTrouble() == "") || got.GetSince().AsDuration() != since || got.GetTried().AsDuration() != tried {
 				t.Errorf("got %v after %d questions, want %q for %v, tried %v ago, and %d", got, s.asked.Load(), trouble, since, tried, asked)
 			}
@@ -227,17 +228,18 @@ func (s *endless) Get(ctx context.Context, name string, from int64, into []byte)
 // The fallback is checked even while its sweep hangs, or takes hours on a large share.
 func TestFallbackIsCheckedWhileItIsSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &lastresort.Storage{Name: "spill"}}
+		a := &Agent{log: slog.New(slog.DiscardHandler)}
+		a.fallback.log, a.fallback.incidents, a.fallback.lastResort = a.log, &a.incidents, &lastresort.Storage{Name: "spill"}
 		var err error
 		a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := &endless{Storage: fallback.NewDirectory(t.TempDir())}
-		a.storage = s
+		a.fallback.storage = s
 		ctx, stop := context.WithCancel(t.Context())
 		var tending sync.WaitGroup
-		tending.Go(func() { _ = a.tendFallback(ctx) })
+		tending.Go(func() { _ = a.fallback.Run(ctx) })
 		defer tending.Wait()
 		defer stop()
 		time.Sleep(10 * time.Minute)

@@ -40,7 +40,7 @@ func (a *Agent) figures(to figures.To) {
 			bytes(p.Work.Drained.Lost.Bytes, "lost")
 		}
 	}
-	if is := a.fallbackIs.Load(); is != nil {
+	if is := a.fallback.is.Load(); is != nil {
 		to.Gauge("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last check, 0 when it would not; absent without one.", figures.Bool(is.trouble == ""))
 	}
 	to.Certificate(a.deps.Identity)

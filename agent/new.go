@@ -131,7 +131,7 @@ func (a *Agent) openReceiver() {
 		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{
-		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback,
+		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback.lastResort,
 		Fetch: &reading.Fetcher{Locate: a.beat.locate, LocateMore: a.beat.locateMore, WhoHas: a.beat.whoHas, Dial: a.dialHolder},
 	}
 }

@@ -64,7 +64,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.SendFor = durationpb.New(a.limits.sendUntil(i).Sub(begins))
 		reply.Actions = a.workloads.plans(i)
 	}
-	peers, room, unreached := a.beat.peers(), a.fallbackIs.Load().lastRoom(), []string(nil)
+	peers, room, unreached := a.beat.peers(), a.fallback.is.Load().lastRoom(), []string(nil)
 	if r.DryRun { // otherwise the drain asks
 		peers, room, unreached = a.ask(ctx)
 	}
@@ -96,7 +96,7 @@ func (a *Agent) ask(ctx context.Context) (answered []migration.Peer, room *fallb
 			peers[i], failed[i] = migration.AskRoom(ctx, peers[i], a.dialPeer, a.cfg.Node.Name, a.beat.alone())
 		})
 	}
-	asking.Go(func() { room, failed[len(peers)] = a.fallbackRoom(ctx) })
+	asking.Go(func() { room, failed[len(peers)] = a.fallback.room(ctx) })
 	asking.Wait()
 	for i, err := range failed {
 		switch {
@@ -106,7 +106,7 @@ func (a *Agent) ask(ctx context.Context) (answered []migration.Peer, room *fallb
 		case i < len(peers):
 			unreached = append(unreached, short(peers[i].Node+": "+err.Error(), longestReason))
 		default:
-			room, unreached = &fallback.Room{UnitBytes: 1}, append(unreached, short(a.fallback.Peer()+": "+err.Error(), longestReason))
+			room, unreached = &fallback.Room{UnitBytes: 1}, append(unreached, short(a.fallback.lastResort.Peer()+": "+err.Error(), longestReason))
 		}
 	}
 	return answered, room, unreached
@@ -137,7 +137,7 @@ func (a *Agent) foresee(r *api.SimulateReply, held load, peers []migration.Peer)
 		r.VaultRoomBytes = &vault
 	}
 	none := held.wants(peers)
-	if f := a.apiFallback(); f.GetTried() != nil && f.GetTrouble() == "" {
+	if f := a.fallback.wire(); f.GetTried() != nil && f.GetTrouble() == "" {
 		r.Fallback = f.GetName()
 		if held.room == nil {
 			none = 0

@@ -70,7 +70,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	_, changes := a.incidents.Stance()
 	preemption.Tell(s, a.notices.Health(), a.incidents.current(), changes)
 	s.WaitsFor = a.waits()
-	s.Fallback = a.apiFallback()
+	s.Fallback = a.fallback.wire()
 	s.DataDirTrouble = a.dataDirTrouble()
 	s.CertificateBegins, s.CertificateEnds = timestamppb.New(a.deps.Identity.Begins()), timestamppb.New(a.deps.Identity.Expires())
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })

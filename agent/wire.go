@@ -41,8 +41,8 @@ func (a *Agent) status() *api.Status {
 		s.RoomBytes, s.VaultRoomBytes = all.Bytes, &vault.Bytes
 		s.LargestRoomBytes, s.LargestVaultRoomBytes = all.LargestBytes, vault.LargestBytes
 	}
-	if a.fallback != nil {
-		s.Fallback, s.FallbackRoomBytes = a.fallback.Name, a.fallbackTold()
+	if a.fallback.lastResort != nil {
+		s.Fallback, s.FallbackRoomBytes = a.fallback.lastResort.Name, a.fallback.told()
 	}
 	held := a.vault.Count()
 	s.HeldBlocks, s.HeldBytes, s.HeldTakenBytes = held.Blocks, held.Bytes, a.vault.Takes()
