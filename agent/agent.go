@@ -83,8 +83,7 @@ type Agent struct {
 	notices     *preemption.Watcher
 	incidents   incidents
 	evacuations *evacuations
-	disks       Monitor
-	landing     *landing
+	disks       landing
 	disk        *durable.Beside // writes small files to data_dir: nobody waits for it when that disk hangs
 	refuge      *refuge         // keeps the accounts of drains in memory while the disk of data_dir hangs
 	fallback    standby
@@ -116,7 +115,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.notices.Run(life) })
 	g.Go(func() error { return a.learnPlace(life) })
 	g.Go(func() error { return a.keepCertificate(life) })
-	g.Go(func() error { return a.watchDisks(life) })
+	g.Go(func() error { return a.disks.Run(life) })
 	g.Go(func() error { return a.tellOfDisks(life) })
 	g.Go(func() error { return a.saveDisks(life) })
 	g.Go(func() error { return a.evacuate(life) })

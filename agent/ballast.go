@@ -32,7 +32,7 @@ func (a *Agent) keepBallast(ctx context.Context) error {
 	tick := time.NewTicker(ballastEvery)
 	defer tick.Stop()
 	for troubled := false; ; {
-		if !a.incidents.IsOpen() && a.landing.Readable(a.cfg.DataDir) {
+		if !a.incidents.IsOpen() && a.disks.Readable(a.cfg.DataDir) {
 			blocks := a.index.State().Holds.Blocks + a.vault.Count().Blocks
 			err := errors.Join(a.ballast.journal.Keep(journalBallast), a.ballast.account.Keep(min(max(leastBallast, blocks*lostLine), mostBallast)))
 			if err != nil && !troubled {

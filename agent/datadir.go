@@ -26,7 +26,7 @@ func (a *Agent) newDisk() *durable.Beside {
 
 // knownToHang reports whether the monitor has seen the disk of data_dir hang.
 func (a *Agent) knownToHang() bool {
-	d, ok := on(a.cfg.DataDir, a.landing.healths())
+	d, ok := on(a.cfg.DataDir, a.disks.healths())
 	return ok && d.Health == disks.IOHang
 }
 

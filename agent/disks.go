@@ -48,11 +48,11 @@ func (a *Agent) diskPaths() []string {
 	return paths
 }
 
-// watchDisks runs the monitor until ctx ends. If the monitor fails nothing is known of any disk, so the node takes no
+// Run runs the monitor until ctx ends. If the monitor fails nothing is known of any disk, so the node takes no
 // blocks; its own blocks can still leave.
-func (a *Agent) watchDisks(ctx context.Context) error {
-	if err := a.disks.Run(ctx); err != nil {
-		a.log.Error("the disks are not watched: this node takes no blocks", "err", err)
+func (l *landing) Run(ctx context.Context) error {
+	if err := l.monitor.Run(ctx); err != nil {
+		l.log.Error("the disks are not watched: this node takes no blocks", "err", err)
 	}
 	return nil
 }
@@ -73,20 +73,20 @@ func (a *Agent) tellOfDisks(ctx context.Context) error {
 // longestWhy bounds a reason on its way to the coordinator, in bytes.
 const longestWhy = 500
 
-// diskStates returns what is known of each disk, for the heartbeat, the status and the metrics.
-func (a *Agent) diskStates() (all []*api.Disk) {
+// wire returns what is known of each disk, for the heartbeat, the status and the metrics.
+func (l *landing) wire() (all []*api.Disk) {
 	now := time.Now()
-	for _, d := range a.disks.Snapshot() {
+	for _, d := range l.monitor.Snapshot() {
 		w := &api.Disk{
 			Path: d.Path, Health: d.Health.String(), Why: short(d.Why, longestWhy), Mount: d.Mount, Filesystem: d.FS, Kind: d.Kind,
 			TotalBytes: d.TotalBytes, FreeBytes: d.FreeBytes, UsableBytes: d.UsableBytes, ReservedBytes: d.ReservedBytes, Errors: int64(d.Errors),
-			Unwell: unwell(d.Health), Closed: a.evacuations.closed(d.Path),
+			Unwell: unwell(d.Health), Closed: l.closed(d.Path),
 			FlushBytesPerSecond: known(d.Flush), FetchBytesPerSecond: known(d.Fetch),
 		}
 		if w.Device = cmp.Or(d.Name, d.Device); w.Device == "0:0" {
 			w.Device = ""
 		}
-		if why := a.notMounted(d.Path); why != nil {
+		if why := l.notMounted(d.Path); why != nil {
 			w.Health, w.Why, w.Unwell, w.UsableBytes, d.FreeSlots = disks.Missing.String(), short(why.Error(), longestWhy), true, 0, 0
 		}
 		if w.Closed {
@@ -108,8 +108,8 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 
 // notMounted says why a store's directory counts as one whose disk is not mounted, or is no longer the directory that the
 // store has open. The monitor knows only what was mounted since it began to look.
-func (a *Agent) notMounted(path string) error {
-	for _, s := range a.stores {
+func (l *landing) notMounted(path string) error {
+	for _, s := range l.stores {
 		if why := cmp.Or(s.Away(path), s.Displaced(path)); why != nil {
 			return why
 		}

@@ -49,9 +49,9 @@ func onDisks(t *testing.T, all ...disks.Disk) (*Agent, *stubDisks) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{cfg: Default(), log: slog.New(slog.DiscardHandler), disks: s, evacuations: e}
+	a := &Agent{cfg: Default(), log: slog.New(slog.DiscardHandler), evacuations: e}
 	a.limits.Store(limitsOf(a.cfg))
-	a.landing = &landing{agent: a}
+	a.disks.monitor, a.disks.closed = s, e.closed
 	return a, s
 }
 
@@ -74,7 +74,7 @@ func TestDiskStatesTellTheUnknownApart(t *testing.T) {
 		disks.Disk{Path: "/mnt/d1", Device: "8:17", Name: "sdb1", Health: disks.ReadOnly, Why: "mounted\nread-only " + strings.Repeat("ä", longestWhy), Since: time.Now(),
 			TotalBytes: 100 << 20, Slots: 1, Inodes: 5, Flush: disks.Rate{BytesPerSecond: 7, From: "work"}},
 	)
-	all := a.diskStates()
+	all := a.disks.wire()
 	if d := all[0]; d.Slots != nil || d.Inodes != nil || d.FlushBytesPerSecond != nil || d.FetchBytesPerSecond != nil || d.Since != nil || d.Device != "" || d.Unwell {
 		t.Errorf("of an unknown disk: got %v", d)
 	}
@@ -93,7 +93,7 @@ func TestLandingFindsTheDisk(t *testing.T) {
 		disks.Disk{Path: "/mnt/d1", Device: "8:18", Whole: "sdb", Health: disks.Slow, UsableBytes: 9},
 		disks.Disk{Path: "/mnt/d2", Health: disks.Unknown},
 	)
-	l := a.landing
+	l := &a.disks
 	if _, err := l.room("/mnt/d2/cache"); err == nil {
 		t.Error("the room of a disk that nobody has looked at is known")
 	}
@@ -240,13 +240,13 @@ func TestMetricsTellOfDisks(t *testing.T) {
 	defer within.Stop()
 	for {
 		changed := a.disks.Changed()
-		if d, _ := on(cache, a.disks.Snapshot()); d.Health == disks.Healthy && d.TotalBytes > 0 {
+		if d, _ := on(cache, a.disks.monitor.Snapshot()); d.Health == disks.Healthy && d.TotalBytes > 0 {
 			break
 		}
 		select {
 		case <-changed:
 		case <-within.C:
-			t.Fatalf("got %+v", a.disks.Snapshot())
+			t.Fatalf("got %+v", a.disks.monitor.Snapshot())
 		}
 	}
 	page := httptest.NewRecorder()

@@ -44,7 +44,7 @@ func (a *Agent) saveDisks(ctx context.Context) error {
 func (a *Agent) saveDying() {
 	now := time.Now()
 	auto := a.limits.Load().Evacuate
-	for _, d := range a.disks.Snapshot() {
+	for _, d := range a.disks.monitor.Snapshot() {
 		v, asked := a.evacuations.of(d.Path)
 		if asked && v.By == byOperator {
 			continue
@@ -84,7 +84,7 @@ func (a *Agent) evacuate(ctx context.Context) error {
 // mayEmpty says whether an evacuation may run now. A node that leaves carries all it has anyway, and a disk that does not
 // answer must not keep others waiting.
 func (a *Agent) mayEmpty(v evacuation) bool {
-	return !a.incidents.carries() && a.landing.Readable(v.Path) && a.evacuations.wanted(v.ID)
+	return !a.incidents.carries() && a.disks.Readable(v.Path) && a.evacuations.wanted(v.ID)
 }
 
 // carries says whether the open incident has all blocks of the node carried away.

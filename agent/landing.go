@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -10,12 +11,16 @@ import (
 
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// landing is what migration sees of the disks: which of them take blocks and give them back. Migration asks about files and
-// directories; the monitor watches directories above them.
+// landing is the disks as the agent and migration see them: which of them take blocks and give them back. Migration asks
+// about files and directories; the monitor watches directories above them.
 type landing struct {
-	agent *Agent
+	monitor Monitor
+	closed  func(path string) bool // says that an operator wants nothing more put in a directory
+	stores  []*inventory.Store     // whose disks may be missing in a way that only they know
+	log     *slog.Logger
 
 	mu      sync.Mutex // guards what follows: migration asks for every block, and disks change seldom
 	last    []disks.Disk
@@ -37,8 +42,8 @@ func (l *landing) healths() []disks.Disk {
 	default:
 	}
 	if now := time.Now(); l.at.IsZero() || now.Sub(l.at) >= lately {
-		l.changed = l.agent.disks.Changed()
-		l.last, l.at = l.agent.disks.Snapshot(), now
+		l.changed = l.monitor.Changed()
+		l.last, l.at = l.monitor.Snapshot(), now
 	}
 	return l.last
 }
@@ -64,11 +69,11 @@ func (l *landing) Take(need int64, among []string) (path string, release func(wr
 	all := l.healths()
 	var watched, asked []string
 	for _, p := range among {
-		if d, ok := on(p, all); ok && !l.agent.evacuations.closed(d.Path) && !slices.Contains(watched, d.Path) {
+		if d, ok := on(p, all); ok && !l.closed(d.Path) && !slices.Contains(watched, d.Path) {
 			watched, asked = append(watched, d.Path), append(asked, p)
 		}
 	}
-	disk, release, ok := l.agent.disks.Take(need, watched)
+	disk, release, ok := l.monitor.Take(need, watched)
 	if !ok {
 		return "", release, false
 	}
@@ -77,8 +82,8 @@ func (l *landing) Take(need int64, among []string) (path string, release func(wr
 
 // room is how much may still be promised below a path.
 func (l *landing) room(path string) (int64, error) {
-	d, ok := on(path, l.agent.disks.Snapshot())
-	if !ok || l.agent.evacuations.closed(d.Path) {
+	d, ok := on(path, l.monitor.Snapshot())
+	if !ok || l.closed(d.Path) {
 		return 0, nil
 	}
 	if d.Health == disks.Unknown {
@@ -90,13 +95,13 @@ func (l *landing) room(path string) (int64, error) {
 // Writable says whether new blocks may be put at a path.
 func (l *landing) Writable(path string) bool {
 	d, ok := on(path, l.healths())
-	return ok && d.Health.Writable() && !l.agent.evacuations.closed(d.Path)
+	return ok && d.Health.Writable() && !l.closed(d.Path)
 }
 
 // Keeps says whether what is put at a path can still be made durable: unlike Writable, on a full disk too.
 func (l *landing) Keeps(path string) bool {
 	d, ok := on(path, l.healths())
-	return ok && (d.Health.Writable() || d.Health == disks.HighUsage) && !l.agent.evacuations.closed(d.Path)
+	return ok && (d.Health.Writable() || d.Health == disks.HighUsage) && !l.closed(d.Path)
 }
 
 // Readable says whether what lies at a path may be read without the danger of waiting for ever.
@@ -119,15 +124,15 @@ func (l *landing) FileSystem(path string) string {
 
 // Flushed and Fetched tell of work that was done, Fault of work that the disk refused.
 func (l *landing) Flushed(path string, bytes int64, took time.Duration) {
-	l.agent.disks.Observe(path, disks.Flush, bytes, took)
+	l.monitor.Observe(path, disks.Flush, bytes, took)
 }
 
 func (l *landing) Fetched(path string, bytes int64, took time.Duration) {
-	l.agent.disks.Observe(path, disks.Fetch, bytes, took)
+	l.monitor.Observe(path, disks.Fetch, bytes, took)
 }
 
-func (l *landing) Fault(path string, err error) { l.agent.disks.Fault(path, err) }
+func (l *landing) Fault(path string, err error) { l.monitor.Fault(path, err) }
 
 // Changed is closed when the health of a disk changes. An operator's order to empty a disk does not close it: migration sees
 // that a moment later.
-func (l *landing) Changed() <-chan struct{} { return l.agent.disks.Changed() }
+func (l *landing) Changed() <-chan struct{} { return l.monitor.Changed() }

@@ -72,7 +72,7 @@ func (a *Agent) figures(to figures.To) {
 // diskFigures are the metrics of the disks. Their labels are few: a node has few disks, and the paths are those of its
 // configuration.
 func (a *Agent) diskFigures(to figures.To) {
-	for _, d := range a.diskStates() {
+	for _, d := range a.disks.wire() {
 		gauge := func(name, help string, v int64) { to.Gauge("lifeboat_disk_"+name, help, float64(v), "path", d.Path) }
 		for h := disks.Unknown; h <= disks.Missing; h++ {
 			to.Gauge("lifeboat_disk_health", "1 for the state that the disk is in, 0 for the others.", figures.Bool(h.String() == d.Health), "path", d.Path, "state", h.String())
@@ -94,5 +94,5 @@ func (a *Agent) diskFigures(to figures.To) {
 			gauge("fetch_bytes_per_second", "How fast the device gives blocks back; absent when unknown.", *d.FetchBytesPerSecond)
 		}
 	}
-	to.Gauge("lifeboat_disk_probes_stuck", "Probes that do not come back: threads that a disk holds.", float64(a.disks.Stuck()))
+	to.Gauge("lifeboat_disk_probes_stuck", "Probes that do not come back: threads that a disk holds.", float64(a.disks.monitor.Stuck()))
 }

@@ -49,8 +49,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	a.place.Store(&place{cfg.Node.Zone, cfg.Node.Pool})
 	a.drains.free(a.started) // how long an earlier process waited, or whether there was one, is not known
 	a.vigil.agent = a
-	a.disks = a.newMonitor()
-	a.landing = &landing{agent: a}
+	a.disks.monitor, a.disks.log = a.newMonitor(), a.log
+	a.disks.closed = func(path string) bool { return a.evacuations.closed(path) }
 	a.disk = a.newDisk()
 	defer func() {
 		if err != nil {
@@ -105,11 +105,12 @@ func (a *Agent) openStores() (err error) {
 		}
 		a.stores = append(a.stores, store)
 	}
+	a.disks.stores = a.stores
 	if a.vault, err = vault.Open(receiver.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
 	}
 	a.ballast = newBallast(a.cfg.DataDir)
-	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.incidents.carries, Log: a.log})
+	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: &a.disks, Leaves: a.incidents.carries, Log: a.log})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
@@ -125,13 +126,13 @@ func (a *Agent) openStores() (err error) {
 func (a *Agent) openReceiver() {
 	most := a.cfg.Receive
 	a.receiver = receiver.New(receiver.Config{
-		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.room, Disks: a.landing,
+		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.disks.room, Disks: &a.disks,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
 		Admit: a.incidents.admit, Landed: a.beat.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.beat.broke,
 		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{
-		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback.lastResort,
+		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: &a.disks, Log: a.log, Broken: a.broken, Fallback: a.fallback.lastResort,
 		Fetch: &reading.Fetcher{Locate: a.beat.locate, LocateMore: a.beat.locateMore, WhoHas: a.beat.whoHas, Dial: a.dialHolder},
 	}
 }

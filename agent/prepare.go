@@ -151,7 +151,7 @@ func (a *Agent) aheadConfig(incident, dir string) migration.DrainConfig {
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	at := a.place.Load()
 	cfg := migration.DrainConfig{
-		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
+		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
 		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}

@@ -41,7 +41,7 @@ func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk)
 	a, _ := onDisks(t)
 	stub := &sickDisk{path: data}
 	stub.set(health)
-	a.disks = stub
+	a.disks.monitor = stub
 	a.cfg.DataDir, a.cfg.Listen.Socket = data, filepath.Join(dir, "run", "agent.sock")
 	a.disk = a.newDisk()
 	var err error

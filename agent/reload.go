@@ -40,7 +40,7 @@ func (r *rules) policy() preemption.Policy { return r.Load().Policy }
 // restart.
 func (a *Agent) Reload(cfg Config) (left []string) {
 	a.limits.Store(limitsOf(cfg))
-	a.disks.SetReserve(int64(cfg.Receive.ReserveBytes))
+	a.disks.monitor.SetReserve(int64(cfg.Receive.ReserveBytes))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // it was taken over, unlike the rest of its section
 	a.limitDrains()
 	a.workloads.attention.stir() // the limits decide when workloads are stopped

@@ -17,7 +17,7 @@ func TestReload(t *testing.T) {
 	a := &Agent{cfg: old, file: old}
 	a.cfg.Node.Name = "host-a" // from the certificate, so not a change of the file
 	stub := &stubDisks{}
-	a.disks = stub
+	a.disks.monitor = stub
 	a.limits.Store(limitsOf(old))
 	var err error
 	if a.workloads.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), "", new(durable.Beside)); err != nil {

@@ -26,7 +26,7 @@ const (
 
 // openValues opens the values that programs gave. If that fails, blocks are worth what the other sources say.
 func (a *Agent) openValues() {
-	told, err := migration.OpenAppraisals(filepath.Join(a.cfg.DataDir, valuesFile), a.landing)
+	told, err := migration.OpenAppraisals(filepath.Join(a.cfg.DataDir, valuesFile), &a.disks)
 	if err != nil {
 		a.log.Error("what programs said of the worth of blocks is not known, and they can say no more: remove the file and start the agent anew", "err", err)
 		return

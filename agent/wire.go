@@ -34,7 +34,7 @@ func (a *Agent) status() *api.Status {
 	for _, st := range a.cfg.Stores {
 		s.Stores = append(s.Stores, &api.StoreInfo{Name: st.Name, Kind: st.Kind, Layout: st.Layout, Land: st.Land})
 	}
-	s.Disks = a.diskStates()
+	s.Disks = a.disks.wire()
 	s.Workloads = a.workloads.wire()
 	if !a.incidents.leaving() { // a leaving node takes no blocks
 		all, vault := a.receiver.Room()
