@@ -52,6 +52,7 @@ func onDisks(t *testing.T, all ...disks.Disk) (*Agent, *stubDisks) {
 	a := &Agent{cfg: Default(), log: slog.New(slog.DiscardHandler), evacuations: e}
 	a.limits.Store(limitsOf(a.cfg))
 	a.disks.monitor, a.disks.closed = s, e.closed
+	e.log, e.disks, e.limits = a.log, &a.disks, &a.limits
 	return a, s
 }
 
@@ -134,7 +135,7 @@ func TestDyingDisksAreEvacuated(t *testing.T) {
 	a, stub := onDisks(t, disks.Disk{Path: "/mnt/d0", Health: disks.Critical}, disks.Disk{Path: "/mnt/d1", Health: disks.IOHang},
 		disks.Disk{Path: "/mnt/d2", Health: disks.HighUsage}, disks.Disk{Path: "/mnt/d3", Health: disks.Healthy})
 	asked := func() (paths []string) {
-		a.saveDying()
+		a.evacuations.saveDying()
 		for _, v := range a.evacuations.list() {
 			paths = append(paths, v.Path+" by "+v.By)
 		}

@@ -24,51 +24,60 @@ const evacuateAgain = 10 * time.Minute
 // lookAtDying is how often the agent checks whether it is time for that.
 const lookAtDying = 30 * time.Second
 
+// Run empties the disks that are to be emptied, and orders that for those that are dying, until ctx ends.
+func (e *evacuations) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	running.Go(func() { e.saveDisks(ctx) })
+	running.Go(func() { e.evacuate(ctx) })
+	running.Wait()
+	return nil
+}
+
 // saveDisks looks after disks that are dying, until ctx ends.
-func (a *Agent) saveDisks(ctx context.Context) error {
+func (e *evacuations) saveDisks(ctx context.Context) {
 	tick := time.NewTicker(lookAtDying)
 	defer tick.Stop()
 	for {
-		changed := a.disks.Changed()
-		a.saveDying()
+		changed := e.disks.Changed()
+		e.saveDying()
 		select {
 		case <-changed:
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }
 
 // saveDying orders the evacuation of disks that are dying, and drops it for those that turned out well.
-func (a *Agent) saveDying() {
+func (e *evacuations) saveDying() {
 	now := time.Now()
-	auto := a.limits.Load().Evacuate
-	for _, d := range a.disks.monitor.Snapshot() {
-		v, asked := a.evacuations.of(d.Path)
+	auto := e.limits.Load().Evacuate
+	for _, d := range e.disks.monitor.Snapshot() {
+		v, asked := e.of(d.Path)
 		if asked && v.By == byOperator {
 			continue
 		}
 		var err error
 		switch dying := d.Health.Dying(); {
 		case auto && dying && (!asked || !v.Ended.IsZero() && now.Sub(v.Ended) >= evacuateAgain):
-			a.log.Warn("a disk is dying: its blocks are carried elsewhere", "disk", d.Path, "health", d.Health, "why", d.Why)
-			err = a.evacuations.ask(d.Path, d.Health.String(), now)
+			e.log.Warn("a disk is dying: its blocks are carried elsewhere", "disk", d.Path, "health", d.Health, "why", d.Why)
+			err = e.ask(d.Path, d.Health.String(), now)
 		case asked && (d.Health == disks.Healthy || d.Health == disks.Slow):
-			_, err = a.evacuations.drop(func(old evacuation) bool { return old.ID == v.ID })
+			_, err = e.drop(func(old evacuation) bool { return old.ID == v.ID })
 		}
 		if err != nil {
-			a.log.Error("cannot write which disks are to be evacuated: a restart would forget it", "disk", d.Path, "err", err)
+			e.log.Error("cannot write which disks are to be evacuated: a restart would forget it", "disk", d.Path, "err", err)
 		}
 	}
 }
 
 // evacuate empties the disks that are to be emptied, one after the other, until ctx ends.
-func (a *Agent) evacuate(ctx context.Context) error {
+func (e *evacuations) evacuate(ctx context.Context) {
 	for ctx.Err() == nil {
-		changed, notices, health := a.evacuations.changes(), a.incidents.Changes(), a.disks.Changed()
-		if v, ok := a.evacuations.next(a.mayEmpty); ok {
-			a.empties(ctx, v)
+		changed, notices, health := e.changes(), e.incidents.Changes(), e.disks.Changed()
+		if v, ok := e.next(e.mayEmpty); ok {
+			e.empties(ctx, v)
 			continue
 		}
 		select {
@@ -78,13 +87,12 @@ func (a *Agent) evacuate(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	return nil
 }
 
 // mayEmpty says whether an evacuation may run now. A node that leaves carries all it has anyway, and a disk that does not
 // answer must not keep others waiting.
-func (a *Agent) mayEmpty(v evacuation) bool {
-	return !a.incidents.carries() && a.disks.Readable(v.Path) && a.evacuations.wanted(v.ID)
+func (e *evacuations) mayEmpty(v evacuation) bool {
+	return !e.incidents.carries() && e.disks.Readable(v.Path) && e.wanted(v.ID)
 }
 
 // carries says whether the open incident has all blocks of the node carried away.
@@ -94,51 +102,51 @@ func (in *incidents) carries() bool {
 }
 
 // empties runs one evacuation, at the rate of copying ahead: the node serves on meanwhile.
-func (a *Agent) empties(ctx context.Context, v evacuation) {
+func (e *evacuations) empties(ctx context.Context, v evacuation) {
 	began := time.Now()
-	cfg := a.drainConfig(v.ID, a.evacuations.accounts(v.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
+	cfg := e.drainConfig(v.ID, e.accounts(v.ID), e.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Settle = nil // what peers send meanwhile lands on other disks
-	cfg.Only, cfg.Lapsed = []string{v.Path}, a.beat.lapsed
+	cfg.Only, cfg.Lapsed = []string{v.Path}, e.fleet.lapsed
 	d := migration.NewDrain(cfg)
-	running, stop := context.WithTimeout(ctx, a.limits.Load().Drain.Timeout)
+	running, stop := context.WithTimeout(ctx, e.limits.Load().Drain.Timeout)
 	defer stop()
-	a.evacuations.begin(v.ID, d)
-	a.limitDrains()
-	defer a.evacuations.begin("", nil)
-	a.log.Info("evacuating", "disk", v.Path, "by", v.By)
+	e.begin(v.ID, d)
+	e.limit(e.limits.Load().Drain) // it may have changed while the drain was made
+	defer e.begin("", nil)
+	e.log.Info("evacuating", "disk", v.Path, "by", v.By)
 	overtaken := false
 	var watch sync.WaitGroup
-	watch.Go(func() { overtaken = a.overtaken(running, v, stop) })
+	watch.Go(func() { overtaken = e.overtaken(running, v, stop) })
 	sum, err := d.Run(running)
 	stop()
 	watch.Wait()
-	if !a.evacuations.wanted(v.ID) {
-		a.log.Info("the evacuation was taken back", "disk", v.Path, "blocks", sum.Moved.Blocks)
-		a.evacuations.leave(v.ID)
+	if !e.wanted(v.ID) {
+		e.log.Info("the evacuation was taken back", "disk", v.Path, "blocks", sum.Moved.Blocks)
+		e.leave(v.ID)
 		return
 	}
 	if ctx.Err() != nil || overtaken {
 		return // it goes on after a restart, once the node stays, or once the disk answers
 	}
 	if err != nil {
-		a.log.Error("the manifest of the evacuation is not complete", "disk", v.Path, "err", err)
+		e.log.Error("the manifest of the evacuation is not complete", "disk", v.Path, "err", err)
 	}
 	level := slog.LevelInfo
 	if sum.Lost.Blocks > 0 {
 		level = slog.LevelError
 	}
-	a.log.Log(ctx, level, "evacuated", "disk", v.Path, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "left", sum.Lost.Blocks,
+	e.log.Log(ctx, level, "evacuated", "disk", v.Path, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "left", sum.Lost.Blocks,
 		"skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond))
-	if err := a.evacuations.end(v.ID, sum, time.Now()); err != nil {
-		a.log.Warn("cannot write that the disk is evacuated: a restart would do it again", "disk", v.Path, "err", err)
+	if err := e.end(v.ID, sum, time.Now()); err != nil {
+		e.log.Warn("cannot write that the disk is evacuated: a restart would do it again", "disk", v.Path, "err", err)
 	}
 }
 
 // overtaken stops an evacuation that may run no longer, and then returns true. It returns false when ctx ends first.
-func (a *Agent) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
+func (e *evacuations) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
 	for {
-		changed, notices, health := a.evacuations.changes(), a.incidents.Changes(), a.disks.Changed()
-		if !a.mayEmpty(v) {
+		changed, notices, health := e.changes(), e.incidents.Changes(), e.disks.Changed()
+		if !e.mayEmpty(v) {
 			stop()
 			return true
 		}
@@ -167,7 +175,7 @@ func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*ap
 		a.beat.Nudge()
 		reply := &api.EvacuateDiskReply{}
 		for _, v := range dropped {
-			was := a.apiEvacuation(v)
+			was := a.evacuations.wireOne(v)
 			was.State = "cancelled" // it may yet run for a moment
 			reply.Evacuations = append(reply.Evacuations, was)
 		}
@@ -179,21 +187,21 @@ func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*ap
 		}
 	}
 	a.beat.Nudge()
-	return &api.EvacuateDiskReply{Evacuations: a.apiEvacuations(ours)}, nil
+	return &api.EvacuateDiskReply{Evacuations: a.evacuations.wire(ours)}, nil
 }
 
-func (a *Agent) apiEvacuations(which func(evacuation) bool) (all []*api.Evacuation) {
-	for _, v := range a.evacuations.list() {
+func (e *evacuations) wire(which func(evacuation) bool) (all []*api.Evacuation) {
+	for _, v := range e.list() {
 		if which(v) {
-			all = append(all, a.apiEvacuation(v))
+			all = append(all, e.wireOne(v))
 		}
 	}
 	return all
 }
 
-func (a *Agent) apiEvacuation(v evacuation) *api.Evacuation {
+func (e *evacuations) wireOne(v evacuation) *api.Evacuation {
 	w := &api.Evacuation{Path: v.Path, State: "waiting", By: v.By, Age: durationpb.New(time.Since(v.At))}
-	if p, running := a.evacuations.progress(v.ID); running {
+	if p, running := e.progress(v.ID); running {
 		w.State, w.Progress = "running", apiProgress(p)
 	} else if v.Sum != nil {
 		w.State, w.Progress = "done", apiSummary(v.Sum)

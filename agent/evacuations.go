@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -31,8 +33,15 @@ type evacuation struct {
 	Sum   *manifest.Summary `json:"summary,omitempty"` // once it ended
 }
 
-// evacuations remembers which disks are to be emptied while the node stays, across restarts.
+// evacuations empties disks while the node stays, and remembers across restarts which are to be emptied.
 type evacuations struct {
+	log         *slog.Logger
+	disks       *landing
+	incidents   *incidents
+	limits      *rules
+	fleet       *fleet
+	drainConfig func(id, dir string, cap config.Bytes) migration.DrainConfig
+
 	dir    string          // of the accounts, and of the list
 	disk   *durable.Beside // writes the list
 	writes sync.Mutex      // held while the list is written; mu is not: a disk may hang

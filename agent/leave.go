@@ -195,7 +195,7 @@ func (a *Agent) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, 
 		return nil
 	}
 	a.drains.set(d, ahead, more)
-	a.limitDrains()
+	a.drains.limit(a.limits.Load().Drain) // it may have changed while the drain was made
 	return d
 }
 

@@ -115,6 +115,8 @@ func (a *Agent) openStores() (err error) {
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
 	}
+	e := a.evacuations
+	e.log, e.disks, e.incidents, e.limits, e.fleet, e.drainConfig = a.log, &a.disks, &a.incidents, &a.limits, &a.beat, a.drainConfig
 	a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
 		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
 	})

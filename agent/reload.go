@@ -24,14 +24,6 @@ func limitsOf(cfg Config) *limits {
 	return &limits{cfg.Drain, cfg.Policy, cfg.Disks.Evacuate}
 }
 
-// limitDrains applies the present caps to the running drain and evacuation. The caller that begins a drain calls it too,
-// since the caps may have changed while the drain was made.
-func (a *Agent) limitDrains() {
-	l := a.limits.Load().Drain
-	a.drains.limit(l)
-	a.evacuations.limit(l)
-}
-
 // policy says how far the node goes for which kind of notice.
 func (r *rules) policy() preemption.Policy { return r.Load().Policy }
 
@@ -42,7 +34,9 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	a.limits.Store(limitsOf(cfg))
 	a.disks.monitor.SetReserve(int64(cfg.Receive.ReserveBytes))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // it was taken over, unlike the rest of its section
-	a.limitDrains()
+	l := a.limits.Load().Drain
+	a.drains.limit(l)
+	a.evacuations.limit(l)
 	a.workloads.attention.stir() // the limits decide when workloads are stopped
 
 	left = config.Differs(a.file, cfg, "drain", "receive", "policy")

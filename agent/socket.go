@@ -73,7 +73,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	s.Fallback = a.fallback.wire()
 	s.DataDirTrouble = a.dataDirTrouble()
 	s.CertificateBegins, s.CertificateEnds = timestamppb.New(a.deps.Identity.Begins()), timestamppb.New(a.deps.Identity.Expires())
-	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
+	s.Evacuations = a.evacuations.wire(func(evacuation) bool { return true })
 	if w := a.receiver.Unpacking(); w.Waiting.Blocks > 0 {
 		s.Unpacking = &api.Unpacking{Blocks: w.Waiting.Blocks, Bytes: w.Waiting.Bytes, OccupiedBlocks: w.Occupied.Blocks}
 	}
