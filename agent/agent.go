@@ -12,7 +12,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,9 +96,7 @@ type Agent struct {
 	drains      drains
 	ballast     ballast
 	counts      *counters
-	at          listeners
-	guests      guests
-	page        http.Handler   // on the loopback address
+	at          doors
 	aside       sync.WaitGroup // calls in the background: only the end of Run waits for them
 }
 
@@ -110,7 +107,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer end()
 	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return a.receiver.Run(life) })
-	g.Go(func() error { return a.serve(life) })
+	g.Go(func() error { return a.at.Run(life) })
 	g.Go(func() error { return a.beat.Run(life) })
 	g.Go(func() error { return a.notices.Run(life) })
 	g.Go(func() error { return a.learnPlace(life) })

@@ -95,9 +95,9 @@ func (g *guests) distrust(all []*api.Revoked, id *certs.Identity) (theirs []*wir
 }
 
 // distrust closes the connections of those whose certificates were revoked. It does not block.
-func (a *Agent) distrust(all []*api.Revoked) {
-	theirs := a.guests.distrust(all, a.deps.Identity)
-	a.log.Info("certificates were revoked, or are good again", "names", len(all), "connections", len(theirs))
+func (d *doors) distrust(all []*api.Revoked) {
+	theirs := d.guests.distrust(all, d.identity)
+	d.log.Info("certificates were revoked, or are good again", "names", len(all), "connections", len(theirs))
 	for _, conn := range theirs {
 		_ = conn.Cut() // an error means that it is gone already
 	}

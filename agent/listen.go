@@ -37,11 +37,20 @@ const (
 
 const httpProtocol = "http/1.1"
 
-// listeners are the agent's three doors: peers and readers with certificates, the loopback page, the machine's own socket.
-type listeners struct{ peer, http, socket net.Listener }
+// doors are where others come in: peers and readers with certificates, the loopback page, the machine's own socket.
+type doors struct {
+	log                *slog.Logger
+	identity           *certs.Identity
+	peer, http, socket net.Listener
+	guests             guests // at the peer address
 
-func (l listeners) close() {
-	for _, each := range []net.Listener{l.peer, l.http, l.socket} {
+	blocks, page http.Handler // of readers at the peer address, and on the loopback address
+	calls        *http.Server // on the socket
+	take         func(ctx context.Context, stream net.Conn, node string) error
+}
+
+func (d *doors) close() {
+	for _, each := range []net.Listener{d.peer, d.http, d.socket} {
 		if each != nil {
 			each.Close()
 		}
@@ -49,6 +58,7 @@ func (l listeners) close() {
 }
 
 func (a *Agent) listen() (err error) {
+	a.at.log, a.at.identity = a.log, a.deps.Identity
 	if a.at.peer, err = a.deps.Listen("tcp", a.cfg.Listen.Peer); err != nil {
 		return fmt.Errorf("listen.peer: %w", err)
 	}
@@ -62,13 +72,12 @@ func (a *Agent) listen() (err error) {
 	return nil
 }
 
-// serve serves all three listeners until ctx ends.
-func (a *Agent) serve(ctx context.Context) error {
+// Run serves all three listeners until ctx ends.
+func (d *doors) Run(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
-	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: a.guests.note, ErrorLog: a.quiet()}
-	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: accepted.NewStrangers(a.log).Note, ErrorLog: a.quiet()}
-	socket := a.socketServer()
-	readers := accepted.At(a.at.peer.Addr())
+	blocks := &http.Server{Handler: d.blocks, ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: d.guests.note, ErrorLog: d.quiet()}
+	local := &http.Server{Handler: d.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: accepted.NewStrangers(d.log).Note, ErrorLog: d.quiet()}
+	readers := accepted.At(d.peer.Addr())
 
 	g, ctx := errgroup.WithContext(ctx)
 	serve := func(s *http.Server, l net.Listener) {
@@ -80,15 +89,15 @@ func (a *Agent) serve(ctx context.Context) error {
 		})
 	}
 	serve(blocks, readers)
-	serve(local, a.at.http)
-	serve(socket, a.at.socket)
-	g.Go(func() error { return a.acceptPeers(ctx, readers) })
+	serve(local, d.http)
+	serve(d.calls, d.socket)
+	g.Go(func() error { return d.acceptPeers(ctx, readers) })
 	g.Go(func() error {
 		<-ctx.Done()
-		a.at.peer.Close()
+		d.peer.Close()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 		defer cancel()
-		for _, s := range []*http.Server{blocks, local, socket} {
+		for _, s := range []*http.Server{blocks, local, d.calls} {
 			if s.Shutdown(last) != nil {
 				s.Close()
 			}
@@ -98,18 +107,18 @@ func (a *Agent) serve(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (a *Agent) quiet() *stdlog.Logger { return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug) }
+func (d *doors) quiet() *stdlog.Logger { return slog.NewLogLogger(d.log.Handler(), slog.LevelDebug) }
 
 // acceptPeers accepts connections at the peer address. The protocol that the TLS handshake agrees on tells streams of blocks
 // from readers.
-func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) error {
+func (d *doors) acceptPeers(ctx context.Context, readers *accepted.Listener) error {
 	defer readers.Close()
 	var conns sync.WaitGroup
-	strangers := accepted.NewStrangers(a.log)
+	strangers := accepted.NewStrangers(d.log)
 	defer conns.Wait()
-	tls := a.deps.Identity.Server([]string{wire.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
+	tls := d.identity.Server([]string{wire.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
 	for {
-		raw, err := a.at.peer.Accept()
+		raw, err := d.peer.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
 				raw.Close()
@@ -117,7 +126,7 @@ func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) err
 			return nil
 		}
 		if err != nil {
-			a.log.Warn("cannot accept a peer", "err", err)
+			d.log.Warn("cannot accept a peer", "err", err)
 			select {
 			case <-time.After(acceptPause):
 			case <-ctx.Done():
@@ -125,31 +134,31 @@ func (a *Agent) acceptPeers(ctx context.Context, readers *accepted.Listener) err
 			continue
 		}
 		strangers.Enter(raw)
-		conns.Go(func() { a.welcome(ctx, wire.Server(raw, tls), func() { strangers.Leave(raw) }, readers) })
+		conns.Go(func() { d.welcome(ctx, wire.Server(raw, tls), func() { strangers.Leave(raw) }, readers) })
 	}
 }
 
-func (a *Agent) welcome(ctx context.Context, conn *wire.Conn, known func(), readers *accepted.Listener) {
+func (d *doors) welcome(ctx context.Context, conn *wire.Conn, known func(), readers *accepted.Listener) {
 	hello, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	err := conn.HandshakeContext(hello)
 	cancel()
 	known()
 	if err != nil {
-		a.log.Debug("a stranger was refused", "peer", conn.RemoteAddr(), "err", err)
+		d.log.Debug("a stranger was refused", "peer", conn.RemoteAddr(), "err", err)
 		conn.Close()
 		return
 	}
 	state := conn.ConnectionState()
 	who, err := certs.PeerName(state)
-	if err == nil && !a.guests.enter(conn, who) {
+	if err == nil && !d.guests.enter(conn, who) {
 		err = fmt.Errorf("%d of its connections are open, no more are taken", mostOfOne)
 	}
 	if err == nil {
-		err = a.deps.Identity.Trusts(state) // it may have been revoked since the handshake
+		err = d.identity.Trusts(state) // it may have been revoked since the handshake
 	}
 	if err != nil {
-		a.log.Debug("a peer was turned away", "peer", who, "err", err)
-		a.guests.leave(conn)
+		d.log.Debug("a peer was turned away", "peer", who, "err", err)
+		d.guests.leave(conn)
 		conn.Close()
 		return
 	}
@@ -157,14 +166,14 @@ func (a *Agent) welcome(ctx context.Context, conn *wire.Conn, known func(), read
 		readers.Hand(conn)
 		return
 	}
-	defer a.guests.leave(conn)
+	defer d.guests.leave(conn)
 	if who.Role != certs.RoleNode {
-		a.log.Warn("only nodes may send blocks", "peer", who)
+		d.log.Warn("only nodes may send blocks", "peer", who)
 		conn.Close()
 		return
 	}
-	if err := a.receiver.Serve(ctx, conn, who.Name); err != nil {
-		a.log.Warn("a stream of blocks broke off", "node", who.Name, "err", err)
+	if err := d.take(ctx, conn, who.Name); err != nil {
+		d.log.Warn("a stream of blocks broke off", "node", who.Name, "err", err)
 	}
 }
 

@@ -84,12 +84,13 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.openReceiver()
-	if a.page, err = a.pageHandler(); err != nil {
+	if a.at.page, err = a.pageHandler(); err != nil {
 		return nil, err
 	}
 	if err := a.openWorkloads(); err != nil {
 		return nil, err
 	}
+	a.at.blocks, a.at.calls, a.at.take = a.peerHandler(), a.socketServer(), a.receiver.Serve
 	a.resume()
 	return a, nil
 }
@@ -176,13 +177,13 @@ func (a *Agent) openHeartbeat() error {
 		return err
 	}
 	a.behind.Store(true) // until catchUp has asked
-	a.deps.Identity.Distrust(a.guests.revokedAt)
+	a.deps.Identity.Distrust(a.at.guests.revokedAt)
 	a.beat.node = a.cfg.Node.Name
 	a.beat.Client, err = heartbeat.New(heartbeat.Config{
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address,
 		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
-		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"), Status: a.status, Held: a.held, Revoked: a.distrust, Log: a.log,
+		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"), Status: a.status, Held: a.held, Revoked: a.at.distrust, Log: a.log,
 	})
 	return err
 }
