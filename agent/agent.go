@@ -87,9 +87,8 @@ type Agent struct {
 	refuge      *refuge         // keeps the accounts of drains in memory while the disk of data_dir hangs
 	fallback    standby
 	workloads   attendant
-	vigil       vigil         // of the open incident
-	behind      atomic.Bool   // this node was away, and has not asked yet which of its copies are out of date
-	doubted     chan string   // nodes that want to be asked which of their blocks here are out of date (POST /home/doubt)
+	vigil       vigil // of the open incident
+	behind      behind
 	written     chan page     // pages of drains that are over, after which something was written here
 	accounting  chan struct{} // full while an account is written and sent
 	passing     chan struct{} // full while a pass of a drain runs
@@ -120,7 +119,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.index.Run(life) })
 	g.Go(func() error { return a.lookBack(life) })
-	g.Go(func() error { return a.catchUp(life) })
+	g.Go(func() error { return a.behind.Run(life) })
 	g.Go(func() error { return a.keepBallast(life) })
 	g.Go(func() error { return a.tendRefuge(life) })
 	g.Go(func() error { return a.tellManager(life) })

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
@@ -24,25 +26,35 @@ const (
 	mostDoubted = 64
 )
 
-// catchUp removes copies that are out of date, until ctx ends. Each time this node is back from being away it asks the nodes
+// behind knows whether copies here may be out of date because this node was away, and finds out which are.
+type behind struct {
+	fleet    *fleet
+	receiver *receiver.Receiver
+	fetch    *reading.Fetcher
+
+	is      atomic.Bool // this node was away, and has not asked yet which of its copies are out of date
+	doubted chan string // nodes that want to be asked which of their blocks here are out of date (POST /home/doubt)
+}
+
+// Run removes copies that are out of date, until ctx ends. Each time this node is back from being away it asks the nodes
 // that the blocks were born on which of them have changed. It also asks a node that requests it (doubt), since that node
 // took the name of another machine whose blocks may be here.
-func (a *Agent) catchUp(ctx context.Context) error {
+func (b *behind) Run(ctx context.Context) error {
 	all, doubted := false, map[string]bool{}
-	whom := receiver.CatchUp{Where: a.beat.whereIs, Ask: a.reader.Fetch.AtHome}
+	whom := receiver.CatchUp{Where: b.fleet.whereIs, Ask: b.fetch.AtHome}
 	var again <-chan time.Time
 	for {
 		spread := rand.N(catchUpSpread)
 		select {
-		case silent := <-a.beat.Back():
+		case silent := <-b.fleet.Back():
 			if all = true; silent >= awayFor {
-				whom.WhoElse = a.beat.whoElse
-				a.behind.Store(true)
+				whom.WhoElse = b.fleet.whoElse
+				b.is.Store(true)
 			}
-		case home := <-a.doubted: // no spread: that node is about to go
+		case home := <-b.doubted: // no spread: that node is about to go
 			doubted[home], spread = true, 0
-			whom.WhoElse = a.beat.whoElse
-			a.behind.Store(true)
+			whom.WhoElse = b.fleet.whoElse
+			b.is.Store(true)
 		case <-again:
 		case <-ctx.Done():
 			return nil
@@ -55,9 +67,9 @@ func (a *Agent) catchUp(ctx context.Context) error {
 		if whom.Of = doubted; all {
 			whom.Of = nil
 		}
-		if again = nil; a.receiver.CatchUp(ctx, whom) {
+		if again = nil; b.receiver.CatchUp(ctx, whom) {
 			whom.WhoElse = nil
-			a.behind.Store(false)
+			b.is.Store(false)
 			all = false
 			clear(doubted)
 		} else {
@@ -67,15 +79,15 @@ func (a *Agent) catchUp(ctx context.Context) error {
 }
 
 // doubt serves POST /home/doubt. The calling node has the name of an earlier machine, of whose blocks this node may hold
-// some: catchUp then asks the caller about them.
-func (a *Agent) doubt(w http.ResponseWriter, r *http.Request) {
+// some: Run then asks the caller about them.
+func (b *behind) doubt(w http.ResponseWriter, r *http.Request) {
 	node, is := fromNode(r)
 	if !is {
 		http.Error(w, "only a node has another ask it what it has", http.StatusForbidden)
 		return
 	}
 	select {
-	case a.doubted <- node:
+	case b.doubted <- node:
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		http.Error(w, "others are asked first: say it again", http.StatusServiceUnavailable)
@@ -84,14 +96,14 @@ func (a *Agent) doubt(w http.ResponseWriter, r *http.Request) {
 
 // askHolders returns a function for a node whose name another machine had before. It finds the nodes that hold some of the
 // given blocks, and asks each of them once to check its copies of what was born here (POST /home/doubt).
-func (a *Agent) askHolders() func(ctx context.Context, blocks []inventory.BlockID) error {
+func (b *behind) askHolders() func(ctx context.Context, blocks []inventory.BlockID) error {
 	asked := map[string]bool{}
 	return func(ctx context.Context, blocks []inventory.BlockID) error {
-		holders, _, err := a.beat.whoElse(ctx, blocks)
+		holders, _, err := b.fleet.whoElse(ctx, blocks)
 		for _, h := range holders {
 			if !asked[h.Node] {
 				asked[h.Node] = true
-				err = errors.Join(err, a.reader.Fetch.Doubt(ctx, h))
+				err = errors.Join(err, b.fetch.Doubt(ctx, h))
 			}
 		}
 		return err

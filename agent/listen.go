@@ -183,7 +183,7 @@ func (a *Agent) peerHandler() http.Handler {
 	mux.Handle("/blocks/", a.reader)
 	mux.HandleFunc("DELETE /blocks/", a.forget)
 	mux.HandleFunc("POST /home", a.home)
-	mux.HandleFunc("POST /home/doubt", a.doubt)
+	mux.HandleFunc("POST /home/doubt", a.behind.doubt)
 	mux.HandleFunc("GET /healthz", healthy)
 	return mux
 }

@@ -43,7 +43,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
 	cfg.Node.Name = got.Name
-	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(deps.Version), manual: preemption.NewManual(), doubted: make(chan string, mostDoubted), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
+	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(deps.Version), manual: preemption.NewManual(), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
 	a.counts.registry.MustRegister(figures.Now(a.figures))
 	a.limits.Store(limitsOf(cfg))
 	a.place.Store(&place{cfg.Node.Zone, cfg.Node.Pool})
@@ -84,6 +84,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.openReceiver()
+	a.behind.fleet, a.behind.receiver, a.behind.fetch, a.behind.doubted = &a.beat, a.receiver, a.reader.Fetch, make(chan string, mostDoubted)
+	a.behind.is.Store(true) // until it has asked
 	if a.at.page, err = a.pageHandler(); err != nil {
 		return nil, err
 	}
@@ -176,7 +178,6 @@ func (a *Agent) openHeartbeat() error {
 	if err != nil {
 		return err
 	}
-	a.behind.Store(true) // until catchUp has asked
 	a.deps.Identity.Distrust(a.at.guests.revokedAt)
 	a.beat.node = a.cfg.Node.Name
 	a.beat.Client, err = heartbeat.New(heartbeat.Config{

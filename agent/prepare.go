@@ -155,11 +155,11 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
-	if a.behind.Load() {
+	if a.behind.is.Load() {
 		cfg.WhoElse = a.beat.whoElse
 	}
 	if a.beat.Namesake() {
-		cfg.Namesake = a.askHolders()
+		cfg.Namesake = a.behind.askHolders()
 	}
 	return cfg
 }
