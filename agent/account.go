@@ -47,7 +47,7 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 		defer close(over)
 		err = a.carryAccount(ctx, p, limit)
 	}()
-	if a.untilHung(p.Incident.ID, over); !isClosed(over) {
+	if a.refuge.untilHung(p.Incident.ID, over); !isClosed(over) {
 		a.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", errLeft)
 		return
 	}
@@ -71,7 +71,7 @@ func (in *incidents) isTold(ctx context.Context, ended time.Time, patience time.
 
 // carryAccount writes the account and sends it, before limit if there is one.
 func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
-	dir := filepath.Join(a.accountDir(p.Incident.ID), "account")
+	dir := filepath.Join(a.refuge.accountDir(p.Incident.ID), "account")
 	from := filepath.Join(dir, "store")
 	file := filepath.Join(from, api.AccountName(a.cfg.Node.Name, p.Incident.ID))
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {

@@ -113,7 +113,7 @@ func (a *Agent) wroteSince(ctx context.Context) bool {
 func (a *Agent) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bool {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.accountDir(p.Incident.ID), 0), nor...)
+	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.refuge.accountDir(p.Incident.ID), 0), nor...)
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("cannot tell whether there are blocks here that the drain has not carried", "incident", p.Incident.ID, "err", err)
 	}

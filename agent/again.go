@@ -154,7 +154,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	defer stop(nil)
 	watching.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
 	watching.Go(func() { a.incidents.untilUndone(sending, ended); stop(nil) })
-	sum, err := a.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (manifest.Summary, error) {
+	sum, err := a.refuge.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (manifest.Summary, error) {
 		cfg := a.accountConfig(p.Incident.ID, dir, a.limits.Load().Drain.MaxBytesPerSecond)
 		cfg.Until = limit
 		about(&cfg)

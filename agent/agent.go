@@ -20,7 +20,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/disks"
-	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/reading"
@@ -83,8 +82,8 @@ type Agent struct {
 	incidents   incidents
 	evacuations *evacuations
 	disks       landing
-	disk        *durable.Beside // writes small files to data_dir: nobody waits for it when that disk hangs
-	refuge      *refuge         // keeps the accounts of drains in memory while the disk of data_dir hangs
+	disk        *dataDisk
+	refuge      *refuge // keeps the accounts of drains in memory while the disk of data_dir hangs
 	fallback    standby
 	workloads   attendant
 	vigil       vigil // of the open incident
@@ -121,7 +120,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.lookBack(life) })
 	g.Go(func() error { return a.behind.Run(life) })
 	g.Go(func() error { return a.keepBallast(life) })
-	g.Go(func() error { return a.tendRefuge(life) })
+	g.Go(func() error { return a.refuge.Run(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {

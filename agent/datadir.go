@@ -11,9 +11,17 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// newDisk makes the writer of small files in data_dir. None of its callers waits longer than durable.Patience for that disk.
-func (a *Agent) newDisk() *durable.Beside {
-	return &durable.Beside{Known: a.knownToHang, Late: func(what string, err error) {
+// dataDisk is the disk of data_dir, which may hang. It writes small files there, and none of its callers waits for it longer
+// than durable.Patience.
+type dataDisk struct {
+	*durable.Beside
+	dir   string
+	disks *landing
+}
+
+func (a *Agent) newDisk() *dataDisk {
+	d := &dataDisk{dir: a.cfg.DataDir, disks: &a.disks}
+	d.Beside = &durable.Beside{Known: d.knownToHang, Late: func(what string, err error) {
 		switch {
 		case what == alive:
 		case err != nil:
@@ -22,23 +30,24 @@ func (a *Agent) newDisk() *durable.Beside {
 			a.log.Info("a write that waited for the disk of data_dir is done", "what", what)
 		}
 	}}
+	return d
 }
 
 // knownToHang reports whether the monitor has seen the disk of data_dir hang.
-func (a *Agent) knownToHang() bool {
-	d, ok := on(a.cfg.DataDir, a.disks.healths())
-	return ok && d.Health == disks.IOHang
+func (d *dataDisk) knownToHang() bool {
+	is, ok := on(d.dir, d.disks.healths())
+	return ok && is.Health == disks.IOHang
 }
 
 // hangs reports whether the disk of data_dir is known to hang, or its present write has taken that long.
-func (a *Agent) hangs(patience time.Duration) bool {
-	return a.disk.Takes() >= patience || a.knownToHang()
+func (d *dataDisk) hangs(patience time.Duration) bool {
+	return d.Takes() >= patience || d.knownToHang()
 }
 
 // unwritten is how long the oldest write to data_dir has been under way, once that is longer than durable.Patience; zero:
 // the disk does not hang.
-func (a *Agent) unwritten() time.Duration {
-	if took := a.disk.Takes(); took >= durable.Patience {
+func (d *dataDisk) unwritten() time.Duration {
+	if took := d.Takes(); took >= durable.Patience {
 		return took
 	}
 	return 0
@@ -46,7 +55,7 @@ func (a *Agent) unwritten() time.Duration {
 
 // dataDirTrouble is what status and doctor say while the disk of data_dir hangs, or while an account is still in the refuge.
 func (a *Agent) dataDirTrouble() string {
-	switch took := a.unwritten(); {
+	switch took := a.disk.unwritten(); {
 	case took > 0:
 		return fmt.Sprintf("its disk has not answered for %s: what belongs there waits in memory, and a restart would forget it", took.Round(time.Second))
 	case a.refuge.any():

@@ -167,7 +167,7 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) manifest.S
 		defer time.AfterFunc(mostPass, cut).Stop()
 		ctx = bounded
 	}
-	sum, err := a.carry(ctx, incident, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+	sum, err := a.refuge.carry(ctx, incident, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 		cfg := a.passConfig(incident, dir, last)
 		q := a.vigil.before(ctx, incident, dir)
 		a.vigil.put(q, &cfg)
@@ -389,7 +389,7 @@ func (a *Agent) farewell(ctx context.Context) {
 
 // manifest reads the account of an incident's drain.
 func (a *Agent) manifest(incident string) iter.Seq2[manifest.Entry, error] {
-	dir := a.accountDir(incident)
+	dir := a.refuge.accountDir(incident)
 	if d := a.drains.of(dir); d != nil {
 		return d.Entries()
 	}

@@ -44,7 +44,7 @@ func (a *Agent) figures(to figures.To) {
 		to.Gauge("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last check, 0 when it would not; absent without one.", figures.Bool(is.trouble == ""))
 	}
 	to.Certificate(a.deps.Identity)
-	to.Gauge("lifeboat_data_dir_waits_seconds", "How long the disk of data_dir has been at what is to be written there; 0 while it answers.", a.unwritten().Seconds())
+	to.Gauge("lifeboat_data_dir_waits_seconds", "How long the disk of data_dir has been at what is to be written there; 0 while it answers.", a.disk.unwritten().Seconds())
 	to.Gauge("lifeboat_held_blocks", "Blocks that landed here from other nodes.", float64(s.HeldBlocks))
 	to.Gauge("lifeboat_held_bytes", "Bytes that landed here from other nodes.", float64(s.HeldBytes))
 	to.Gauge("lifeboat_held_taken_bytes", "What they take of the disks, their names and records included, as receive.max_bytes counts it.", float64(s.HeldTakenBytes))

@@ -115,13 +115,13 @@ func (a *Agent) openStores() (err error) {
 	a.ballast = newBallast(a.cfg.DataDir)
 	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: &a.disks, Leaves: a.incidents.carries, Log: a.log})
 	a.openValues()
-	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
+	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk.Beside); err != nil {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
 	}
 	e := a.evacuations
 	e.log, e.disks, e.incidents, e.limits, e.fleet, e.drainConfig = a.log, &a.disks, &a.incidents, &a.limits, &a.beat, a.drainConfig
 	a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk.Beside,
 	})
 	return err
 }
@@ -264,7 +264,7 @@ func (a *Agent) resume() {
 		p, _ = a.incidents.Open()
 	}
 	if p.Work.Drained == nil { // else the status shows its summary
-		moved, err := migration.Carried(a.accountDir(p.Incident.ID))
+		moved, err := migration.Carried(a.refuge.accountDir(p.Incident.ID))
 		if err != nil {
 			a.log.Warn("cannot read what was moved before", "err", err)
 		}

@@ -24,7 +24,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		began := time.Now()
 		asked, changed := a.beat.Again()
 		pause := copyAgain
-		sum, err := a.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+		sum, err := a.refuge.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 			cfg := a.aheadConfig(i.ID, dir)
 			q := a.vigil.before(ctx, i.ID, dir)
 			a.vigil.put(q, &cfg)

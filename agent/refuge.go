@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,11 @@ import (
 
 // refuge is where those accounts are.
 type refuge struct {
+	log     *slog.Logger
+	disk    *dataDisk
+	journal *incidents
+	aside   *sync.WaitGroup
+
 	dir  string        // "": there is none
 	turn chan struct{} // full while a drain runs, or an account is brought home
 	used chan struct{} // full when an account was added
@@ -166,11 +172,11 @@ func (r *refuge) safe() bool {
 }
 
 // accountDir is where the account of an incident is.
-func (a *Agent) accountDir(incident string) string {
-	if a.refuge.has(incident) {
-		return a.refuge.of(incident)
+func (r *refuge) accountDir(incident string) string {
+	if r.has(incident) {
+		return r.of(incident)
 	}
-	return a.incidents.Dir(incident)
+	return r.journal.Dir(incident)
 }
 
 // errLeft says that a drain was left behind.
@@ -181,9 +187,9 @@ func isLeft(ctx context.Context) bool { return context.Cause(ctx) == errLeft }
 // carry runs a pass of a drain, which keeps its account in dir. If the disk of dir hangs, carry leaves the pass behind (its
 // context ends with errLeft, and its result counts for nothing) and runs it again in the refuge, beside the old one. whole
 // says that the pass needs the complete account; if that cannot be read, it is not run again.
-func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass func(ctx context.Context, dir string) (manifest.Summary, error)) (sum manifest.Summary, err error) {
-	defer a.refuge.take()()
-	if a.hangs(durable.Patience) && a.hasRefuge(incident) && !a.takeRefuge(incident, whole) {
+func (r *refuge) carry(ctx context.Context, incident string, whole bool, pass func(ctx context.Context, dir string) (manifest.Summary, error)) (sum manifest.Summary, err error) {
+	defer r.take()()
+	if r.disk.hangs(durable.Patience) && r.ready(incident) && !r.moveIn(incident, whole) {
 		return sum, errLeft
 	}
 	for {
@@ -191,12 +197,12 @@ func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass fun
 		var passSum manifest.Summary
 		var passErr error
 		over := make(chan struct{})
-		dir := a.accountDir(incident)
+		dir := r.accountDir(incident)
 		go func() {
 			defer close(over)
 			passSum, passErr = pass(working, dir)
 		}()
-		if a.untilHung(incident, over); !isClosed(over) && !a.hasRefuge(incident) {
+		if r.untilHung(incident, over); !isClosed(over) && !r.ready(incident) {
 			<-over
 		}
 		if isClosed(over) {
@@ -207,29 +213,29 @@ func (a *Agent) carry(ctx context.Context, incident string, whole bool, pass fun
 		select {
 		case <-over: // the disk did answer, and the pass has ended
 		case <-time.After(leavePatience):
-			a.refuge.leave(over)
+			r.leave(over)
 		}
-		if !a.takeRefuge(incident, whole) {
+		if !r.moveIn(incident, whole) {
 			return sum, errLeft
 		}
 	}
 }
 
 // untilHung waits until the work that closes over has ended, or the disk that it keeps its account on hangs.
-func (a *Agent) untilHung(incident string, over <-chan struct{}) {
-	if a.refuge.has(incident) {
+func (r *refuge) untilHung(incident string, over <-chan struct{}) {
+	if r.has(incident) {
 		<-over
 		return
 	}
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
 	for {
-		changed := a.disks.Changed()
-		if a.hangs(drainPatience) {
+		changed := r.disk.disks.Changed()
+		if r.disk.hangs(drainPatience) {
 			return
 		}
-		if a.disk.Takes() == 0 {
-			a.aside.Go(func() { _ = a.disk.Do(alive, func() error { return touch(a.cfg.DataDir) }) }) // how long this takes shows whether the disk hangs
+		if r.disk.Takes() == 0 {
+			r.aside.Go(func() { _ = r.disk.Do(alive, func() error { return touch(r.disk.dir) }) }) // how long this takes shows whether the disk hangs
 		}
 		select {
 		case <-look.C:
@@ -249,65 +255,65 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// hasRefuge reports whether the account of an incident has a refuge, and makes one if needed.
-func (a *Agent) hasRefuge(incident string) bool {
-	if a.refuge.has(incident) {
+// ready reports whether the account of an incident has a refuge, and makes one if needed.
+func (r *refuge) ready(incident string) bool {
+	if r.has(incident) {
 		return true
 	}
 	err := errors.New("the agent has no socket")
-	if a.refuge.dir != "" {
-		err = os.MkdirAll(a.refuge.dir, 0o700)
+	if r.dir != "" {
+		err = os.MkdirAll(r.dir, 0o700)
 	}
-	if err == nil && !a.refuge.safe() {
-		err = fmt.Errorf("%s is open to others", a.refuge.dir)
+	if err == nil && !r.safe() {
+		err = fmt.Errorf("%s is open to others", r.dir)
 	}
-	if to := a.refuge.of(incident); err == nil {
+	if to := r.of(incident); err == nil {
 		err = errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o700))
 	}
 	if err != nil {
-		a.log.Error("the disk of data_dir hangs, and there is no room for the manifest of a drain elsewhere: the drain waits", "incident", incident, "err", err)
+		r.log.Error("the disk of data_dir hangs, and there is no room for the manifest of a drain elsewhere: the drain waits", "incident", incident, "err", err)
 	}
 	return err == nil
 }
 
-// takeRefuge moves an account to its refuge, with as much as can be read of it. With whole it needs all of it, or returns
+// moveIn moves an account to its refuge, with as much as can be read of it. With whole it needs all of it, or returns
 // false.
-func (a *Agent) takeRefuge(incident string, whole bool) bool {
-	if a.refuge.has(incident) {
+func (r *refuge) moveIn(incident string, whole bool) bool {
+	if r.has(incident) {
 		return true
 	}
-	to := a.refuge.of(incident)
+	to := r.of(incident)
 	read, stop := context.WithTimeout(context.Background(), copyPatience)
 	defer stop()
-	err := manifest.Copy(read, a.incidents.Dir(incident), to, mostRefuge)
+	err := manifest.Copy(read, r.journal.Dir(incident), to, mostRefuge)
 	if err != nil && whole {
 		return false
 	}
 	if err != nil {
 		err = errors.Join(err, os.WriteFile(filepath.Join(to, inPart), nil, 0o600))
 	}
-	a.log.Error("the disk of data_dir hangs: the manifest of the drain is kept in memory until it answers", "incident", incident, "dir", to, "err", err)
-	a.refuge.add(incident)
+	r.log.Error("the disk of data_dir hangs: the manifest of the drain is kept in memory until it answers", "incident", incident, "dir", to, "err", err)
+	r.add(incident)
 	return true
 }
 
-// tendRefuge brings accounts home whose disk answers again, until ctx ends.
-func (a *Agent) tendRefuge(ctx context.Context) error {
+// Run brings accounts home whose disk answers again, until ctx ends.
+func (r *refuge) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
-		case <-a.refuge.used:
+		case <-r.used:
 		case <-ctx.Done():
 			return nil
 		}
-		for said := ""; a.refuge.any() && ctx.Err() == nil; {
+		for said := ""; r.any() && ctx.Err() == nil; {
 			select {
 			case <-time.After(lookAround):
 			case <-ctx.Done():
 			}
-			err := a.bringHome(ctx)
+			err := r.bringHome(ctx)
 			if err != nil && err.Error() != said && ctx.Err() == nil && !errors.Is(err, durable.ErrHangs) {
 				said = err.Error()
-				a.log.Warn("the manifest of a drain stays in memory for now", "err", err)
+				r.log.Warn("the manifest of a drain stays in memory for now", "err", err)
 			}
 		}
 	}
@@ -315,28 +321,28 @@ func (a *Agent) tendRefuge(ctx context.Context) error {
 }
 
 // bringHome brings accounts home, unless a drain runs: its account stays where it is.
-func (a *Agent) bringHome(ctx context.Context) error {
+func (r *refuge) bringHome(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, homePatience)
 	defer stop()
-	if !a.refuge.begin(stop) {
+	if !r.begin(stop) {
 		return nil
 	}
-	defer func() { <-a.refuge.turn }()
-	for _, incident := range a.refuge.incidents() {
-		if a.hangs(durable.Patience) {
+	defer func() { <-r.turn }()
+	for _, incident := range r.incidents() {
+		if r.disk.hangs(durable.Patience) {
 			return durable.ErrHangs
 		}
-		from := a.refuge.of(incident)
+		from := r.of(incident)
 		var err error
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			err = bringAccount(ctx, from, a.incidents.Dir(incident))
+			err = bringAccount(ctx, from, r.journal.Dir(incident))
 		}()
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			a.refuge.leave(ended)
+			r.leave(ended)
 			return ctx.Err()
 		}
 		if err == nil {
@@ -345,10 +351,10 @@ func (a *Agent) bringHome(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.refuge.drop(incident)
-		a.log.Info("the manifest of the drain is in data_dir", "incident", incident)
+		r.drop(incident)
+		r.log.Info("the manifest of the drain is in data_dir", "incident", incident)
 		time.AfterFunc(homeFor, func() {
-			if !a.refuge.has(incident) {
+			if !r.has(incident) {
 				_ = os.RemoveAll(from) // if this fails, the next start does it
 			}
 		})
@@ -366,6 +372,7 @@ func bringAccount(ctx context.Context, from, home string) error {
 // openRefuge finds the refuge of a process that was killed, and tries to bring its accounts home.
 func (a *Agent) openRefuge(ctx context.Context) {
 	a.refuge = newRefuge(a.cfg.Listen.Socket)
+	a.refuge.log, a.refuge.disk, a.refuge.journal, a.refuge.aside = a.log, a.disk, &a.incidents, &a.aside
 	if a.refuge.dir == "" || !a.refuge.safe() { // others may be able to write beside the socket
 		return
 	}
@@ -378,7 +385,7 @@ func (a *Agent) openRefuge(ctx context.Context) {
 			a.refuge.add(e.Name())
 		}
 	}
-	if err := a.bringHome(ctx); err != nil {
+	if err := a.refuge.bringHome(ctx); err != nil {
 		a.log.Warn("the manifest of a drain stays in memory for now", "err", err)
 	}
 }

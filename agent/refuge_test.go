@@ -45,7 +45,7 @@ func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk)
 	a.cfg.DataDir, a.cfg.Listen.Socket = data, filepath.Join(dir, "run", "agent.sock")
 	a.disk = a.newDisk()
 	var err error
-	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: data, Log: slog.New(slog.DiscardHandler), Disk: a.disk}); err != nil {
+	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: data, Log: slog.New(slog.DiscardHandler), Disk: a.disk.Beside}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Dir(a.cfg.Listen.Socket), 0o700); err != nil {
@@ -102,7 +102,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 				thaw := make(chan func(), 1)
 				var passes atomic.Int64
 				began := time.Now()
-				sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+				sum, err := a.refuge.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 					if passes.Add(1) == 1 {
 						thaw <- hang(a, stub)
 						<-ends
@@ -112,7 +112,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 						writes(t, dir, "lost.jsonl", "all of it\n")
 						return manifest.Summary{}, errors.New("nobody hears this")
 					}
-					if dir == home || dir != a.accountDir("inc-1") {
+					if dir == home || dir != a.refuge.accountDir("inc-1") {
 						t.Errorf("the other keeps its account in %s", dir)
 					}
 					says(t, dir, movedName, "one\n")
@@ -124,7 +124,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 				}
 				tending, stop := context.WithCancel(t.Context())
 				defer stop()
-				go a.tendRefuge(tending)
+				go a.refuge.Run(tending)
 				time.Sleep(time.Minute)
 				says(t, home, movedName, "one\n")
 				(<-thaw)()
@@ -134,7 +134,7 @@ func TestAccountTakesRefuge(t *testing.T) {
 				time.Sleep(2 * lookAround)
 				says(t, home, movedName, "one\ntwo\n")
 				says(t, home, "lost.jsonl", "")
-				if got := a.accountDir("inc-1"); got != home || a.dataDirTrouble() != "" {
+				if got := a.refuge.accountDir("inc-1"); got != home || a.dataDirTrouble() != "" {
 					t.Errorf("the account is in %s, and people are told %q", got, a.dataDirTrouble())
 				}
 				writes(t, home, movedName, "three\n")
@@ -152,7 +152,7 @@ func TestAccountOfAKilledProcess(t *testing.T) {
 		a, _ := inRefuge(t, dir, disks.IOHang)
 		home := a.incidents.Dir("inc-1")
 		writes(t, home, movedName, "one\n")
-		_, err := a.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (manifest.Summary, error) {
+		_, err := a.refuge.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (manifest.Summary, error) {
 			writes(t, dir, movedName, "two\n")
 			return manifest.Summary{}, nil
 		})
@@ -189,10 +189,10 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	pass := func(context.Context, string) (manifest.Summary, error) {
 		return manifest.Summary{Moved: inventory.Count{Blocks: 1}}, nil
 	}
-	if sum, err := a.carry(t.Context(), "inc-1", true, pass); !errors.Is(err, errLeft) || sum.Moved.Blocks > 0 {
+	if sum, err := a.refuge.carry(t.Context(), "inc-1", true, pass); !errors.Is(err, errLeft) || sum.Moved.Blocks > 0 {
 		t.Errorf("got %+v, %v", sum, err)
 	}
-	if sum, err := a.carry(t.Context(), "inc-1", false, pass); err != nil || sum.Moved.Blocks != 1 {
+	if sum, err := a.refuge.carry(t.Context(), "inc-1", false, pass); err != nil || sum.Moved.Blocks != 1 {
 		t.Errorf("one that needs nothing of it: got %+v, %v", sum, err)
 	}
 }
@@ -212,7 +212,7 @@ func TestAccountThatCouldNotBeReadIsKept(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(home, movedName), 0o600); err != nil { // to open one that nobody writes to hangs
 		t.Skipf("no pipe to hang on: %v", err)
 	}
-	_, err := a.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (manifest.Summary, error) {
+	_, err := a.refuge.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (manifest.Summary, error) {
 		writes(t, dir, movedName, line("two"))
 		return manifest.Summary{}, nil
 	})
@@ -233,8 +233,8 @@ func TestDrainWithoutARefuge(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := inRefuge(t, dir, disks.IOHang)
-		a.refuge = newRefuge("")
-		sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+		a.refuge.dir = ""
+		sum, err := a.refuge.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 			if time.Sleep(time.Minute); ctx.Err() != nil || dir != a.incidents.Dir("inc-1") {
 				t.Errorf("it is in %s, and ended: %v", dir, ctx.Err())
 			}
@@ -278,7 +278,7 @@ func TestRefugeThatIsNotItsOwn(t *testing.T) {
 	if err := os.Symlink(theirs, a.refuge.dir); err != nil {
 		t.Fatal(err)
 	}
-	if a.hasRefuge("inc-1") {
+	if a.refuge.ready("inc-1") {
 		t.Error("it is used")
 	}
 	says(t, filepath.Join(theirs, "inc-1"), "file", "data")

@@ -236,7 +236,7 @@ func (v *lookout) due(p page) time.Time {
 func (v *lookout) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
 	var takers []string
-	d := v.agent.drains.of(v.agent.accountDir(p.Incident.ID))
+	d := v.agent.drains.of(v.agent.refuge.accountDir(p.Incident.ID))
 	if d != nil {
 		takers = d.Takers()
 	}
@@ -305,7 +305,7 @@ func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, to
 // finds returns the question for another pass of the drain of p. Nil: no pass is needed, since each block that it carried is
 // held by some node or is no longer here, or there is no time to carry any again.
 func (v *lookout) finds(ctx context.Context, p page) *question {
-	a, dir := v.agent, v.agent.accountDir(p.Incident.ID)
+	a, dir := v.agent, v.agent.refuge.accountDir(p.Incident.ID)
 	v.looked = time.Now()
 	v.turn(p.Incident.ID)
 	v.putOff()
@@ -348,7 +348,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 // leftSome reports whether an earlier process drained the node and did not carry all that is here now: a disk may be mounted
 // that was not then.
 func (a *Agent) leftSome(ctx context.Context, p page) bool {
-	return a.drains.of(a.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, manifest.Skipped)
+	return a.drains.of(a.refuge.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, manifest.Skipped)
 }
 
 // resumed reports whether the end of an app was taken back whose blocks a drain has left behind.

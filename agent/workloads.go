@@ -59,7 +59,7 @@ func (a *Agent) openWorkloads() (err error) {
 		a.workloads.all = append(a.workloads.all, &watched{Workload: w, again: make(chan struct{}, 1), state: workloads.Unknown, since: time.Now(),
 			last: workloads.Look{State: workloads.Unknown, Trouble: "not looked at yet"}})
 	}
-	if a.workloads.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot(), a.disk); err != nil {
+	if a.workloads.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot(), a.disk.Beside); err != nil {
 		a.log.Error("cannot read what workloads were told: they may be told again", "err", err)
 	}
 	return nil
