@@ -23,21 +23,21 @@ const accountTimeout = 5 * time.Second
 // machine is gone, or lose what it was told. It uses the time that is left for sending. Where none is left, which is the
 // case when blocks were lost, it waits half of the tail for the coordinator to have the account, and if it has not, sends in
 // the other half. Nothing waits for this call but the word to a cloud that the machine may go sooner.
-func (a *Agent) leaveAccount(ctx context.Context) {
+func (c *course) leaveAccount(ctx context.Context) {
 	select { // another pass may end while the account of the pass before is on its way
-	case a.accounting <- struct{}{}:
-		defer func() { <-a.accounting }()
+	case c.accounting <- struct{}{}:
+		defer func() { <-c.accounting }()
 	case <-ctx.Done():
 		return
 	}
-	p, open := a.incidents.Open()
+	p, open := c.incidents.Open()
 	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
 		return
 	}
-	limit := a.sendLimit(p.Incident)
+	limit := c.sendLimit(p.Incident)
 	if !limit.IsZero() && !limit.After(time.Now()) {
 		limit = p.Incident.Deadline()
-		if left := time.Until(limit); left <= 0 || a.incidents.isTold(ctx, p.Work.Drained.Finished, left/2) {
+		if left := time.Until(limit); left <= 0 || c.incidents.isTold(ctx, p.Work.Drained.Finished, left/2) {
 			return
 		}
 	}
@@ -45,19 +45,19 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		err = a.carryAccount(ctx, p, limit)
+		err = c.carryAccount(ctx, p, limit)
 	}()
-	if a.refuge.untilHung(p.Incident.ID, over); !isClosed(over) {
-		a.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", errLeft)
+	if c.refuge.untilHung(p.Incident.ID, over); !isClosed(over) {
+		c.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", errLeft)
 		return
 	}
 	switch {
 	case err == nil:
-		if err := a.incidents.Amend(func(w *work) { w.Kept = w.stands(p.Work.Drained.Finished) }); err != nil {
-			a.log.Warn("cannot write to the journal that a peer has the manifest: a restart would send it once more", "err", err)
+		if err := c.incidents.Amend(func(w *work) { w.Kept = w.stands(p.Work.Drained.Finished) }); err != nil {
+			c.log.Warn("cannot write to the journal that a peer has the manifest: a restart would send it once more", "err", err)
 		}
 	case ctx.Err() == nil:
-		a.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", err)
+		c.log.Warn("no peer took the manifest of the drain: only the coordinator will have it", "err", err)
 	}
 }
 
@@ -70,14 +70,14 @@ func (in *incidents) isTold(ctx context.Context, ended time.Time, patience time.
 }
 
 // carryAccount writes the account and sends it, before limit if there is one.
-func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
-	dir := filepath.Join(a.refuge.accountDir(p.Incident.ID), "account")
+func (c *course) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
+	dir := filepath.Join(c.refuge.accountDir(p.Incident.ID), "account")
 	from := filepath.Join(dir, "store")
-	file := filepath.Join(from, api.AccountName(a.cfg.Node.Name, p.Incident.ID))
+	file := filepath.Join(from, api.AccountName(c.beat.node, p.Incident.ID))
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}
-	if err := a.writeAccount(file, p); err != nil {
+	if err := c.writeAccount(file, p); err != nil {
 		return err
 	}
 	store, err := inventory.OpenStore(inventory.StoreConfig{Name: api.AccountStore, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{from}})
@@ -91,7 +91,7 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 	}
 	ctx, stop := context.WithDeadline(ctx, until)
 	defer stop()
-	cfg := a.drainConfig(p.Incident.ID, dir, 0)
+	cfg := c.drainConfig(p.Incident.ID, dir, 0)
 	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle, cfg.AtHome = []*inventory.Store{store}, []string{from}, nil, nil, nil
 	cfg.Until = func() time.Time { return until }
 	d := migration.NewDrain(cfg)
@@ -103,23 +103,23 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 }
 
 // writeAccount writes the messages that GetManifest would send, each after its length.
-func (a *Agent) writeAccount(file string, p page) (err error) {
+func (c *course) writeAccount(file string, p page) (err error) {
 	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	if err := a.account(p, func(m *api.GoodbyeRequest) error { _, err := protodelim.MarshalTo(w, m); return err }); err != nil {
+	if err := c.account(p, func(m *api.GoodbyeRequest) error { _, err := protodelim.MarshalTo(w, m); return err }); err != nil {
 		return err
 	}
 	return w.Flush()
 }
 
 // account sends the account of an incident in messages: the summary first, then the entries.
-func (a *Agent) account(p page, send func(*api.GoodbyeRequest) error) error {
-	m := &api.GoodbyeRequest{Summary: a.summary(p)}
-	for e, err := range a.manifest(p.Incident.ID) {
+func (c *course) account(p page, send func(*api.GoodbyeRequest) error) error {
+	m := &api.GoodbyeRequest{Summary: c.summary(p)}
+	for e, err := range c.manifest(p.Incident.ID) {
 		if err != nil {
 			return err
 		}

@@ -22,12 +22,12 @@ const (
 // watchWrites looks for new writes once the drain is over and the machine is still there: engines write until they are
 // killed. When it finds something that the account says nothing of, it sends the page to a.written. carryAgain runs another
 // pass before it receives again.
-func (a *Agent) watchWrites(ctx context.Context) {
+func (c *course) watchWrites(ctx context.Context) {
 	var next time.Time // zero: no drain is over
 	pause, took := firstLook, time.Duration(0)
 	for ctx.Err() == nil {
-		changed := a.incidents.Changes()
-		p, open := a.incidents.Open()
+		changed := c.incidents.Changes()
+		p, open := c.incidents.Open()
 		switch over := open && p.Work.Drained != nil && !p.Work.Again && !p.Incident.Rehearsed(); {
 		case !over && !p.Work.Again:
 			next, pause = time.Time{}, firstLook
@@ -35,7 +35,7 @@ func (a *Agent) watchWrites(ctx context.Context) {
 			next = time.Now().Add(pause)
 		}
 		var due <-chan time.Time
-		if at := a.lookAt(p, next, took); !at.IsZero() && !p.Work.Again {
+		if at := c.lookAt(p, next, took); !at.IsZero() && !p.Work.Again {
 			due = time.After(time.Until(at))
 		}
 		select {
@@ -46,11 +46,11 @@ func (a *Agent) watchWrites(ctx context.Context) {
 			return
 		}
 		began := time.Now()
-		some := a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // a block that the account names as lost is not tried again
+		some := c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // a block that the account names as lost is not tried again
 		took = time.Since(began)
 		if some {
 			select {
-			case a.written <- p:
+			case c.written <- p:
 			case <-ctx.Done():
 			}
 		}
@@ -61,11 +61,11 @@ func (a *Agent) watchWrites(ctx context.Context) {
 
 // lookAt moves a look that is due at next to an earlier time if at next there were no time left to carry what it finds.
 // Zero: it is too late for any look.
-func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
+func (c *course) lookAt(p page, next time.Time, took time.Duration) time.Time {
 	if next.IsZero() || p.Incident.Deadline().IsZero() {
 		return next
 	}
-	last := a.limits.sendUntil(p.Incident).Add(-max(leastLook, lookShare*took/2))
+	last := c.limits.sendUntil(p.Incident).Add(-max(leastLook, lookShare*took/2))
 	if !time.Now().Before(last) {
 		return time.Time{}
 	}
@@ -77,12 +77,12 @@ func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 
 // saidSince is when a source last said that the machine goes, if it said so after the drain ended and the node has not
 // looked for new writes since (wroteSince). Zero: no source did.
-func (a *Agent) saidSince(p page) (last time.Time) {
+func (c *course) saidSince(p page) (last time.Time) {
 	if p.Work.Drained == nil || p.Work.Again || p.Incident.Rehearsed() {
 		return time.Time{}
 	}
 	for _, n := range p.Incident.InForce() {
-		if n.SeenAt.After(p.Work.Drained.Finished) && n.SeenAt.After(a.drains.lookedFor()) && n.SeenAt.After(last) {
+		if n.SeenAt.After(p.Work.Drained.Finished) && n.SeenAt.After(c.drains.lookedFor()) && n.SeenAt.After(last) {
 			last = n.SeenAt
 		}
 	}
@@ -91,31 +91,31 @@ func (a *Agent) saidSince(p page) (last time.Time) {
 
 // wroteSince looks for new writes before it lets a machine go whose end was announced after its drain: by then the pauses of
 // watchWrites may be long. It reports whether there are any, once carryAgain has taken them on.
-func (a *Agent) wroteSince(ctx context.Context) bool {
-	p, _ := a.incidents.Open()
-	said := a.saidSince(p)
+func (c *course) wroteSince(ctx context.Context) bool {
+	p, _ := c.incidents.Open()
+	said := c.saidSince(p)
 	if said.IsZero() {
 		return false
 	}
-	if time.Until(a.limits.againUntil(p.Incident, time.Now())) >= leastLook && a.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) {
+	if time.Until(c.limits.againUntil(p.Incident, time.Now())) >= leastLook && c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) {
 		select {
-		case a.written <- p:
+		case c.written <- p:
 		case <-ctx.Done():
 		}
 		return true
 	}
-	a.drains.look(said)
+	c.drains.look(said)
 	return false
 }
 
 // anyLeft reports whether there is something to carry that the account does not name: neither as moved nor with one of the
 // outcomes in nor.
-func (a *Agent) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bool {
+func (c *course) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bool {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.refuge.accountDir(p.Incident.ID), 0), nor...)
+	some, err := migration.AnyLeft(look, c.drainConfig(p.Incident.ID, c.refuge.accountDir(p.Incident.ID), 0), nor...)
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("cannot tell whether there are blocks here that the drain has not carried", "incident", p.Incident.ID, "err", err)
+		c.log.Warn("cannot tell whether there are blocks here that the drain has not carried", "incident", p.Incident.ID, "err", err)
 	}
 	return some
 }

@@ -22,22 +22,22 @@ const mostBroken = 64
 // carryAgain carries blocks again that were moved and then broke at their peer, as the coordinator asks, until ctx ends. It
 // hands them to the drain that runs; when the node is drained and still there, it runs another pass. It also keeps the vigil
 // (lookout): peers that took blocks may be gone before this node is.
-func (a *Agent) carryAgain(ctx context.Context) {
-	vigil := lookout{vigil: &a.vigil}
+func (c *course) carryAgain(ctx context.Context) {
+	vigil := lookout{vigil: &c.vigil}
 	var looking sync.WaitGroup
 	defer looking.Wait()
-	looking.Go(func() { a.watchWrites(ctx) })
+	looking.Go(func() { c.watchWrites(ctx) })
 	done := map[migration.Broken]bool{} // which blocks of the newest reply are dealt with: every reply repeats them
-	lapsed, ends := a.beat.Lapsed(), a.beat.AppsChanged()
+	lapsed, ends := c.beat.Lapsed(), c.beat.AppsChanged()
 	for ctx.Err() == nil {
-		incidents := a.incidents.Changes()
-		asked, changed := a.beat.Again()
+		incidents := c.incidents.Changes()
+		asked, changed := c.beat.Again()
 		wanted := brokenFrom(asked)
 		maps.DeleteFunc(done, func(b migration.Broken, _ bool) bool { return !slices.Contains(wanted, b) })
 		left := slices.DeleteFunc(wanted, func(b migration.Broken) bool { return done[b] })
 		var look <-chan time.Time
 		if len(left) > 0 {
-			rest := a.carryOnce(ctx, left)
+			rest := c.carryOnce(ctx, left)
 			for _, b := range left {
 				done[b] = !slices.Contains(rest, b)
 			}
@@ -46,20 +46,20 @@ func (a *Agent) carryAgain(ctx context.Context) {
 			}
 		}
 		var ask <-chan time.Time
-		p, open := a.incidents.Open()
-		if open && a.incidents.leaving() {
+		p, open := c.incidents.Open()
+		if open && c.incidents.leaving() {
 			ask = time.After(time.Until(vigil.due(p)))
 		}
 		select {
 		case <-changed:
 		case <-lapsed:
-			lapsed = a.beat.Lapsed()
+			lapsed = c.beat.Lapsed()
 			vigil.doubt()
 		case <-ends:
-			ends, vigil.ends = a.beat.AppsChanged(), true
-		case was := <-a.written:
+			ends, vigil.ends = c.beat.AppsChanged(), true
+		case was := <-c.written:
 			if p.Work.stands(was.Work.Drained.Finished) { // else it may have been met since
-				a.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})
+				c.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})
 			}
 		case <-incidents:
 		case <-look:
@@ -67,7 +67,7 @@ func (a *Agent) carryAgain(ctx context.Context) {
 			if p.Work.Drained == nil {
 				vigil.amid(ctx, p)
 			} else if q := vigil.finds(ctx, p); q != nil {
-				if !a.passAgain(ctx, p, nil, func(cfg *migration.DrainConfig) { vigil.put(q, cfg) }) {
+				if !c.passAgain(ctx, p, nil, func(cfg *migration.DrainConfig) { vigil.put(q, cfg) }) {
 					q.answered(heartbeat.Held{}, errCutShort)
 				}
 				vigil.after(q)
@@ -103,16 +103,16 @@ func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 }
 
 // carryOnce carries broken blocks again, in another pass if the drain is over, and returns those that have to wait.
-func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest []migration.Broken) {
-	if p, open := a.incidents.Open(); open && p.Work.Drained != nil {
-		if a.passAgain(ctx, p, broken, func(cfg *migration.DrainConfig) { cfg.Again = broken }) {
+func (c *course) carryOnce(ctx context.Context, broken []migration.Broken) (rest []migration.Broken) {
+	if p, open := c.incidents.Open(); open && p.Work.Drained != nil {
+		if c.passAgain(ctx, p, broken, func(cfg *migration.DrainConfig) { cfg.Again = broken }) {
 			return nil
 		}
 		return broken
 	}
-	rest, err := a.drains.again(ctx, broken)
+	rest, err := c.drains.again(ctx, broken)
 	if err != nil {
-		a.log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
+		c.log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
 	}
 	return rest
 }
@@ -131,37 +131,37 @@ func (s *drains) again(ctx context.Context, broken []migration.Broken) (rest []m
 // passAgain runs another pass of a drain that was over: for blocks that broke, that nobody has any more, or that were
 // written since. What the coordinator was told of that drain is then out of date, so it is told anew. passAgain reports
 // false when the pass was cut short.
-func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (done bool) {
+func (c *course) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (done bool) {
 	ended := p.Work.Drained.Finished
-	if !a.passes(ctx, ended) {
+	if !c.passes(ctx, ended) {
 		return false // another drain runs
 	}
-	over := sync.OnceFunc(func() { <-a.passing })
+	over := sync.OnceFunc(func() { <-c.passing })
 	defer over()
 	again := func(w *work) {
 		if w.stands(ended) {
 			w.Told, w.Again = false, true
 		}
 	}
-	if err := a.incidents.Amend(again); err != nil {
-		a.log.Warn("cannot write to the journal that blocks are carried again: a restart would not know", "err", err)
+	if err := c.incidents.Amend(again); err != nil {
+		c.log.Warn("cannot write to the journal that blocks are carried again: a restart would not know", "err", err)
 	}
 	began := time.Now()
-	limit := func() time.Time { return a.limits.againUntil(a.incidents.current(), began) }
+	limit := func() time.Time { return c.limits.againUntil(c.incidents.current(), began) }
 	sending, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop(nil)
-	watching.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
-	watching.Go(func() { a.incidents.untilUndone(sending, ended); stop(nil) })
-	sum, err := a.refuge.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (manifest.Summary, error) {
-		cfg := a.accountConfig(p.Incident.ID, dir, a.limits.Load().Drain.MaxBytesPerSecond)
+	watching.Go(func() { c.untilTimeIsUp(sending, stop, limit) })
+	watching.Go(func() { c.incidents.untilUndone(sending, ended); stop(nil) })
+	sum, err := c.refuge.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (manifest.Summary, error) {
+		cfg := c.accountConfig(p.Incident.ID, dir, c.limits.Load().Drain.MaxBytesPerSecond)
 		cfg.Until = limit
 		about(&cfg)
-		if before := a.drains.of(dir); before != nil {
+		if before := c.drains.of(dir); before != nil {
 			cfg.Unwritten = before.Unwritten()
 		}
-		d := a.newDrain(ctx, cfg, false, false)
+		d := c.newDrain(ctx, cfg, false, false)
 		if d == nil {
 			return manifest.Summary{}, errLeft
 		}
@@ -173,9 +173,9 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		return false // it waits for the disk
 	}
 	if err != nil {
-		a.log.Error("the manifest of the drain is not complete", "err", err)
+		c.log.Error("the manifest of the drain is not complete", "err", err)
 	}
-	if now, _ := a.incidents.Open(); ctx.Err() != nil || !now.Work.stands(ended) {
+	if now, _ := c.incidents.Open(); ctx.Err() != nil || !now.Work.stands(ended) {
 		return false // stopped, withdrawn or undone; after a restart the coordinator asks again
 	}
 	sum.Started = p.Work.Drained.Started
@@ -184,31 +184,31 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 			w.Drained, w.Told, w.Kept, w.Again = &sum, false, false, false
 		}
 	}
-	if err := a.incidents.Amend(account); err != nil {
-		a.log.Error("cannot write to the journal that another pass is over: a restart would tell the coordinator of the one before", "err", err)
+	if err := c.incidents.Amend(account); err != nil {
+		c.log.Error("cannot write to the journal that another pass is over: a restart would tell the coordinator of the one before", "err", err)
 	}
-	a.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
+	c.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), preemption.Left(p.Incident.Deadline()))
-	a.beat.Nudge()
+	c.beat.Nudge()
 	over()
-	a.leaveAccount(ctx)
+	c.leaveAccount(ctx)
 	return true
 }
 
 // passes waits for its turn to run a pass, which the caller must give back. It reports false once the drain that ended at
 // that time counts for nothing: then another drain runs, which may take its time.
-func (a *Agent) passes(ctx context.Context, ended time.Time) bool {
+func (c *course) passes(ctx context.Context, ended time.Time) bool {
 	for {
-		changed := a.incidents.Changes()
-		if p, _ := a.incidents.Open(); !p.Work.stands(ended) {
+		changed := c.incidents.Changes()
+		if p, _ := c.incidents.Open(); !p.Work.stands(ended) {
 			return false
 		}
 		select {
-		case a.passing <- struct{}{}:
-			if p, _ := a.incidents.Open(); p.Work.stands(ended) {
+		case c.passing <- struct{}{}:
+			if p, _ := c.incidents.Open(); p.Work.stands(ended) {
 				return true
 			}
-			<-a.passing
+			<-c.passing
 			return false
 		case <-changed:
 		case <-ctx.Done():

@@ -9,7 +9,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -59,14 +58,13 @@ type Deps struct {
 
 // Agent is one node's agent. It is made by New and runs once.
 type Agent struct {
-	cfg         Config // as in the file; a node's name that the file leaves out is the certificate's
-	file        Config
-	place       atomic.Pointer[place]
-	limits      rules
-	deps        Deps
-	log         *slog.Logger
-	started     time.Time
-	incarnation string // of this node
+	cfg     Config // as in the file; a node's name that the file leaves out is the certificate's
+	file    Config
+	place   atomic.Pointer[place]
+	limits  rules
+	deps    Deps
+	log     *slog.Logger
+	started time.Time
 
 	stores      []*inventory.Store
 	vault       *vault.Vault
@@ -75,10 +73,8 @@ type Agent struct {
 	receiver    *receiver.Receiver
 	reader      *reading.Reader
 	beat        fleet
-	manual      *preemption.Manual
 	cloud       preemption.Cloud // nil: none is listened to
 	directives  *directives
-	notices     *preemption.Watcher
 	incidents   incidents
 	evacuations *evacuations
 	disks       landing
@@ -86,12 +82,8 @@ type Agent struct {
 	refuge      *refuge // keeps the accounts of drains in memory while the disk of data_dir hangs
 	fallback    standby
 	workloads   attendant
-	vigil       vigil // of the open incident
+	course      course
 	behind      behind
-	written     chan page     // pages of drains that are over, after which something was written here
-	accounting  chan struct{} // full while an account is written and sent
-	passing     chan struct{} // full while a pass of a drain runs
-	drains      drains
 	ballast     ballast
 	counts      *counters
 	at          doors
@@ -107,7 +99,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.receiver.Run(life) })
 	g.Go(func() error { return a.at.Run(life) })
 	g.Go(func() error { return a.beat.Run(life) })
-	g.Go(func() error { return a.notices.Run(life) })
+	g.Go(func() error { return a.course.notices.Run(life) })
 	g.Go(func() error { return a.learnPlace(life) })
 	g.Go(func() error { return a.keepCertificate(life) })
 	g.Go(func() error { return a.disks.Run(life) })
@@ -117,7 +109,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.fallback.Run(life) })
 	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.index.Run(life) })
-	g.Go(func() error { return a.lookBack(life) })
+	g.Go(func() error { return a.course.lookBack(life) })
 	g.Go(func() error { return a.behind.Run(life) })
 	g.Go(func() error { return a.keepBallast(life) })
 	g.Go(func() error { return a.refuge.Run(life) })
@@ -130,15 +122,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error {
 			select {
 			case <-ctx.Done():
-				a.lastCall(attending)
+				a.course.lastCall(attending)
 				stop()
 			case <-attending.Done():
 			}
 			return nil
 		})
 		a.ready()
-		err := a.attend(attending)
-		a.farewell(ctx)
+		err := a.course.Run(attending)
+		a.course.farewell(ctx)
 		return err
 	})
 	var err error
@@ -162,116 +154,3 @@ func (a *Agent) Run(ctx context.Context) error {
 // stopPatience is how long Run, at its end, waits for its goroutines: far longer than requests under way may take
 // (farewellTimeout).
 const stopPatience = 20 * time.Second
-
-// attend does what the notices ask, one incident after the other. An incident that a crash interrupted comes first.
-func (a *Agent) attend(ctx context.Context) error {
-	for ctx.Err() == nil {
-		var err error
-		p, _ := a.incidents.Open()
-		switch stance, _ := a.incidents.Stance(); {
-		case p.Begun && !stance.AtLeast(preemption.StanceDrain): // a process was killed between writing a withdrawal and acting on it
-			a.recommission(ctx, errWithdrawn)
-		case stance.AtLeast(preemption.StanceDrain):
-			err = a.leave(ctx)
-		case stance.AtLeast(preemption.StancePreCopy):
-			err = a.prepare(ctx)
-		default:
-			err = a.hear(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// hear waits for the next notice and joins it to the incident. If the incident is due for a review before one comes, as when
-// an appointment is near, it does that instead.
-func (a *Agent) hear(ctx context.Context) error {
-	waiting, stop := a.incidents.untilDue(ctx)
-	defer stop()
-	n, err := a.notices.Next(waiting)
-	switch {
-	case err == nil:
-		a.join(ctx, n)
-	case ctx.Err() != nil:
-	case waiting.Err() != nil:
-		a.review(ctx)
-	default:
-		return err
-	}
-	return nil
-}
-
-// prepare copies blocks to peers while the node serves on, until the stance changes.
-func (a *Agent) prepare(ctx context.Context) error {
-	preparing, stop := context.WithCancel(ctx)
-	defer stop()
-	g, preparing := errgroup.WithContext(preparing)
-	g.Go(func() error {
-		defer stop()
-		for preparing.Err() == nil {
-			if stance, _ := a.incidents.Stance(); stance != preemption.StancePreCopy {
-				return nil
-			}
-			if err := a.hear(preparing); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	g.Go(func() error { a.copyAhead(preparing); return nil })
-	g.Go(func() error { a.carryAgain(preparing); return nil })
-	return g.Wait()
-}
-
-// leave empties the node, tells the coordinator and the workloads, and stays until the machine goes or the notice is taken
-// back.
-func (a *Agent) leave(ctx context.Context) error {
-	if p, _ := a.incidents.Open(); !p.Incident.Leaving() {
-		a.begin(p.Incident) // the time to leave came while this process started
-	}
-	if !a.incidents.leaving() {
-		return nil // the estimate of how long leaving takes has shrunk since: it is too early
-	}
-	leaving, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	g, leaving := errgroup.WithContext(leaving)
-	g.Go(func() error { // a notice that comes meanwhile may shorten the time, or take the leaving back
-		for leaving.Err() == nil {
-			if err := a.hear(leaving); err != nil {
-				return err
-			}
-			if why := a.staysAfterAll(); why != nil {
-				stop(why)
-			}
-		}
-		return nil
-	})
-	g.Go(func() error { a.tell(leaving); return nil })
-	g.Go(func() error { a.workloads.stop(leaving); return nil })
-	g.Go(func() error { a.carryAgain(leaving); return nil })
-	g.Go(func() error {
-		released := make(map[string]bool)
-		for leaving.Err() == nil && a.drain(leaving) {
-			a.leaveAccount(leaving)
-			if a.wroteSince(leaving) {
-				continue
-			}
-			a.release(leaving, released)
-			a.untilNews(leaving, released)
-		}
-		return nil
-	})
-	err := g.Wait()
-	if why := context.Cause(leaving); ctx.Err() == nil && (errors.Is(why, errWithdrawn) || errors.Is(why, errOutlived)) {
-		a.recommission(ctx, why)
-		return nil
-	}
-	return err
-}
-
-var (
-	errWithdrawn = errors.New("the notice was withdrawn")
-	errOutlived  = errors.New("the machine outlived its deadline")
-)

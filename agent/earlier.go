@@ -13,22 +13,22 @@ import (
 
 // lookBack has peers remove copies that have become out of date here since a withdrawn drain or an evacuation moved them,
 // until ctx ends.
-func (a *Agent) lookBack(ctx context.Context) error {
-	cfg := a.drainConfig("", a.incidents.Dir(""), 0)
-	accounts := func() []string { return append(a.recent(), a.evacuations.over(a.keptSince())...) }
-	return migration.LookBack(ctx, cfg, accounts, a.incidents.carries)
+func (c *course) lookBack(ctx context.Context) error {
+	cfg := c.drainConfig("", c.incidents.Dir(""), 0)
+	accounts := func() []string { return append(c.recent(), c.evacuations.over(c.keptSince())...) }
+	return migration.LookBack(ctx, cfg, accounts, c.incidents.carries)
 }
 
 // recent lists the accounts of ended incidents whose blocks peers may still have.
-func (a *Agent) recent() []string {
-	open, _ := a.incidents.Open()
-	return a.incidents.earlier(open.Incident.ID, a.keptSince())
+func (c *course) recent() []string {
+	open, _ := c.incidents.Open()
+	return c.incidents.earlier(open.Incident.ID, c.keptSince())
 }
 
 // keptSince is the earliest time at which a peer may have taken a block that it still has, if its receive.keep is the same
 // as this node's. The extra hour is how often peers look for blocks to drop. Zero: they keep blocks for ever.
-func (a *Agent) keptSince() time.Time {
-	if keep := a.cfg.Receive.Keep; keep > 0 {
+func (c *course) keptSince() time.Time {
+	if keep := c.keep; keep > 0 {
 		return time.Now().Add(-keep - time.Hour)
 	}
 	return time.Time{}
@@ -38,25 +38,25 @@ func (a *Agent) keptSince() time.Time {
 // disks: an order that was taken back and comes again finds its blocks at peers. It does nothing while the coordinator does
 // not answer, since then nobody can say whether the peers still have them, and in a rehearsal, which is to show what a drain
 // does.
-func (a *Agent) adopt(incident, dir string) {
-	if a.beat.alone() || a.incidents.rehearses() || a.refuge.has(incident) {
+func (c *course) adopt(incident, dir string) {
+	if c.beat.alone() || c.incidents.rehearses() || c.refuge.has(incident) {
 		return
 	}
 	last, at := "", time.Time{}
-	for _, earlier := range a.recent() {
+	for _, earlier := range c.recent() {
 		if info, err := os.Stat(earlier); err == nil && info.ModTime().After(at) {
 			last, at = earlier, info.ModTime()
 		}
 	}
-	earlier := a.evacuations.moved(a.keptSince())
+	earlier := c.evacuations.moved(c.keptSince())
 	if last != "" {
 		earlier = append(earlier, last)
 	}
 	switch adopted, err := migration.Adopt(dir, earlier...); {
 	case err != nil:
-		a.log.Warn("what an earlier drain moved is sent again", "incident", incident, "err", err)
+		c.log.Warn("what an earlier drain moved is sent again", "incident", incident, "err", err)
 	case adopted.Blocks > 0:
-		a.log.Info("what an earlier drain moved is not sent again where it is still held", "incident", incident, "blocks", adopted.Blocks, "bytes", adopted.Bytes)
+		c.log.Info("what an earlier drain moved is not sent again where it is still held", "incident", incident, "blocks", adopted.Blocks, "bytes", adopted.Bytes)
 	}
 }
 

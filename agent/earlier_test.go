@@ -13,22 +13,21 @@ import (
 
 // lookBack goes through the accounts of withdrawn drains whose blocks peers may still have; a drain goes by all of them.
 func TestRecentAccounts(t *testing.T) {
-	a := &Agent{cfg: Default()}
-	a.cfg.Receive.Keep = 24 * time.Hour
+	c := &course{keep: 24 * time.Hour, incidents: new(incidents)}
 	var err error
-	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if c.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	open, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now()})
+	open, _, err := c.incidents.Join(preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, age := range map[string]time.Duration{open.Incident.ID: 0, "new": time.Hour, "kept": 24 * time.Hour, "over": 26 * time.Hour} {
 		ended := time.Now().Add(-age)
-		if err := os.MkdirAll(a.incidents.Dir(id), 0o700); err != nil {
+		if err := os.MkdirAll(c.incidents.Dir(id), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(a.incidents.Dir(id), ended, ended); err != nil {
+		if err := os.Chtimes(c.incidents.Dir(id), ended, ended); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,8 +40,8 @@ func TestRecentAccounts(t *testing.T) {
 			t.Errorf("got %v, want %v", got, names)
 		}
 	}
-	want(a.recent(), "kept", "new")
-	want(a.incidents.earlier(open.Incident.ID, time.Time{}), "over", "kept", "new")
-	a.cfg.Receive.Keep = 0
-	want(a.recent(), "over", "kept", "new")
+	want(c.recent(), "kept", "new")
+	want(c.incidents.earlier(open.Incident.ID, time.Time{}), "over", "kept", "new")
+	c.keep = 0
+	want(c.recent(), "over", "kept", "new")
 }

@@ -17,7 +17,7 @@ import (
 // fleet is the other nodes, as the coordinator tells of them: its answers in the words of the packages that need them.
 type fleet struct {
 	*heartbeat.Client
-	node string // this one
+	node, incarnation string // of this one
 }
 
 // checkHeld asks the coordinator who has blocks that this node carried to peers at least age ago.

@@ -49,12 +49,12 @@ func (t *attendant) inUse(app string) bool {
 
 // appsOver returns those of the apps that are over, as far as the coordinator knows. An app that still runs here by its
 // workload's word is not over, whatever the coordinator was told.
-func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string, error) {
+func (c *course) appsOver(ctx context.Context, apps []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	over, err := a.beat.CheckApps(ctx, apps)
-	maps.DeleteFunc(over, func(app, _ string) bool { return a.workloads.inUse(app) })
-	a.vigil.leave(slices.Collect(maps.Keys(over)))
+	over, err := c.beat.CheckApps(ctx, apps)
+	maps.DeleteFunc(over, func(app, _ string) bool { return c.workloads.inUse(app) })
+	c.vigil.leave(slices.Collect(maps.Keys(over)))
 	return over, err
 }
 

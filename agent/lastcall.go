@@ -10,31 +10,31 @@ import (
 // lastCall is what the agent does when it is told to stop. At an upgrade, or when an operator restarts the agent, the node
 // stays as it is. But a host that goes down takes the node with it, so its shutdown is a notice like any other: the agent
 // stays until the node is empty and the coordinator has the account, or until time is up.
-func (a *Agent) lastCall(ctx context.Context) {
-	if a.deps.Logind == nil {
+func (c *course) lastCall(ctx context.Context) {
+	if c.logind == nil {
 		return
 	}
-	n, down := a.deps.Logind.Terminating(ctx)
+	n, down := c.logind.Terminating(ctx)
 	if !down {
 		return
 	}
-	a.log.Info("told to stop because the host goes down", "kind", n.Kind, preemption.Left(n.Deadline), "reason", n.Reason)
-	if !a.limits.policy().Stance(n.Kind).AtLeast(preemption.StanceDrain) {
+	c.log.Info("told to stop because the host goes down", "kind", n.Kind, preemption.Left(n.Deadline), "reason", n.Reason)
+	if !c.limits.policy().Stance(n.Kind).AtLeast(preemption.StanceDrain) {
 		return // a reboot, which logind before version 255 could not tell from the end: the disks come back, the next start goes on
 	}
-	if _, err := a.say(ctx, n); err != nil {
+	if _, err := c.say(ctx, n); err != nil {
 		return
 	}
 	for ctx.Err() == nil {
-		changed := a.incidents.Changes()
-		p, open := a.incidents.Open()
-		empty := p.Work.Drained != nil && !p.Work.Again && a.saidSince(p).IsZero()
-		if !open || !a.incidents.leaving() || p.Work.Told && empty {
+		changed := c.incidents.Changes()
+		p, open := c.incidents.Open()
+		empty := p.Work.Drained != nil && !p.Work.Again && c.saidSince(p).IsZero()
+		if !open || !c.incidents.leaving() || p.Work.Told && empty {
 			return
 		}
 		until := p.Incident.Deadline()
 		if until.IsZero() {
-			until = a.limits.sendUntil(p.Incident)
+			until = c.limits.sendUntil(p.Incident)
 		}
 		if empty { // only the goodbye is left to do
 			if patience := p.Work.Drained.Finished.Add(goodbyePatience(p.Work.Drained.Total().Blocks)); patience.Before(until) {
@@ -61,14 +61,14 @@ func goodbyePatience(blocks int64) time.Duration {
 
 // waitsForNothing reports whether the node has nothing to do for a shutdown: the policy asks for no copying, and the node
 // does not leave for another reason.
-func (a *Agent) waitsForNothing(n preemption.Notice) bool {
-	stance, _ := a.incidents.Stance()
-	return !stance.AtLeast(preemption.StanceDrain) && !a.limits.policy().Stance(n.Kind).AtLeast(preemption.StancePreCopy)
+func (c *course) waitsForNothing(n preemption.Notice) bool {
+	stance, _ := c.incidents.Stance()
+	return !stance.AtLeast(preemption.StanceDrain) && !c.limits.policy().Stance(n.Kind).AtLeast(preemption.StancePreCopy)
 }
 
 // letGo releases a shutdown for which the node has nothing to do: after a reboot the disks are still there.
-func (a *Agent) letGo(ctx context.Context, n preemption.Notice) {
-	if err := a.notices.Release(ctx, n); err != nil {
-		a.log.Warn("cannot let the shutdown go on: it waits although there is nothing to carry", "err", err)
+func (c *course) letGo(ctx context.Context, n preemption.Notice) {
+	if err := c.notices.Release(ctx, n); err != nil {
+		c.log.Warn("cannot let the shutdown go on: it waits although there is nothing to carry", "err", err)
 	}
 }

@@ -31,65 +31,65 @@ const (
 )
 
 // drain empties the node, unless this incident's drain is over already. It reports whether it is over now.
-func (a *Agent) drain(ctx context.Context) (over bool) {
-	p, open := a.incidents.Open()
+func (c *course) drain(ctx context.Context) (over bool) {
+	p, open := c.incidents.Open()
 	if !open || p.Work.Drained != nil {
 		return open
 	}
-	sum, unfinished, cut, ended := a.empty(ctx, p.Incident.ID)
-	for ended && cut && a.timeLeft() { // a later deadline came while the lost blocks were being named
-		sum, unfinished, cut, ended = a.empty(ctx, p.Incident.ID)
+	sum, unfinished, cut, ended := c.empty(ctx, p.Incident.ID)
+	for ended && cut && c.timeLeft() { // a later deadline came while the lost blocks were being named
+		sum, unfinished, cut, ended = c.empty(ctx, p.Incident.ID)
 	}
 	if !ended {
 		return false // stopped or withdrawn; a restart or another notice resumes it
 	}
 	if len(unfinished) > 0 {
-		a.log.Warn("the drain ended while workloads or apps that it waits for still ran", "incident", p.Incident.ID, "unfinished", unfinished)
+		c.log.Warn("the drain ended while workloads or apps that it waits for still ran", "incident", p.Incident.ID, "unfinished", unfinished)
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Drained, w.Unfinished = &sum, unfinished }); err != nil {
-		a.log.Error("cannot write to the journal that the drain is over: a restart would look through the stores again", "err", err)
+	if err := c.incidents.Amend(func(w *work) { w.Drained, w.Unfinished = &sum, unfinished }); err != nil {
+		c.log.Error("cannot write to the journal that the drain is over: a restart would look through the stores again", "err", err)
 	}
-	a.beat.Nudge()
+	c.beat.Nudge()
 	return true
 }
 
 // untilNews waits while an empty node has nothing to do: until its drain no longer counts, because it was a rehearsal's (see
 // undoRehearsed), or until a new notice comes, as when the empty machine is shut down. The source of that notice must be
 // told, and the node looks for new writes first.
-func (a *Agent) untilNews(ctx context.Context, released map[string]bool) {
-	a.incidents.until(ctx, func(p page, open bool) bool {
-		return open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !a.saidSince(p).IsZero())
+func (c *course) untilNews(ctx context.Context, released map[string]bool) {
+	c.incidents.until(ctx, func(p page, open bool) bool {
+		return open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !c.saidSince(p).IsZero())
 	})
 }
 
 // tell tells the coordinator that the node leaves and, once it is empty, what became of its blocks; after another pass it
 // tells that again. The drain does not wait for it.
-func (a *Agent) tell(ctx context.Context) {
+func (c *course) tell(ctx context.Context) {
 	announced := false
 	var told time.Time // when the drain ended that the coordinator knows of
 	for ctx.Err() == nil {
-		changed := a.incidents.Changes()
-		switch p, _ := a.incidents.Open(); {
+		changed := c.incidents.Changes()
+		switch p, _ := c.incidents.Open(); {
 		case p.Work.Undone:
 			announced, told = false, time.Time{}
-			a.takeBack(ctx, p.Incident.ID)
+			c.takeBack(ctx, p.Incident.ID)
 			continue
 		case !announced:
 			announced = true
-			a.announce(ctx)
+			c.announce(ctx)
 			continue
 		case p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(told):
 			told = p.Work.Drained.Finished
-			a.goodbye(ctx)
+			c.goodbye(ctx)
 			continue
 		}
 		select {
 		case <-changed:
-		case <-a.beat.Unaccounted():
+		case <-c.beat.Unaccounted():
 			told = time.Time{}
-			a.log.Warn("the coordinator has lost the manifest of the drain: it is sent again")
-			if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
-				a.log.Warn("cannot write to the journal that the coordinator lacks the manifest: after a restart it would have to ask again", "err", err)
+			c.log.Warn("the coordinator has lost the manifest of the drain: it is sent again")
+			if err := c.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
+				c.log.Warn("cannot write to the journal that the coordinator lacks the manifest: after a restart it would have to ask again", "err", err)
 			}
 		case <-ctx.Done():
 		}
@@ -98,19 +98,19 @@ func (a *Agent) tell(ctx context.Context) {
 
 // takeBack tells the coordinator that the node is still there after a drain that counts for nothing: the coordinator may
 // have seen its end.
-func (a *Agent) takeBack(ctx context.Context, incident string) {
-	a.insist(ctx, callTimeout, func(ctx context.Context) error { return a.beat.Withdraw(ctx, incident) })
+func (c *course) takeBack(ctx context.Context, incident string) {
+	c.insist(ctx, callTimeout, func(ctx context.Context) error { return c.beat.Withdraw(ctx, incident) })
 	if ctx.Err() != nil {
 		return
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Undone = false }); err != nil {
-		a.log.Warn("cannot write to the journal that the coordinator knows the node is still here: a restart would tell it again", "err", err)
+	if err := c.incidents.Amend(func(w *work) { w.Undone = false }); err != nil {
+		c.log.Warn("cannot write to the journal that the coordinator knows the node is still here: a restart would tell it again", "err", err)
 	}
 }
 
 // timeLeft reports whether there is still time to send.
-func (a *Agent) timeLeft() bool {
-	limit := a.sendLimit(a.incidents.current())
+func (c *course) timeLeft() bool {
+	limit := c.sendLimit(c.incidents.current())
 	return limit.IsZero() || time.Now().Before(limit)
 }
 
@@ -118,39 +118,39 @@ func (a *Agent) timeLeft() bool {
 // says that time was up. While the node waits for its workloads, pass follows pass, each for what was written since the one
 // before. The last pass begins when nothing is waited for any more, or when it must begin to be over in time: then what
 // still goes on is unfinished.
-func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summary, unfinished []string, cut, ended bool) {
+func (c *course) empty(ctx context.Context, incident string) (sum manifest.Summary, unfinished []string, cut, ended bool) {
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	var clock sync.WaitGroup
 	defer clock.Wait()
 	defer stop(nil)
-	limit := func() time.Time { return a.sendLimit(a.incidents.current()) }
-	clock.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
+	limit := func() time.Time { return c.sendLimit(c.incidents.current()) }
+	clock.Go(func() { c.untilTimeIsUp(sending, stop, limit) })
 	for waited := false; ; waited = true {
-		last := sending.Err() != nil || a.isLast() // asked before the pass: what is written while it runs is for the next pass
+		last := sending.Err() != nil || c.isLast() // asked before the pass: what is written while it runs is for the next pass
 		if last && waited {
-			a.drains.free(time.Now())
+			c.drains.free(time.Now())
 		}
-		late := last && len(a.unfinished()) > 0
+		late := last && len(c.unfinished()) > 0
 		pass := time.Now()
-		if sum = a.pass(sending, incident, last); ctx.Err() != nil {
+		if sum = c.pass(sending, incident, last); ctx.Err() != nil {
 			return sum, nil, false, false
 		}
 		if late {
-			unfinished = a.unfinished() // asked again: a workload may have ended during the pass
+			unfinished = c.unfinished() // asked again: a workload may have ended during the pass
 		}
 		if last {
 			break
 		}
 		// When time is up during the pause, one more pass names what was not met.
-		a.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
+		c.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
 	sum.Started, cut = began, sending.Err() != nil
-	i := a.incidents.current()
-	end := a.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
+	i := c.incidents.current()
+	end := c.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up
-		end.Error("drained", "why", whyLost(a.manifest(incident)), "see", "lifeboat manifest "+a.cfg.Node.Name)
+		end.Error("drained", "why", whyLost(c.manifest(incident)), "see", "lifeboat manifest "+c.beat.node)
 	} else {
 		end.Info("drained")
 	}
@@ -158,62 +158,62 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum manifest.Summar
 }
 
 // pass carries every block that is here and not in the incident's ledger.
-func (a *Agent) pass(ctx context.Context, incident string, last bool) manifest.Summary {
-	a.passing <- struct{}{} // a pass of a drain that no longer counts may be about to end (see undoRehearsed)
-	defer func() { <-a.passing }()
+func (c *course) pass(ctx context.Context, incident string, last bool) manifest.Summary {
+	c.passing <- struct{}{} // a pass of a drain that no longer counts may be about to end (see undoRehearsed)
+	defer func() { <-c.passing }()
 	if !last {
 		bounded, cut := context.WithCancel(ctx)
 		defer cut()
 		defer time.AfterFunc(mostPass, cut).Stop()
 		ctx = bounded
 	}
-	sum, err := a.refuge.carry(ctx, incident, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
-		cfg := a.passConfig(incident, dir, last)
-		q := a.vigil.before(ctx, incident, dir)
-		a.vigil.put(q, &cfg)
-		d := a.newDrain(ctx, cfg, false, !last)
+	sum, err := c.refuge.carry(ctx, incident, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+		cfg := c.passConfig(incident, dir, last)
+		q := c.vigil.before(ctx, incident, dir)
+		c.vigil.put(q, &cfg)
+		d := c.newDrain(ctx, cfg, false, !last)
 		if d == nil {
 			return manifest.Summary{}, errLeft
 		}
 		sum, err := d.Run(ctx)
 		if !isLeft(ctx) {
-			a.vigil.after(q)
+			c.vigil.after(q)
 		}
 		return sum, err
 	})
 	if err != nil {
-		a.log.Error("the manifest of the drain is not complete", "err", err)
+		c.log.Error("the manifest of the drain is not complete", "err", err)
 	}
 	return sum
 }
 
 // newDrain makes a drain and makes it the current one. Nil: that took so long, on a hanging disk, that the drain was left
 // behind.
-func (a *Agent) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, more bool) *migration.Drain {
+func (c *course) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, more bool) *migration.Drain {
 	d := migration.NewDrain(cfg)
 	if isLeft(ctx) {
 		return nil
 	}
-	a.drains.set(d, ahead, more)
-	a.drains.limit(a.limits.Load().Drain) // it may have changed while the drain was made
+	c.drains.set(d, ahead, more)
+	c.drains.limit(c.limits.Load().Drain) // it may have changed while the drain was made
 	return d
 }
 
 // passConfig is for one pass of a drain: its plan goes by the deadline, and its cap is that of leaving nodes.
-func (a *Agent) passConfig(incident, dir string, last bool) migration.DrainConfig {
-	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.MaxBytesPerSecond)
-	if last && !a.refuge.has(incident) { // earlier accounts lie on the disk that hangs
-		cfg.Earlier = append(a.incidents.earlier(incident, time.Time{}), a.evacuations.moved(time.Time{})...)
+func (c *course) passConfig(incident, dir string, last bool) migration.DrainConfig {
+	cfg := c.accountConfig(incident, dir, c.limits.Load().Drain.MaxBytesPerSecond)
+	if last && !c.refuge.has(incident) { // earlier accounts lie on the disk that hangs
+		cfg.Earlier = append(c.incidents.earlier(incident, time.Time{}), c.evacuations.moved(time.Time{})...)
 	}
-	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incidents.current()) }
+	cfg.Once, cfg.Until = !last, func() time.Time { return c.sendLimit(c.incidents.current()) }
 	return cfg
 }
 
 // accountConfig is for a drain of an incident whose account is in dir.
-func (a *Agent) accountConfig(incident, dir string, cap config.Bytes) migration.DrainConfig {
-	cfg := a.drainConfig(incident, dir, cap)
-	cfg.Ballast = a.ballast.account
-	if a.refuge.has(incident) {
+func (c *course) accountConfig(incident, dir string, cap config.Bytes) migration.DrainConfig {
+	cfg := c.drainConfig(incident, dir, cap)
+	cfg.Ballast = c.ballast
+	if c.refuge.has(incident) {
 		cfg.Ballast, cfg.Index, cfg.MostBytes = nil, nil, mostRefuge
 	}
 	return cfg
@@ -221,12 +221,12 @@ func (a *Agent) accountConfig(incident, dir string, cap config.Bytes) migration.
 
 // untilTimeIsUp stops the sending once limit is reached. It asks limit again and again, since notices, settings and what the
 // node waits for move it. Where no deadline is known, time spent waiting does not count.
-func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc, limit func() time.Time) {
+func (c *course) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc, limit func() time.Time) {
 	for ctx.Err() == nil {
-		changed := a.incidents.Changes()
+		changed := c.incidents.Changes()
 		pause := lookAround
 		if at := limit(); at.IsZero() {
-			a.drains.free(time.Now())
+			c.drains.free(time.Now())
 		} else {
 			pause = min(pause, time.Until(at))
 		}
@@ -258,42 +258,42 @@ func (r *rules) sendUntil(i preemption.Incident) time.Time {
 }
 
 // announce says WorkerDecommission until the coordinator has heard it.
-func (a *Agent) announce(ctx context.Context) {
-	a.insist(ctx, callTimeout, func(ctx context.Context) error {
-		notice := a.incidents.notice()
+func (c *course) announce(ctx context.Context) {
+	c.insist(ctx, callTimeout, func(ctx context.Context) error {
+		notice := c.incidents.notice()
 		if notice == nil {
 			return nil
 		}
-		return a.beat.WorkerDecommission(ctx, notice)
+		return c.beat.WorkerDecommission(ctx, notice)
 	})
 }
 
 // goodbye sends the manifest to the coordinator, unless it has it.
-func (a *Agent) goodbye(ctx context.Context) {
-	p, _ := a.incidents.Open()
+func (c *course) goodbye(ctx context.Context) {
+	p, _ := c.incidents.Open()
 	if p.Work.Told || p.Work.Drained == nil {
 		return
 	}
 	var said time.Time
-	a.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
-		p, _ := a.incidents.Open()
+	c.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
+		p, _ := c.incidents.Open()
 		if p.Work.Drained == nil {
 			return nil // the drain no longer counts (see undoRehearsed)
 		}
 		said = p.Work.Drained.Finished
-		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
+		return c.beat.Goodbye(ctx, c.summary(p), c.legible(c.manifest(p.Incident.ID)))
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Told = w.stands(said) }); err != nil {
-		a.log.Warn("cannot write to the journal that the coordinator has the manifest: a restart would send it again", "err", err)
+	if err := c.incidents.Amend(func(w *work) { w.Told = w.stands(said) }); err != nil {
+		c.log.Warn("cannot write to the journal that the coordinator has the manifest: a restart would send it again", "err", err)
 	}
 }
 
 // insist repeats a call until it succeeds or ctx ends. It logs only at debug level: the heartbeat logs that the coordinator
 // is away.
-func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(context.Context) error) {
+func (c *course) insist(ctx context.Context, patience time.Duration, call func(context.Context) error) {
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, patience)
 		err := call(attempt)
@@ -301,7 +301,7 @@ func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(co
 		if err == nil {
 			return
 		}
-		a.log.Debug("the coordinator was not told", "err", err)
+		c.log.Debug("the coordinator was not told", "err", err)
 		select {
 		case <-time.After(retryCall):
 		case <-ctx.Done():
@@ -311,8 +311,8 @@ func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(co
 
 // release tells the sources of the notices that the node is empty, so that the machine may go sooner than it must. Each
 // source is told once: if that fails, the machine goes when it must.
-func (a *Agent) release(ctx context.Context, released map[string]bool) {
-	p, _ := a.incidents.Open()
+func (c *course) release(ctx context.Context, released map[string]bool) {
+	p, _ := c.incidents.Open()
 	notices := unreleased(p, released)
 	if len(notices) == 0 {
 		return
@@ -322,8 +322,8 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 	}
 	limited, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	if err := a.notices.Release(limited, notices...); err != nil && ctx.Err() == nil { // else the node stays, or a restart tells them
-		a.log.Warn("not everybody could be told that the node is empty: the machine goes when its time is up", "err", err)
+	if err := c.notices.Release(limited, notices...); err != nil && ctx.Err() == nil { // else the node stays, or a restart tells them
+		c.log.Warn("not everybody could be told that the node is empty: the machine goes when its time is up", "err", err)
 	}
 }
 
@@ -344,53 +344,53 @@ func unreleased(p page, released map[string]bool) []preemption.Notice {
 
 // recommission ends the incident: the node stays. Notices still in force, which ask for less than a drain, become an
 // incident of their own, except those that the machine has outlived.
-func (a *Agent) recommission(ctx context.Context, why error) {
-	p, open := a.incidents.Open()
+func (c *course) recommission(ctx context.Context, why error) {
+	p, open := c.incidents.Open()
 	if !open {
 		return
 	}
-	if err := a.incidents.Close(why.Error()); err != nil {
-		a.log.Error("cannot write the end of the incident to the journal: a restart would begin it again", "incident", p.Incident.ID, "err", err)
+	if err := c.incidents.Close(why.Error()); err != nil {
+		c.log.Error("cannot write the end of the incident to the journal: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
-	a.drains.set(nil, false, false)
-	a.counts.ended(why)
-	a.log.Info("recommissioned", "incident", p.Incident.ID, "why", why)
+	c.drains.set(nil, false, false)
+	c.counts.ended(why)
+	c.log.Info("recommissioned", "incident", p.Incident.ID, "why", why)
 	for _, n := range p.Incident.InForce() {
 		if errors.Is(why, errOutlived) && n.Outlived() {
-			a.manual.Forget(n)
+			c.manual.Forget(n)
 		} else {
-			a.join(ctx, n)
+			c.join(ctx, n)
 		}
 	}
 	if p.Begun {
-		a.aside.Go(func() { // a coordinator that hangs must not delay the next notice
+		c.aside.Go(func() { // a coordinator that hangs must not delay the next notice
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
-			if err := a.beat.Withdraw(call, p.Incident.ID); err != nil {
-				a.log.Debug("the coordinator was not told; the next beats tell it", "err", err)
+			if err := c.beat.Withdraw(call, p.Incident.ID); err != nil {
+				c.log.Debug("the coordinator was not told; the next beats tell it", "err", err)
 			}
 		})
 	}
-	a.beat.Nudge()
+	c.beat.Nudge()
 }
 
 // farewell tells the coordinator that the agent stops while the node stays. It has its own clock: the context that ends
 // the agent is over by now.
-func (a *Agent) farewell(ctx context.Context) {
-	if a.incidents.leaving() {
+func (c *course) farewell(ctx context.Context) {
+	if c.incidents.leaving() {
 		return // the coordinator knows that this node leaves; a restart goes on with it
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := a.beat.Unavailable(last); err != nil {
-		a.log.Debug("the coordinator was not told of the restart; the lease will tell", "err", err)
+	if err := c.beat.Unavailable(last); err != nil {
+		c.log.Debug("the coordinator was not told of the restart; the lease will tell", "err", err)
 	}
 }
 
 // manifest reads the account of an incident's drain.
-func (a *Agent) manifest(incident string) iter.Seq2[manifest.Entry, error] {
-	dir := a.refuge.accountDir(incident)
-	if d := a.drains.of(dir); d != nil {
+func (c *course) manifest(incident string) iter.Seq2[manifest.Entry, error] {
+	dir := c.refuge.accountDir(incident)
+	if d := c.drains.of(dir); d != nil {
 		return d.Entries()
 	}
 	return manifest.Entries(dir)
@@ -399,12 +399,12 @@ func (a *Agent) manifest(incident string) iter.Seq2[manifest.Entry, error] {
 // legible converts an account for the coordinator; each entry is valid until the next. It ends at the first unreadable
 // entry: the summary, whose figures do not come from that disk, says how much is missing, and a goodbye in part is better
 // than none.
-func (a *Agent) legible(account iter.Seq2[manifest.Entry, error]) iter.Seq2[*api.ManifestEntry, error] {
+func (c *course) legible(account iter.Seq2[manifest.Entry, error]) iter.Seq2[*api.ManifestEntry, error] {
 	return func(yield func(*api.ManifestEntry, error) bool) {
 		said := new(api.ManifestEntry)
 		for e, err := range account {
 			if err != nil {
-				a.log.Error("the manifest of the drain cannot be read to its end: the coordinator gets its totals", "err", err)
+				c.log.Error("the manifest of the drain cannot be read to its end: the coordinator gets its totals", "err", err)
 				return
 			}
 			said.Id, said.Bytes, said.Outcome, said.Peer, said.Reason = e.ID, e.Bytes, string(e.Outcome), e.Peer, short(e.Reason, longestReason)

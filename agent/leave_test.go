@@ -151,19 +151,20 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		a := &Agent{log: log, manual: preemption.NewManual()} // without anything that joins the notice
+		a := &Agent{log: log} // without anything that joins the notice
 		a.limits.Store(&limits{})
 		var err error
 		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
 			t.Fatal(err)
 		}
+		a.openCourse()
 		said := make(chan error, 1)
 		go func() {
 			_, err := a.DecommissionSelf(t.Context(), preemption.SourceSignal, time.Time{}, "SIGPWR")
 			said <- err
 		}()
 		synctest.Wait()
-		a.manual.Withdraw("a mistake")
+		a.course.manual.Withdraw("a mistake")
 		select {
 		case err := <-said:
 			if !errors.Is(err, preemption.ErrTakenBack) {
@@ -179,29 +180,29 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 func TestRehearsalReleasesNoMachine(t *testing.T) {
 	d := &door{}
 	log := slog.New(slog.DiscardHandler)
-	a := &Agent{log: log, notices: preemption.NewWatcher(log, d)}
+	c := &course{log: log, notices: preemption.NewWatcher(log, d), incidents: new(incidents)}
 	var err error
-	if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: log}); err != nil {
+	if c.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindTerminate, SeenAt: time.Now()}
 	reboot := preemption.Notice{Source: preemption.SourceAzure, ID: "event", Kind: preemption.KindReboot, SeenAt: time.Now()}
 	for _, n := range []preemption.Notice{said, reboot} {
-		if _, _, err := a.incidents.Join(n); err != nil {
+		if _, _, err := c.incidents.Join(n); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{} }); err != nil {
+	if err := c.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{} }); err != nil {
 		t.Fatal(err)
 	}
-	if a.release(t.Context(), map[string]bool{}); len(d.let) > 0 {
+	if c.release(t.Context(), map[string]bool{}); len(d.let) > 0 {
 		t.Errorf("released for %q", d.let)
 	}
 	said.Source, said.ID = preemption.SourceManual, "manual"
-	if _, _, err := a.incidents.Join(said); err != nil {
+	if _, _, err := c.incidents.Join(said); err != nil {
 		t.Fatal(err)
 	}
-	if a.release(t.Context(), map[string]bool{}); !slices.Contains(d.let, preemption.SourceAzure) {
+	if c.release(t.Context(), map[string]bool{}); !slices.Contains(d.let, preemption.SourceAzure) {
 		t.Errorf("in earnest: released for %q, want all notices in force", d.let)
 	}
 }
@@ -213,16 +214,16 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var said strings.Builder
 			log := slog.New(slog.NewTextHandler(&said, nil))
-			a := &Agent{log: log, notices: preemption.NewWatcher(log, &door{closed: true})}
+			c := &course{log: log, notices: preemption.NewWatcher(log, &door{closed: true}), incidents: new(incidents)}
 			var err error
-			if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
+			if c.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
 				t.Fatal(err)
 			}
 			n := preemption.Notice{Source: preemption.SourceAzure, ID: "event", Kind: preemption.KindTerminate, SeenAt: time.Now()}
-			if _, _, err := a.incidents.Join(n); err != nil {
+			if _, _, err := c.incidents.Join(n); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{} }); err != nil {
+			if err := c.incidents.Amend(func(w *work) { w.Drained = &manifest.Summary{} }); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -230,7 +231,7 @@ func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
 			if withdrawn {
 				time.AfterFunc(time.Second, func() { cancel(errWithdrawn) })
 			}
-			a.release(ctx, map[string]bool{})
+			c.release(ctx, map[string]bool{})
 			if got := strings.Count(said.String(), "not everybody could be told that the node is empty"); got != want {
 				t.Errorf("withdrawn %v: said so %d times, want %d:\n%s", withdrawn, got, want, said.String())
 			}

@@ -19,7 +19,7 @@ func (a *Agent) metrics() http.Handler {
 // figures reads the metrics, when they are scraped, off the same status that the heartbeat carries.
 func (a *Agent) figures(to figures.To) {
 	s := a.status()
-	preemption.Figures(to, s.Notice, a.notices.Health())
+	preemption.Figures(to, s.Notice, a.course.notices.Health())
 	if d := s.Drain; d != nil {
 		blocks := func(n int64, outcome string) {
 			to.Gauge("lifeboat_drain_blocks", "Blocks of the last drain, by what became of them.", float64(n), "outcome", outcome)
@@ -34,7 +34,7 @@ func (a *Agent) figures(to figures.To) {
 		bytes(d.BytesTotal, "found")
 		bytes(d.BytesMoved, "moved")
 		to.Gauge("lifeboat_drain_bytes_per_second", "Rate of the running drain over the last seconds.", float64(d.BytesPerSecond))
-		if p, _, ok := a.drains.progress(); ok {
+		if p, _, ok := a.course.drains.progress(); ok {
 			bytes(p.Lost.Bytes, "lost")
 		} else if p, _ := a.incidents.Open(); p.Work.Drained != nil { // before a restart
 			bytes(p.Work.Drained.Lost.Bytes, "lost")

@@ -43,12 +43,10 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
 	cfg.Node.Name = got.Name
-	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(deps.Version), manual: preemption.NewManual(), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
+	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(deps.Version)}
 	a.counts.registry.MustRegister(figures.Now(a.figures))
 	a.limits.Store(limitsOf(cfg))
 	a.place.Store(&place{cfg.Node.Zone, cfg.Node.Pool})
-	a.drains.free(a.started) // how long an earlier process waited, or whether there was one, is not known
-	a.vigil.agent = a
 	a.disks.monitor, a.disks.log = a.newMonitor(), a.log
 	a.disks.closed = func(path string) bool { return a.evacuations.closed(path) }
 	a.disk = a.newDisk()
@@ -77,6 +75,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
+	a.openCourse()
 	if err := a.openNotices(ctx); err != nil {
 		return nil, err
 	}
@@ -121,7 +120,7 @@ func (a *Agent) openStores() (err error) {
 	e := a.evacuations
 	e.log, e.disks, e.incidents, e.limits, e.fleet, e.drainConfig = a.log, &a.disks, &a.incidents, &a.limits, &a.beat, a.drainConfig
 	a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk.Beside,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.course.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk.Beside,
 	})
 	return err
 }
@@ -134,7 +133,7 @@ func (a *Agent) openReceiver() {
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.disks.room, Disks: &a.disks,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
 		Admit: a.incidents.admit, Landed: a.beat.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.beat.broke,
-		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.course.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: &a.disks, Log: a.log, Broken: a.broken, Fallback: a.fallback.lastResort,
@@ -148,7 +147,7 @@ const cloudTimeout = 2 * time.Second
 
 func (a *Agent) openNotices(ctx context.Context) (err error) {
 	a.directives = &directives{next: func(ctx context.Context) (*api.Directive, error) { return a.beat.NextDirective(ctx) }}
-	sources := []preemption.Source{a.manual, a.directives}
+	sources := []preemption.Source{a.course.manual, a.directives}
 	if a.cloud, err = a.cfg.Cloud.Open(a.log, a.deps.Dial, a.counts.Polled); err != nil {
 		return err
 	}
@@ -165,13 +164,13 @@ func (a *Agent) openNotices(ctx context.Context) (err error) {
 	if a.deps.Logind != nil {
 		sources = append(sources, a.deps.Logind)
 	}
-	a.notices = preemption.NewWatcher(a.log, sources...)
+	a.course.notices = preemption.NewWatcher(a.log, sources...)
 	return nil
 }
 
 func (a *Agent) openHeartbeat() error {
 	var err error
-	if a.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
+	if a.beat.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
 		return err
 	}
 	address, err := a.advertised()
@@ -181,7 +180,7 @@ func (a *Agent) openHeartbeat() error {
 	a.deps.Identity.Distrust(a.at.guests.revokedAt)
 	a.beat.node = a.cfg.Node.Name
 	a.beat.Client, err = heartbeat.New(heartbeat.Config{
-		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address,
+		Node: a.cfg.Node.Name, Incarnation: a.beat.incarnation, PeerAddress: address,
 		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
 		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"), Status: a.status, Held: a.held, Revoked: a.at.distrust, Log: a.log,
@@ -250,7 +249,7 @@ func (a *Agent) resume() {
 	if !open {
 		return
 	}
-	a.notices.Believe(p.Incident.Notices...)
+	a.course.notices.Believe(p.Incident.Notices...)
 	for _, n := range p.Incident.Notices {
 		if n.Source == preemption.SourceOperator && !n.Withdrawn {
 			a.beat.Believe(n.ID)
@@ -268,7 +267,7 @@ func (a *Agent) resume() {
 		if err != nil {
 			a.log.Warn("cannot read what was moved before", "err", err)
 		}
-		a.drains.resume(moved)
+		a.course.drains.resume(moved)
 	}
 	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, preemption.Left(p.Incident.Deadline()))
 }

@@ -17,29 +17,29 @@ const copyAgain = time.Minute
 
 // copyAhead copies blocks to peers at a gentle rate, pass after pass, until ctx ends. The incident's ledger names what it
 // moved, so a drain that follows sends only what is new or has changed since.
-func (a *Agent) copyAhead(ctx context.Context) {
-	i := a.incidents.current()
-	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
+func (c *course) copyAhead(ctx context.Context) {
+	i := c.incidents.current()
+	c.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(c.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()
-		asked, changed := a.beat.Again()
+		asked, changed := c.beat.Again()
 		pause := copyAgain
-		sum, err := a.refuge.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
-			cfg := a.aheadConfig(i.ID, dir)
-			q := a.vigil.before(ctx, i.ID, dir)
-			a.vigil.put(q, &cfg)
-			d := a.newDrain(ctx, cfg, true, false)
+		sum, err := c.refuge.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
+			cfg := c.aheadConfig(i.ID, dir)
+			q := c.vigil.before(ctx, i.ID, dir)
+			c.vigil.put(q, &cfg)
+			d := c.newDrain(ctx, cfg, true, false)
 			if d == nil {
 				return manifest.Summary{}, errLeft
 			}
 			if _, err := d.CarryAgain(ctx, brokenFrom(asked)); err != nil {
-				a.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)
+				c.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)
 			}
 			pass, cut := context.WithCancelCause(ctx)
 			var turn sync.WaitGroup
-			turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut(errTurned) })
-			turn.Go(func() { a.untilStill(pass, d); cut(nil) })
-			turn.Go(func() { a.watchTakers(pass) })
+			turn.Go(func() { c.untilPeersTurn(pass, cfg.Own); cut(errTurned) })
+			turn.Go(func() { c.untilStill(pass, d); cut(nil) })
+			turn.Go(func() { c.watchTakers(pass) })
 			sum, err := d.Run(pass)
 			turned := context.Cause(pass) == errTurned
 			cut(nil)
@@ -51,13 +51,13 @@ func (a *Agent) copyAhead(ctx context.Context) {
 				pause = lookAround
 				q.answered(heartbeat.Held{}, errTurned)
 			}
-			a.vigil.after(q)
+			c.vigil.after(q)
 			return sum, err
 		})
 		if err != nil {
-			a.log.Warn("the manifest of what was copied ahead is not complete", "err", err)
+			c.log.Warn("the manifest of what was copied ahead is not complete", "err", err)
 		}
-		a.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
+		c.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
 		select {
 		case <-time.After(pause):
 		case <-changed: // a block broke at its peer, and the pass was over too soon to be told
@@ -67,15 +67,15 @@ func (a *Agent) copyAhead(ctx context.Context) {
 }
 
 // watchTakers keeps the vigil during a long pass, until ctx ends.
-func (a *Agent) watchTakers(ctx context.Context) {
-	eye := lookout{vigil: &a.vigil}
+func (c *course) watchTakers(ctx context.Context) {
+	eye := lookout{vigil: &c.vigil}
 	defer eye.putOff()
 	look := time.NewTicker(copyAgain)
 	defer look.Stop()
 	for {
 		select {
 		case <-look.C:
-			if p, open := a.incidents.Open(); open {
+			if p, open := c.incidents.Open(); open {
 				eye.amid(ctx, p)
 			}
 		case <-ctx.Done():
@@ -93,7 +93,7 @@ const (
 )
 
 // untilStill waits until a pass has moved nothing for stillFor, or ctx ends.
-func (a *Agent) untilStill(ctx context.Context, d *migration.Drain) {
+func (c *course) untilStill(ctx context.Context, d *migration.Drain) {
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
 	since, moved, rates := time.Now(), int64(0), int64(0)
@@ -104,7 +104,7 @@ func (a *Agent) untilStill(ctx context.Context, d *migration.Drain) {
 			return
 		}
 		least := int64(leastRate)
-		if most := int64(a.limits.Load().Drain.PreCopyBytesPerSecond); most > 0 {
+		if most := int64(c.limits.Load().Drain.PreCopyBytesPerSecond); most > 0 {
 			least = min(least, most/capShare)
 		}
 		p := d.Progress()
@@ -122,10 +122,10 @@ func (a *Agent) untilStill(ctx context.Context, d *migration.Drain) {
 var errTurned = errors.New("all peers are advised to go now, or not any more")
 
 // untilPeersTurn waits until allAdvised differs from advised, which is what the running pass was planned for.
-func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
+func (c *course) untilPeersTurn(ctx context.Context, advised bool) {
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
-	for a.beat.allAdvised() == advised {
+	for c.beat.allAdvised() == advised {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -136,12 +136,12 @@ func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
 
 // aheadConfig is for one pass of copying ahead. Such a pass names nothing as lost: a drain that takes over must not wait
 // until every block that is left was named.
-func (a *Agent) aheadConfig(incident, dir string) migration.DrainConfig {
-	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.PreCopyBytesPerSecond)
+func (c *course) aheadConfig(incident, dir string) migration.DrainConfig {
+	cfg := c.accountConfig(incident, dir, c.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Ballast = nil // it is for the names of lost blocks
 	cfg.Once = true
 	cfg.Settle = nil // the next pass takes blocks that leaving peers send meanwhile
-	cfg.Own = a.beat.allAdvised()
+	cfg.Own = c.beat.allAdvised()
 	cfg.Advised = func() bool { return cfg.Own }
 	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
 	return cfg
@@ -153,7 +153,7 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 	cfg := migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
 		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
-		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.course.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
 	if a.behind.is.Load() {
 		cfg.WhoElse = a.beat.whoElse
@@ -165,12 +165,12 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 }
 
 // estimate is how long emptying the node of the rest would take, as far as copying ahead has looked. Zero: not known.
-func (a *Agent) estimate() time.Duration {
-	p, _, ok := a.drains.progress()
+func (c *course) estimate() time.Duration {
+	p, _, ok := c.drains.progress()
 	if !ok {
 		return 0
 	}
-	rate := max(p.BytesPerSecond, int64(a.limits.Load().Drain.PreCopyBytesPerSecond), assumedRate)
+	rate := max(p.BytesPerSecond, int64(c.limits.Load().Drain.PreCopyBytesPerSecond), assumedRate)
 	return time.Duration(float64(max(0, p.Found.Bytes-p.Moved.Bytes)) / float64(rate) * float64(time.Second))
 }
 

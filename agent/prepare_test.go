@@ -25,7 +25,7 @@ func TestDrainIsToldWhatItPlansBy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := a.passConfig(p.Incident.ID, "", true)
+	last := a.course.passConfig(p.Incident.ID, "", true)
 	if last.Node != "host-a" || last.Zone != "z1" || last.Pool != "m7gd.large-spot" || last.Incident != p.Incident.ID || last.Connections != 3 || last.MaxBytesPerSecond != 1000 || last.Once {
 		t.Errorf("the last pass gets %+v", last)
 	}
@@ -45,10 +45,10 @@ func TestDrainIsToldWhatItPlansBy(t *testing.T) {
 	faster := *a.limits.Load()
 	faster.Drain.MaxBytesPerSecond = 2000
 	a.limits.Store(&faster)
-	if ahead := a.aheadConfig(p.Incident.ID, ""); ahead.MaxBytesPerSecond != int64(c.Drain.PreCopyBytesPerSecond) || !ahead.Once || ahead.Dir != last.Dir {
+	if ahead := a.course.aheadConfig(p.Incident.ID, ""); ahead.MaxBytesPerSecond != int64(c.Drain.PreCopyBytesPerSecond) || !ahead.Once || ahead.Dir != last.Dir {
 		t.Errorf("copying ahead gets %+v", ahead)
 	}
-	if next := a.passConfig(p.Incident.ID, "", false); next.MaxBytesPerSecond != 2000 || !next.Once {
+	if next := a.course.passConfig(p.Incident.ID, "", false); next.MaxBytesPerSecond != 2000 || !next.Once {
 		t.Errorf("the pass after a reload gets a cap of %d bytes a second and Once %t, want 2000 and true", next.MaxBytesPerSecond, next.Once)
 	}
 }

@@ -35,7 +35,7 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	a.disks.monitor.SetReserve(int64(cfg.Receive.ReserveBytes))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // it was taken over, unlike the rest of its section
 	l := a.limits.Load().Drain
-	a.drains.limit(l)
+	a.course.drains.limit(l)
 	a.evacuations.limit(l)
 	a.workloads.attention.stir() // the limits decide when workloads are stopped
 

@@ -46,12 +46,12 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	reply := &api.SimulateReply{Goes: string(n.Stance)}
 	_, begun := a.incidents.Open()
 	if !r.DryRun && n.Stance.AtLeast(preemption.StanceWatch) {
-		if i, err = a.say(ctx, n); err != nil {
+		if i, err = a.course.say(ctx, n); err != nil {
 			return nil, status.FromContextError(err).Err()
 		}
 		reply.Incident = i.ID
 	}
-	stance, changes := i.Stance(now, a.estimate())
+	stance, changes := i.Stance(now, a.course.estimate())
 	reply.Stance = string(stance)
 	begins := now
 	if !changes.IsZero() {

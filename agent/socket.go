@@ -64,12 +64,12 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	a := l.agent
 	coordinator, answered, trouble := a.beat.Health()
 	s := &api.AgentStatus{
-		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
+		Node: a.cfg.Node.Name, Incarnation: a.beat.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
 		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.cfg.Cloud.Resolve(),
 	}
 	_, changes := a.incidents.Stance()
-	preemption.Tell(s, a.notices.Health(), a.incidents.current(), changes)
-	s.WaitsFor = a.waits()
+	preemption.Tell(s, a.course.notices.Health(), a.incidents.current(), changes)
+	s.WaitsFor = a.course.waits()
 	s.Fallback = a.fallback.wire()
 	s.DataDirTrouble = a.dataDirTrouble()
 	s.CertificateBegins, s.CertificateEnds = timestamppb.New(a.deps.Identity.Begins()), timestamppb.New(a.deps.Identity.Expires())
@@ -84,7 +84,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		s.LastHeartbeat = durationpb.New(time.Since(answered))
 	}
 	if p, ok := a.lastPage(); ok && p.Work.Drained != nil {
-		s.Manifest, s.ManifestTold = a.summary(p), p.Work.Told
+		s.Manifest, s.ManifestTold = a.course.summary(p), p.Work.Told
 	}
 	return s, nil
 }
@@ -140,7 +140,7 @@ func (l *local) GetManifest(_ *api.GetManifestRequest, stream grpc.ServerStreami
 	if !ok || p.Work.Drained == nil {
 		return status.Error(codes.NotFound, "this node has not drained: there is no manifest yet")
 	}
-	if err := l.agent.account(p, stream.Send); err != nil {
+	if err := l.agent.course.account(p, stream.Send); err != nil {
 		return status.Error(codes.DataLoss, err.Error())
 	}
 	return nil

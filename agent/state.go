@@ -97,12 +97,12 @@ func (in *incidents) admit(advised bool) receiver.Admission {
 }
 
 // join makes a notice part of the incident. The notice is on disk before anything acts on it.
-func (a *Agent) join(ctx context.Context, n preemption.Notice) {
+func (c *course) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
-	was, _ := a.incidents.Open()
-	p, changed, err := a.incidents.Join(n, undoRehearsed)
-	if n.Source == preemption.SourceLogind && a.waitsForNothing(n) { // even if the policy ignores it, and the incident has not changed
-		a.letGo(ctx, n)
+	was, _ := c.incidents.Open()
+	p, changed, err := c.incidents.Join(n, undoRehearsed)
+	if n.Source == preemption.SourceLogind && c.waitsForNothing(n) { // even if the policy ignores it, and the incident has not changed
+		c.letGo(ctx, n)
 	}
 	if !changed {
 		return
@@ -110,15 +110,15 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	i := p.Incident
 	if err != nil {
 		// A full disk must not stop the drain that would empty it. The price: a restart now would not resume it.
-		a.log.Error("cannot write the incident to the journal: a restart would forget it", "incident", i.ID, "err", err)
+		c.log.Error("cannot write the incident to the journal: a restart would forget it", "incident", i.ID, "err", err)
 	}
-	stance, _ := a.incidents.Stance()
-	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
+	stance, _ := c.incidents.Stance()
+	c.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
 		preemption.Left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
-	a.counts.joined(was.Incident, i, n)
-	a.beat.Nudge()
+	c.counts.joined(was.Incident, i, n)
+	c.beat.Nudge()
 	if i.Withdrawn() && !p.Begun {
-		a.recommission(ctx, errWithdrawn) // the node only watched or copied ahead: no drain has begun
+		c.recommission(ctx, errWithdrawn) // the node only watched or copied ahead: no drain has begun
 	}
 }
 
@@ -146,27 +146,27 @@ func (in *incidents) untilDue(ctx context.Context) (context.Context, context.Can
 
 // review acts on an incident that is due without a new notice: it is time to leave for an appointment, or the machine has
 // outlived the incident.
-func (a *Agent) review(ctx context.Context) {
-	p, open := a.incidents.Open()
+func (c *course) review(ctx context.Context) {
+	p, open := c.incidents.Open()
 	if !open || p.Begun { // leave checks by itself whether the incident is over
 		return
 	}
-	if a.incidents.outlived() {
-		a.recommission(ctx, errOutlived)
+	if c.incidents.outlived() {
+		c.recommission(ctx, errOutlived)
 		return
 	}
-	if a.incidents.leaving() {
-		a.begin(p.Incident)
+	if c.incidents.leaving() {
+		c.begin(p.Incident)
 	}
 }
 
 // begin records that the node begins to leave because its appointment is near.
-func (a *Agent) begin(i preemption.Incident) {
-	if err := a.incidents.Begin(); err != nil {
-		a.log.Error("cannot write to the journal that the drain has begun", "incident", i.ID, "err", err)
+func (c *course) begin(i preemption.Incident) {
+	if err := c.incidents.Begin(); err != nil {
+		c.log.Error("cannot write to the journal that the drain has begun", "incident", i.ID, "err", err)
 	}
-	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), preemption.Left(i.Deadline()))
-	a.beat.Nudge()
+	c.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), preemption.Left(i.Deadline()))
+	c.beat.Nudge()
 }
 
 func (in *incidents) outlived() bool {
@@ -175,13 +175,13 @@ func (in *incidents) outlived() bool {
 }
 
 // staysAfterAll says why a node that is leaving need not leave any more; nil: it must.
-func (a *Agent) staysAfterAll() error {
-	i := a.incidents.current()
+func (c *course) staysAfterAll() error {
+	i := c.incidents.current()
 	switch {
-	case !a.incidents.leaving(): // the notices in force are for later, or ask for less than a drain
+	case !c.incidents.leaving(): // the notices in force are for later, or ask for less than a drain
 		return errWithdrawn
-	case a.incidents.outlived():
-		a.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())
+	case c.incidents.outlived():
+		c.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())
 		return errOutlived
 	default:
 		return nil
@@ -191,28 +191,33 @@ func (a *Agent) staysAfterAll() error {
 // DecommissionSelf says that this node is going: it serves the socket, the shell trigger and SIGPWR. A zero deadline is an
 // unknown one. It returns the incident once it is on disk.
 func (a *Agent) DecommissionSelf(ctx context.Context, source string, deadline time.Time, reason string) (preemption.Incident, error) {
-	return a.say(ctx, preemption.Notice{Source: source, ID: source, Kind: preemption.KindManual, Deadline: deadline, SeenAt: time.Now(), Reason: reason})
+	return a.course.say(ctx, preemption.Notice{Source: source, ID: source, Kind: preemption.KindManual, Deadline: deadline, SeenAt: time.Now(), Reason: reason})
+}
+
+// Cancel takes back the notices that were given on this host. still names the notice for which the node leaves all the same,
+// and how that one is taken back, if it can be.
+func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, still string) {
+	return a.course.cancel(ctx, reason)
 }
 
 // errIgnored answers a notice that the policy ignores.
 var errIgnored = errors.New("the notice is ignored")
 
 // say passes on a notice that was given on this host, and returns the incident that it joined, once that is on disk.
-func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
-	if a.limits.policy().Stance(n.Kind) == preemption.StanceIgnore {
+func (c *course) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
+	if c.limits.policy().Stance(n.Kind) == preemption.StanceIgnore {
 		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
 	}
-	return preemption.Say(ctx, a.manual, a.incidents.Keeper, n)
+	return preemption.Say(ctx, c.manual, c.incidents.Keeper, n)
 }
 
-// Cancel takes back the notices that were given on this host. still names the notice for which the node leaves all the same,
-// and how that one is taken back, if it can be.
-func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, still string) {
-	cancelled = a.manual.Withdraw(reason)
+// cancel serves Cancel.
+func (c *course) cancel(ctx context.Context, reason string) (cancelled bool, still string) {
+	cancelled = c.manual.Withdraw(reason)
 	if !cancelled {
-		return false, a.leavesFor(a.incidents.current())
+		return false, c.leavesFor(c.incidents.current())
 	}
-	heeded := a.incidents.until(ctx, func(p page, open bool) bool {
+	heeded := c.incidents.until(ctx, func(p page, open bool) bool {
 		if !open {
 			return true
 		}
@@ -220,7 +225,7 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 		if i.SaidHere() || i.Withdrawn() {
 			return false
 		}
-		still = a.leavesFor(i)
+		still = c.leavesFor(i)
 		return true
 	})
 	if !heeded {
@@ -231,7 +236,7 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 
 // leavesFor names the notice for which the node leaves, now or later, as for an appointment; empty: no notice goes beyond
 // advice.
-func (a *Agent) leavesFor(i preemption.Incident) string {
+func (c *course) leavesFor(i preemption.Incident) string {
 	inTheEnd, now := i.Deadline(), time.Now()
 	if inTheEnd.Before(now) {
 		inTheEnd = now
@@ -241,7 +246,7 @@ func (a *Agent) leavesFor(i preemption.Incident) string {
 	}
 	said := i.Source() + " says " + string(i.Kind())
 	if i.Source() == preemption.SourceOperator {
-		said += ", which lifeboat recommission " + a.cfg.Node.Name + " takes back"
+		said += ", which lifeboat recommission " + c.beat.node + " takes back"
 	}
 	return said
 }

@@ -45,7 +45,7 @@ const absentFor = 24 * time.Hour
 // its blocks are carried again unless another node has them. Each pass of copying ahead and of the drain asks by it, and a
 // lookout asks during and after them.
 type vigil struct {
-	agent *Agent
+	course *course
 
 	mu       sync.Mutex // guards what follows
 	incident string     // the one that is watched
@@ -108,15 +108,15 @@ type question struct {
 func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	v.turn(incident)
 	q := &question{began: time.Now()}
-	takers := v.agent.takers(dir)
+	takers := v.course.takers(dir)
 	if len(takers) == 0 {
-		v.agent.adopt(incident, dir)
-		takers = v.agent.takers(dir)
+		v.course.adopt(incident, dir)
+		takers = v.course.takers(dir)
 	}
 	v.keep(takers)
 	if len(takers) == 0 {
 		q.none = true
-		v.agent.aside.Go(func() { v.begin(ctx, q.began, dir) }) // the first pass has no second to wait
+		v.course.aside.Go(func() { v.begin(ctx, q.began, dir) }) // the first pass has no second to wait
 		return q
 	}
 	ctx, cancel := context.WithTimeout(ctx, vigilTimeout)
@@ -169,7 +169,7 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 		if q.absent != nil {
 			age = max(age, absentFor)
 		}
-		h, err := v.agent.beat.checkHeld(ctx, age, blocks)
+		h, err := v.course.beat.checkHeld(ctx, age, blocks)
 		q.answered(h, err)
 		return h.Missing, h.Why, err
 	}
@@ -212,7 +212,7 @@ func (v *vigil) after(q *question) {
 // told its newest event before any peer had taken a block: losses then knows that all takers come after that event.
 func (v *vigil) begin(ctx context.Context, at time.Time, dir string) {
 	_, _ = v.losses(ctx, nil)
-	nobody := len(v.agent.takers(dir)) == 0
+	nobody := len(v.course.takers(dir)) == 0
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.since > 0 && nobody {
@@ -236,7 +236,7 @@ func (v *lookout) due(p page) time.Time {
 func (v *lookout) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
 	var takers []string
-	d := v.agent.drains.of(v.agent.refuge.accountDir(p.Incident.ID))
+	d := v.course.drains.of(v.course.refuge.accountDir(p.Incident.ID))
 	if d != nil {
 		takers = d.Takers()
 	}
@@ -249,7 +249,7 @@ func (v *lookout) amid(ctx context.Context, p page) {
 	}
 	now, err := d.Mark(ctx)
 	if err != nil {
-		v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", takers, "err", err)
+		v.course.log.Warn("cannot learn whether peers still hold what they took", "peers", takers, "err", err)
 		return
 	}
 	if len(news) > 0 {
@@ -294,7 +294,7 @@ func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, to
 	v.put(q, &cfg)
 	heard, err := d.CarryLapsed(ctx, took, before, cfg.Lapsed)
 	if err != nil {
-		v.agent.log.Warn("cannot learn whether peers still hold what they took", "peers", took, "err", err)
+		v.course.log.Warn("cannot learn whether peers still hold what they took", "peers", took, "err", err)
 	}
 	if heard {
 		v.after(q)
@@ -305,25 +305,25 @@ func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, to
 // finds returns the question for another pass of the drain of p. Nil: no pass is needed, since each block that it carried is
 // held by some node or is no longer here, or there is no time to carry any again.
 func (v *lookout) finds(ctx context.Context, p page) *question {
-	a, dir := v.agent, v.agent.refuge.accountDir(p.Incident.ID)
+	c, dir := v.course, v.course.refuge.accountDir(p.Incident.ID)
 	v.looked = time.Now()
 	v.turn(p.Incident.ID)
 	v.putOff()
 	another := !p.Work.Drained.Finished.Equal(v.ended)
 	if another {
-		v.ended, v.takers = p.Work.Drained.Finished, a.takers(dir)
+		v.ended, v.takers = p.Work.Drained.Finished, c.takers(dir)
 		v.remember(dir)
 	}
 	q := &question{began: v.looked}
 	var news []string
 	q.is, news = v.losses(ctx, v.takers)
 	v.forget(ctx, another, q.is, func(ctx context.Context) ([]string, error) {
-		return migration.ForgetRest(ctx, a.drainConfig(p.Incident.ID, dir, 0))
+		return migration.ForgetRest(ctx, c.drainConfig(p.Incident.ID, dir, 0))
 	})
-	if time.Until(a.limits.againUntil(p.Incident, time.Now())) < leastAgain {
+	if time.Until(c.limits.againUntil(p.Incident, time.Now())) < leastAgain {
 		return nil
 	}
-	if v.ends && v.resumed(ctx) || another && a.leftSome(ctx, p) {
+	if v.ends && v.resumed(ctx) || another && c.leftSome(ctx, p) {
 		return &question{none: true}
 	}
 	var all bool
@@ -332,11 +332,11 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 			return nil
 		}
 	}
-	cfg := a.drainConfig(p.Incident.ID, dir, 0)
+	cfg := c.drainConfig(p.Incident.ID, dir, 0)
 	v.put(q, &cfg)
 	some, err := migration.AnyLapsed(ctx, cfg, max(0, time.Since(v.ended)))
 	if err != nil {
-		a.log.Debug("nobody says whether what was carried is still held", "err", err)
+		c.log.Debug("nobody says whether what was carried is still held", "err", err)
 	}
 	if !some {
 		v.after(q)
@@ -347,8 +347,8 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 
 // leftSome reports whether an earlier process drained the node and did not carry all that is here now: a disk may be mounted
 // that was not then.
-func (a *Agent) leftSome(ctx context.Context, p page) bool {
-	return a.drains.of(a.refuge.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, manifest.Skipped)
+func (c *course) leftSome(ctx context.Context, p page) bool {
+	return c.drains.of(c.refuge.accountDir(p.Incident.ID)) == nil && c.anyLeft(ctx, p, manifest.Skipped)
 }
 
 // resumed reports whether the end of an app was taken back whose blocks a drain has left behind.
@@ -356,7 +356,7 @@ func (v *lookout) resumed(ctx context.Context) bool {
 	v.mu.Lock()
 	were := v.over
 	v.mu.Unlock()
-	are, err := v.agent.appsOver(ctx, were)
+	are, err := v.course.appsOver(ctx, were)
 	if v.ends = err != nil; v.ends {
 		return false
 	}
@@ -368,12 +368,12 @@ func (v *lookout) resumed(ctx context.Context) bool {
 
 // remember notes the apps whose blocks an earlier process left behind, so that resumed asks whether they are still over.
 func (v *lookout) remember(dir string) {
-	if v.agent.drains.of(dir) != nil {
+	if v.course.drains.of(dir) != nil {
 		return // this process drained the node
 	}
 	apps, err := migration.AppsLeft(dir)
 	if err != nil {
-		v.agent.log.Warn("cannot read which apps were over: what is here of them stays, even if an end is taken back", "err", err)
+		v.course.log.Warn("cannot read which apps were over: what is here of them stays, even if an end is taken back", "err", err)
 	}
 	if len(apps) > 0 {
 		v.leave(apps)
@@ -405,7 +405,7 @@ func (v *lookout) forget(ctx context.Context, first bool, is fates, tell func(ct
 	again := v.untold
 	if v.untold = err != nil; v.untold {
 		if !again {
-			v.agent.log.Warn("not all peers could be told yet which copies are out of date", "err", err)
+			v.course.log.Warn("not all peers could be told yet which copies are out of date", "err", err)
 		}
 		return
 	}
@@ -423,7 +423,7 @@ func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []s
 	v.mu.Lock()
 	since, peers := v.since, union(union(takers, v.heirs), v.stale)
 	v.mu.Unlock()
-	said, err := v.agent.beat.CheckPeers(ctx, since, peers)
+	said, err := v.course.beat.CheckPeers(ctx, since, peers)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err != nil {
@@ -468,10 +468,10 @@ func (v *vigil) turn(incident string) {
 	}
 }
 
-func (a *Agent) takers(dir string) []string {
+func (c *course) takers(dir string) []string {
 	takers, err := migration.Takers(dir)
 	if err != nil {
-		a.log.Warn("cannot read who took what was carried", "err", err)
+		c.log.Warn("cannot read who took what was carried", "err", err)
 	}
 	return takers
 }

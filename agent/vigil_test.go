@@ -12,7 +12,7 @@ import (
 // If there was no time to tell all peers which copies are out of date, each look goes on with that, and it is logged once.
 func TestLookoutGoesOnToldWhatToForget(t *testing.T) {
 	var said bytes.Buffer
-	v := &lookout{vigil: &vigil{agent: &Agent{log: slog.New(slog.NewTextHandler(&said, nil))}}}
+	v := &lookout{vigil: &vigil{course: &course{log: slog.New(slog.NewTextHandler(&said, nil))}}}
 	looks, short := 0, 2
 	tell := func(context.Context) ([]string, error) {
 		if looks++; looks <= short {

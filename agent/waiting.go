@@ -29,12 +29,12 @@ const (
 // waitsFor names, a sentence each, what a leaving node waits for before it sends the rest and says goodbye: awaited
 // workloads, and, when only an operator's order makes it leave, apps that ran here and still run elsewhere. While an answer
 // is not known yet, the node waits for it.
-func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
-	all = a.workloads.awaited(i.ID)
+func (c *course) waitsFor(i preemption.Incident) (all []string) {
+	all = c.workloads.awaited(i.ID)
 	if !ordered(i) {
 		return all
 	}
-	apps, heard := a.beat.Apps()
+	apps, heard := c.beat.Apps()
 	if !heard {
 		return append(all, "the coordinator has not said yet which apps still want this node's blocks")
 	}
@@ -49,12 +49,12 @@ const mostUnfinished, unfinishedBytes = 16, 256
 
 // unfinished names what the drain still waits for, for the account of a drain whose time is up. In a rehearsal it is
 // nothing, for that leaves everything running.
-func (a *Agent) unfinished() []string {
-	i := a.incidents.current()
+func (c *course) unfinished() []string {
+	i := c.incidents.current()
 	if i.Rehearsed() {
 		return nil
 	}
-	all := a.waitsFor(i)
+	all := c.waitsFor(i)
 	if more := len(all) - mostUnfinished; more > 0 {
 		all = append(all[:mostUnfinished], fmt.Sprintf("%d more", more))
 	}
@@ -79,13 +79,13 @@ func ordered(i preemption.Incident) bool {
 }
 
 // waits is what the node waits for, for the status: with the disks that do not answer.
-func (a *Agent) waits() []string {
-	p, open := a.incidents.Open()
-	if !open || !a.incidents.leaving() || p.Work.Drained != nil {
+func (c *course) waits() []string {
+	p, open := c.incidents.Open()
+	if !open || !c.incidents.leaving() || p.Work.Drained != nil {
 		return nil
 	}
-	all := a.waitsFor(p.Incident)
-	if d, ahead, ok := a.drains.progress(); ok && !ahead {
+	all := c.waitsFor(p.Incident)
+	if d, ahead, ok := c.drains.progress(); ok && !ahead {
 		for _, dir := range apiProgress(d).Awaits {
 			all = append(all, fmt.Sprintf("disk %s (does not answer)", dir))
 		}
@@ -106,45 +106,45 @@ func (r *rules) lastPassAt(i preemption.Incident) time.Time {
 }
 
 // sendLimit is when sending must stop. Zero: no limit while the node waits, since no deadline is known.
-func (a *Agent) sendLimit(i preemption.Incident) time.Time {
+func (c *course) sendLimit(i preemption.Incident) time.Time {
 	if !i.Deadline().IsZero() {
-		return a.limits.sendUntil(i)
+		return c.limits.sendUntil(i)
 	}
-	if len(a.waitsFor(i)) > 0 {
+	if len(c.waitsFor(i)) > 0 {
 		return time.Time{}
 	}
 	began := i.LeftAt()
-	if free := a.drains.freedAt(); free.After(began) {
+	if free := c.drains.freedAt(); free.After(began) {
 		began = free
 	}
-	return began.Add(a.limits.Load().Drain.Timeout)
+	return began.Add(c.limits.Load().Drain.Timeout)
 }
 
 // isLast tells whether a pass that begins now is the last.
-func (a *Agent) isLast() bool {
-	i := a.incidents.current()
-	at := a.limits.lastPassAt(i)
-	return len(a.waitsFor(i)) == 0 || !at.IsZero() && !time.Now().Before(at)
+func (c *course) isLast() bool {
+	i := c.incidents.current()
+	at := c.limits.lastPassAt(i)
+	return len(c.waitsFor(i)) == 0 || !at.IsZero() && !time.Now().Before(at)
 }
 
 // untilNextPass waits until the next pass is due: after pause, when the last pass must begin, or when nothing is waited for
 // any more.
-func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
+func (c *course) untilNextPass(ctx context.Context, pause time.Duration) {
 	next := time.Now().Add(pause)
 	var said []string
 	for ctx.Err() == nil {
-		changed, stirred := a.incidents.Changes(), a.workloads.attention.changes()
-		i := a.incidents.current()
-		why := a.waitsFor(i)
+		changed, stirred := c.incidents.Changes(), c.workloads.attention.changes()
+		i := c.incidents.current()
+		why := c.waitsFor(i)
 		if len(why) == 0 {
 			return
 		}
 		if !slices.Equal(why, said) {
 			said = why
-			a.log.Debug("waiting", "incident", i.ID, "for", why, preemption.Left(i.Deadline()))
+			c.log.Debug("waiting", "incident", i.ID, "for", why, preemption.Left(i.Deadline()))
 		}
 		due := next
-		if last := a.limits.lastPassAt(i); !last.IsZero() && last.Before(due) {
+		if last := c.limits.lastPassAt(i); !last.IsZero() && last.Before(due) {
 			due = last
 		}
 		if !time.Now().Before(due) {

@@ -18,14 +18,14 @@ import (
 // status is what the heartbeat carries and what the socket shows. It never waits.
 func (a *Agent) status() *api.Status {
 	s := &api.Status{Notice: a.incidents.notice()}
-	if p, ahead, ok := a.drains.progress(); ok {
+	if p, ahead, ok := a.course.drains.progress(); ok {
 		s.Drain = apiProgress(p)
 		if ahead {
 			s.Drain.Phase = string(preemption.StancePreCopy)
 		}
 	} else if p, open := a.incidents.Open(); open && p.Work.Drained != nil { // drained before a restart
 		s.Drain = apiSummary(p.Work.Drained)
-	} else if moved := a.drains.resumed(); open && moved.Blocks > 0 { // a drain is about to resume
+	} else if moved := a.course.drains.resumed(); open && moved.Blocks > 0 { // a drain is about to resume
 		s.Drain = apiProgress(migration.Progress{Phase: migration.PhaseScanning, Found: moved, Moved: moved})
 	}
 	if p, _ := a.incidents.Open(); p.Work.Told {
@@ -101,10 +101,10 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 }
 
 // summary is an incident's manifest without its entries.
-func (a *Agent) summary(p page) *api.ManifestSummary {
+func (c *course) summary(p page) *api.ManifestSummary {
 	sum := p.Work.Drained
 	s := &api.ManifestSummary{
-		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
+		Node: c.beat.node, Incarnation: c.beat.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
 		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
 		Total: apiCount(sum.Total()), Moved: apiCount(sum.Moved), Lost: apiCount(sum.Lost), Skipped: apiCount(sum.Skipped),
 		Unfinished: p.Work.Unfinished,

@@ -36,7 +36,7 @@ func TestTroubleOfPeersCanBeSent(t *testing.T) {
 func TestReasonsCanBeTold(t *testing.T) {
 	said := manifest.Entry{ID: "cache/-/a", Outcome: manifest.Lost, Reason: strings.Repeat("host-b: no route to hóst; ", 100)}
 	account := func(yield func(manifest.Entry, error) bool) { yield(said, nil) }
-	for e, err := range (&Agent{}).legible(account) {
+	for e, err := range new(course).legible(account) {
 		if err != nil || !utf8.ValidString(e.Reason) || len(e.Reason) > mostTold || len(e.Reason) < mostTold/2 {
 			t.Errorf("got %d bytes of a reason (%v), want UTF-8 of at most %d", len(e.Reason), err, mostTold)
 		}
