@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -154,3 +155,20 @@ func (a *Agent) Run(ctx context.Context) error {
 // stopPatience is how long Run, at its end, waits for its goroutines: far longer than requests under way may take
 // (farewellTimeout).
 const stopPatience = 20 * time.Second
+
+// drainConfig is for a drain that carries every block of this node that the ledger in dir does not name as moved.
+func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
+	at := a.place.Load()
+	cfg := migration.DrainConfig{
+		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
+		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
+		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.course.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+	}
+	if a.behind.is.Load() {
+		cfg.WhoElse = a.beat.whoElse
+	}
+	if a.beat.Namesake() {
+		cfg.Namesake = a.behind.askHolders()
+	}
+	return cfg
+}

@@ -101,15 +101,6 @@ func (t *attention) amend(name string, change func(*attended)) (attended, error)
 	return d, err
 }
 
-// note writes down what was done about a workload.
-func (t *attendant) note(w *watched, change func(*attended)) attended {
-	d, err := t.attention.amend(w.Name, change)
-	if err != nil {
-		t.log.Error("cannot write what was done about a workload: a restart would do it again", "workload", w.Name, "err", err)
-	}
-	return d
-}
-
 func (t *attention) changes() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

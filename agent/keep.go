@@ -11,7 +11,6 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/vault"
-	"github.com/lifeboat/lifeboat/workloads"
 )
 
 // gone tells the coordinator of blocks that no longer rest here.
@@ -31,20 +30,6 @@ func (a *Agent) broken(id inventory.BlockID) {
 	if !a.receiver.Suspect(id) {
 		a.beat.Gone("it was broken", string(id))
 	}
-}
-
-// inUse reports whether an app runs on this machine, as far as its workloads tell. Blocks of the app that landed here stay
-// for as long.
-func (t *attendant) inUse(app string) bool {
-	for _, w := range t.all {
-		w.mu.Lock()
-		runs := w.state != workloads.Done && w.state != workloads.Killed && slices.Contains(w.last.Apps, app)
-		w.mu.Unlock()
-		if runs {
-			return true
-		}
-	}
-	return false
 }
 
 // appsOver returns those of the apps that are over, as far as the coordinator knows. An app that still runs here by its

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -144,23 +143,6 @@ func (c *course) aheadConfig(incident, dir string) migration.DrainConfig {
 	cfg.Own = c.beat.allAdvised()
 	cfg.Advised = func() bool { return cfg.Own }
 	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
-	return cfg
-}
-
-// drainConfig is for a drain that carries every block of this node that the ledger in dir does not name as moved.
-func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
-	at := a.place.Load()
-	cfg := migration.DrainConfig{
-		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
-		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
-		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.course.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
-	}
-	if a.behind.is.Load() {
-		cfg.WhoElse = a.beat.whoElse
-	}
-	if a.beat.Namesake() {
-		cfg.Namesake = a.behind.askHolders()
-	}
 	return cfg
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -229,4 +230,27 @@ func short(s string, most int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+// note writes down what was done about a workload.
+func (t *attendant) note(w *watched, change func(*attended)) attended {
+	d, err := t.attention.amend(w.Name, change)
+	if err != nil {
+		t.log.Error("cannot write what was done about a workload: a restart would do it again", "workload", w.Name, "err", err)
+	}
+	return d
+}
+
+// inUse reports whether an app runs on this machine, as far as its workloads tell. Blocks of the app that landed here stay
+// for as long.
+func (t *attendant) inUse(app string) bool {
+	for _, w := range t.all {
+		w.mu.Lock()
+		runs := w.state != workloads.Done && w.state != workloads.Killed && slices.Contains(w.last.Apps, app)
+		w.mu.Unlock()
+		if runs {
+			return true
+		}
+	}
+	return false
 }
