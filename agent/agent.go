@@ -1,10 +1,30 @@
 // Package agent is the daemon of every host. It introduces the packages that do the work to each other: preemption hears
 // that the machine will go, the journal remembers it, workloads tells and stops what runs here, migration carries the
-// blocks to peers, heartbeat keeps the coordinator told. The story is in this file; each other file is one part of it.
+// blocks to peers, heartbeat keeps the coordinator told. This file lists what an agent consists of; the story is in course.go.
 //
 // The agent never waits for the coordinator: it drains to the peers that it last heard of. It never changes a file of a
 // store that it did not put there itself. An error from Run means that the process cannot do its work and should be
 // restarted; the new process resumes the drain.
+//
+// What each type owns, and the files by it. The first four serve the others, which do not know each other; only the course
+// asks the attendant, the evacuations and the refuge:
+//
+//	rules:        limits that a reload may change: reload
+//	incidents:    the journal, and what is asked about the open incident alone: state
+//	fleet:        the connection to the coordinator: fleet, wire
+//	landing:      the monitor of the disks: disks, landing
+//	course:       what is done about the open incident: course, state, lastcall
+//	  ahead:      prepare
+//	  drains:     leave, waiting, reasons, account, earlier
+//	  again:      again, afterwards, vigil
+//	attendant:    the workloads: workloads, attention, words, stopping
+//	evacuations:  disks that are emptied while the node stays: evacuate, evacuations
+//	refuge:       accounts while the disk of data_dir hangs: refuge, datadir, ballast
+//	standby:      the fallback: fallback
+//	behind:       copies that may be out of date: catch_up
+//	doors:        listeners and who is connected: listen, guests
+//	Agent:        the rest of a running agent: new, keep, values, place, certificate, socket, simulate, load, manager, metrics, counters, directives
+//	Config:       what comes before one: config, join, machine, generalize, start
 package agent
 
 import (
