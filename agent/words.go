@@ -77,17 +77,10 @@ func outdated(d attended, i preemption.Incident) bool {
 }
 
 func (t *attendant) word(i preemption.Incident, phase workloads.Phase) workloads.Word {
-	w := workloads.Word{
+	return workloads.Word{
 		Phase: phase, Node: t.node, Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(preemption.StanceDrain),
 		Reason: i.Reason(), Rehearsal: i.Rehearsed(),
-	}
-	if d := i.Deadline(); !d.IsZero() {
-		w.RemainingSeconds = new(time.Until(d).Seconds())
-		// Whole seconds, as clouds write them: the deadline stays the same after a restart and after small corrections of
-		// the clock.
-		w.Deadline = d.Round(time.Second).UTC()
-	}
-	return w
+	}.Before(i.Deadline())
 }
 
 // tellOne tells a workload a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays

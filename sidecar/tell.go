@@ -80,17 +80,10 @@ func (s *Sidecar) word(i preemption.Incident, round int, phase workloads.Phase, 
 	if round > 0 {
 		name += "." + strconv.Itoa(round+1)
 	}
-	w := workloads.Word{
+	return workloads.Word{
 		Phase: phase, Node: s.cfg.Node.Name, Incident: name, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance),
 		Reason: i.Reason(), Rehearsal: i.Rehearsed(),
-	}
-	if d := i.Deadline(); !d.IsZero() {
-		w.RemainingSeconds = new(time.Until(d).Seconds())
-		// Whole seconds, as clouds write them: the deadline stays the same after a restart and after small corrections of
-		// the clock.
-		w.Deadline = d.Round(time.Second).UTC()
-	}
-	return w
+	}.Before(i.Deadline())
 }
 
 // about reports whether a word is about an incident.

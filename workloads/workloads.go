@@ -35,6 +35,15 @@ type Word struct {
 	Rehearsal        bool     `json:"rehearsal,omitempty"` // nothing will happen to the machine
 }
 
+// Before returns the word with a deadline; zero: none is known. It has whole seconds, as clouds write them: it stays the same
+// after a restart and after small corrections of the clock.
+func (w Word) Before(deadline time.Time) Word {
+	if !deadline.IsZero() {
+		w.RemainingSeconds, w.Deadline = new(time.Until(deadline).Seconds()), deadline.Round(time.Second).UTC()
+	}
+	return w
+}
+
 // same identifies a word: two words with the same result are one, said again.
 func (w Word) same() []string {
 	if w.Phase != PhaseChanged {
