@@ -336,7 +336,8 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	v.put(q, &cfg)
 	some, err := migration.AnyLapsed(ctx, cfg, max(0, time.Since(v.ended)))
 	if err != nil {
-		c.log.Debug("nobody says whether what was carried is still held", "err", err)
+		c.log.Debug("it is not known whether what was carried is still held, or is here", "err", err)
+		q.answered(heartbeat.Held{}, err)
 	}
 	if !some {
 		v.after(q)

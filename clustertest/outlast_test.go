@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
 )
 
 // copiedAhead has node 0 copy all of its blocks ahead, and stay.
@@ -277,6 +278,29 @@ func TestHolderIsGoneAfterTheDrain(t *testing.T) {
 		if again := c.Sent(0, live[0]) + c.Sent(0, live[1]) - sent; again > 1_000_000 {
 			t.Errorf("%d bytes were sent when all was held", again)
 		}
+		c.Kill(0)
+		c.VerifyEverywhere(live[0], live[1])
+	})
+}
+
+// The source's disks do not answer when the node asks whether what the dead holder had is still here: it asks again, and carries that as soon
+// as they do.
+func TestHolderIsGoneWhileTheDisksDoNotAnswer(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 0, "test")
+		c.WaitDrained(0)
+		stores := func(h disks.Health) {
+			for _, dir := range []string{"cache", "spark-0", "spark-1"} {
+				c.SetDisk(0, dir, h)
+			}
+		}
+		stores(disks.IOHang)
+		_, live := killHolder(c)
+		c.Sleep(time.Minute)
+		stores(disks.Healthy)
+		c.Sleep(time.Minute)
+		accounted(t, c, 0, blocks, 0)
 		c.Kill(0)
 		c.VerifyEverywhere(live[0], live[1])
 	})

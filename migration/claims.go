@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -141,7 +142,8 @@ func (d *Drain) Mark(ctx context.Context) (m Mark, err error) {
 }
 
 // CarryLapsed makes a running drain plan anew what these peers took before that moment, in this run or before, and nobody
-// holds any more. It reports false when that comes too late for the drain. A disk that hangs holds it up until ctx ends.
+// holds any more. It reports false when that comes too late for the drain, or a disk does not answer that some of it may lie on. A disk
+// that hangs holds it up until ctx ends.
 func (d *Drain) CarryLapsed(ctx context.Context, took []string, before Mark, lapsed Lapsed) (heard bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, took, before, lapsed) })
 }
@@ -153,6 +155,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 	var again inventory.Count
 	var first inventory.BlockID
 	var because string
+	var silent error // a disk does not answer that such a block may lie on
 	ask := func() error {
 		missing, why, err := lapsed(ctx, age, batch)
 		for _, at := range missing {
@@ -183,6 +186,9 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 			continue
 		}
 		b, gone := d.findAgain(inventory.BlockID(e.ID))
+		if diskio.IsSilent(gone) {
+			silent = gone
+		}
 		if v, known := e.OfVersion(); gone != nil || !known || manifest.VersionOf(b) != v {
 			continue // its engine deleted it, or what it is now is in the plan by itself
 		}
@@ -193,7 +199,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 			return false, err
 		}
 	}
-	err := ask()
+	err := cmp.Or(ask(), silent)
 	if again.Blocks > 0 {
 		d.cfg.Log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
 	}
@@ -202,8 +208,8 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 
 // AnyLapsed reports whether some block is held by nobody any more that the drain of cfg, which is over, moved at least age ago, and
 // that is still here. Of the blocks that an absent peer took it asks about a thousand, here and there. That is enough: a peer that
-// died had all of them; a peer that left has told which ones it lost, and handed on the others to a few nodes. A disk that hangs
-// holds it up until ctx ends.
+// died had all of them; a peer that left has told which ones it lost, and handed on the others to a few nodes. An error says that this is not
+// known: nobody tells who holds them, or a disk here does not answer. A disk that hangs holds it up until ctx ends.
 func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLapsed(ctx, cfg, age) })
 }
@@ -220,14 +226,18 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		}
 		asks = func(peer string) bool { return about.asks(peer) && few(peer) }
 	}
+	var silent error // a disk does not answer that such a block may lie on
 	ask := func() (some bool, err error) {
 		missing, _, err := cfg.Lapsed(ctx, age, batch)
 		if err != nil {
 			return false, err
 		}
 		for _, at := range missing {
-			if _, gone := d.findAgain(batch[at].ID); gone == nil {
+			switch _, gone := d.findAgain(batch[at].ID); {
+			case gone == nil:
 				return true, nil
+			case diskio.IsSilent(gone):
+				silent = gone
 			}
 		}
 		batch = batch[:0]
@@ -247,7 +257,10 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 			return some, err
 		}
 	}
-	return ask()
+	if some, err := ask(); some || err != nil {
+		return some, err
+	}
+	return false, silent
 }
 
 // fewOfEach returns a func that picks at most so many lines of each peer in the account in dir. It is called for each line, in order, and

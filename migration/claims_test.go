@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
@@ -453,4 +454,42 @@ func TestClaimsAreSpooled(t *testing.T) {
 	if full.spool.Left.Blocks >= n {
 		t.Error("memory grows with the blocks where the disk takes none")
 	}
+}
+
+// A block that nobody holds any more lies here, on a disk that does not answer now. That is not taken for a block that is here no more: who
+// asked is told so, and asks again.
+func TestBlocksThatNobodyHoldsMayBeOnASilentDisk(t *testing.T) {
+	a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "s0", "s1")}, "v")
+	write(t, filepath.Join(a.Dir, "s0", "x"), []byte("x"))
+	write(t, filepath.Join(a.Dir, "s1", "y"), []byte("y"))
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Disks: f, Log: slog.New(slog.DiscardHandler)})
+	for _, name := range []string{"x", "y"} {
+		b, err := a.Stores[0].Find(inventory.BlockID("cache/-/" + name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
+	}
+	f.Set(f.Bad, a.Stores[0].Paths[0], true)
+	who := &asked{gone: func(id inventory.BlockID) bool { return true }}
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, markOf(t, d), who.lapsed); heard || !diskio.IsSilent(err) {
+		t.Errorf("got %t, %v, want that it is not known of all", heard, err)
+	}
+	if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); !ok || e.ID != "cache/-/y" {
+		t.Errorf("got %v, %t, want the block of the disk that answers carried", e.ID, ok)
+	}
+	who.gone = func(id inventory.BlockID) bool { return id == "cache/-/x" }
+	over := DrainConfig{Dir: d.cfg.Dir, Stores: a.Stores, Vault: a.Vault, Lapsed: who.lapsed, Log: d.cfg.Log}
+	if some, err := AnyLapsed(t.Context(), over, 0); some || !diskio.IsSilent(err) {
+		t.Errorf("got %t, %v, want that it is not known", some, err)
+	}
+	f.Set(f.Bad, a.Stores[0].Paths[0], false)
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, markOf(t, d), who.lapsed); !heard || err != nil {
+		t.Errorf("once it answers: got %t, %v", heard, err)
+	}
+	if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); !ok || e.ID != "cache/-/x" {
+		t.Errorf("got %v, %t, want the other one carried", e.ID, ok)
+	}
+	d.ledger.Close()
+	d.plan.Close()
 }
