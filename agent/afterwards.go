@@ -46,7 +46,7 @@ func (c *course) watchWrites(ctx context.Context) {
 			return
 		}
 		began := time.Now()
-		some := c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // a block that the account names as lost is not tried again
+		some, _ := c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // the next look may tell; a block that the account names as lost is not tried again
 		took = time.Since(began)
 		if some {
 			select {
@@ -90,32 +90,52 @@ func (c *course) saidSince(p page) (last time.Time) {
 }
 
 // wroteSince looks for new writes before it lets a machine go whose end was announced after its drain: by then the pauses of
-// watchWrites may be long. It reports whether there are any, once carryAgain has taken them on.
+// watchWrites may be long. It reports whether there are any, once carryAgain has taken them on. While a disk does not answer
+// that may have some, it looks again, for as long as there is time to carry what it finds, or for drain.timeout where no
+// deadline is known: the machine does not go sooner than it must because nobody could look. A drain that has lost something
+// lets no machine go sooner anyway.
 func (c *course) wroteSince(ctx context.Context) bool {
-	p, _ := c.incidents.Open()
-	said := c.saidSince(p)
-	if said.IsZero() {
-		return false
-	}
-	if time.Until(c.limits.againUntil(p.Incident, time.Now())) >= leastLook && c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) {
-		select {
-		case c.written <- p:
-		case <-ctx.Done():
+	began := time.Now()
+	for pause := firstLook; ; pause = min(2*pause, mostLookPause) {
+		answers, changed := c.evacuations.disks.Changed(), c.incidents.Changes()
+		p, _ := c.incidents.Open()
+		said := c.saidSince(p)
+		if said.IsZero() {
+			return false
 		}
-		return true
+		some, known := false, true
+		if time.Until(c.limits.againUntil(p.Incident, began)) >= leastLook {
+			some, known = c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost)
+		}
+		switch {
+		case some:
+			select {
+			case c.written <- p:
+			case <-ctx.Done():
+			}
+			return true
+		case known, p.Work.Drained.Lost.Blocks > 0:
+			c.drains.look(said)
+			return false
+		}
+		select {
+		case <-answers:
+		case <-changed:
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return false
+		}
 	}
-	c.drains.look(said)
-	return false
 }
 
 // anyLeft reports whether there is something to carry that the account does not name: neither as moved nor with one of the
-// outcomes in nor.
-func (c *course) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) bool {
+// outcomes in nor. known is false if a disk does not answer, or something else keeps the node from telling.
+func (c *course) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) (some, known bool) {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
 	some, err := migration.AnyLeft(look, c.drainConfig(p.Incident.ID, c.refuge.accountDir(p.Incident.ID), 0), nor...)
 	if err != nil && ctx.Err() == nil {
 		c.log.Warn("cannot tell whether there are blocks here that the drain has not carried", "incident", p.Incident.ID, "err", err)
 	}
-	return some
+	return some, err == nil
 }

@@ -349,7 +349,11 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 // leftSome reports whether an earlier process drained the node and did not carry all that is here now: a disk may be mounted
 // that was not then.
 func (c *course) leftSome(ctx context.Context, p page) bool {
-	return c.drains.of(c.refuge.accountDir(p.Incident.ID)) == nil && c.anyLeft(ctx, p, manifest.Skipped)
+	if c.drains.of(c.refuge.accountDir(p.Incident.ID)) != nil {
+		return false
+	}
+	some, _ := c.anyLeft(ctx, p, manifest.Skipped)
+	return some
 }
 
 // resumed reports whether the end of an app was taken back whose blocks a drain has left behind.

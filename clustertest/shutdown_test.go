@@ -7,6 +7,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -162,4 +163,24 @@ func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What was written since the drain lies on a disk that does not answer as the host is powered off: that is not taken for nothing. The node
+// asks again until the disk answers, and carries it.
+func TestPowerOffWaitsForADiskThatMayHaveSomethingNew(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+		c.WaitDrained(0)
+		c.Sleep(20 * time.Minute)
+		blocks = append(blocks, c.Write(0, "cache", "late", fillSize))
+		c.SetDisk(0, "cache", disks.IOHang)
+		time.AfterFunc(20*time.Second, func() { c.SetDisk(0, "cache", disks.Healthy) })
+		_, stop := c.ShutDown(0, systemd.HowPowerOff)
+		if stop > 20*time.Second {
+			t.Errorf("the agent held the host up for %s", stop)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Verify(1)
+	})
 }

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"maps"
@@ -15,7 +16,7 @@ import (
 
 // AnyLeft reports whether a block is here of which the account of the drain of cfg, which is over, says neither that it was moved nor one
 // of the outcomes nor: a block that was written, changed or landed since, or, where a process starts anew, lies on a disk that was not
-// mounted. A disk that hangs holds it up until ctx ends.
+// mounted. An error says that this is not known, as where a disk does not answer. A disk that hangs holds it up until ctx ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...manifest.Outcome) (some bool, err error) {
 	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
 }
@@ -50,7 +51,11 @@ func anyLeft(ctx context.Context, cfg DrainConfig, nor []manifest.Outcome) (some
 			}
 		}
 	}
+	var silent error
 	look := func(it inventory.Item, err error) (goOn bool) {
+		if diskio.IsSilent(err) {
+			silent = err
+		}
 		if err == nil && it.ID != "" && it.Skip == "" && it.Stays == "" && !said[maphash.String(seed, string(it.ID))] {
 			some, _ = history.first(it.Block, false)
 		}
@@ -61,5 +66,8 @@ func anyLeft(ctx context.Context, cfg DrainConfig, nor []manifest.Outcome) (some
 			break
 		}
 	}
-	return some, ctx.Err()
+	if some {
+		return true, nil
+	}
+	return false, cmp.Or(ctx.Err(), silent)
 }

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -62,5 +64,22 @@ func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	write(t, filepath.Join(a.Dir, "cache", "again"), []byte("again"))
 	if !left() {
 		t.Error("what was written again is not left")
+	}
+}
+
+// What lies on a disk that does not answer may have been written since: that is not known, and no "nothing is left".
+func TestAnyLeftOnASilentDisk(t *testing.T) {
+	a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "s0", "s1")}, "v")
+	write(t, filepath.Join(a.Dir, "s0", "x"), []byte("x"))
+	tr := newTrip(t, a, newNode(t, "b"))
+	tr.run(within(t, time.Minute))
+	write(t, filepath.Join(a.Dir, "s0", "late"), []byte("late"))
+	f.Set(f.Bad, a.Stores[0].Paths[0], true)
+	if some, err := AnyLeft(t.Context(), tr.cfg, manifest.Skipped, manifest.Lost); some || !diskio.IsSilent(err) {
+		t.Errorf("got %t, %v, want that it is not known", some, err)
+	}
+	write(t, filepath.Join(a.Dir, "s1", "late"), []byte("late"))
+	if some, err := AnyLeft(t.Context(), tr.cfg, manifest.Skipped, manifest.Lost); !some || err != nil {
+		t.Errorf("got %t, %v, want what is left on the other", some, err)
 	}
 }
