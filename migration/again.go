@@ -29,14 +29,14 @@ func (b Broken) words() string { return "what " + b.Peer + " had of it is broken
 // takes to connect to one.
 const shunBroken = time.Second
 
-// CarryAgain makes a running drain carry broken blocks again that it has moved itself. rest are the blocks that come too late for
-// it: a drain that follows is to carry them (DrainConfig.Again). An error says that the account could not be read to find out which
-// blocks this drain moved; then all are carried again.
+// CarryAgain makes a running drain carry broken blocks again that it has moved itself. rest are the blocks that come too late for it, or lie
+// here on a disk that does not answer: the caller asks again, and at last has a drain that follows carry them (DrainConfig.Again). An error
+// says that the account could not be read to find out which blocks this drain moved; then all are carried again.
 func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken, err error) {
 	said := broken
 	_, err = diskio.UnlessHung(ctx, func() (bool, error) {
 		var err error
-		said, err = d.carryBroken(broken)
+		said, err = d.carryBroken(broken, true)
 		return true, err
 	})
 	if err != nil && ctx.Err() != nil {
@@ -45,7 +45,8 @@ func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken,
 	return said, err
 }
 
-func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
+// carryBroken is CarryAgain. Unless it awaits disks that do not answer, what lies on one is lost.
+func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err error) {
 	if d.plan.Sealed() {
 		return broken, nil
 	}
@@ -62,20 +63,20 @@ func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
 		case !known || e.Peer != b.Peer && !b.Heir:
 			continue // not moved by this drain, or moved elsewhere since
 		}
-		if !d.again(b, e) {
+		if !d.again(b, e, awaits) {
 			rest = append(rest, b)
 		}
 	}
 	return rest, err
 }
 
-// again puts a block back into the plan. It reports false when that comes too late for this drain.
-func (d *Drain) again(b Broken, e manifest.Entry) bool {
+// again puts a block back into the plan. It reports false when that comes too late for this drain, or its disk is awaited.
+func (d *Drain) again(b Broken, e manifest.Entry, awaits bool) bool {
 	blk, found := d.findAgain(b.ID)
 	if e.Outcome == manifest.Voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
 		return true // an earlier run took its line back: the scan meets the block
 	}
-	if found != nil && d.cfg.Once {
+	if found != nil && d.cfg.Once || awaits && diskio.IsSilent(found) {
 		return false // the last pass names it
 	}
 	if found == nil && d.history.waits(blk) {
@@ -114,7 +115,15 @@ func (d *Drain) findAgain(id inventory.BlockID) (inventory.Block, error) {
 
 // carryAgain takes the place of the scan in a drain that is only for broken blocks.
 func (d *Drain) carryAgain(ctx context.Context) {
-	rest, err := d.carryBroken(d.cfg.Again)
+	began := time.Now()
+	rest, err := d.carryBroken(d.cfg.Again, true)
+	for len(rest) > 0 && err == nil && ctx.Err() == nil && time.Since(began) < thaw {
+		d.rest(ctx, mostPause)
+		rest, err = d.carryBroken(rest, true)
+	}
+	if len(rest) > 0 {
+		rest, err = d.carryBroken(rest, false)
+	}
 	if err != nil {
 		d.cfg.Log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
 	}

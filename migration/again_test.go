@@ -330,3 +330,43 @@ func TestDrainedIsShownAsAccountedFor(t *testing.T) {
 		t.Errorf("shown %+v moved of %+v, want %+v", p.Moved, p.Found, sum.Moved)
 	}
 }
+
+// A broken block lies here on a disk that does not answer. A drain that runs leaves it to whoever asks again; another pass waits for the disk
+// as a drain does, and only then names the block as lost.
+func TestWhatBrokeIsAwaitedOnASilentDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		thaws time.Duration // 0: never
+		lost  int64
+	}{"it answers in time": {10 * time.Second, 0}, "it does not": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "s0")}, "v")
+			write(t, filepath.Join(a.Dir, "s0", "x"), contentOf("x", 1000))
+			b, other := newNode(t, "b"), newNode(t, "c")
+			synctest.Test(t, func(t *testing.T) {
+				f.News = make(chan struct{})
+				a.drain(t, within(t, time.Minute), b)
+				tr, ask := newTrip(t, a, other), []Broken{{ID: "cache/-/x", Peer: "b"}}
+				disk := a.Stores[0].Paths[0]
+				f.Set(f.Bad, disk, true)
+				d := NewDrain(tr.cfg)
+				if rest, err := d.CarryAgain(t.Context(), ask); len(rest) != 1 || err != nil || d.ledger.Counts().Moved.Blocks != 1 || d.ledger.Counts().Lost.Blocks > 0 {
+					t.Errorf("a drain that runs: left over %v, %v, account %+v", rest, err, d.ledger.Counts())
+				}
+				d.ledger.Close()
+				d.plan.Close()
+				if c.thaws > 0 {
+					time.AfterFunc(c.thaws, func() { f.Set(f.Bad, disk, false) })
+				}
+				tr.cfg.Again = ask
+				began := time.Now()
+				sum, entries := tr.run(within(t, 10*time.Minute))
+				if took := time.Since(began); sum.Lost.Blocks != c.lost || sum.Moved.Blocks != 1-c.lost || took > thaw+10*time.Second {
+					t.Errorf("after %v got %+v: %v", took, sum, entries)
+				}
+				if e := outcome(t, entries, manifest.Lost)["cache/-/x"]; c.lost > 0 && e.Reason != "what b had of it is broken, and here: disk "+disk+" does not answer" {
+					t.Errorf("got %+v", e)
+				}
+			})
+		})
+	}
+}
