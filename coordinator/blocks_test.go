@@ -136,6 +136,35 @@ func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 	})
 }
 
+// A machine named a block as lost, came back with it, and then put it into the fallback. Another machine under its name makes neither the
+// list of blocks nor Locate fall back on the first of these accounts.
+func TestBlockOfAReplacedMachineInTheFallbackIsNotLost(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		const x = "spark/app/x"
+		leave := func(incident string, e *api.ManifestEntry) {
+			a.notice(incident, time.Minute)
+			a.announce()
+			a.goodbye(incident, e)
+		}
+		leave("inc1", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "lost", Reason: "no peer"})
+		v.lists("", x+" lost [] a")
+		a.status.Notice = nil
+		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		leave("inc2", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "moved", Peer: "fallback:spill"})
+		v.lists("")
+		a.incarnation = "another machine"
+		a.register()
+		v.lists("")
+		v.located(x, "unknown")
+		v.restart()
+		v.lists("")
+	})
+}
+
 // Blocks for which a rehearsal was too short are at a node that stays: they are not called lost, and no alert fires.
 func TestRehearsalLosesNothing(t *testing.T) {
 	inTown(t, func(v *town) {

@@ -39,11 +39,13 @@ func (r *ManifestRef) inTime(d *Decommission) bool {
 	return own && !r.rehearsed() && !r.Finished.IsZero() && !r.Finished.After(d.Deadline())
 }
 
-// keep adds a manifest. A repeated goodbye replaces the manifest of the first.
+// keep adds a manifest. A repeated goodbye replaces the manifest of the first. So does the account of a machine that came back in between and
+// left again: what the earlier one names as lost must not count again once another machine has the name.
 func (m *Registry) keep(ref *ManifestRef) {
 	kept := make([]*ManifestRef, 0, len(m.Manifests)+1)
 	for _, r := range m.Manifests {
-		if r.Node != ref.Node || r.Incarnation != ref.Incarnation || r.Incident != ref.Incident {
+		same := r.Node == ref.Node && r.Incarnation == ref.Incarnation
+		if !same || r.Incident != ref.Incident && (ref.rehearsed() || m.InForce(r)) {
 			kept = append(kept, r)
 		}
 	}
