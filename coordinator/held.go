@@ -101,7 +101,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 // once is ask with its answers remembered, so that it is called once for each node.
 func once(ask func(node string) bool) func(node string) bool {
 	answers := map[string]bool{}
-	return func(node string) bool {
+	return func(node string) A {
 		is, asked := answers[node]
 		if !asked {
 			is = ask(node)
@@ -227,14 +227,13 @@ func (f *fleet) toldAll(age time.Duration) bool {
 	return age > 2*f.pace().interval+reportSlack && (led > 2*f.cfg.Lease || led > f.cfg.Lease && f.allTold())
 }
 
-// allTold reports whether all nodes have reported their landed blocks, apart from those that are gone or DECOMMISSIONED.
+// allTold reports whether all nodes have reported their landed blocks, apart from those that are LOST or DECOMMISSIONED.
 func (f *fleet) allTold() (all bool) {
 	all = true
 	f.ledger.view(func(m *registry.Registry) {
 		for _, n := range m.Nodes {
-			gone := n.State == registry.Lost || n.State == registry.Gone || n.State == registry.Decommissioned
 			told, _ := f.blocks.Reported(n.Name, n.ID)
-			all = all && (gone || told)
+			all = all && (told || n.State == registry.Lost || n.State == registry.Decommissioned)
 		}
 	})
 	return all
