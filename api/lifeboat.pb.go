@@ -3287,7 +3287,11 @@ type LocateReply struct {
 	Next string `protobuf:"bytes,6,opt,name=next,proto3" json:"next,omitempty"`
 	// LOST nodes that are said to have the block, or whose stores could have it: the coordinator does not reach them, but a reader may. To
 	// be asked once if no other node has the block; no answer proves nothing. A few, filled together with the first candidates.
-	Unheard       []*Holder `protobuf:"bytes,7,rep,name=unheard,proto3" json:"unheard,omitempty"`
+	Unheard []*Holder `protobuf:"bytes,7,rep,name=unheard,proto3" json:"unheard,omitempty"`
+	// The name of the fallback into which a node put the block, by its manifest, and that node. Set in replies to operators, if no node is
+	// known to hold the block and no node of fallbacks reads that fallback. The state is unknown then, whatever else is known.
+	Spilled       string `protobuf:"bytes,8,opt,name=spilled,proto3" json:"spilled,omitempty"`
+	SpilledBy     string `protobuf:"bytes,9,opt,name=spilled_by,json=spilledBy,proto3" json:"spilled_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3369,6 +3373,20 @@ func (x *LocateReply) GetUnheard() []*Holder {
 		return x.Unheard
 	}
 	return nil
+}
+
+func (x *LocateReply) GetSpilled() string {
+	if x != nil {
+		return x.Spilled
+	}
+	return ""
+}
+
+func (x *LocateReply) GetSpilledBy() string {
+	if x != nil {
+		return x.SpilledBy
+	}
+	return ""
 }
 
 type Holder struct {
@@ -9785,7 +9803,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\rLocateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fpast_holders\x18\x02 \x01(\bR\vpastHolders\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"\x8f\x02\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"\xc8\x02\n" +
 	"\vLocateReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12-\n" +
 	"\aholders\x18\x02 \x03(\v2\x13.lifeboat.v1.HolderR\aholders\x123\n" +
@@ -9795,7 +9813,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\tfallbacks\x18\x04 \x03(\v2\x13.lifeboat.v1.HolderR\tfallbacks\x12\x10\n" +
 	"\x03why\x18\x05 \x01(\tR\x03why\x12\x12\n" +
 	"\x04next\x18\x06 \x01(\tR\x04next\x12-\n" +
-	"\aunheard\x18\a \x03(\v2\x13.lifeboat.v1.HolderR\aunheard\"6\n" +
+	"\aunheard\x18\a \x03(\v2\x13.lifeboat.v1.HolderR\aunheard\x12\x18\n" +
+	"\aspilled\x18\b \x01(\tR\aspilled\x12\x1d\n" +
+	"\n" +
+	"spilled_by\x18\t \x01(\tR\tspilledBy\"6\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x11\n" +

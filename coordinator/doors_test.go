@@ -61,3 +61,44 @@ func TestLocateNamesNodesThatReachAFallback(t *testing.T) {
 		v.refused(err, codes.InvalidArgument, "fallback")
 	})
 }
+
+// A fleet has gone into its fallback, and nobody who reads it is left. The list of blocks calls nothing lost that is there, and Locate says
+// to operators where it is, until an agent reads that fallback: then the record there decides.
+func TestWhatIsInAFallbackThatNobodyReadsIsNotLost(t *testing.T) {
+	inTown(t, func(v *town) {
+		const x, y = "spark/app/x", "spark/app/shuffle_1_2_0"
+		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
+		a.register()
+		b.register()
+		c.register()
+		c.status.Fallback = "else"
+		spilled := func(id, want string) {
+			v.Helper()
+			r, err := v.operator().Locate(v.Context(), &api.LocateRequest{Id: id})
+			if err != nil {
+				v.Fatal(err)
+			}
+			if got := r.Spilled + " by " + r.SpilledBy; got != want || r.State != "unknown" {
+				v.Errorf("locate %s: got %s, %s, want %s, unknown", id, r.State, got, want)
+			}
+		}
+		if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Landed: []*api.HeldBlock{{Id: x, From: "gone", Bytes: 7}}}); err != nil {
+			v.Fatal(err)
+		}
+		a.goodbye("inc1", &api.ManifestEntry{Id: y, Bytes: 3, Outcome: "moved", Peer: "fallback:spill"})
+		b.goodbye("inc2", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "moved", Peer: "fallback:spill"})
+		c.live(61)
+		v.lists("")
+		v.lists("b")
+		spilled(x, "spill by b")
+		spilled(y, "spill by a")
+		spilled(y+".data", "spill by a")
+		spilled("spark/app/z", " by ")
+		c.status.Fallback = "spill"
+		c.beat()
+		v.lists("")
+		if r, err := v.operator().Locate(v.Context(), &api.LocateRequest{Id: x}); err != nil || r.Spilled != "" || len(r.Fallbacks) != 1 {
+			v.Errorf("got %v, %v, want c to ask, which reads the fallback", r, err)
+		}
+	})
+}

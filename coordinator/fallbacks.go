@@ -1,11 +1,15 @@
 package coordinator
 
 import (
+	"context"
 	"slices"
 	"strings"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
+	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 const (
@@ -39,4 +43,54 @@ func (f *fleet) fallbacks() (doors []*api.Holder) {
 		}
 	}
 	return doors
+}
+
+// accounts are the manifests of these nodes, the newest first; without nodes, those of all.
+func (f *fleet) accounts(nodes ...string) (refs []*registry.ManifestRef) {
+	f.ledger.view(func(m *registry.Registry) {
+		for _, ref := range slices.Backward(m.Manifests) {
+			if ref.Moved > 0 && (len(nodes) == 0 || slices.Contains(nodes, ref.Node)) {
+				refs = append(refs, ref)
+			}
+		}
+	})
+	return refs
+}
+
+// spilled are the hashes of the blocks that a node put into a fallback, by its manifests.
+func (f *fleet) spilled(node string) map[uint64]bool {
+	all := map[uint64]bool{}
+	for _, ref := range f.accounts(node) {
+		for e, err := range f.manifests.entries(ref) {
+			if err == nil && e.Outcome == manifest.Moved && strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
+				all[f.manifests.hash(e.ID)] = true
+			}
+		}
+	}
+	return all
+}
+
+// nameSpilled adds to a reply without holders the fallback into which a node put the block, unless a node that reads that fallback is named:
+// then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
+// agent that reads it is left. It reads files, so it is for operators and not for thousands of readers.
+func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
+	whole := string(inventory.BlockID(id).Block())
+	for _, ref := range f.accounts() {
+		for e, err := range f.manifests.entries(ref) {
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				break // the others may name it
+			}
+			name, spilled := strings.CutPrefix(e.Peer, lastresort.PeerPrefix)
+			if !spilled || e.Outcome != manifest.Moved || e.ID != id && e.ID != whole {
+				continue
+			}
+			if !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return f.leases.read(h.Node).status.GetFallback() == name }) {
+				reply.State, reply.Spilled, reply.SpilledBy = "unknown", name, ref.Node
+			}
+			return
+		}
+	}
 }

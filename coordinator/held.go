@@ -99,8 +99,8 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 }
 
 // once is ask with its answers remembered, so that it is called once for each node.
-func once(ask func(node string) bool) func(node string) bool {
-	answers := map[string]bool{}
+func once[A any](ask func(node string) A) func(node string) A {
+	answers := map[string]A{}
 	return func(node string) A {
 		is, asked := answers[node]
 		if !asked {

@@ -179,8 +179,8 @@ func (m *manifests) entries(ref *registry.ManifestRef) iter.Seq2[manifest.Entry,
 		lines.Buffer(make([]byte, 0, 4096), maxLine)
 		lines.Scan() // the summary, for people: the log has it too
 		for n := 2; lines.Scan(); n++ {
-			var e manifest.Entry
-			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			e, err := manifest.ParseLine(lines.Bytes())
+			if err != nil {
 				yield(manifest.Entry{}, fmt.Errorf("manifest %s, line %d: %w", ref.File, n, err))
 				return
 			}

@@ -109,8 +109,12 @@ func (s *operator) pictures(names []string) []*api.Node {
 	return nodes
 }
 
-func (s *operator) Locate(_ context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
-	return s.locate(r)
+func (s *operator) Locate(ctx context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
+	reply, err := s.locate(r)
+	if err == nil && len(reply.Holders) == 0 && r.GetAfter() == "" {
+		s.nameSpilled(ctx, reply, r.GetId())
+	}
+	return reply, err
 }
 
 // ListBlocks lists the blocks that holders reported, then those that manifests name as lost, and then those that broke at their last
@@ -153,6 +157,7 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 	if only == "" {
 		nodes = s.blocks.Nodes()
 	}
+	spilled := once(s.spilled)
 	for _, name := range nodes {
 		for _, k := range s.blocks.Of(name) {
 			said, what := s.blocks.Holders(k)
@@ -166,6 +171,10 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 			}
 			if b.State == "lost" && s.lost(b.Id) == nil && s.keeps(b.From) {
 				continue // its source is there and has it, so it is not lost
+			}
+			inFallback := func(node string) bool { return spilled(node)[s.manifests.hash(b.Id)] }
+			if b.State == "lost" && (slices.ContainsFunc(said, inFallback) || inFallback(b.From)) {
+				continue // who had it left it there: Locate asks who reads the fallback
 			}
 			if err := send(b); err != nil {
 				return err

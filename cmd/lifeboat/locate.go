@@ -127,6 +127,9 @@ func (r *reach) find(ctx context.Context, id string, enough int, past bool) (hav
 	if len(have) == 0 && len(holders) > 0 {
 		return holders, nil, doubt, nil // they do not answer now, and may be back
 	}
+	if fallback := reply.GetSpilled(); len(have) == 0 && fallback != "" {
+		return nil, nil, joinErrors([]error{doubt, fmt.Errorf("%s put it into fallback:%s, and no agent that is there reads that: give one this fallback (/usr/share/doc/lifeboat/docs/fallback.md), then ask again", reply.GetSpilledBy(), fallback)}), nil
+	}
 	if len(have) == 0 && (reply.GetState() == "lost" || gone || doubt == nil && reply.GetWhy() != "") { // in doubt a silent node may have it
 		lost = &client.LostError{Why: reply.GetWhy()}
 	}
