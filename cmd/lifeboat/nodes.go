@@ -229,7 +229,11 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 		if st.GetNotice().GetSource() == preemption.SourceRehearsal {
 			notice = "rehearsal" // the column has no room for the kind as well, which lifeboat node shows
 		}
-		t.Row(n.GetName(), nodeState(n), notice, show.Left(remaining(n)), blocks, held, room, show.Age(n.GetLastHeartbeat()))
+		state := nodeState(n)
+		if show.WidthOf(w) < show.Width { // with both words, the line of a leaving node would lose how many blocks have gone
+			state = strings.TrimPrefix(state, "DECOMMISSIONING/")
+		}
+		t.Row(n.GetName(), state, notice, show.Left(remaining(n)), blocks, held, room, show.Age(n.GetLastHeartbeat()))
 		if waits := waitsFor(n); len(waits) > 0 {
 			t.Below("waits for " + show.Some(waits, show.WidthOf(w)-len("  waits for ")))
 		}

@@ -45,6 +45,25 @@ func TestPeersThatADrainSendsToFit(t *testing.T) {
 	}
 }
 
+// How many blocks of a leaving node have gone is read on a terminal of any width.
+func TestBlocksThatHaveGoneAreReadOnANarrowTerminal(t *testing.T) {
+	nodes := []*api.Node{{
+		Name: "host-a", State: "DECOMMISSIONING", SubState: "WAIT_WORKLOAD", Remaining: durationpb.New(90 * time.Second), LastHeartbeat: durationpb.New(time.Second),
+		Status: &api.Status{Notice: &api.Notice{Kind: "terminate"}, HeldBytes: 1 << 30, RoomBytes: 1 << 40, Drain: &api.DrainProgress{BlocksMoved: 12, BlocksTotal: 345}},
+	}}
+	for width, state := range map[int]string{show.LeastWidth: "WAIT_WORKLOAD ", 80: "WAIT_WORKLOAD ", show.Width: "DECOMMISSIONING/WAIT_WORKLOAD"} {
+		w := show.Picture{Width: width}
+		if err := printNodes(&w, show.Tables, nodes); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{state, "1m30s", "12/345"} {
+			if _, line, _ := strings.Cut(w.String(), "\n"); !strings.Contains(show.Cut(line, width), want) {
+				t.Errorf("no %q within %d columns of\n%s", want, width, w.String())
+			}
+		}
+	}
+}
+
 // A sentence at the end of a row is folded, not cut.
 func TestStatusFoldsWhatIsLong(t *testing.T) {
 	said := "coordinator 10.0.0.1:7411: register: authentication handshake failed: certificate is not signed by our CA: peer claims to be coordinator c1, want any coordinator"
