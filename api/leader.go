@@ -23,13 +23,13 @@ func LeaderOf(err error) (hint *NotLeader, refused bool) {
 	return nil, false
 }
 
-// Why is what gRPC says of a call that failed, without what it wraps around why a connection did not come about. It is for people;
-// nothing branches on it.
+// Why is what gRPC says of a call that failed, in plain words, and without what it wraps around why a connection did not come about. It is
+// for people; nothing branches on it.
 func Why(err error) string {
 	said := status.Convert(err).Message()
 	quoted, _ := strings.CutPrefix(said, "connection error: desc = ")
 	if why, err := strconv.Unquote(quoted); err == nil {
 		said = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
 	}
-	return said
+	return plainly(said)
 }

@@ -237,6 +237,9 @@ func (j *joining) call(ctx context.Context, config *tls.Config, at, method, path
 		return nil, err
 	}
 	reply, err := transport.RoundTrip(request)
+	if _, network := errors.AsType[*net.OpError](err); network || errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: is it up, and is this its listen.grpc (by default port 7411)?", api.Plain(err))
+	}
 	if err != nil {
 		return nil, err
 	}

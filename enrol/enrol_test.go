@@ -248,6 +248,10 @@ func TestJoinTellsOfAnotherPort(t *testing.T) {
 			io.WriteString(far, "HTTP/1.0 400 Bad Request\r\n\r\n")
 		}, errNobodyJoins},
 		"silence": {func(far net.Conn) { io.Copy(io.Discard, far) }, errSilent},
+		"a closed door": {func(far net.Conn) {
+			far.Read(make([]byte, 4096))
+			far.Close()
+		}, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -262,6 +266,9 @@ func TestJoinTellsOfAnotherPort(t *testing.T) {
 				cfg.Trouble = func(err error) {
 					if !errors.Is(err, c.want) {
 						t.Errorf("got %v, want %v", err, c.want)
+					}
+					if !strings.Contains(err.Error(), "7411") || strings.Contains(err.Error(), "EOF") {
+						t.Errorf("got %v, want the usual port, and no word of Go's", err)
 					}
 				}
 				if _, err := Join(ctx, cfg); err == nil || !strings.HasSuffix(err.Error(), "(enough)") {

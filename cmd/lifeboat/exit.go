@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/client"
 )
 
@@ -106,7 +107,7 @@ func notOurs(said string) error {
 			return errHangs
 		}
 		if err == nil && shake {
-			return fmt.Errorf("no handshake: %s: is --tls-dir of its fleet, and this its listen.grpc (by default port %s)?", reason, coordinatorPort)
+			return fmt.Errorf("no handshake: %w: is --tls-dir of its fleet, and this its listen.grpc (by default port %s)?", api.Plain(errors.New(reason)), coordinatorPort)
 		}
 	}
 	// gRPC may get the alert from a read or from a write: see certs.Credentials.

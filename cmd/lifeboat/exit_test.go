@@ -25,6 +25,7 @@ func TestWhoHangsIsSaidToHang(t *testing.T) {
 		{codes.Unavailable, "keepalive ping failed to receive ACK within timeout", errHangs.Error()},
 		{codes.DeadlineExceeded, "nothing was taken for 30s", "nothing was taken for 30s"},
 		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: expired"`, "no handshake: tls: expired: is --tls-dir of its fleet"},
+		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: EOF"`, "no handshake: it closes the connection: is --tls-dir of its fleet"},
 		{codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: bad certificate"`, "it refuses this certificate (bad certificate): is --tls-dir of its fleet"},
 	} {
 		got := (&link{whom: "coordinator c1:7411"}).rpcError("list nodes", status.Error(c.code, c.said)).Error()

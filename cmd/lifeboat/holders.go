@@ -227,15 +227,12 @@ func (h *holder) head(ctx context.Context, id string) (code int, from string, er
 	return resp.StatusCode, resp.Header.Get("Lifeboat-Node"), nil
 }
 
-// bare takes off the method and address that net/http and net put before an error, because callers add them.
+// bare takes off the method and the addresses that net/http and net put before an error, because callers add them.
 func bare(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	if dial, ok := err.(*net.OpError); ok && dial.Op == "dial" {
-		err = dial.Err
-	}
-	return err
+	return api.Plain(err)
 }
 
 func statusWords(status int) string {

@@ -273,10 +273,10 @@ func (l *link) dialError() error {
 		return fmt.Errorf("%w: the socket is for root, the agent's user and its group", os.ErrPermission)
 	}
 	if name, unknown := errors.AsType[*net.DNSError](l.lastErr); unknown {
-		return fmt.Errorf("%w: is %s its name?", l.lastErr, name.Name)
+		return fmt.Errorf("%w: is %s its name?", api.Plain(l.lastErr), name.Name)
 	}
 	if _, network := errors.AsType[*net.OpError](l.lastErr); network {
-		return fmt.Errorf("%w: does it run, and may this machine reach it there?", l.lastErr)
+		return fmt.Errorf("%w: does it run, and may this machine reach it there?", api.Plain(l.lastErr))
 	}
 	return l.lastErr
 }

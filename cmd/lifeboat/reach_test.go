@@ -54,7 +54,7 @@ func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
 // The error for a mistyped host name does not send people to check whether the machine runs.
 func TestNameThatIsNotKnown(t *testing.T) {
 	l := &link{lastErr: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "cordinator", IsNotFound: true}}}
-	if got, want := l.dialError().Error(), "dial tcp: lookup cordinator: no such host: is cordinator its name?"; got != want {
+	if got, want := l.dialError().Error(), "no host of the name cordinator is known: is cordinator its name?"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
