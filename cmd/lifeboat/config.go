@@ -64,6 +64,9 @@ is not read for its name.`,
 							return err
 						}
 					}
+					if errors.Is(err, fs.ErrPermission) {
+						err = fmt.Errorf("%w: %s", err, whoMayRead)
+					}
 					return usagef("config check: %w", err)
 				}
 				kind, guess = kindOf(file)
@@ -105,6 +108,9 @@ is not read for its name.`,
 	out.Flag(cmd)
 	return cmd
 }
+
+// whoMayRead is the remedy for files that the caller may not read.
+const whoMayRead = "ask as root, or as the user that the daemon runs as"
 
 // checked is what config check found, as JSON.
 type checked struct {
@@ -225,7 +231,7 @@ func certified(file string, named map[string]string, joins bool, remedy string, 
 	case joins && errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("the certificate %s is not there yet, and was not checked: the agent joins to get it", named["tls.cert"]), nil
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Sprintf("the certificate was not checked: %v", err), nil
+		return fmt.Sprintf("the certificate was not checked: %v: %s", err, whoMayRead), nil
 	}
 	return "", err
 }

@@ -120,7 +120,8 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// goBy takes name, data directory and certificate file from settings that are there already, which stay as they are.
+// goBy takes name, data directory and certificate file from settings that are there already, which stay as they are. If the certificate is not
+// where they say, and would not be made there, it fails: the coordinator would not start, and a certificate elsewhere would help nobody.
 func (i *initialiser) goBy(file string) error {
 	if !exists(file) {
 		return nil
@@ -130,6 +131,10 @@ func (i *initialiser) goBy(file string) error {
 		return err
 	}
 	i.name, i.dataDir, i.cert = c.Name, c.DataDir, c.TLS.Cert
+	if own := i.own(i.name + ".pem"); i.cert != "" && i.cert != own && !exists(i.cert) {
+		return fmt.Errorf("%s names %s as tls.cert, which is not there: put it there, or have tls name the files that init makes: {ca: %s, cert: %s, key: %s}",
+			file, i.cert, i.own("ca.pem"), own, i.own(i.name+".key"))
+	}
 	return nil
 }
 
