@@ -2,11 +2,11 @@ package api
 
 import "time"
 
-// CallHeader names a call in its metadata: one that is made again, because the coordinator that was asked led no more, is
-// the same call. Whoever names it draws a name that nobody else has.
+// CallHeader is the metadata key of a call's id, which the client draws at random. A client whose coordinator no longer
+// leads repeats the call at another one under the same id, so that the fleet does it, and records it, once.
 const CallHeader = "lifeboat-call"
 
-// AuditJSON is one thing that somebody asked for.
+// AuditJSON is the audit record of one operator's call.
 type AuditJSON struct {
 	Index      uint64            `json:"index"`
 	Time       *time.Time        `json:"time"`
@@ -21,7 +21,7 @@ type AuditJSON struct {
 	LastEvent  uint64            `json:"last_event"`
 }
 
-// AuditToJSON makes a record whose nodes and detail are never null.
+// AuditToJSON converts an audit record. Nodes and detail are never null.
 func AuditToJSON(r *AuditRecord) AuditJSON {
 	detail := r.GetDetail()
 	if detail == nil {

@@ -1,6 +1,6 @@
-// Package api is what Lifeboat's parts and its users say to each other: the control plane's services (generated from
-// lifeboat.proto, which documents them) and the JSON that programs read. It converts between the two and does nothing
-// else; bytes of blocks never pass through it.
+// Package api has the messages between Lifeboat's parts and its users: the control plane's services (generated from
+// lifeboat.proto, which documents them) and the JSON that programs read. It converts between the two and does nothing else; the
+// bytes of blocks never pass through it.
 package api
 
 import (
@@ -11,9 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// The shapes of -o json and of the coordinator's HTTP side. Keys are stable: they may be joined by others, never renamed.
-// Spans are seconds, instants RFC 3339 in UTC, sizes bytes; null is "not known" or "there is none", which is not the same
-// as 0.
+// The shapes of -o json and of the coordinator's HTTP side. Keys are stable: keys may be added, none is renamed. Spans are
+// seconds, instants RFC 3339 in UTC, sizes bytes; null is "not known" or "there is none", which is not the same as 0.
 
 // NodeJSON is a node as the coordinator sees it.
 type NodeJSON struct {
@@ -42,8 +41,8 @@ type NodeJSON struct {
 	ClockAhead    *float64      `json:"clock_ahead_seconds"`
 	Drain         *DrainJSON    `json:"drain"`
 	RoomBytes     int64         `json:"room_bytes"`
-	VaultRoom     *int64        `json:"vault_room_bytes"`   // of these; null: not told
-	Largest       int64         `json:"largest_room_bytes"` // for one block; 0: not told
+	VaultRoom     *int64        `json:"vault_room_bytes"`   // part of room_bytes; null: not told
+	Largest       int64         `json:"largest_room_bytes"` // the largest block that fits; 0: not told
 	LargestVault  int64         `json:"largest_vault_room_bytes"`
 	HeldBlocks    int64         `json:"held_blocks"`
 	BrokenBlocks  int64         `json:"broken_blocks"`
@@ -53,12 +52,12 @@ type NodeJSON struct {
 	Workloads []WorkloadJSON `json:"workloads"`
 	Stores    []StoreJSON    `json:"stores"`
 
-	// Of the window in which the node's machine is to be worked on.
+	// The window in which the node's machine is to be worked on.
 	MaintenanceStart    *time.Time `json:"maintenance_start"`
-	MaintenanceDuration *float64   `json:"maintenance_duration_seconds"` // null: nobody says
+	MaintenanceDuration *float64   `json:"maintenance_duration_seconds"` // null: the schedule does not say how long
 }
 
-// WorkloadJSON is something that runs on a node, which a node that leaves tells, waits for and stops.
+// WorkloadJSON is a workload of a node: something that runs there, and that a leaving node tells, waits for and stops.
 type WorkloadJSON struct {
 	Name      string         `json:"name"`
 	Type      string         `json:"type"`
@@ -71,13 +70,13 @@ type WorkloadJSON struct {
 	Trouble   string         `json:"trouble"`
 }
 
-// ExecutorJSON is what an app knows a part of a workload as.
+// ExecutorJSON names a part of a workload as its app does.
 type ExecutorJSON struct {
 	App string `json:"app"`
 	ID  string `json:"id"`
 }
 
-// StoreJSON is what an agent may carry, as it is set.
+// StoreJSON is a store as the agent's file configures it.
 type StoreJSON struct {
 	Name   string `json:"name"`
 	Kind   string `json:"kind"`
@@ -85,7 +84,7 @@ type StoreJSON struct {
 	Land   string `json:"land"`
 }
 
-// NoticeJSON is what a node is under.
+// NoticeJSON is the notice that a node is under.
 type NoticeJSON struct {
 	Kind     string     `json:"kind"`
 	Deadline *time.Time `json:"deadline"`
@@ -95,7 +94,7 @@ type NoticeJSON struct {
 	Incident string     `json:"incident"`
 }
 
-// DiskJSON is what stands behind a directory that a node has a store or landed blocks in.
+// DiskJSON is the disk behind a directory in which a node has a store or landed blocks.
 type DiskJSON struct {
 	Path                string   `json:"path"`
 	Health              string   `json:"health"`
@@ -146,7 +145,7 @@ type CountsJSON struct {
 	Skipped int64 `json:"skipped"`
 }
 
-// IncidentJSON is why a node drained.
+// IncidentJSON is the incident that a node drained for.
 type IncidentJSON struct {
 	ID        string     `json:"id"`
 	Kind      string     `json:"kind"`
@@ -185,7 +184,7 @@ type BlockJSON struct {
 	Value   *float64 `json:"value_seconds"`
 }
 
-// HolderJSON is a node that has a block, and where it serves it.
+// HolderJSON is a node that has a block, and the address at which it serves the block.
 type HolderJSON struct {
 	Node    string `json:"node"`
 	Address string `json:"address"`
@@ -196,7 +195,7 @@ type LocationJSON struct {
 	ID      string       `json:"id"`
 	Holders []HolderJSON `json:"holders"`
 	State   string       `json:"state"`
-	Why     string       `json:"why,omitempty"` // it is lost, as far as that is known
+	Why     string       `json:"why,omitempty"` // why the block is lost, as far as that is known
 }
 
 // EventJSON is one event of the fleet. Index, term and soft are its place.
@@ -219,7 +218,8 @@ func NodesToJSON(nodes []*Node) []NodeJSON {
 	return out
 }
 
-// NodeToJSON has the time that remains until a notice's deadline as an instant, by the clock by which all others of a node are.
+// NodeToJSON converts a node. A notice has a time that remains, which becomes an instant by the coordinator's clock: the node's
+// other instants are by that clock too.
 func NodeToJSON(n *Node) NodeJSON {
 	st, now := n.GetStatus(), n.Clock()
 	return NodeJSON{
@@ -236,12 +236,12 @@ func NodeToJSON(n *Node) NodeJSON {
 	}
 }
 
-// Clock is what the clock of the coordinator showed that told of the node: that of this machine may be wrong.
+// Clock is what the clock of the replying coordinator showed: this machine's own clock may be wrong.
 func (n *Node) Clock() time.Time {
 	return n.GetNow().AsTime()
 }
 
-// VaultRoom is the room in the vault, as JSON has it.
+// VaultRoom is the room in the vault as JSON has it: nil if it was not told.
 func VaultRoom(st *Status) *int64 {
 	if st == nil {
 		return nil
@@ -356,12 +356,12 @@ func Instant(t *timestamppb.Timestamp) *time.Time {
 	return new(t.AsTime())
 }
 
-// Seconds keeps milliseconds: finer than that, clocks of two machines only make noise.
+// Seconds keeps milliseconds: finer digits would only show how the clocks of two machines differ.
 func Seconds(d *durationpb.Duration) *float64 {
 	if d == nil {
 		return nil
 	}
-	return new(math.Round(d.AsDuration().Seconds()*1000)/1000 + 0) // a little less than none is 0, not -0
+	return new(math.Round(d.AsDuration().Seconds()*1000)/1000 + 0) // the sum turns -0, from a little less than none, into 0
 }
 
 // EntryToJSON makes one line of a manifest.

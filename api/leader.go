@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// LeaderOf says whether err is the refusal of a coordinator that does not lead, and where the leader is, as far as that
-// coordinator knew.
+// LeaderOf reports whether err is a coordinator's refusal because it does not lead, and where that coordinator believes the leader
+// is.
 func LeaderOf(err error) (hint *NotLeader, refused bool) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable {
@@ -23,8 +23,8 @@ func LeaderOf(err error) (hint *NotLeader, refused bool) {
 	return nil, false
 }
 
-// Why is what gRPC says of a call that failed, in plain words, and without what it wraps around why a connection did not come about. It is
-// for people; nothing branches on it.
+// Why is the message of a failed gRPC call, without gRPC's own words around the reason why no connection came about. It is for
+// people; nothing branches on it.
 func Why(err error) string {
 	said := status.Convert(err).Message()
 	quoted, _ := strings.CutPrefix(said, "connection error: desc = ")

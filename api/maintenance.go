@@ -28,7 +28,7 @@ type MachineJSON struct {
 	IP       string `json:"ip,omitempty"`
 }
 
-// UnavailabilityJSON is a span of time. Without a duration nobody says how long it is.
+// UnavailabilityJSON is a span of time. No duration means that nobody says how long it lasts.
 type UnavailabilityJSON struct {
 	Start    *NanosJSON `json:"start"` // nil: it was left out
 	Duration *NanosJSON `json:"duration,omitempty"`
@@ -39,7 +39,7 @@ type NanosJSON struct {
 	Nanoseconds *nanos `json:"nanoseconds"` // nil: it was left out
 }
 
-// nanos is a number, or the same as a string, which is how protobuf's JSON has 64 bits.
+// nanos is a number of 64 bits. It is read from a JSON number or from a string: protobuf's JSON writes 64-bit integers as strings.
 type nanos int64
 
 func (n *nanos) UnmarshalJSON(b []byte) error {
@@ -57,7 +57,8 @@ func (n *nanos) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// FromJSON reads what was written for this fleet, in which nothing is unknown. What is wrong has its place, and none of Go's types.
+// FromJSON reads JSON that was written for this fleet: unknown keys are errors, and so is anything after the value. An error
+// says at which line and column, and names none of Go's types.
 func FromJSON(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -80,21 +81,21 @@ func placeIn(body []byte, offset int64) string {
 	return fmt.Sprintf(", at line %d, column %d", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// MaintenanceJSON is where machines of the schedule stand: Mesos's ClusterStatus. Where that has what frameworks answered, this
-// has what the nodes on a machine did.
+// MaintenanceJSON says how far the machines of the schedule are: Mesos's ClusterStatus. Where Mesos has the answers of frameworks,
+// this has what the nodes of a machine did.
 type MaintenanceJSON struct {
 	Draining []DrainingMachineJSON `json:"draining_machines"`
 	Down     []MachineJSON         `json:"down_machines"`
 }
 
-// DrainingMachineJSON is a machine that has an appointment.
+// DrainingMachineJSON is a machine with an appointment: the schedule has a window for it.
 type DrainingMachineJSON struct {
 	ID       MachineJSON         `json:"id"`
 	Statuses []MachineStatusJSON `json:"statuses"`
 }
 
-// MachineStatusJSON is a node's answer to it: ACCEPT, it has left with all that it had; DECLINE, it left and lost something or
-// its account is missing; UNKNOWN, it is there.
+// MachineStatusJSON is a node's answer to the appointment. ACCEPT: it has left and lost nothing; DECLINE: it has left and lost
+// something, or its account is missing; UNKNOWN: it has not left.
 type MachineStatusJSON struct {
 	Status    string      `json:"status"`
 	Framework FrameworkID `json:"framework_id"`
@@ -106,7 +107,7 @@ type FrameworkID struct {
 	Value string `json:"value"`
 }
 
-// Windows are those that were said. Mesos wants a start in each, and so does this.
+// Windows converts the windows of the schedule. A window without a start is an error, as it is in Mesos.
 func (s ScheduleJSON) Windows() (all []*MaintenanceWindow, err error) {
 	for i, w := range s.All {
 		u := w.Unavailability
@@ -127,7 +128,7 @@ func (s ScheduleJSON) Windows() (all []*MaintenanceWindow, err error) {
 
 func nanosOf(n int64) *NanosJSON { return &NanosJSON{new(nanos(n))} }
 
-// MachinesFromJSON are those that were named.
+// MachinesFromJSON converts machines.
 func MachinesFromJSON(said []MachineJSON) (all []*Machine) {
 	for _, m := range said {
 		all = append(all, &Machine{Hostname: m.Hostname, Ip: m.IP})
@@ -137,7 +138,7 @@ func MachinesFromJSON(said []MachineJSON) (all []*Machine) {
 
 func machineToJSON(m *Machine) MachineJSON { return MachineJSON{m.GetHostname(), m.GetIp()} }
 
-// ScheduleToJSON is the schedule, as it could be posted again.
+// ScheduleToJSON converts the schedule to JSON that could be posted again.
 func ScheduleToJSON(m *Maintenance) ScheduleJSON {
 	all := ScheduleJSON{All: []WindowJSON{}}
 	for _, w := range m.GetWindows() {
@@ -153,7 +154,7 @@ func ScheduleToJSON(m *Maintenance) ScheduleJSON {
 	return all
 }
 
-// MaintenanceToJSON is where the machines stand.
+// MaintenanceToJSON converts what GET /maintenance/status answers.
 func MaintenanceToJSON(m *Maintenance) MaintenanceJSON {
 	all := MaintenanceJSON{Draining: []DrainingMachineJSON{}, Down: []MachineJSON{}}
 	for _, s := range m.GetMachines() {

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Place is where an event stands among all events of a fleet. Events come in the order of their places. The zero place is
-// before the first of them.
+// Place is the position of an event among all events of a fleet. Events come in the order of their places; the zero place
+// is before the first event.
 //
-// Its text is TERM.INDEX, or TERM.INDEX.SOFT for an event that only one leader tells. An INDEX alone is a place as well:
-// after it come the events that only one leader tells behind that event of the log, and all of a greater index.
+// Its text is TERM.INDEX, or TERM.INDEX.SOFT for an event that is not in the log, and that only one leader tells. An INDEX
+// alone is a place as well: it is after that event of the log, and before the events that a leader tells behind it and all
+// events of a greater index.
 type Place struct {
 	Term  uint64 // of the leader that decided or told it; 0: not known
 	Index uint64 // of the event in the log, or of the last one before it
@@ -64,7 +65,8 @@ func (p *Place) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Compare is negative when p is before q, and positive when it is after. Where a term is not known the indexes alone count.
+// Compare is negative when p is before q, and positive when p is after q. Where either term is not known the indexes
+// decide; at the same index an event of the log is before all events that a leader tells behind it.
 func (p Place) Compare(q Place) int {
 	if p.Term == 0 || q.Term == 0 {
 		return cmp.Or(cmp.Compare(p.Index, q.Index), cmp.Compare(min(p.Soft, 1), min(q.Soft, 1)))

@@ -6,7 +6,8 @@ import (
 	"iter"
 )
 
-// Received yields what the stream of a call brings until its end, as in Received(operator.ListApps(ctx, r)). After an error comes nothing.
+// Received yields the messages of a call's stream until it ends, as in Received(operator.ListApps(ctx, r)). An error is the last that it
+// yields.
 func Received[T any](stream interface{ Recv() (*T, error) }, err error) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		for err == nil {

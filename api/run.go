@@ -18,7 +18,7 @@ func NewBlockRun(id string, bytes int64) *BlockRun {
 	return r
 }
 
-// Add adds a block, unless its scope is not that of the run.
+// Add adds a block and reports true, unless the block's scope is not the run's.
 func (r *BlockRun) Add(id string, bytes int64) bool {
 	name := id
 	if n := len(r.Scope); n > 0 {
@@ -35,7 +35,8 @@ func (r *BlockRun) Add(id string, bytes int64) bool {
 	return true
 }
 
-// AddsUp says what keeps a run that came from elsewhere from being one. No other method may be asked before.
+// AddsUp says what is wrong with a run that another machine sent. The other methods rely on what it checks:
+// call it first.
 func (r *BlockRun) AddsUp() error {
 	if len(r.GetLengths()) == 0 || len(r.Lengths) != len(r.Bytes) {
 		return fmt.Errorf("a run of %d names and %d sizes: must be one of each for every block", len(r.GetLengths()), len(r.GetBytes()))
