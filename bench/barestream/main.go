@@ -1,8 +1,8 @@
-// Command barestream is the floor of the benchmark: the least that does what its ratios are about, so that whoever reads
-// them knows how much of the time is the product's and how much the machine's. The files of an index go over a few
-// connections with mutual TLS 1.3, each frame with a CRC-32C; they come to rest in one segment a connection, are verified,
-// synced ten times a second and then acknowledged. There is no look at the source, no order, no room, no catalog, no
-// account, no way back to a file.
+// Command barestream is the floor of the benchmark: the least program that does what the ratios compare, so that they show
+// how much of the time is the product's and how much the machine's. It sends the files of an index over a few connections
+// with mutual TLS 1.3, each frame with a CRC-32C; the sink writes one segment a connection, verifies, syncs ten times a
+// second and then acknowledges. There is no scan of the source, no order, no room, no catalog, no account, no way back to
+// a file.
 //
 //	barestream -listen ADDR -into DIR -ca F -cert F -key F                until SIGTERM
 //	barestream -to ADDR -from DIR -index F -ca F -cert F -key F           until the last byte is acknowledged
@@ -59,10 +59,11 @@ const protocol = "barestream/1"
 //	12 crc      4 bytes: CRC-32C of path and piece followed by bytes 0..11 of the header
 const headerBytes = 16
 
-// connections: four were no quicker on two processors.
+// connections: four were no faster than two on two processors.
 const connections = 2
 
-// gather is what goes to a connection at once: as many full records of TLS as, encrypted, are one write of 256 KiB.
+// gather is how many bytes are written to a connection at once: as many full TLS records as fit, encrypted, into a write
+// of 256 KiB.
 const gather = 15 << 14
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -80,16 +81,16 @@ func putHeader(frame []byte, last bool, path int, piece uint32) {
 	binary.BigEndian.PutUint32(h[12:], sum(h, crc32.Checksum(body, castagnoli)))
 }
 
-// sum completes the CRC-32C of what follows the header.
+// sum completes the CRC-32C of the bytes that follow the header with the header itself.
 func sum(header []byte, body uint32) uint32 { return crc32.Update(body, castagnoli, header[:12]) }
 
 var errCorrupt = errors.New("checksum does not match")
 
-// verifier checks a stream of frames, however it is cut, and leaves it as it is.
+// verifier checks a stream of frames, wherever its buffers cut it, and does not change it.
 type verifier struct {
 	header [headerBytes]byte
-	have   int // of the header
-	left   int // of path and piece
+	have   int // bytes of the header that have come
+	left   int // bytes of path and piece that are still to come
 	sum    uint32
 	sound  int64 // bytes of whole frames
 }

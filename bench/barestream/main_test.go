@@ -12,7 +12,7 @@ func testFrame(last bool, path string, piece uint32, body string) []byte {
 	return f
 }
 
-// Wherever a stream is cut, what is whole is counted and what is not is not.
+// Wherever a stream is cut, frames that are whole are counted and others are not.
 func TestVerifier(t *testing.T) {
 	first, empty, second := testFrame(false, "a/b", 0, "some"), testFrame(true, "", 0, ""), testFrame(true, "", 1, "thing")
 	stream := slices.Concat(first, empty, second)

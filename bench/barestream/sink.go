@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	writeBytes = 512 << 10              // of a segment at once, so that no page is written twice
-	syncEvery  = 100 * time.Millisecond // what came meanwhile is acknowledged together
+	writeBytes = 512 << 10              // of a segment in one write: a multiple of the page, so that no page is written twice
+	syncEvery  = 100 * time.Millisecond // all that came meanwhile is acknowledged together
 )
 
 func take(ctx context.Context, addr, dir string, cfg *tls.Config) error {
@@ -46,19 +46,19 @@ func take(ctx context.Context, addr, dir string, cfg *tls.Config) error {
 			defer context.AfterFunc(ctx, func() { raw.Close() })()
 			conn := wire.Server(raw, cfg)
 			if conn.HandshakeContext(ctx) != nil {
-				return // somebody who only looks whether there is a port
+				return // a connection that only tested whether the port is open
 			}
 			if err := receive(conn, filepath.Join(dir, fmt.Sprintf("%d.segment", no))); err != nil {
-				fmt.Fprintf(os.Stderr, "connection %d: %v\n", no, err) // the other end misses an acknowledgement
+				fmt.Fprintf(os.Stderr, "connection %d: %v\n", no, err) // the sender misses an acknowledgement
 			}
 		})
 	}
 }
 
-// segment is where a connection's frames lie, as they came.
+// segment is the file that takes a connection's frames as they come.
 type segment struct {
 	f     *os.File
-	whole atomic.Int64 // bytes that are written and were verified
+	whole atomic.Int64 // bytes of whole frames that are verified and written
 }
 
 func receive(conn *wire.Conn, file string) error {
@@ -76,11 +76,11 @@ func receive(conn *wire.Conn, file string) error {
 	err = s.write(conn)
 	close(ended)
 	err = errors.Join(err, <-acked)
-	_ = conn.Close() // the other end may be gone: it knows all that it waited for
+	_ = conn.Close() // the sender may be gone: it knows all that it waited for
 	return err
 }
 
-// write appends what comes until the other end has no more.
+// write appends the frames to the segment until the sender has no more.
 func (s *segment) write(conn io.Reader) error {
 	var v verifier
 	var written int64
@@ -111,7 +111,8 @@ func (s *segment) write(conn io.Reader) error {
 	}
 }
 
-// acknowledge says how many bytes are verified and on the disk.
+// acknowledge syncs the segment again and again, and tells the sender how many bytes are verified and on the
+// disk.
 func (s *segment) acknowledge(conn io.Writer, ended <-chan struct{}) error {
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()

@@ -27,7 +27,7 @@ type index struct {
 
 const batchBytes = 512 << 10
 
-// some is the lines of so many files that there are enough bytes.
+// some returns the lines of the next files, until their bytes reach batchBytes.
 func (x *index) some() []byte {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -35,7 +35,7 @@ func (x *index) some() []byte {
 	for total := 0; n < len(x.rest) && total < batchBytes; {
 		line, _, _ := bytes.Cut(x.rest[n:], []byte{'\n'})
 		size, _, _ := bytes.Cut(line, []byte{' '})
-		of, _ := strconv.Atoi(string(size)) // who opens the file says what is wrong with the line
+		of, _ := strconv.Atoi(string(size)) // a bad line is an error when its file is opened
 		total += of
 		n = min(n+len(line)+1, len(x.rest))
 	}
@@ -57,13 +57,13 @@ func send(ctx context.Context, addr, dir, file string, cfg *tls.Config) error {
 	return g.Wait()
 }
 
-// sender is a connection and what is to be written to it next.
+// sender is a connection, and the frames that are to be written to it next.
 type sender struct {
 	conn *wire.Conn
 	buf  []byte
 	sent int64
-	dir  string // the source's
-	in   string // a directory in it, which is open as inFD
+	dir  string // the source directory
+	in   string // the directory below it that is open as inFD
 	inFD int
 }
 
@@ -113,7 +113,7 @@ func sendSome(ctx context.Context, addr, dir string, x *index, cfg *tls.Config) 
 	return nil
 }
 
-// file reads a file to its end straight into frames.
+// file reads a file to its end, straight into frames.
 func (s *sender) file(line []byte) error {
 	digits, path, _ := bytes.Cut(line, []byte{' '})
 	left, err := strconv.ParseInt(string(digits), 10, 64)
@@ -126,7 +126,7 @@ func (s *sender) file(line []byte) error {
 	}
 	defer unix.Close(fd)
 	for piece := uint32(0); piece == 0 || left > 0; piece++ {
-		if cap(s.buf)-len(s.buf) < headerBytes+len(path)+int(min(left, 4<<10)) { // no crumbs
+		if cap(s.buf)-len(s.buf) < headerBytes+len(path)+int(min(left, 4<<10)) { // no tiny pieces
 			if err := s.flush(); err != nil {
 				return err
 			}
@@ -145,7 +145,7 @@ func (s *sender) file(line []byte) error {
 	return nil
 }
 
-// open opens a file from its directory, which files side by side share.
+// open opens a file relative to its directory, which stays open for the next files of that directory.
 func (s *sender) open(path []byte) (int, error) {
 	slash := bytes.LastIndexByte(path, '/')
 	if in := path[:max(slash, 0)]; s.inFD < 0 || string(in) != s.in {
