@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	}
 }
 
-// mutual trusts whom the fleet's CA signed; names are not looked at, as the peers are dialled by address.
+// mutual trusts every certificate that the fleet's CA signed. It checks no names: the peers are dialled by address.
 func mutual(ca, cert, key string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -88,7 +88,7 @@ const (
 	method      = "/bench.Stream/Put"
 )
 
-// raw has messages pass as they are.
+// raw is a codec that passes messages as they are.
 type raw struct{}
 
 func (raw) Name() string { return "raw" }
@@ -96,13 +96,13 @@ func (raw) Name() string { return "raw" }
 func (raw) Marshal(v any) (mem.BufferSlice, error) { return *v.(*mem.BufferSlice), nil }
 
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
-	data.Ref() // the transport's own is given back after this call
+	data.Ref() // the transport frees its own reference after this call
 	*v.(*mem.BufferSlice) = data
 	return nil
 }
 
-// A message is a header and a piece of a file: 4 bytes of CRC-32C, 1 that says whether it is the last, 2 of the name's
-// length, the name.
+// A message is a header and a piece of a file. The header is 4 bytes of CRC-32C, 1 byte that is 1 for the last piece, 2
+// bytes of the name's length, and the name.
 const headerBytes = 7
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -149,7 +149,7 @@ func sendSome(ctx context.Context, addr, dir string, cfg *tls.Config, names <-ch
 	pool := mem.NewTieredBufferPool(256, 8<<10, 64<<10+512, chunkBytes)
 	for name := range names {
 		if err := sendFile(stream, pool, dir, name); err != nil {
-			if errors.Is(err, io.EOF) { // the other end has said why
+			if errors.Is(err, io.EOF) { // the server has said why
 				err = stream.RecvMsg(new(mem.BufferSlice))
 			}
 			return err
@@ -243,7 +243,7 @@ func takeStream(stream grpc.ServerStream, dir string, made *sync.Map) error {
 	}
 }
 
-// write puts a piece where it belongs, and returns the file while there is more to come.
+// write writes a piece into its file, and returns the file if more pieces are to come.
 func write(m mem.BufferSlice, f *os.File, dir string, made *sync.Map, buf []byte) (*os.File, error) {
 	r := m.Reader()
 	defer r.Close()
