@@ -17,41 +17,42 @@ import (
 )
 
 const (
-	// herdSize is what one process may have: 10,000 connections of the 20,000 files that it may open.
+	// herdSize is how many agents there are: each has a connection, and a process may open 20,000 files.
 	herdSize = 10_000
-	// herdNotices are given within a second.
+	// herdNotices is how many notices are given within one second.
 	herdNotices = 1_000
-	// herdWatched is how long beats are counted.
+	// herdWatched is for how long beats are counted.
 	herdWatched = time.Minute
-	// leastWatch has two beats of each agent in it.
+	// leastWatch is the shortest watch: two beats of each agent.
 	leastWatch = 20 * time.Second
 	// herdPatience bounds each wait for all of the agents.
 	herdPatience = 3 * time.Minute
-	// joining is how many are on their way to their first answer at a time. Their half of the handshake is done on the
-	// coordinator's own processors: all at once would wait for each other for longer than an agent waits.
+	// joining is how many agents connect at a time. Their half of the handshake runs on the coordinator's own
+	// processors: if all connected at once, each would wait for the others for longer than an agent waits for an
+	// answer.
 	joining = 64
 )
 
-// herdFigures are what a coordinator and its agents came to.
+// herdFigures are the results of the suite agents.
 type herdFigures struct {
 	agents        int
 	attached      time.Duration
 	attachCPU     time.Duration
-	beats         int // of the watch
+	beats         int // during the watch
 	watched       time.Duration
-	cpu           time.Duration // of the coordinator meanwhile
+	cpu           time.Duration // of the coordinator, during the watch
 	acks          spread
 	before, after memory // of the coordinator, without and with agents
 	notices       spread
 	allDurable    time.Duration
 	returned      time.Duration // from the restart until all beat again
-	lost          int64         // nodes that were called so, ever
+	lost          int64         // nodes that were called LOST, at any time
 	returnedCPU   time.Duration
 	noticesWanted int
 }
 
-// measureAgents asks what ten thousand agents cost a coordinator. They are real heartbeat clients in this process, each
-// with a certificate and a connection of its own; the coordinator is another process.
+// measureAgents measures what ten thousand agents cost a coordinator. The agents are real heartbeat clients in this
+// process, each with a certificate and a connection of its own; the coordinator is another process.
 func measureAgents(ctx context.Context, b bench) (_ []figure, err error) {
 	c, err := newCoordinators(ctx, b, 1, "heartbeat: 10s\nlease: 30s\n")
 	if err != nil {
@@ -91,7 +92,7 @@ func measureAgents(ctx context.Context, b bench) (_ []figure, err error) {
 	return f.figures(b.args), f.print(b.stdout)
 }
 
-// attach starts all agents, one as soon as another has had its first answer.
+// attach starts all agents: when one has had its first answer, another starts.
 func (h *herd) attach(ctx context.Context, f *herdFigures) (err error) {
 	pid := h.of.all[0].cmd.Process.Pid
 	if f.before, err = readMemory(pid); err != nil {
@@ -124,7 +125,7 @@ func (h *herd) attach(ctx context.Context, f *herdFigures) (err error) {
 	return err
 }
 
-// heardSince waits until every agent has had an answer that is younger than an instant.
+// heardSince waits until every agent has had an answer after since.
 func (h *herd) heardSince(ctx context.Context, since time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, herdPatience)
 	defer cancel()
@@ -144,13 +145,13 @@ func (h *herd) heardSince(ctx context.Context, since time.Time) error {
 	}
 }
 
-// watch counts what beats cost while nothing else happens.
+// watch measures what beats cost while nothing else happens.
 func (h *herd) watch(ctx context.Context, f *herdFigures, lasts time.Duration) error {
 	if err := pause(ctx, lasts/3); err != nil { // the stampede of the start is over, and its garbage is collected
 		return err
 	}
 	pid := h.of.all[0].cmd.Process.Pid
-	h.samples() // forget those of the start
+	h.samples() // forget the acks of the start
 	used, err := readUsage(pid)
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func (h *herd) watch(ctx context.Context, f *herdFigures, lasts time.Duration) e
 	return err
 }
 
-// notices has many agents announce that they leave, evenly over a second.
+// notices has many agents announce that they leave, spread evenly over a second.
 func (h *herd) notices(ctx context.Context, f *herdFigures) error {
 	many := min(f.noticesWanted, len(h.all))
 	took := make([]time.Duration, many)
@@ -214,7 +215,7 @@ func (h *herd) restart(ctx context.Context, f *herdFigures) error {
 		return err
 	}
 	f.returnedCPU = used.cpu
-	if err := pause(ctx, time.Until(began.Add(35*time.Second))); err != nil { // a lease and a little: who was forgotten is LOST by now
+	if err := pause(ctx, time.Until(began.Add(35*time.Second))); err != nil { // a lease and a little more: a node that the coordinator forgot is LOST by now
 		return err
 	}
 	stream, err := h.of.operator().Events(ctx, &api.EventsRequest{})

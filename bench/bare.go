@@ -18,8 +18,8 @@ import (
 
 const floor = "bare stream"
 
-// bareStream is what all the others have below them: bench/barestream. It is encrypted, checked and durable as lifeboat
-// is, and does nothing else. The list of what there is to move is made before the clock starts.
+// bareStream is the floor under all contenders: bench/barestream. It encrypts, checks and syncs as lifeboat does, and
+// does nothing else. Even the list of the files is made before the clock starts.
 type bareStream struct{ program, pki string }
 
 func newBareStream(ctx context.Context, root, work, pki string) (*bareStream, error) {
@@ -45,7 +45,7 @@ func (s *bareStream) move(ctx context.Context, from source, into string) (out ou
 	began := time.Now()
 	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", at, "-from", from.dir, "-index", index)...)
 	out.sent = time.Since(began)
-	out.durable, out.told = out.sent, out.sent // it ends with the last acknowledgement
+	out.durable, out.told = out.sent, out.sent // the program ends with the last acknowledgement
 	cpu, stopped := server.stop()
 	out.cpu += cpu
 	if err = errors.Join(err, stopped); err != nil {
@@ -80,7 +80,8 @@ func writeIndex(file, dir string) (err error) {
 	return errors.Join(err, w.Flush())
 }
 
-// checkSegments looks whether the segments of a directory are frames with every file of the corpus once and nothing else.
+// checkSegments checks that the segments of a directory are whole frames, with every file of the corpus once and nothing
+// else.
 func checkSegments(dir string, from source) error {
 	missing := make(map[string][sha256.Size]byte, len(from.files.Files))
 	for _, file := range from.files.Files {
@@ -107,7 +108,7 @@ func checkSegments(dir string, from source) error {
 	return nil
 }
 
-// checkSegment reads frames (bench/barestream says what they are) and strikes out the files that are whole.
+// checkSegment reads frames (described in bench/barestream) and deletes from missing each file that is whole.
 func checkSegment(f io.Reader, missing map[string][sha256.Size]byte) error {
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	r := bufio.NewReaderSize(f, 1<<20)

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/dev/corpus"
 )
 
-// testBareStream builds the floor, with certificates of its own.
+// testBareStream builds the program barestream, with certificates of its own.
 func testBareStream(t *testing.T, work string) *bareStream {
 	t.Helper()
 	root, err := moduleRoot(t.Context())
@@ -46,7 +46,7 @@ func bareFrame(last uint16, path string, piece uint32, body string) []byte {
 	return append(binary.BigEndian.AppendUint32(b, sum), path+body...)
 }
 
-// What was fast because it left something out has no place in a table.
+// A contender that is fast because it left something out fails its run.
 func TestCheckSegments(t *testing.T) {
 	from := source{files: corpus.Corpus{Blocks: 2, Files: []corpus.File{
 		{Name: "x/long", SHA256: sha256.Sum256([]byte("the beginning and the end"))},

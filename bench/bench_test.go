@@ -62,7 +62,8 @@ func TestParseProc(t *testing.T) {
 	}
 }
 
-// sample is a trial with known figures: 1 GiB, ours twice as fast as the daemon and four times as fast as ssh.
+// sample is a trial with known figures: 1 GiB; lifeboat is twice as fast as the rsync daemon and four times as
+// fast as rsync over ssh.
 func sample() trial {
 	t := trial{size: size{name: "a", n: 20_000, each: 1 << 30 / 20_000, all: 1 << 30 / 20_000 * 20_000}, names: []string{ours, inPlace, "rsync daemon", "rsync over ssh", floor}, outcomes: map[string][]outcome{}}
 	for round := range 4 {
@@ -147,7 +148,7 @@ func TestReadManifest(t *testing.T) {
 	}
 }
 
-// TestOthers runs what lifeboat is measured by on a small corpus, and looks at what came out.
+// TestOthers runs the contenders that lifeboat is compared with on a small corpus, and checks the results.
 func TestOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
@@ -203,7 +204,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// A contender that is misspelt is not left out in silence.
+// A misspelt contender is an error: it is not left out in silence.
 func TestChosenContenders(t *testing.T) {
 	names := func(all []contender) (names []string) {
 		for _, c := range all {

@@ -22,19 +22,19 @@ import (
 type coordinators struct {
 	*lifeboat
 	dir   string
-	desk  *certs.Identity // the operator's
+	desk  *certs.Identity // the operator's certificate
 	all   []*coordinator
 	conns []func() error
 }
 
-// coordinator is one of them.
+// coordinator is one coordinator process.
 type coordinator struct {
 	name, grpc, http string
 	*daemon          // nil: it does not run
 	starts           int
 }
 
-// newCoordinators starts n of them with these lines in the settings of each.
+// newCoordinators starts n coordinators. Each has these lines in its settings.
 func newCoordinators(ctx context.Context, b bench, n int, settings string) (_ *coordinators, err error) {
 	into, err := b.g.fresh()
 	if err != nil {
@@ -81,7 +81,7 @@ func newCoordinators(ctx context.Context, b bench, n int, settings string) (_ *c
 	return c, nil
 }
 
-// start starts one, again if it ran before, and returns once it takes connections.
+// start starts a coordinator, for the first time or again, and returns once it takes connections.
 func (c *coordinators) start(ctx context.Context, one *coordinator) (err error) {
 	one.starts++
 	log := filepath.Join(c.dir, fmt.Sprintf("%s.%d.log", one.name, one.starts))
@@ -91,7 +91,7 @@ func (c *coordinators) start(ctx context.Context, one *coordinator) (err error) 
 	return one.listens(ctx, one.grpc)
 }
 
-// kill ends one as a power cut would.
+// kill ends the process without a chance to clean up, as a power cut would.
 func (one *coordinator) kill() error {
 	err := one.cmd.Process.Kill()
 	<-one.ended
@@ -105,19 +105,19 @@ func (c *coordinators) addresses() (all []string) {
 	return all
 }
 
-// client is TLS as an operator speaks it.
+// client is the TLS configuration of an operator.
 func (c *coordinators) client(protos ...string) *tls.Config {
 	return c.desk.Client(protos, certs.Name{Role: certs.RoleCoordinator})
 }
 
-// operator asks whichever coordinator leads.
+// operator returns a client that finds the leader and asks it.
 func (c *coordinators) operator() api.OperatorClient {
 	conn := client.New(client.Config{Addresses: c.addresses(), Credentials: credentials.NewTLS(c.client("h2"))})
 	c.conns = append(c.conns, conn.Close)
 	return api.NewOperatorClient(conn)
 }
 
-// leader waits until there is one that all of them follow and nobody is behind.
+// leader waits until there is a leader that all coordinators follow, and none of them is behind.
 func (c *coordinators) leader(ctx context.Context, operator api.OperatorClient) (*coordinator, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -148,7 +148,7 @@ func (c *coordinators) leader(ctx context.Context, operator api.OperatorClient) 
 	}
 }
 
-// member is a connection as a node, which speaks for itself.
+// member is a connection with the certificate of that node: a node may speak only for itself.
 func (c *coordinators) member(ctx context.Context, node string) (api.MembershipClient, error) {
 	if _, _, err := command(ctx, c.binary, "tls", "issue", "--dir", c.pki, "--node", node); err != nil {
 		return nil, err
@@ -166,7 +166,8 @@ func (c *coordinators) member(ctx context.Context, node string) (api.MembershipC
 	return api.NewMembershipClient(conn), nil
 }
 
-// direct is a connection of its own to the first, with windows as small as gRPC has them.
+// direct is a new connection to the first coordinator, with small buffers: a thousand followers are in this
+// process.
 func (c *coordinators) direct() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+c.all[0].grpc, grpc.WithTransportCredentials(credentials.NewTLS(c.client("h2"))), grpc.WithNoProxy(),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// failovers is how often the leader dies, and how often it hands over in either way.
+	// failovers is how often the leader is killed, and how often it hands over in either of two ways.
 	failovers = 50
-	// trioAgents beat all the while: a new leader has them to answer as well.
+	// trioAgents is how many agents beat all the while: a new leader has to answer them too.
 	trioAgents = 3
-	// handOverLasts is how long decisions are asked for without a pause after a leader was told to stop: far longer than it
-	// takes to hand over.
+	// handOverLasts is for how long decisions are asked for without a pause after the leader was told to stop: far longer
+	// than handing over takes.
 	handOverLasts = 500 * time.Millisecond
 )
 
-// trio is three coordinators with a few agents, and an operator who decides: the timeout of one decommission, each time
-// another.
+// trio is three coordinators with a few agents, and an operator who decides one thing again and again: he sets the timeout
+// of one decommission, each time to another value.
 type trio struct {
 	*coordinators
 	agents    []*daemon
@@ -32,7 +32,7 @@ type trio struct {
 	decisions int
 }
 
-// measureFailover asks for how long nothing can be decided when the leader dies, and when it hands over.
+// measureFailover measures for how long nothing can be decided when the leader dies, and when it hands over.
 func measureFailover(ctx context.Context, b bench) (_ []figure, err error) {
 	v, err := newTrio(ctx, b)
 	if err != nil {
@@ -83,7 +83,7 @@ func measureFailover(ctx context.Context, b bench) (_ []figure, err error) {
 
 func newTrio(ctx context.Context, b bench) (_ *trio, err error) {
 	v := &trio{}
-	// The node that is decided about never beats, and is not to be lost for it.
+	// The node that is decided about never beats. The long lease keeps it from being LOST.
 	if v.coordinators, err = newCoordinators(ctx, b, 3, "heartbeat: 1s\nlease: 1h\n"); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ cloud: {provider: none}
 	return v, nil
 }
 
-// decide decides something, waits until that is durable, and returns how long it took.
+// decide asks for one decision, waits until it is durable, and returns how long that took.
 func (v *trio) decide(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -140,9 +140,9 @@ func (v *trio) decide(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// killed is the time from a leader's death to the next decision.
+// killed returns the time from the leader's death to the next decision.
 func (v *trio) killed(ctx context.Context, leader *coordinator) (time.Duration, error) {
-	if err := pause(ctx, 500*time.Millisecond); err != nil { // the one that came back last is where the others are
+	if err := pause(ctx, 500*time.Millisecond); err != nil { // the coordinator that was started last has caught up by then
 		return 0, err
 	}
 	began := time.Now()
@@ -156,7 +156,7 @@ func (v *trio) killed(ctx context.Context, leader *coordinator) (time.Duration, 
 	return took, v.start(ctx, leader)
 }
 
-// transferred is the time from the order to hand over to the next decision.
+// transferred returns the time from the order to hand over to the next decision.
 func (v *trio) transferred(ctx context.Context, _ *coordinator) (time.Duration, error) {
 	began := time.Now()
 	if _, err := v.desk.TransferLeadership(ctx, &api.TransferLeadershipRequest{Reason: "bench"}); err != nil {
@@ -166,7 +166,8 @@ func (v *trio) transferred(ctx context.Context, _ *coordinator) (time.Duration, 
 	return time.Since(began), err
 }
 
-// stopped is the longest that a decision takes while a leader that is told to stop hands over. The first ones are its own.
+// stopped returns the longest time that a decision takes while a leader that got SIGTERM hands over. The first decisions
+// are still its own.
 func (v *trio) stopped(ctx context.Context, leader *coordinator) (longest time.Duration, err error) {
 	if err := leader.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return 0, err
@@ -184,7 +185,7 @@ func (v *trio) stopped(ctx context.Context, leader *coordinator) (longest time.D
 	return longest, v.start(ctx, leader)
 }
 
-// check makes sure that every decision was kept: the last one is in force, and nobody was lost.
+// check makes sure that no decision was lost: the last one is in force, and no node is LOST.
 func (v *trio) check(ctx context.Context) error {
 	n, err := v.desk.GetNode(ctx, &api.GetNodeRequest{Node: "decided-about"})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// A certificate of the herd is one that a coordinator takes for a node's.
+// A coordinator takes a certificate of the herd for a node's.
 func TestHerdIsKnownByName(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.InitCA(dir); err != nil {
@@ -70,7 +70,7 @@ func TestHerdIsKnownByName(t *testing.T) {
 	}
 }
 
-// Only the announcement that is waited for counts, and the last one's time.
+// Only announcements of the incident that is waited for count; the time is that of the last one.
 func TestAudienceHears(t *testing.T) {
 	a := &audience{ctx: context.Background(), wanted: []byte("inc-7")}
 	a.hear("WorkerDecommission", []byte(`{"data":{"incident":"inc-6"}}`))

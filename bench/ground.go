@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ground is the work directory, with a place for each run's target.
+// ground is the work directory. Each run has a target directory in it.
 //
 // A file system that has just freed thousands of inodes is slow to make new ones: ext4 steps over those freed in the last
 // seconds one by one, which once quadrupled the receiver's CPU time on small files (docs/benchmarks.md). So every run has
-// a directory of its own below one with the +T attribute, which spreads its children over the block groups, and files
-// that are done with are truncated and deleted only at the end.
+// a directory of its own below one with the +T attribute, which spreads its children over the block groups. A run's files
+// are truncated when it is over, and deleted only at the end.
 type ground struct {
 	dir  string
 	runs int
-	trap error // why the trap could not be avoided
+	trap error // why +T could not be set; nil: it was
 }
 
 func newGround(dir, standard string) (*ground, error) {
@@ -55,7 +55,7 @@ func (g *ground) fresh() (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// empty gives back a target's blocks but not its inodes.
+// empty frees the disk blocks of a target's files but not their inodes.
 func (g *ground) empty(dir string) error {
 	return filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || filepath.Ext(p) == ".log" {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// grpcStream is what others build on gRPC, at its best: bench/grpcstream. It is encrypted and checked as lifeboat is, and
-// makes the named files; nothing is synced.
+// grpcStream is the best that can be built on gRPC: bench/grpcstream. It encrypts and checks as lifeboat does, and makes
+// the named files; it syncs nothing.
 type grpcStream struct{ program, pki string }
 
 func newGRPCStream(ctx context.Context, root, work, pki string) (*grpcStream, error) {
@@ -40,13 +40,13 @@ func (s *grpcStream) move(ctx context.Context, from source, into string) (out ou
 	return out, arrived(&out, began, target, from)
 }
 
-// flagsOf are those by which a program of ours shows whose certificate.
+// flagsOf are the flags that give one of the bench's programs the certificate of that node.
 func flagsOf(pki, node string) []string {
 	file := func(name string) string { return filepath.Join(pki, name) }
 	return []string{"-ca", file("ca.pem"), "-cert", file(node + ".pem"), "-key", file(node + ".key")}
 }
 
-// site makes where a contender's files land, and finds an address for it.
+// site makes the directory where a contender's files land, and finds a free address for its server.
 func site(into string) (target, at string, err error) {
 	ports, err := freePorts(1)
 	if err != nil {
@@ -56,7 +56,7 @@ func site(into string) (target, at string, err error) {
 	return target, ports[0], os.Mkdir(target, 0o755)
 }
 
-// serving starts a server and waits until it is one.
+// serving starts a server and waits until it listens.
 func serving(ctx context.Context, at, log, program string, args ...string) (*daemon, error) {
 	server, err := start(ctx, log, program, args...)
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 )
 
-// herd is many agents, as far as a coordinator sees them: real clients with certificates of their own.
+// herd is many agents as a coordinator sees them: real heartbeat clients with certificates of their own, and nothing
+// behind them.
 type herd struct {
 	of  *coordinators
 	all []*beater
@@ -35,7 +36,7 @@ type herd struct {
 	acks []time.Duration
 }
 
-// beater is one of them.
+// beater is one agent of a herd.
 type beater struct {
 	herd   *herd
 	host   *api.Status
@@ -43,16 +44,17 @@ type beater struct {
 
 	mu     sync.Mutex // guards what follows
 	notice *api.Notice
-	asked  time.Time // when it last said how it is
+	asked  time.Time // when status was last called
 }
 
-// newHerd makes agents, and starts none. Their certificates never see a disk: ten thousand files take longer than all that
-// is measured.
+// newHerd makes agents and starts none of them. Their certificates stay in memory: to write ten thousand of them to disk
+// takes longer than all that is measured.
 func newHerd(c *coordinators, many int) (*herd, error) {
 	return newHerdOf(c, many, fourDisks, nil, nil)
 }
 
-// newHerdOf makes agents whose hosts are like this one, which hold what held says of each, and connect by dial.
+// newHerdOf makes agents with the status host; held returns the blocks that an agent holds, and dial makes the
+// connections.
 func newHerdOf(
 	c *coordinators, many int, host *api.Status, held func(agent int) iter.Seq2[*api.HeldBlock, error], dial func(context.Context, string, string) (net.Conn, error),
 ) (*herd, error) {
@@ -108,8 +110,9 @@ func issueNode(ca tls.Certificate, name string, serial int64) (*tls.Certificate,
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// status is what a host with four data disks and two stores says of itself before every beat. It is also where the answer
-// to the beat before is looked at: from its status until its answer, as an agent sees it.
+// status returns what an agent says of itself in a beat: its host's status, and its notice. The client calls it before
+// every beat, so it is also where the answer to the beat before is timed: from the call of status until the answer, as an
+// agent sees it.
 func (a *beater) status() *api.Status {
 	s := proto.CloneOf(a.host)
 	_, answered, _ := a.client.Health()
@@ -123,7 +126,7 @@ func (a *beater) status() *api.Status {
 	return s
 }
 
-// leave puts a notice into what the agent says from now on.
+// leave puts a notice into all later beats of the agent.
 func (a *beater) leave(n *api.Notice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

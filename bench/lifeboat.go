@@ -14,16 +14,16 @@ import (
 	"github.com/lifeboat/lifeboat/dev/corpus"
 )
 
-// lifeboat is a fleet of two agents and a coordinator, each a process of its own. The source says DecommissionSelf, the
-// sink is the only peer.
+// lifeboat is the contender: a fleet of two agents and a coordinator, each a process of its own. The source says DecommissionSelf;
+// the sink is its only peer.
 type lifeboat struct {
 	label  string // its name among the contenders
-	land   string // of the sink's store; empty: vault
+	land   string // how blocks land in the sink's store; empty: vault
 	binary string
 	pki    string
 }
 
-// newLifeboat makes certificates for a fleet of those nodes.
+// newLifeboat makes the certificates for a fleet of these nodes.
 func newLifeboat(ctx context.Context, binary, work string, nodes ...string) (*lifeboat, error) {
 	l := &lifeboat{label: ours, binary: binary, pki: filepath.Join(work, "pki")}
 	if err := l.issue(ctx, nodes...); err != nil {
@@ -48,13 +48,13 @@ func (l *lifeboat) issue(ctx context.Context, nodes ...string) error {
 
 func (l *lifeboat) name() string { return l.label }
 
-// fleet is what runs during one move.
+// fleet is the processes of one move.
 type fleet struct {
 	*lifeboat
 	dir                       string
 	coordinator, source, sink *daemon
-	unpacks                   bool // the sink, what it has given receipts for
-	relays                    bool // the source, what came from another: it may have looked at its store before
+	unpacks                   bool // the sink makes files of the blocks that it has given receipts for
+	relays                    bool // the source has blocks that came from another node: its index may have looked at the store before they came
 }
 
 func (l *lifeboat) move(ctx context.Context, from source, into string) (out outcome, err error) {
@@ -66,9 +66,9 @@ func (l *lifeboat) move(ctx context.Context, from source, into string) (out outc
 	return f.leave(ctx, from)
 }
 
-// leave has the source go, and measures that.
+// leave has the source leave, and measures that.
 func (f *fleet) leave(ctx context.Context, from source) (out outcome, err error) {
-	if err := from.ready(); err != nil { // again: it waited for so long that a host takes back what is free
+	if err := from.ready(); err != nil { // once more: starting the fleet took so long that the host may have taken back free memory
 		return out, err
 	}
 	g := follow(ctx, f.source.cmd.Process.Pid, f.sink.cmd.Process.Pid)
@@ -105,8 +105,8 @@ func (f *fleet) leave(ctx context.Context, from source) (out outcome, err error)
 	return out, f.check(ctx, from)
 }
 
-// lastReceipt is when the last line was added to the source's account of what was moved. The drain itself ends later: it looks
-// once more for what was written meanwhile, which nobody else does.
+// lastReceipt is when the last line was added to the source's ledger of moved blocks. The drain itself ends later: it looks once
+// more for files that were written meanwhile, which no other contender does.
 func (f *fleet) lastReceipt() (time.Time, error) {
 	pattern := filepath.Join(f.data("source"), "incidents", "*", "moved.jsonl")
 	accounts, err := filepath.Glob(pattern)
@@ -123,8 +123,8 @@ func (f *fleet) lastReceipt() (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// readManifest reads when the drain began and ended, if every block was moved. A node that another left its blocks at has one more,
-// if it relays: the account of that.
+// readManifest returns when the drain began and ended. It is an error unless every block was moved. A node that relays moves one
+// block more than the corpus has: the account that the other node left with it.
 func readManifest(answer []byte, from source, relays bool) (started, finished time.Time, err error) {
 	var m struct {
 		StartedAt  time.Time                 `json:"started_at"`
@@ -166,16 +166,16 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 	return f.settled(ctx, "source", 1, from.files)
 }
 
-// settled waits until the source, which has that name, knows its peers and its own store.
+// settled waits until the agent of that name, which is the source, knows its peers and has indexed its own store.
 func (f *fleet) settled(ctx context.Context, name string, peers int, files corpus.Corpus) error {
-	patience := 30*time.Second + time.Duration(files.Blocks)*100*time.Microsecond // it looks with a fifth of a processor
+	patience := 30*time.Second + time.Duration(files.Blocks)*100*time.Microsecond // the index is made with a fifth of a processor
 	return f.source.within(ctx, patience, "it knows its peers and its own store", func() bool {
 		answer, _, err := command(ctx, f.binary, "status", "--socket", f.socket(name), "-o", "json")
 		var s struct {
 			Peers []struct {
 				Room int64 `json:"room_bytes"`
 			} `json:"peers"`
-			Index *struct{ Blocks int } `json:"index"` // nil: of a binary that looks only when the notice comes
+			Index *struct{ Blocks int } `json:"index"` // nil: an older binary, which looks only when the notice comes
 		}
 		switch {
 		case err != nil || json.Unmarshal(answer, &s) != nil || len(s.Peers) != peers || s.Peers[0].Room < files.Bytes:
@@ -183,7 +183,7 @@ func (f *fleet) settled(ctx context.Context, name string, peers int, files corpu
 		case s.Index == nil || s.Index.Blocks == files.Blocks || f.relays:
 			return true
 		}
-		time.Sleep(time.Second) // it looks when it has been up for ten: to ask all the time would cost it the processor
+		time.Sleep(time.Second) // the index begins when the agent has been up for 10 s; asking all the time would take processor time from it
 		return false
 	})
 }
@@ -204,7 +204,7 @@ func (f *fleet) tls(name string) string {
 	return fmt.Sprintf("tls: {ca: %[1]s/ca.pem, cert: %[1]s/%[2]s.pem, key: %[1]s/%[2]s.key}\n", f.pki, name)
 }
 
-// agent is an agent's file with every default that the measurement can bear.
+// agent is the text of an agent's settings: all defaults, but for what the measurement needs.
 func (f *fleet) agent(name, coordinator, peer, http, land, store string) string {
 	return fmt.Sprintf(`node: {name: %s, zone: zone-%[1]s, pool: pool-%[1]s}
 coordinators: [%q]
@@ -223,7 +223,7 @@ func (f *fleet) daemon(ctx context.Context, verb, name, conf string) (*daemon, e
 	return start(ctx, filepath.Join(f.dir, name+".log"), f.binary, verb, "--config", filepath.Join(f.dir, name, "lifeboat.yaml"))
 }
 
-// settings writes a file in a directory of its own, for there may be a conf.d beside.
+// settings writes the file into a directory of its own: the daemon also reads conf.d beside it.
 func (f *fleet) settings(name, conf string) error {
 	if err := os.Mkdir(filepath.Join(f.dir, name), 0o755); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (f *fleet) settings(name, conf string) error {
 	return os.WriteFile(filepath.Join(f.dir, name, "lifeboat.yaml"), []byte(conf), 0o600)
 }
 
-// check reads a few blocks back from the sink: a receipt for something else would be worth nothing.
+// check reads a few blocks back from the sink: a receipt is worth nothing if the bytes are not there.
 func (f *fleet) check(ctx context.Context, from source) error {
 	all := from.files.Files
 	for _, file := range all[:min(len(all), 3)] {

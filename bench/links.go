@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// link is a machine that goes behind a narrow link, with more on it than can be carried.
+// link is one row of the suite links: a machine behind a narrow link is to go, and has more on it than the link can carry in
+// time.
 type link struct {
 	notice time.Duration
 	mbits  int
@@ -24,8 +25,8 @@ type link struct {
 	blocks size
 }
 
-// The notices that clouds give (EC2's 120 s, the others' 30 s), few peers and more than a drain keeps, and blocks from those of
-// a moment to those of eight seconds.
+// The rows have the notices that clouds give (EC2's 120 s, the others' 30 s), few peers and more peers than a drain keeps, and
+// blocks that take from a moment to eight seconds to send.
 var linksAsked = []link{
 	{30 * time.Second, 20, 4, size{n: 1500, each: 64 << 10}},
 	{30 * time.Second, 20, 8, size{n: 120, each: 640 << 10, most: 64 << 20}},
@@ -36,23 +37,24 @@ var linksAsked = []link{
 }
 
 const (
-	linkTail = 5 * time.Second // before the deadline, in which nothing is to be sent
+	linkTail = 5 * time.Second // the part of the notice before the deadline in which nothing may be sent
 	peerPort = 7412
-	// linkPayload is the part of a link that blocks may have: a full Ethernet frame of 1514 bytes has 66 of headers.
+	// linkPayload is the share of a link that carries blocks' bytes: of a full Ethernet frame of 1514 bytes, 66 are headers.
 	linkPayload = 1448.0 / 1514
-	// linkSettles is how long what had left the agent before the tail may be in the queues of its machine.
+	// linkSettles is for how long bytes that left the agent before the tail may still be in the queues of its machine.
 	linkSettles = 500 * time.Millisecond
-	// leastCarried is the part of what a link could carry that is wanted.
+	// leastCarried is the target: the share of what the link could carry that is durable at peers.
 	leastCarried = 0.95
-	// mostAfter is what ends the connections, and acknowledges the last receipts.
+	// mostAfter is the most bytes that may pass in the tail: enough to end the connections and to acknowledge the last
+	// receipts.
 	mostAfter = 16 << 10
 )
 
-// carriage is what came of one.
+// carriage is the result of one run.
 type carriage struct {
-	moved, could int64 // bytes: durable at peers, and the most that whole blocks allow of what the link can carry
-	vain         int64 // passed the link and counts for nothing
-	after        int64 // passed it after the tail began
+	moved, could int64 // bytes: durable at peers; and the most bytes of whole blocks that the link can carry in time
+	vain         int64 // bytes of blocks that passed the link and are not durable at any peer
+	after        int64 // bytes that passed the link after the tail began
 }
 
 func (c carriage) share() float64 { return float64(c.moved) / float64(c.could) }
@@ -65,8 +67,8 @@ func needLinks() error {
 	return errors.Join(root, needs("ip", "iproute2"), needs("tc", "iproute2"))
 }
 
-// measureLinks asks how much of what a narrow link could carry is durable elsewhere when the machine goes. The fleets of a
-// round run side by side, each in a network of its own: they wait for their links.
+// measureLinks measures how much of what a narrow link can carry is durable elsewhere when the machine goes. The fleets of a
+// round run side by side, each in a network of its own: they wait for their links, not for processors.
 func measureLinks(ctx context.Context, b bench) ([]figure, error) {
 	asked := slices.Clone(linksAsked)
 	for i, l := range asked {
@@ -102,7 +104,7 @@ func (l link) String() string {
 	return fmt.Sprintf("%v, %d Mbit/s to %d, %s", l.notice, l.mbits, l.peers, blocks)
 }
 
-// measure makes a fleet, narrows the link of its source, and gives that its notice.
+// measure makes a fleet, narrows the link of its source, and gives the source its notice.
 func (l link) measure(ctx context.Context, b bench, name, dir string) (c carriage, err error) {
 	from := source{dir: filepath.Join(dir, "source.store")}
 	if from.files, err = l.blocks.make(from.dir); err != nil {
@@ -126,14 +128,14 @@ func (l link) measure(ctx context.Context, b bench, name, dir string) (c carriag
 	return l.drain(ctx, f.fleet, at, from)
 }
 
-// drain gives the notice, and watches the link until the deadline.
+// drain gives the notice, and counts what passes the link until the deadline.
 func (l link) drain(ctx context.Context, f *fleet, at machineNS, from source) (c carriage, err error) {
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	var answer []byte
 	g.Go(func() (err error) {
 		answer, _, err = command(ctx, f.binary, "decommission", "--self", "--wait", "--timeout", l.notice.String(), "--socket", f.socket("source"), "-o", "json")
-		if gone, ok := errors.AsType[*exec.ExitError](err); ok && gone.ExitCode() == 4 { // something is lost, as it must be
+		if gone, ok := errors.AsType[*exec.ExitError](err); ok && gone.ExitCode() == 4 { // some blocks are lost, as they must be
 			err = nil
 		}
 		return err
@@ -170,8 +172,8 @@ func (l link) drain(ctx context.Context, f *fleet, at machineNS, from source) (c
 	return c, nil
 }
 
-// wholeBlocks is the most bytes of whole blocks that fit into room. Where sizes differ that is a knapsack, in 2^18 steps: sizes
-// are rounded up, so that the answer is never more than what fits.
+// wholeBlocks returns the most bytes of whole blocks that fit into room. With blocks of different sizes that is a knapsack,
+// which is solved in 2^18 steps: sizes are rounded up to steps, so the answer is never more than what fits.
 func wholeBlocks(sizes []int64, room int64) int64 {
 	var all int64
 	for _, s := range sizes {
@@ -194,7 +196,7 @@ func wholeBlocks(sizes []int64, room int64) int64 {
 	return most[steps]
 }
 
-// town is a fleet whose processes have a machine each.
+// town is a fleet whose processes have a machine each: a network namespace.
 type town struct {
 	*fleet
 	w     *wires
@@ -280,10 +282,10 @@ func printLinks(w io.Writer, asked []link, all [][]carriage) error {
 	return err
 }
 
-// linkSum is what the rounds of a link came to.
+// linkSum sums up the rounds of a link.
 type linkSum struct {
 	share, fits, vain float64 // medians
-	after             int64   // the most
+	after             int64   // the largest
 }
 
 func sumUp(rounds []carriage) (s linkSum) {

@@ -1,11 +1,11 @@
-// Command bench measures how fast Lifeboat empties a node, beside rsync on the same disks in the same minutes, how soon it
-// hears of a notice, what it takes to wait for one, how much of what a narrow link can carry is saved, and what a coordinator
-// bears: its leader's death, many who follow its events, ten thousand agents, and a bad day of theirs. It is what `make bench` runs;
-// docs/benchmarks.md says how to read its figures.
+// Command bench measures Lifeboat: how fast it empties a node, beside rsync on the same disks in the same minutes; how soon it hears
+// of a notice, and what waiting for one costs; how much it saves over a narrow link; and what a coordinator bears: the death of the
+// leader, many followers of events, ten thousand agents, and a bad day of theirs. `make bench` runs it; docs/benchmarks.md says how to
+// read its figures.
 //
-// It runs the real binaries as an operator would: agents and a coordinator with certificates of their own, an rsync
-// daemon, and rsync over a private sshd; only the clouds are pretend. It measures from outside, through /proc, the
-// manifest and the journal, and profiles nothing.
+// It runs the real binaries as an operator would: agents and a coordinator with certificates of their own, an rsync daemon, and rsync
+// over a private sshd; only the clouds are pretend. It measures from outside, through /proc, the manifest and the journal, and
+// profiles nothing.
 package main
 
 import (
@@ -34,7 +34,8 @@ func main() {
 	}
 }
 
-// mostScale is four million tiny blocks, as a node with terabytes of shuffle files may have, and 16 GB.
+// mostScale bounds -scale. Corpus d then has four million tiny blocks, 16 GB together, as a node with terabytes of shuffle files may
+// have.
 const mostScale = 20
 
 type options struct {
@@ -44,7 +45,7 @@ type options struct {
 	dir     string
 	skipSSH bool
 	against string
-	// contenders that run beside lifeboat; empty: all.
+	// contenders are the names of those that run beside lifeboat; empty: all.
 	contenders []string
 	scale      float64
 	cold       bool
@@ -85,29 +86,29 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			return o, fmt.Errorf("-corpus %s: there are a, b, c and d", name)
 		}
 		if s.name, s.cold = name, o.cold; o.cold {
-			s.name += "-cold" // other figures, and nobody said what they shall be
+			s.name += "-cold" // its figures are others, and have no targets
 		}
 		o.corpora = append(o.corpora, s.scaled(o.scale))
 	}
 	return o, nil
 }
 
-// bench is what a suite has to measure with.
+// bench is what every suite measures with.
 type bench struct {
 	options
 	g              *ground
-	root, binary   string // of the checkout; of the daemons
+	root, binary   string // root of the checkout; binary of the daemons
 	stdout, stderr io.Writer
 }
 
-// suite is a question that the benchmark answers, in tables and figures.
+// suite is one question that bench answers, in tables and figures.
 type suite struct {
 	name    string
 	needs   func(o options) error
 	measure func(context.Context, bench) ([]figure, error)
 }
 
-// needCold says what makes memory forget, and who may.
+// needCold returns why -cold cannot be had: making the kernel forget its caches is for root.
 func needCold(cold bool) error {
 	if cold && os.Geteuid() != 0 {
 		return errors.New("-cold: only root may have the kernel drop its caches")
@@ -134,7 +135,7 @@ func suites() []suite {
 	}
 }
 
-// defaultSuites are all that the caller may run, but for the storm, which has no targets and takes half an hour.
+// defaultSuites are all suites that the caller may run, without the storm: it has no targets and takes half an hour.
 func defaultSuites() []string {
 	return slices.DeleteFunc(suiteNames(), func(name string) bool { return name == "links" && os.Geteuid() != 0 || name == "storm" })
 }
@@ -190,7 +191,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// measureTransfer empties a node, and lets the others do the same work.
+// measureTransfer empties a node with lifeboat, and has the other contenders do the same work.
 func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
 	contenders, err := prepare(ctx, b)
 	if err != nil {
@@ -210,7 +211,7 @@ func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
 	return r.figures(), nil
 }
 
-// prepare makes what the contenders keep between rounds: certificates, ssh keys, the contenders that are programs here.
+// prepare makes what the contenders keep between rounds: certificates, ssh keys, and the programs that are built here.
 func prepare(ctx context.Context, b bench) ([]contender, error) {
 	us, err := newLifeboat(ctx, b.binary, b.g.dir, "source", "sink")
 	if err != nil {
@@ -240,7 +241,8 @@ func prepare(ctx context.Context, b bench) ([]contender, error) {
 	return chosen(all, b.contenders)
 }
 
-// chosen are the first and those of the others that are named; all where none is. A name that nobody has would leave out who is meant.
+// chosen returns the first contender and those of the others that are named, or all if no name is given. A name that no contender has
+// is an error: the contender that was meant would be missing.
 func chosen(all []contender, names []string) ([]contender, error) {
 	var known []string
 	for _, c := range all {
@@ -256,7 +258,7 @@ func chosen(all []contender, names []string) ([]contender, error) {
 	}), nil
 }
 
-// needs says how to get a program that is missing.
+// needs returns an error that says how to install a program, if it is missing.
 func needs(program, pkg string) error {
 	if _, err := exec.LookPath(program); err != nil {
 		return fmt.Errorf("%s is not installed: apt-get install %s", program, pkg)
@@ -286,7 +288,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// build makes a program of the checkout, as `make build` makes the binary.
+// build builds a program of the checkout with the flags of `make build`.
 func build(ctx context.Context, root, program, source string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s -w", "-o", program, source)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")

@@ -39,7 +39,7 @@ func TestParseSuites(t *testing.T) {
 	}
 }
 
-// What one suite found stands beside what others found earlier.
+// The figures of one suite do not replace those that other suites recorded earlier.
 func TestRecordKeepsOtherSuites(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "latest.json")
 	for _, f := range []figure{alone("idle", "old", "s", 1, ""), alone("soak", "kept", "s", 2, ""), alone("idle", "new", "s", 3.00049, "go run ./bench")} {
@@ -86,7 +86,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Every part of the second has its turn, and in no order.
+// There is a phase in every part of the second, and the phases are in no order.
 func TestPhases(t *testing.T) {
 	all := phases(200)
 	if slices.IsSorted(all) {
@@ -146,7 +146,7 @@ func TestParseEvents(t *testing.T) {
 	}
 }
 
-// A journal counts once its directory is synced, not when it has its name.
+// A journal counts as durable once its directory is synced, not when the file has its name.
 func TestJournalWatch(t *testing.T) {
 	dir := t.TempDir()
 	w, err := watchJournal(dir)
@@ -239,7 +239,7 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// Each pretend service gives the notice that its source reads, and takes it back.
+// Each pretend service gives a notice that its source reads, and withdraws it.
 func TestPretenders(t *testing.T) {
 	for _, provider := range preemption.Providers() {
 		p, err := newPretender(provider)
@@ -268,7 +268,7 @@ func TestPretenders(t *testing.T) {
 	}
 }
 
-// listen returns the next words of a source, each within a minute.
+// listen returns a function that returns the next notice of a source, and waits at most a minute for it.
 func listen(t *testing.T, cloud preemption.Cloud) func() (preemption.Notice, error) {
 	ctx, stop := context.WithCancel(t.Context())
 	w := preemption.NewWatcher(quiet(), cloud)
@@ -324,7 +324,7 @@ func TestTableOfIdlers(t *testing.T) {
 	}
 }
 
-// A short soak, to see that it counts and that it fails where it must.
+// A short soak counts its notices and incidents, and fails when the service fails.
 func TestSoak(t *testing.T) {
 	run := func(spoil func(*soak)) (*soak, int, error) {
 		p, err := newPretender(preemption.SourceEC2)

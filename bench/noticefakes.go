@@ -17,7 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/gcefake"
 )
 
-// pretender is a pretend metadata service on a loopback port. It counts what it is asked.
+// pretender is a pretend metadata service on a loopback port. It counts the requests by what they ask.
 type pretender struct {
 	provider string
 	kind     preemption.Kind // of the notice that interrupt gives
@@ -48,12 +48,12 @@ func newPretender(provider string) (*pretender, error) {
 	p.server = &http.Server{Handler: http.HandlerFunc(counted), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		defer close(p.served)
-		p.server.Serve(p.listener) // that it was closed is no news
+		p.server.Serve(p.listener) // the error says that it was closed
 	}()
 	return p, nil
 }
 
-// pose makes a service of the provider's kind. Its notice leaves two minutes, or what the provider gives.
+// pose makes the service of the provider. Its notices leave two minutes; Google's leaves what Google gives.
 func (p *pretender) pose() http.Handler {
 	const lead = 2 * time.Minute
 	switch p.provider {
@@ -85,7 +85,7 @@ func (p *pretender) pose() http.Handler {
 
 func (p *pretender) url() string { return "http://" + p.listener.Addr().String() }
 
-// question is what was asked, in few words.
+// question is a short name for what a request asks.
 func question(r *http.Request) string {
 	path := r.URL.Path
 	for _, base := range []string{"/latest/meta-data/", "/computeMetadata/v1/instance/"} {
@@ -106,14 +106,15 @@ func (p *pretender) count(question string) {
 	p.asked[question]++
 }
 
-// counts is how often each question was asked so far.
+// counts returns how often each question was asked so far.
 func (p *pretender) counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.asked)
 }
 
-// burst answers nothing but 503 for a while, and gives its notice in the middle of it. It returns when all is well again.
+// burst has the service answer 503 for a while, with a notice in the middle of it. It returns when the service answers
+// again.
 func (p *pretender) burst(ctx context.Context, lasts time.Duration) (recovered time.Time, err error) {
 	p.fail(http.StatusServiceUnavailable)
 	err = pause(ctx, lasts/2)

@@ -12,17 +12,17 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// host is a pretend machine of a cloud, with a real process of ours that listens to its notices.
+// host is a pretend machine of a cloud, with a real process of the binary that waits for its notices.
 type host struct {
 	dir    string
 	fake   *pretender
 	daemon *daemon
 }
 
-// writeSettings is the text of a host's file, with two addresses that are free.
+// writeSettings returns the text of a host's settings file; ports are two free addresses.
 type writeSettings func(h *host, ports []string) string
 
-// newHost starts a verb of the binary on a host of its own, and returns once that asks for notices.
+// newHost starts a verb of the binary on a host of its own, and returns once the process asks for notices.
 func newHost(ctx context.Context, dir, binary, verb, provider string, settings writeSettings) (_ *host, err error) {
 	h := &host{dir: dir}
 	defer func() {
@@ -45,7 +45,7 @@ func newHost(ctx context.Context, dir, binary, verb, provider string, settings w
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "conf", "lifeboat.yaml") // in a directory of its own, for there may be a conf.d beside
+	file := filepath.Join(dir, "conf", "lifeboat.yaml") // in a directory of its own: the daemon also reads conf.d beside it
 	if err := os.WriteFile(file, []byte(settings(h, ports)), 0o600); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func newHost(ctx context.Context, dir, binary, verb, provider string, settings w
 
 func (h *host) data() string { return filepath.Join(h.dir, "data") }
 
-// agentSettings are those of an agent with one block, but for what it needs to reach its fleet.
+// agentSettings are the settings of an agent with one block, without those by which it reaches its fleet.
 func agentSettings(h *host, name string, ports []string) string {
 	return fmt.Sprintf(`node: {name: %s}
 listen: {peer: %q, http: %q, socket: %s/agent.sock}
@@ -80,11 +80,11 @@ func (h *host) close() error {
 	return errors.Join(errs...)
 }
 
-// hearing is how long it took until a notice was heard, and until it was on the disk.
+// hearing is how long it took until a notice was heard, and until it was durable.
 type hearing struct{ heard, durable time.Duration }
 
-// sample lets the host's service give a notice, and takes it back once the agent has it on disk. give returns from when
-// on it could be heard.
+// sample has the host's service give a notice, and withdraws it once the agent has it on disk. give returns the instant
+// from which on the notice could be heard.
 func (h *host) sample(ctx context.Context, w *journalWatch, give func() (time.Time, error)) (hearing, error) {
 	given, err := give()
 	if err != nil {
@@ -109,8 +109,8 @@ func (h *host) sample(ctx context.Context, w *journalWatch, give func() (time.Ti
 	return hearing{heard.Sub(given), durable.Sub(given)}, nil
 }
 
-// readPage returns when the notice that was given was heard, if a journal holds it, and no other, and that the node
-// leaves for it.
+// readPage returns when the notice was heard. It is an error unless the journal holds that notice and no other, and
+// says that the node leaves for it.
 func readPage(text []byte, provider string, kind preemption.Kind, given time.Time) (heard time.Time, err error) {
 	var page preemption.Page[json.RawMessage]
 	if err := json.Unmarshal(text, &page); err != nil {

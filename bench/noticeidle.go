@@ -16,24 +16,24 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// What a process that waits for notices may take.
+// Targets of a process that waits for notices.
 const (
 	idleCPU    = 0.5 // % of a core
 	idleRSS    = 20 << 20
 	binarySize = 25 << 20
 )
 
-// minute is how long idle processes are watched in a round.
+// minute is for how long idle processes are watched in a round.
 const minute = time.Minute
 
-// idler is an idle process: a line of the table.
+// idler is an idle process: one line of the table.
 type idler struct {
 	name   string
 	host   *host
-	cpu    []float64 // % of a core, a round each
+	cpu    []float64 // % of a core, one value a round
 	memory memory    // after the last round
 	asked  map[string]int
-	over   time.Duration // that it was asked in
+	over   time.Duration // of all rounds together
 }
 
 // measureIdle watches processes that have nothing to do: agents in a fleet with a coordinator, and a sidecar.
@@ -111,7 +111,7 @@ actions:
 `, h.dir, h.data(), h.fake.provider, h.fake.url())
 }
 
-// watchIdlers adds one round.
+// watchIdlers watches all processes for one round and adds its figures.
 func watchIdlers(ctx context.Context, idlers []*idler, lasts time.Duration) error {
 	type state struct {
 		at    time.Time
@@ -151,7 +151,7 @@ func watchIdlers(ctx context.Context, idlers []*idler, lasts time.Duration) erro
 	return nil
 }
 
-// rates is how often each question was asked in a second, the most frequent first.
+// rates is how often a second each question was asked, the most frequent first.
 func (i *idler) rates() (all []rate) {
 	for question, times := range i.asked {
 		if times > 0 {

@@ -17,15 +17,16 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// burstLasts is how long a metadata service answers 503, where it does.
+// burstLasts is for how long a metadata service answers 503 in a burst.
 const burstLasts = 3 * time.Second
 
-// notice is one question of this suite: how long do so many notices take, each at a moment of its own.
+// notice is one row of the suite notices: how long it takes until a notice is durable, over so many samples, each at
+// another moment of the second.
 type notice struct {
 	name     string
 	provider string
 	samples  int
-	burst    bool // in the middle of which the notice comes; the clock runs from its end
+	burst    bool // the notice comes in the middle of a burst of 503; the clock runs from the end of the burst
 	target   map[string]time.Duration
 }
 
@@ -40,10 +41,11 @@ var noticesAsked = []notice{
 		target: map[string]time.Duration{"max": 300 * time.Millisecond}},
 }
 
-// hostsAtOnce is how many agents are asked side by side. Idle, all of them take a few hundredths of a core.
+// hostsAtOnce is how many agents are measured side by side. All of them together take a few hundredths of a core while
+// idle.
 const hostsAtOnce = 10
 
-// measureNotices asks how long it takes from when a cloud shows a notice until the agent has it on disk and leaves.
+// measureNotices measures the time from when a cloud shows a notice until the agent has it on disk and leaves.
 func measureNotices(ctx context.Context, b bench) ([]figure, error) {
 	var delays []delay
 	for _, n := range noticesAsked {
@@ -69,8 +71,8 @@ func durables(all []hearing) []time.Duration {
 	return took
 }
 
-// measure runs the agents. Their coordinator takes connections and never says a word, which is the worst that one can do:
-// nothing about a notice may wait for it.
+// measure runs the agents and takes the samples. Their coordinator takes connections and never answers, which is the
+// worst that a coordinator can do: nothing about a notice may wait for it.
 func (n notice) measure(ctx context.Context, b bench) (took []hearing, err error) {
 	into, err := b.g.fresh()
 	if err != nil {
@@ -131,8 +133,9 @@ func (n notice) measure(ctx context.Context, b bench) (took []hearing, err error
 	return took, g.Wait()
 }
 
-// phases returns n random moments of a second, in random order. There is one in each nth of it: with moments that fall
-// together by chance, the mean of 200 would be off by 20 ms in one run or another, and say nothing of who was measured.
+// phases returns n random moments of a second, in random order, one in each nth of the second. With n moments that fall
+// where chance has them, the mean of 200 would be off by 20 ms in some runs, which would say nothing of what was
+// measured.
 func phases(n int) []time.Duration {
 	all := make([]time.Duration, n)
 	for i := range all {
@@ -142,8 +145,8 @@ func phases(n int) []time.Duration {
 	return all
 }
 
-// give lets the service show its notice at a moment of its client's second, which begins when the last notice is over: it
-// is over by an answer.
+// give has the service show its notice at that phase of the agent's second. The agent polls each second, and the second
+// begins when the last notice is over: an answer ended it.
 func (n notice) give(ctx context.Context, fake *pretender, phase time.Duration) (time.Time, error) {
 	if err := pause(ctx, phase); err != nil {
 		return time.Time{}, err

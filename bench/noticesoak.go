@@ -14,15 +14,15 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// What three days at one poll a second come to, with a notice each two minutes.
+// As many polls as three days have at one a second; a notice comes every two minutes (130 polls).
 const (
 	soakPolls     = 260_000
 	soakIncidents = 2_000
 )
 
-// soak is an EC2 source in this process that asks a real server as fast as it goes, with its incidents on a real disk.
+// soak is an EC2 source in this process that polls a real server as fast as it can, with its incidents on a real disk.
 type soak struct {
-	polls, every int // notices are given and taken back within so many polls
+	polls, every int // one notice is given and withdrawn within every so many polls
 
 	fake      *pretender
 	n         int // polls so far
@@ -31,7 +31,7 @@ type soak struct {
 	warm, end footprint
 }
 
-// footprint is what this process holds.
+// footprint is what this process holds at one moment.
 type footprint struct {
 	heapBytes             int64
 	descriptors, routines int
@@ -43,14 +43,14 @@ func (f footprint) String() string {
 
 func readFootprint() (f footprint, err error) {
 	runtime.GC()
-	runtime.GC() // what the first one found dead in pools
+	runtime.GC() // frees what the first one found unused in pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	open, err := os.ReadDir("/proc/self/fd")
 	return footprint{int64(m.HeapAlloc), len(open), runtime.NumGoroutine()}, err
 }
 
-// measureSoak asks whether anything grows.
+// measureSoak measures whether memory or descriptors grow over many polls.
 func measureSoak(ctx context.Context, b bench) (_ []figure, err error) {
 	dir, err := b.g.fresh()
 	if err != nil {
@@ -74,7 +74,7 @@ func measureSoak(ctx context.Context, b bench) (_ []figure, err error) {
 	return s.figures(opened, took, b.args), s.print(b.stdout, opened, took)
 }
 
-// run polls until it has polled enough, and returns how many incidents that made.
+// run polls until it has polled enough, and returns how many incidents were opened.
 func (s *soak) run(ctx context.Context, dir string) (opened int, err error) {
 	log := quiet()
 	ctx, stop := context.WithCancel(ctx)
@@ -122,7 +122,8 @@ func (s *soak) run(ctx context.Context, dir string) (opened int, err error) {
 	return opened, nil
 }
 
-// polled gives a notice in the middle of every so many polls, and takes it back near their end.
+// polled is called after each poll. It gives a notice in the middle of every so many polls, and withdraws it near
+// their end.
 func (s *soak) polled(p preemption.Poll) (err error) {
 	if p.Result != "ok" {
 		return fmt.Errorf("poll %d of %s: %s", s.n, p.Path, p.Result)
@@ -135,7 +136,7 @@ func (s *soak) polled(p preemption.Poll) (err error) {
 	case at == s.every-s.every/10:
 		s.fake.withdraw()
 	}
-	switch s.n { // in both, no notice stands
+	switch s.n { // no notice stands at either moment
 	case s.polls / 10: // connections, buffers and tables have their size by now
 		s.warm, err = readFootprint()
 	case s.polls:

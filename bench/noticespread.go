@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spread is how long one thing took each time, the shortest first.
+// spread is how long one thing took each time, in ascending order.
 type spread []time.Duration
 
 func newSpread(took []time.Duration) spread { return slices.Sorted(slices.Values(took)) }
@@ -25,17 +25,17 @@ func (s spread) mean() time.Duration {
 	return sum / time.Duration(len(s))
 }
 
-// quantile is the least of the times that a share of them, q of 1, does not exceed.
+// quantile returns the shortest time that the share q of all, from 0 to 1, does not exceed.
 func (s spread) quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
 	}
-	const hair = 1e-9 // 0.07 x 100 is a little more than 7
+	const hair = 1e-9 // 0.07 x 100 is a little more than 7 in floating point
 	rank := int(math.Ceil(q*float64(len(s)) - hair))
 	return s[min(max(rank, 1), len(s))-1]
 }
 
-// stats are the words that a table and the figures have for a spread.
+// stats are the statistics of a spread that tables and figures show.
 func (s spread) stats() []stat {
 	return []stat{{"mean", s.mean()}, {"p50", s.quantile(0.5)}, {"p99", s.quantile(0.99)}, {"max", s.quantile(1)}}
 }
@@ -88,7 +88,7 @@ func delayFigures(suite string, delays []delay, command string) (all []figure) {
 	return all
 }
 
-// alone is a figure that is compared with nothing.
+// alone is a figure without a peer to compare it with.
 func alone(suite, name, unit string, value float64, command string) figure {
 	return figure{Suite: suite, Name: name, Value: rounded(value), Unit: unit, Command: command}
 }

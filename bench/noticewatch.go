@@ -15,13 +15,13 @@ import (
 // journalName is the file that holds an agent's open incident.
 const journalName = "incident.json"
 
-// journalWatch sees an agent's journal change, by inotify(7): it costs the agent nothing, and comes within microseconds.
+// journalWatch sees an agent's journal change, through inotify(7): that costs the agent nothing, and takes microseconds.
 type journalWatch struct {
 	events *os.File
 	unread []event
 }
 
-// event is what happened in a directory: to an entry of it, or, without a name, to itself.
+// event is a change in a directory: of the entry with that name, or, without a name, of the directory itself.
 type event struct {
 	mask uint32
 	name string
@@ -39,8 +39,8 @@ func watchJournal(dir string) (*journalWatch, error) {
 	return w, nil
 }
 
-// durable waits until a journal is on the disk, and returns when it was: package durable renames the synced file into its
-// place, and closes the directory once that is synced too.
+// durable waits until a journal is on the disk, and returns when it was. Package durable renames the synced file into its
+// place, and closes the directory once the directory is synced too: these are the two events.
 func (w *journalWatch) durable(ctx context.Context) (time.Time, error) {
 	if _, err := w.next(ctx, "a journal is in place", event{unix.IN_MOVED_TO, journalName}); err != nil {
 		return time.Time{}, err
@@ -48,16 +48,16 @@ func (w *journalWatch) durable(ctx context.Context) (time.Time, error) {
 	return w.next(ctx, "its directory is synced", event{unix.IN_CLOSE_NOWRITE, ""})
 }
 
-// gone waits until the incident is over and its journal away.
+// gone waits until the incident is over and its journal is removed.
 func (w *journalWatch) gone(ctx context.Context) error {
 	_, err := w.next(ctx, "the journal is gone", event{unix.IN_DELETE, journalName})
 	return err
 }
 
-// patience is far above what any change of a journal may take.
+// patience is far longer than any change of a journal may take.
 const patience = 15 * time.Second
 
-// next passes over events until the wanted one, and returns when that was read.
+// next skips events until the wanted one, and returns when that was read.
 func (w *journalWatch) next(ctx context.Context, what string, wanted event) (time.Time, error) {
 	if err := w.events.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return time.Time{}, err
@@ -81,8 +81,8 @@ func (w *journalWatch) next(ctx context.Context, what string, wanted event) (tim
 	}
 }
 
-// parseEvents reads what inotify gives: headers of four words each, the last one the length of the name that follows,
-// which is filled up with zeros.
+// parseEvents reads inotify's events. Each has a header of four words; the last is the length of the name that follows,
+// which is padded with zeros.
 func parseEvents(b []byte) (events []event, err error) {
 	for len(b) > 0 {
 		if len(b) < unix.SizeofInotifyEvent {

@@ -20,16 +20,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is a process that runs beside a measurement.
+// daemon is a process that runs during a measurement.
 type daemon struct {
 	cmd   *exec.Cmd
 	log   string
-	ended chan struct{} // closed once it was waited for
+	ended chan struct{} // closed once the process has ended and was waited for
 	err   error         // valid after ended
 }
 
-// start starts a program whose output goes to a file. It dies with this process: one that stayed would answer in the
-// next run's place.
+// start starts a program whose output goes to the file log. The process dies with this one: if it stayed, it would answer
+// in place of the next run's.
 func start(ctx context.Context, log, program string, args ...string) (*daemon, error) {
 	f, err := os.Create(log)
 	if err != nil {
@@ -51,11 +51,11 @@ func start(ctx context.Context, log, program string, args ...string) (*daemon, e
 	return d, nil
 }
 
-// timerSlack is what an agent's unit gives it (systemd/units/lifeboat-agent.service, which says why).
+// timerSlack is the timer slack that an agent's unit sets (systemd/units/lifeboat-agent.service, which says why).
 const timerSlack = 200 * time.Microsecond
 
-// begin starts a program as the agent's unit starts an agent, for whichever contender: a child has the timer slack of the
-// thread that makes it (PR_SET_TIMERSLACK(2const)).
+// begin starts a program with the timer slack that the agent's unit sets, whichever contender it is: a child inherits the
+// slack of the thread that starts it (PR_SET_TIMERSLACK(2const)).
 func begin(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -66,11 +66,11 @@ func begin(cmd *exec.Cmd) error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0); err != nil {
 		return fmt.Errorf("set the timer slack: %w", err)
 	}
-	defer unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0) // as it was: what may be got may be set
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0) // back to what it was, which may always be set
 	return cmd.Start()
 }
 
-// stop ends the process and returns the CPU time of it and of the children that it has waited for.
+// stop ends the process, and returns the CPU time of the process and of those children that it has waited for.
 func (d *daemon) stop() (time.Duration, error) {
 	d.childless()
 	err := d.cmd.Process.Signal(syscall.SIGTERM)
@@ -87,8 +87,8 @@ func (d *daemon) stop() (time.Duration, error) {
 	return d.cmd.ProcessState.UserTime() + d.cmd.ProcessState.SystemTime(), err
 }
 
-// childless waits until the process has waited for all its children, as long as they may take to end: their time is
-// counted only then.
+// childless waits until the process has waited for all its children, but at most 5 s: only then is their CPU time
+// counted.
 func (d *daemon) childless() {
 	pid := d.cmd.Process.Pid
 	for range 500 {
@@ -107,7 +107,7 @@ func (d *daemon) trouble(err error) error {
 	return fmt.Errorf("%s: %w; it said:\n%s", filepath.Base(d.cmd.Path), err, b)
 }
 
-// until asks ready again and again, until it says yes, the process ends or half a minute has passed.
+// until calls ready until it returns true. It is an error if the process ends first, or half a minute passes.
 func (d *daemon) until(ctx context.Context, what string, ready func() bool) error {
 	return d.within(ctx, 30*time.Second, what, ready)
 }
@@ -137,7 +137,7 @@ func (d *daemon) listens(ctx context.Context, addr string) error {
 	})
 }
 
-// freePorts returns loopback addresses that nobody listens on now.
+// freePorts returns n loopback addresses that nothing listens on now.
 func freePorts(n int) ([]string, error) {
 	var addrs []string
 	for range n {
@@ -151,7 +151,7 @@ func freePorts(n int) ([]string, error) {
 	return addrs, nil
 }
 
-// command runs a program to its end and returns what it printed and the CPU time of it and its children.
+// command runs a program to its end. It returns what the program printed, and the CPU time of it and its children.
 func command(ctx context.Context, program string, args ...string) (stdout []byte, cpu time.Duration, err error) {
 	var out bytes.Buffer
 	cpu, err = commandTo(ctx, &out, program, args...)
@@ -175,10 +175,10 @@ func commandTo(ctx context.Context, stdout io.Writer, program string, args ...st
 	return cpu, err
 }
 
-// usage is what a process has used so far.
+// usage is what a process has used up to now.
 type usage struct {
-	cpu time.Duration // of it and of children that it has waited for
-	rss int64         // its peak
+	cpu time.Duration // of the process and of those children that it has waited for
+	rss int64         // peak, in bytes
 }
 
 // readUsage reads proc_pid_stat(5) and proc_pid_status(5).
@@ -235,7 +235,8 @@ func parseStatus(status string) (int64, error) {
 	return 0, errors.New("status of a process: no VmHWM")
 }
 
-// gauge follows processes, because one that has done its work may be gone when its figures are wanted.
+// gauge reads the usage of processes again and again: a process that has done its work may be gone when its figures are
+// wanted.
 type gauge struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -271,7 +272,7 @@ func (g *gauge) read(pids []int) {
 	}
 }
 
-// now is the last that was seen of a process.
+// now returns the usage of a process, or the last that was read if the process is gone.
 func (g *gauge) now(pid int) usage {
 	g.read([]int{pid})
 	g.mu.Lock()

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// relay is a node that goes after another left its blocks there: it has none of its own. That other is gone by then.
+// relay is a node that leaves after another node left its blocks with it; it has no blocks of its own. The other
+// node, their home, is gone by then.
 type relay struct{ *lifeboat }
 
 func (r relay) move(ctx context.Context, from source, into string) (out outcome, err error) {
@@ -49,18 +50,19 @@ func (r relay) move(ctx context.Context, from source, into string) (out outcome,
 	if err := f.settled(ctx, "source", 1, from.files); err != nil {
 		return out, err
 	}
-	if err := forgetPeak(f.source.cmd.Process.Pid); err != nil { // of when it took them
+	if err := forgetPeak(f.source.cmd.Process.Pid); err != nil { // the peak of when it took the blocks
 		return out, err
 	}
 	return f.leave(ctx, from)
 }
 
-// forgetPeak has VmHWM of a process begin anew (proc_pid_clear_refs(5)).
+// forgetPeak resets VmHWM of a process (proc_pid_clear_refs(5)).
 func forgetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// take has the source's blocks come from their home, and become files where they are to be.
+// take has the home of the blocks drain to the source, and waits until the source has made files of the blocks, if
+// they become files.
 func (f *fleet) take(ctx context.Context, from source) error {
 	answer, _, err := command(ctx, f.binary, "decommission", "--self", "--wait", "--socket", f.socket("home"), "-o", "json", "--reason", "bench")
 	if err != nil {
@@ -83,7 +85,8 @@ func (f *fleet) take(ctx context.Context, from source) error {
 	}
 }
 
-// measureRelay asks what it costs a node to carry on what came from another, beside what is its own.
+// measureRelay measures what it costs a node to carry blocks on that came from another node, compared with blocks of
+// its own.
 func measureRelay(ctx context.Context, b bench) ([]figure, error) {
 	us, err := newLifeboat(ctx, b.binary, b.g.dir, "source", "sink", "home")
 	if err != nil {
@@ -148,7 +151,7 @@ func (t trial) relayFigures(args string) (all []figure) {
 	return all
 }
 
-// row is what a contender did in each round, by its word.
+// row is what a contender did in each round, timed until its last receipt.
 func (t trial) row(who string) (r row) {
 	for _, o := range t.outcomes[who] {
 		r.add(t.size, o, o.durable)

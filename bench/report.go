@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// row is one line of a table: a contender, taken by its word or with the target's file system synced.
+// row is one line of a table: a contender, timed until it said that it was done, or until the target's file
+// system was synced too.
 type row struct {
 	label string
 	speed []float64 // MiB/s, a round each
@@ -104,7 +105,7 @@ func (t trial) print(w io.Writer) error {
 	return err
 }
 
-// blocksPerSecond is from the trigger to the last receipt.
+// blocksPerSecond is the rate from the trigger to the last receipt.
 func (t trial) blocksPerSecond(who string) float64 {
 	return float64(t.size.n) / t.medianOf(who, outcome.durableIn)
 }
@@ -114,7 +115,7 @@ func (o outcome) durableIn() float64 { return o.durable.Seconds() }
 func (o outcome) endedIn() float64   { return o.ended.Seconds() }
 func (o outcome) drainIn() float64   { return o.drain.Seconds() }
 
-// median is one of lifeboat's own times.
+// median is the median of one of lifeboat's own times.
 func (t trial) median(of func(outcome) float64) float64 { return t.medianOf(ours, of) }
 
 func (t trial) medianOf(who string, of func(outcome) float64) float64 {
@@ -127,7 +128,7 @@ func (t trial) medianOf(who string, of func(outcome) float64) float64 {
 
 func number(x float64, digits int) string { return fmt.Sprintf("%.*f", digits, x) }
 
-// few shows the rounds that there is room for.
+// few shows as many rounds as there is room for.
 func few(ratios []float64) string {
 	var words []string
 	for _, r := range ratios[:min(len(ratios), 3)] {
@@ -152,7 +153,7 @@ func median(all []float64) float64 {
 	}
 }
 
-// paired is ours over theirs, round by round: what the machine did besides is alike in both.
+// paired returns ours over theirs for each round: in one round, both met the same disturbances of the machine.
 func paired(ours, theirs []float64) []float64 {
 	var r []float64
 	for i := range min(len(ours), len(theirs)) {
@@ -163,7 +164,7 @@ func paired(ours, theirs []float64) []float64 {
 	return r
 }
 
-// figure is a line of latest.json. What is compared with nothing has a peer of null.
+// figure is one entry of latest.json. Peer is null if the figure is compared with nothing.
 type figure struct {
 	Suite     string   `json:"suite"`
 	Name      string   `json:"name"`
@@ -211,10 +212,10 @@ func (r report) figures() []figure {
 	return all
 }
 
-// rounded keeps three decimals: more would be noise with a straight face.
+// rounded keeps three decimals: more would be noise.
 func rounded(x float64) float64 { return float64(int64(x*1000+0.5)) / 1000 }
 
-// record puts the figures of a suite in the place of its last ones; those of other suites stay.
+// record replaces a suite's figures in the file; those of other suites stay.
 func record(file, suite string, figures []figure) error {
 	var all []figure
 	b, err := os.ReadFile(file)
@@ -231,7 +232,7 @@ func record(file, suite string, figures []figure) error {
 	return os.WriteFile(file, append(b, '\n'), 0o644)
 }
 
-// machine says in a line what the figures were taken on.
+// machine describes in a line the machine that the figures were taken on.
 func machine() string {
 	model := "unknown processor"
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {

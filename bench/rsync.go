@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// rsyncArgs: everything is new at the target, so rsync's search for what is there already would only cost it. It keeps
-// modes and times as an archive does, and checks each file's checksum, but syncs nothing.
+// rsyncArgs leave out rsync's search for what the target has already: everything is new there, and the search would only
+// cost time. rsync keeps modes and times as an archive does and verifies each file's checksum, but syncs nothing.
 var rsyncArgs = []string{"-a", "--whole-file"}
 
 // rsyncDaemon is rsync at its fastest: no encryption, no second process on the source.
@@ -28,7 +28,7 @@ func (rsyncDaemon) move(ctx context.Context, from source, into string) (out outc
 	host, port, _ := net.SplitHostPort(at)
 	conf := fmt.Sprintf("address = %s\nport = %s\nuse chroot = no\n[target]\npath = %s\nread only = no\n", host, port, target)
 	if os.Getuid() == 0 {
-		conf += "uid = 0\ngid = 0\n" // else it would become nobody, who may not write there
+		conf += "uid = 0\ngid = 0\n" // else rsync would become nobody, who may not write there
 	}
 	file := filepath.Join(into, "rsyncd.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
@@ -47,8 +47,8 @@ func (rsyncDaemon) move(ctx context.Context, from source, into string) (out outc
 	return out, errors.Join(err, stopped)
 }
 
-// rsync runs the client and then syncs the target's file system. The CPU time is the client's; the kernel's own threads,
-// which do most of the writing back, are in nobody's.
+// rsync runs the client and then syncs the target's file system. The CPU time is the client's: the kernel's own threads
+// do most of the writing back, and their time is nobody's.
 func rsync(ctx context.Context, from source, target, url string, args ...string) (out outcome, err error) {
 	args = append(append(append([]string{}, rsyncArgs...), args...), from.dir+"/", url)
 	began := time.Now()
@@ -62,17 +62,17 @@ func rsync(ctx context.Context, from source, target, url string, args ...string)
 	return out, err
 }
 
-// cipher is the fastest that both ends have on processors with AES.
+// cipher is the fastest cipher that both ends have on processors with AES instructions.
 const cipher = "aes128-gcm@openssh.com"
 
-// rsyncSSH is what most people do: encrypted, over an sshd of our own.
+// rsyncSSH is what most people use: rsync, encrypted, over an sshd that runs for this alone.
 type rsyncSSH struct {
 	dir  string // keys
 	sshd string
 	user string
 }
 
-// sshd must be started by its full path: it starts itself again for each connection.
+// sshd finds the full path of sshd, by which it must be started: it starts itself again for each connection.
 func sshd() (string, error) {
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin") {
 		p := filepath.Join(dir, "sshd")
@@ -97,7 +97,7 @@ func newRsyncSSH(ctx context.Context, work string) (*rsyncSSH, error) {
 		return nil, err
 	}
 	if os.Getuid() == 0 {
-		// Where sshd locks itself up; its service makes it, and there may be no service here.
+		// sshd confines itself to this directory. Its service makes it, but there may be no service here.
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			return nil, err
 		}

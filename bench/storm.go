@@ -26,20 +26,21 @@ import (
 )
 
 const (
-	// stormBlocks bounds what a node says to hold: between a hundredth of it and all, as many small as large.
+	// stormBlocks is the most blocks that a node holds. A node holds between a hundredth of that and all of it, spread evenly over the
+	// logarithm: as many nodes hold few as hold many.
 	stormBlocks = 100_000
-	// stormMost bounds what all of them hold. Ten thousand such nodes would have 200 million blocks.
+	// stormMost is about what all nodes hold together: ten thousand of them would have 200 million blocks, so all are scaled down.
 	stormMost = 4_000_000
-	// stormLeavers announce within a second that they leave, ask who their peers are and give accounts of so many lines.
+	// stormLeavers announce within a second that they leave, and each sends an account of stormLines lines.
 	stormLeavers = 2_000
 	stormLines   = 10_000
-	// stormLooks is how often a second it is asked where a block is, for so long, over so many connections.
+	// stormLooks is how often a second a block is located, for stormLasts, over stormAskers connections.
 	stormLooks  = 20_000
 	stormLasts  = 10 * time.Second
 	stormAskers = 16
 )
 
-// storm is a bad day: many agents with twenty disks and what landed there, whose leader dies, of whom many are taken at once.
+// storm is a bad day: many agents with twenty disks and landed blocks, whose leader is killed, and of which many are taken at once.
 type storm struct {
 	*herd
 	desk  api.OperatorClient
@@ -47,11 +48,11 @@ type storm struct {
 	held  []int // by agent
 	total int
 	rows  []herdRow
-	wrong map[string]int // what was refused, in its words
+	wrong map[string]int // how often a call was refused, by the words of the error
 	mu    sync.Mutex     // guards wrong
 }
 
-// measureStorm asks what one coordinator, and three, make of that. There is no target: it shows shapes, and which part is the worst.
+// measureStorm measures how one coordinator, and three, bear a storm. There is no target: it shows shapes, and which part is the worst.
 func measureStorm(ctx context.Context, b bench) (all []figure, err error) {
 	binaries := []string{b.binary}
 	if b.against != "" {
@@ -89,7 +90,7 @@ func (s *storm) run(ctx context.Context, b bench, n int) (err error) {
 	for s.held = nil; len(s.held) < many; {
 		s.held = append(s.held, int(most/100*math.Pow(100, rand.Float64())))
 	}
-	for i := range s.held { // within stormMost
+	for i := range s.held { // scale down to stormMost: 0.215 of most is the mean
 		s.held[i] = int(float64(s.held[i]) * min(1, stormMost/(most*0.215*float64(many))))
 		s.total += s.held[i]
 	}
@@ -119,8 +120,8 @@ func (s *storm) run(ctx context.Context, b bench, n int) (err error) {
 	return nil
 }
 
-// calmly dials so that few handshakes are under way at a time on this side: agents have machines of their own, and here a thousand would
-// wait for each other for longer than an agent waits.
+// calmly returns a dialer that lets few handshakes be under way at a time on this side. Real agents have machines of their own; a
+// thousand handshakes on this one would wait for each other for longer than an agent waits.
 func calmly(few int) func(context.Context, string, string) (net.Conn, error) {
 	slots := make(chan struct{}, few)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -138,7 +139,7 @@ func calmly(few int) func(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// shaking is a connection whose handshake is under way until its second write, which ends it in TLS 1.3.
+// shaking is a connection whose handshake lasts until its second write: in TLS 1.3, the client ends the handshake with that.
 type shaking struct {
 	net.Conn
 	writes atomic.Int32
@@ -159,7 +160,7 @@ func (c *shaking) Close() error {
 
 func blockOf(agent, i int) string { return fmt.Sprintf("cache/app-%d/rdd_%d_%d", agent%50, agent, i) }
 
-// landed is what an agent holds.
+// landed yields the blocks that an agent holds.
 func (s *storm) landed(agent int) iter.Seq2[*api.HeldBlock, error] {
 	return func(yield func(*api.HeldBlock, error) bool) {
 		for i := range s.held[agent] {
@@ -181,7 +182,7 @@ func (s *storm) refused(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	words := err.Error()
-	for i := range s.all { // the same of all
+	for i := range s.all { // the same error from all nodes counts as one
 		if name := fmt.Sprintf("node-%05d", i); strings.Contains(words, name) {
 			words = strings.ReplaceAll(words, name, "NODE")
 			break
@@ -190,7 +191,7 @@ func (s *storm) refused(err error) {
 	s.wrong[words]++
 }
 
-// used is the CPU and memory of the coordinators that run.
+// used returns the CPU time of the coordinators that run, and the largest RSS among them.
 func (s *storm) used() (cpu time.Duration, rss int64) {
 	for _, one := range s.of.all {
 		if u, err := readUsage(one.cmd.Process.Pid); err == nil {
@@ -203,7 +204,7 @@ func (s *storm) used() (cpu time.Duration, rss int64) {
 	return cpu, rss
 }
 
-// known waits until the leader knows so many blocks.
+// known waits until the leader knows of all blocks.
 func (s *storm) known(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, herdPatience)
 	defer cancel()
@@ -237,7 +238,7 @@ func (s *storm) begin(ctx context.Context, _ bench) error {
 	return nil
 }
 
-// acks notes how soon beats are answered while something is done.
+// acks measures how soon beats are answered, and what CPU the coordinators take, while do runs.
 func (s *storm) acks(what string, do func() error) error {
 	s.samples()
 	before, _ := s.used()
@@ -261,7 +262,7 @@ func (s *storm) quiet(ctx context.Context, b bench) error {
 	return s.acks("quiet", func() error { return pause(ctx, max(leastWatch, scaled(herdWatched, b.scale))) })
 }
 
-// tables reads what people look at, as often as they may.
+// tables reads the tables that people look at, one after another.
 func (s *storm) tables(ctx context.Context, _ bench) error {
 	leader, err := s.of.leader(ctx, s.desk)
 	if err != nil {
@@ -306,7 +307,7 @@ func (s *storm) tables(ctx context.Context, _ bench) error {
 	})
 }
 
-// look asks where blocks are.
+// look locates random blocks.
 func (s *storm) look(ctx context.Context, b bench) error {
 	var mu sync.Mutex
 	var took []time.Duration
@@ -319,7 +320,7 @@ func (s *storm) look(ctx context.Context, b bench) error {
 			askers.Go(func() {
 				var own []time.Duration
 				var under sync.WaitGroup
-				for range 8 { // calls at a time on one connection
+				for range 8 { // so many calls at a time on one connection
 					under.Go(func() {
 						for tick := time.NewTicker(time.Second * stormAskers * 8 / stormLooks); ctx.Err() == nil; {
 							a := (n + rand.IntN(len(s.held))) % len(s.held)
@@ -358,7 +359,8 @@ func (s *storm) look(ctx context.Context, b bench) error {
 	return err
 }
 
-// kill takes the leader, as a power cut would, and waits until the next one knows all; one alone is started again.
+// kill kills the leader as a power cut would, and waits until the next leader knows all blocks. A coordinator that is alone is started
+// again.
 func (s *storm) kill(ctx context.Context, _ bench) error {
 	leader, err := s.of.leader(ctx, s.desk)
 	if err != nil {
@@ -403,7 +405,7 @@ func (s *storm) kill(ctx context.Context, _ bench) error {
 	return err
 }
 
-// leaveAtOnce is a pool that is taken within a second: each says that it leaves, and gives its account.
+// leaveAtOnce takes a whole pool within a second: each node announces that it leaves, and sends its account.
 func (s *storm) leaveAtOnce(ctx context.Context, b bench) error {
 	many := min(len(s.all)/2, max(1, int(stormLeavers*b.scale)))
 	var said, accounts []time.Duration
@@ -446,7 +448,7 @@ func (s *storm) leaveAtOnce(ctx context.Context, b bench) error {
 	return nil
 }
 
-// account is a manifest of many lines.
+// account yields a manifest of stormLines lines.
 func account(agent int) iter.Seq2[*api.ManifestEntry, error] {
 	return func(yield func(*api.ManifestEntry, error) bool) {
 		for i := range stormLines {
@@ -457,7 +459,7 @@ func account(agent int) iter.Seq2[*api.ManifestEntry, error] {
 	}
 }
 
-// twentyDisks is a host's with many.
+// twentyDisks is the status of a host with twenty disks.
 var twentyDisks = func() *api.Status {
 	s := proto.CloneOf(fourDisks)
 	for i := len(s.Disks); i < 20; i++ {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A connection has its place until its handshake is over, which its second write ends, or until it is closed.
+// A connection takes a slot until its handshake is over, which its second write ends, or until it is closed.
 func TestFewShakeHandsAtATime(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestFewShakeHandsAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // closing gives the place back as well
+	for range 2 { // closing frees the slot as well
 		if err := one(time.Minute); err != nil {
 			t.Error(err)
 		}

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// fanOuts is how often a node announces that it leaves, in each setting.
+	// fanOuts is how often a node announces that it leaves, in each row.
 	fanOuts = 30
-	// stalledOnes follow events and read none of them.
+	// stalledOnes is how many subscribers read none of their events.
 	stalledOnes = 200
-	// stalledHistory is how many events the stalled ones are sent at first: more than their sockets take.
+	// stalledHistory is how many past events the stalled subscribers are sent first: more than their sockets take.
 	stalledHistory = 4000
 )
 
-// fanOut is one question of this suite.
+// fanOut is one row of the suite subscribers.
 type fanOut struct {
 	kind    string // gRPC or SSE
 	many    int
@@ -54,8 +54,8 @@ func (f fanOut) String() string {
 	return s
 }
 
-// measureSubscribers asks how long it takes from a node's announcement until the last of those who follow events has it.
-// The subscribers are in this process, the coordinator is another.
+// measureSubscribers measures the time from a node's announcement until the last follower of events has it. The
+// subscribers are in this process, the coordinator is another.
 func measureSubscribers(ctx context.Context, b bench) (_ []figure, err error) {
 	c, err := newCoordinators(ctx, b, 1, "lease: 1h\n")
 	if err != nil {
@@ -82,17 +82,17 @@ func measureSubscribers(ctx context.Context, b bench) (_ []figure, err error) {
 	return delayFigures("subscribers", delays, b.args), printDelays(b.stdout, "announcement to the last subscriber", delays)
 }
 
-// audience is those who follow.
+// audience is all subscribers of one row.
 type audience struct {
 	ctx    context.Context
 	stop   context.CancelCauseFunc
-	after  uint64 // the newest event but one as they come
+	after  uint64 // subscribe after this event, so that the newest one comes at once
 	wg     sync.WaitGroup
 	ready  atomic.Int64
 	heard  atomic.Int64
 	mu     sync.Mutex // guards what follows
-	wanted []byte     // an incident's name, in the event that is waited for
-	last   time.Time  // when the newest subscriber had it
+	wanted []byte     // the incident whose announcement is waited for
+	last   time.Time  // when the latest subscriber had it
 }
 
 func (q fanOut) measure(ctx context.Context, c *coordinators, node api.MembershipClient, rounds int) (took []time.Duration, err error) {
@@ -130,7 +130,7 @@ func (q fanOut) measure(ctx context.Context, c *coordinators, node api.Membershi
 		if err != nil {
 			return nil, err
 		}
-		if round > 0 { // the first one finds out that everybody is there
+		if round > 0 { // the first round only makes sure that all subscribers are there
 			took = append(took, one)
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
@@ -140,7 +140,8 @@ func (q fanOut) measure(ctx context.Context, c *coordinators, node api.Membershi
 	return took, nil
 }
 
-// round announces and takes back, and returns how long the last subscriber waited for the announcement.
+// round announces that the node leaves and withdraws it, and returns how long the last subscriber waited for the
+// announcement.
 func (a *audience) round(node api.MembershipClient, incident string, many int64) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
 	defer cancel()
@@ -170,7 +171,7 @@ func (a *audience) round(node api.MembershipClient, incident string, many int64)
 	return took, err
 }
 
-// hear notes one event of one subscriber.
+// hear notes one event that came to one subscriber.
 func (a *audience) hear(typ string, incident []byte) {
 	if typ != "WorkerDecommission" {
 		return
@@ -200,7 +201,7 @@ func (a *audience) overGRPC(c *coordinators) error {
 		if err != nil {
 			return err
 		}
-		here() // the newest of the past: the rest follows
+		here() // the newest past event has come: from now on events are followed
 		a.hear(e.GetType(), []byte(e.GetData()["incident"]))
 	}
 }
@@ -234,7 +235,7 @@ func (a *audience) overHTTP(c *coordinators) error {
 	}
 }
 
-// stall has many follow who read nothing, with sockets so small that the past fills them.
+// stall opens subscriptions that read nothing, over sockets so small that the past events fill them.
 func stall(ctx context.Context, c *coordinators, node api.MembershipClient) (hangUp func(), err error) {
 	for i := range stalledHistory / 2 {
 		incident := fmt.Sprintf("past-%d", i)

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// tarPipe is what a hurried operator types: no encryption, no checksums, nothing synced, and no name for what is missing.
+// tarPipe is what an operator in a hurry types: no encryption, no checksums, nothing synced, and no word of what is
+// missing.
 type tarPipe struct{}
 
 func (tarPipe) name() string { return "tar over nc" }
@@ -27,7 +28,7 @@ func (tarPipe) move(ctx context.Context, from source, into string) (out outcome,
 	if err != nil {
 		return out, err
 	}
-	// A look at the port would be the one connection that nc takes.
+	// A test connection would be the one connection that nc takes.
 	if err := server.until(ctx, "it listens on "+at, func() bool { return listening(port) }); err != nil {
 		_, stopped := server.stop()
 		return out, errors.Join(err, stopped)
@@ -48,7 +49,7 @@ func (tarPipe) move(ctx context.Context, from source, into string) (out outcome,
 	return out, arrived(&out, began, target, from)
 }
 
-// listening tells from proc_net_tcp(5) whether somebody listens on a port.
+// listening reports whether something listens on the port, from proc_net_tcp(5).
 func listening(port string) bool {
 	no, err := strconv.Atoi(port)
 	if err != nil {
@@ -58,7 +59,7 @@ func listening(port string) bool {
 	return err == nil && strings.Contains(string(b), fmt.Sprintf(":%04X 00000000:0000 0A ", no))
 }
 
-// arrived syncs what was moved, notes when that was done, and looks whether it is all there.
+// arrived syncs what was moved, notes when that was done, and checks that all bytes are there.
 func arrived(out *outcome, began time.Time, target string, from source) error {
 	if err := syncFS(target); err != nil {
 		return err

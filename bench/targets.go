@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// goal is what a corpus is to reach on a quiet machine. The ratios are lifeboat's throughput over a line's of the table.
+// goal is the target of a corpus on a quiet machine. over has ratios of lifeboat's throughput to that of a
+// table's line, by its label.
 type goal struct {
 	over   map[string]float64
 	cpu    float64 // CPU s/GiB of both ends, 0: nothing is said of it
@@ -13,7 +14,7 @@ type goal struct {
 	blocks int     // a second
 }
 
-// Where a prototype of the same design had come to, and a little more.
+// The targets are what a prototype of the same design reached, and a little more.
 var targets = map[string]goal{
 	"a": {
 		over: map[string]float64{"rsync daemon, not synced": 1.5, "rsync over ssh, not synced": 2.8,
@@ -28,10 +29,10 @@ var targets = map[string]goal{
 	},
 }
 
-// wanted is the ratio to reach over a line, 0 for one that is there for comparison.
+// wanted is the target of the ratio over the line with that label; 0: the line has none.
 func (s size) wanted(label string) float64 { return targets[s.name].over[label] }
 
-// goals says what else is to be reached.
+// goals are the other targets, in words.
 func (s size) goals() string {
 	g := targets[s.name]
 	var words []string

@@ -15,17 +15,17 @@ import (
 	"github.com/lifeboat/lifeboat/dev/corpus"
 )
 
-// size is what a corpus is made of.
+// size describes the blocks of a corpus.
 type size struct {
 	name string
 	n    int
-	each int64 // a block's bytes, or the median where most is set
-	most int64 // of a block whose size is log-normal
-	all  int64 // bytes of all blocks, once it was made
-	cold bool  // memory has none of it when a contender begins
+	each int64 // bytes of a block; if most is set, the median
+	most int64 // the largest block, if sizes are log-normal; 0: all blocks have one size
+	all  int64 // bytes of all blocks, once the corpus is made
+	cold bool  // none of it is in memory when a contender begins
 }
 
-// The corpora that the project has measured since its first prototypes, by the letters they had then.
+// The corpora that the project has measured since its first prototypes, under the letters of that time.
 var corpora = map[string]size{
 	"a": {n: 20_000, each: 64 << 10},
 	"b": {n: 2000, each: 640 << 10, most: 64 << 20},
@@ -33,7 +33,7 @@ var corpora = map[string]size{
 	"d": {n: 200_000, each: 4 << 10},
 }
 
-// scaled makes fewer of many and smaller of few.
+// scaled has fewer blocks of a corpus that has many, and smaller blocks of one that has few.
 func (s size) scaled(part float64) size {
 	if s.n >= 100 {
 		s.n = max(1, int(float64(s.n)*part))
@@ -43,7 +43,7 @@ func (s size) scaled(part float64) size {
 	return s
 }
 
-// make writes the corpus and notes its weight.
+// make writes the corpus and notes how many bytes it has.
 func (s *size) make(dir string) (c corpus.Corpus, err error) {
 	if s.most > 0 {
 		c, err = corpus.Skewed(dir, s.n, s.each, s.most, 1)
@@ -67,7 +67,7 @@ func (s size) String() string {
 	return fmt.Sprintf("corpus %s: %d x %s", s.name, s.n, each)
 }
 
-// contender moves a source directory into a fresh target directory, and is done when it says so.
+// contender moves a source directory into a fresh target directory. move returns when the contender says that it is done.
 type contender interface {
 	name() string
 	move(ctx context.Context, from source, into string) (outcome, error)
@@ -79,30 +79,31 @@ type source struct {
 	cold  bool
 }
 
-// outcome is one run. Sent is the time until the contender said that it was done, Durable until all of it was on the
-// disk; they are the same for one whose word means durable.
+// outcome is one run of a contender. sent is the time until the contender said that it was done, durable the time until everything was on
+// the disk. They are equal for a contender that says so only once everything is durable.
 type outcome struct {
 	sent, durable time.Duration
 	cpu           time.Duration // user and system, of both sides
-	told          time.Duration // until the command that was given came back
+	told          time.Duration // until the command that gave the order came back
 	ended         time.Duration // until the drain had looked at its stores again and found nothing new; 0 for others
 	drain         time.Duration // by the manifest, from its start to its finish; 0 for others
-	unpacking     *unpacking    // nil where nothing becomes files later
+	unpacking     *unpacking    // nil: nothing becomes files later
 	rss           [2]int64      // peak bytes of the source and of the sink, 0 where not measured
 }
 
-// trial is one corpus, every round of every contender.
+// trial is one corpus with every round of every contender.
 type trial struct {
 	size     size
 	names    []string
-	outcomes map[string][]outcome // by the contender's name, in the order of the rounds
+	outcomes map[string][]outcome // by the contender's name; one outcome a round
 }
 
-// ready is what goes before each run: the corpus is in the page cache, or is not, and memory is there that nobody has to ask the host for.
+// ready prepares the machine for a run: the corpus is in the page cache, or, if cold, is not; and there is free memory that the hypervisor
+// has given already.
 func (s source) ready() error {
 	if s.cold {
 		err := claimMemory()
-		unix.Sync() // what others wrote is not this one's to wait for, and would stay in memory
+		unix.Sync() // else this contender would wait for what others wrote, and dirty pages would stay in memory
 		return errors.Join(err, os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0))
 	}
 	err := errors.Join(warm(s.dir), claimMemory())
@@ -110,7 +111,7 @@ func (s source) ready() error {
 	return err
 }
 
-// measure runs the contenders in turn, another one first in each round.
+// measure runs the contenders in turn; each round begins with another one.
 func measure(ctx context.Context, g *ground, s size, contenders []contender, rounds int, progress io.Writer) (trial, error) {
 	from := source{dir: filepath.Join(g.dir, "corpus-"+s.name), cold: s.cold}
 	began := time.Now()
@@ -155,7 +156,7 @@ func perGiB(s size, cpu time.Duration) float64 {
 	return cpu.Seconds() / (float64(s.bytes()) / (1 << 30))
 }
 
-// warm reads the corpus, so that every contender finds it in the page cache.
+// warm reads the corpus into the page cache, for every contender alike.
 func warm(dir string) error {
 	buf := make([]byte, 1<<20)
 	return filepath.WalkDir(dir, func(p string, e os.DirEntry, err error) error {
@@ -172,11 +173,11 @@ func warm(dir string) error {
 	})
 }
 
-// claimed is more than a contender writes, and what it needs besides.
+// claimed is more than a contender writes and needs besides, in bytes.
 const claimed = 3 << 30
 
-// claimMemory touches and frees memory, so that every contender finds what its host gave already: pages that a hypervisor was
-// told were free cost more to touch than all that is done with them (docs/benchmarks.md).
+// claimMemory touches memory and frees it, so that every contender finds memory that the hypervisor has given already. To touch pages that
+// the hypervisor was told were free costs more than all that is done with them (docs/benchmarks.md).
 func claimMemory() error {
 	p, err := unix.Mmap(-1, 0, claimed, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {

@@ -16,30 +16,30 @@ import (
 	"time"
 )
 
-// inPlace is lifeboat with a store that wants files at the sink, where an engine looks for them.
+// inPlace is lifeboat with land: place at the sink: blocks become files where an engine looks for them.
 const inPlace = "land: place"
 
-// unpacking is what came after the last receipt, until each block was a file of its own name.
+// unpacking is the time from the last receipt until each block is a file under its own name.
 type unpacking struct {
 	took  time.Duration
 	cpu   time.Duration // of the sink
 	reads int
-	worst time.Duration // of the reads
+	worst time.Duration // the slowest read
 }
 
 const (
-	// readEvery is how often a block is read meanwhile: often enough to meet what is worst, and too seldom to be what the CPU
-	// time goes to.
+	// readEvery is how often a block is read meanwhile: often enough to meet the worst case, and too seldom to take much of
+	// the CPU time.
 	readEvery = 5 * time.Millisecond
 	askEvery  = 50 * time.Millisecond
 )
 
-// unpackWithin is more than a busy machine takes, to whose file system a file is new inodes and new directories.
+// unpackWithin is longer than a busy machine takes, even where new inodes and directories are slow to make.
 func unpackWithin(files int) time.Duration {
 	return time.Minute + time.Duration(files)*time.Millisecond
 }
 
-// unpacked waits until the sink has made files of all blocks, and reads random ones meanwhile.
+// unpacked waits until the sink has made files of all blocks, and reads random blocks meanwhile.
 func (f *fleet) unpacked(ctx context.Context, from source, g *gauge, since time.Time) (u unpacking, err error) {
 	ctx, cancel := context.WithTimeout(ctx, unpackWithin(len(from.files.Files)))
 	defer cancel()
@@ -121,7 +121,7 @@ func fetch(ctx context.Context, client *http.Client, at string, into io.Writer) 
 	return err
 }
 
-// anyWaits asks the sink whether blocks are to become files.
+// anyWaits asks the agent whether any blocks are still to become files.
 func anyWaits(ctx context.Context, client *http.Client) (bool, error) {
 	var page strings.Builder
 	if err := fetch(ctx, client, "http://sink/metrics", &page); err != nil {
@@ -135,7 +135,7 @@ func anyWaits(ctx context.Context, client *http.Client) (bool, error) {
 	return !strings.HasPrefix(rest, "0\n"), nil
 }
 
-// named checks that the sink's store has each file, of its size.
+// named checks that the sink's store has each file under its name and with its size.
 func (f *fleet) named(from source) error {
 	left := map[string]int64{}
 	for _, file := range from.files.Files {
@@ -163,7 +163,7 @@ func (f *fleet) named(from source) error {
 	return err
 }
 
-// unpackingFigures are the columns of its table.
+// unpackingFigures are the columns of the table of the unpacking.
 var unpackingFigures = []struct {
 	name, unit, head string
 	digits           int
@@ -176,7 +176,7 @@ var unpackingFigures = []struct {
 	{"slowest read meanwhile", "ms", "worst ms", 1, func(_ size, u unpacking) float64 { return float64(u.worst.Microseconds()) / 1000 }},
 }
 
-// unpacking is the median of one of its figures.
+// unpacking is the median of one figure of the unpacking.
 func (t trial) unpacking(of func(size, unpacking) float64) float64 {
 	var s []float64
 	for _, o := range t.outcomes[inPlace] {
@@ -185,7 +185,7 @@ func (t trial) unpacking(of func(size, unpacking) float64) float64 {
 	return median(s)
 }
 
-// printUnpacking adds what became of the blocks of land: place after their receipts.
+// printUnpacking adds a table of how the blocks of land: place became files after their receipts.
 func (t trial) printUnpacking(b *strings.Builder) {
 	if len(t.outcomes[inPlace]) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// valueRow is what the simulator in package migration says of one fleet that is taken away.
+// valueRow is the result of the simulator in package migration for one fleet of which many nodes go.
 type valueRow struct {
 	Fleet, Who  string
 	Nodes       int
@@ -23,16 +23,16 @@ type valueRow struct {
 	WorstInflow int
 }
 
-// Targets of the simulated fleets: the least share of what is achievable, the most that is sent twice, and the most streams
-// into one node.
+// Targets of the simulated fleets: the least share of the achievable value, the largest share of bytes that is sent twice,
+// and the most streams into one node.
 const (
 	leastValue  = 0.94
 	mostAgain   = 0.05
 	mostStreams = 8
 )
 
-// measureValue asks how much of what matters is saved when much of a fleet of 400 goes at once. It is simulated: the
-// network is a model, who sends what where and when is the product's own code, driven by the package's tests. Each round is
+// measureValue measures how much value is saved when many nodes of a fleet of 400 go at once. The network is a model; who
+// sends which block where and when is decided by the product's own code, driven by package migration's tests. Each round is
 // another fleet of each sort.
 func measureValue(ctx context.Context, b bench) ([]figure, error) {
 	dir, err := b.g.fresh()
@@ -59,7 +59,8 @@ func measureValue(ctx context.Context, b bench) ([]figure, error) {
 	return valueFigures(rows, b.args), printValue(b.stdout, rows, b.rounds)
 }
 
-// ofRounds makes one row of those that differ in their round only: medians, and the worst of what must never be more.
+// ofRounds makes one row of all rows that differ only in their round: medians, and the largest number of streams into a
+// node.
 func ofRounds(rows []valueRow) (all []valueRow) {
 	for len(rows) > 0 {
 		first := rows[0]
@@ -110,7 +111,7 @@ func printValue(w io.Writer, rows []valueRow, rounds int) error {
 	return err
 }
 
-// valueFigures compares ours with the oldest first.
+// valueFigures are lifeboat's rows, compared with the policy "oldest first".
 func valueFigures(rows []valueRow, args string) (all []figure) {
 	for _, r := range rows {
 		if !r.ours() {

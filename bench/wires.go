@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// wires join machines: each is a network namespace with one interface, and all hang on a switch. They are gone with close.
+// wires connect machines. Each machine is a network namespace with one interface, and all interfaces are on one switch.
+// close removes everything.
 type wires struct {
-	name     string // of the switch's namespace, and before those of the machines
+	name     string // of the switch's namespace; the machines' names begin with it
 	machines []machineNS
 }
 
-// machineNS is one of them.
+// machineNS is one machine: its namespace and its address.
 type machineNS struct{ ns, ip string }
 
 func newWires(ctx context.Context, name string) (*wires, error) {
@@ -51,7 +52,7 @@ func (w *wires) ip(ctx context.Context, lines ...string) error {
 	return nil
 }
 
-// close removes all of it, also where ctx has ended.
+// close removes all namespaces, even if the caller's context has ended.
 func (w *wires) close() error {
 	var errs []error
 	for _, m := range w.machines {
@@ -60,7 +61,7 @@ func (w *wires) close() error {
 	return errors.Join(append(errs, w.ip(context.Background(), "netns del "+w.name))...)
 }
 
-// inside is a command line that runs a program on the machine.
+// inside returns the arguments of ip(8) that run a program on the machine.
 func (m machineNS) inside(program string, args ...string) []string {
 	return append([]string{"netns", "exec", m.ns, program}, args...)
 }
@@ -70,8 +71,8 @@ func (m machineNS) tc(ctx context.Context, line string) ([]byte, error) {
 	return out, err
 }
 
-// narrow caps what the machine sends to a port of the others. The rest has a queue of its own, so that what is counted goes
-// to that port alone.
+// narrow caps what the machine sends to that port of the others. Other traffic has a queue of its own, so only what goes to
+// that port is counted.
 func (m machineNS) narrow(ctx context.Context, mbits int, port int) error {
 	for _, line := range []string{
 		"qdisc add dev eth0 root handle 1: htb default 1",
@@ -87,7 +88,7 @@ func (m machineNS) narrow(ctx context.Context, mbits int, port int) error {
 	return nil
 }
 
-// carried is how many bytes have passed the narrow link, frames and all.
+// carried returns how many bytes have passed the narrow link, frame headers included.
 func (m machineNS) carried(ctx context.Context) (int64, error) {
 	out, err := m.tc(ctx, "-s -j qdisc show dev eth0")
 	if err != nil {
