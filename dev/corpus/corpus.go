@@ -14,24 +14,24 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Corpus is the account of what was made.
+// Corpus is the account of the files that were made.
 type Corpus struct {
-	Files  []File // of all blocks, in the order of the plan that the seed made
+	Files  []File // of all blocks, in the order in which the seed planned them
 	Blocks int
 	Bytes  int64
-	Left   int // files beside the blocks that a scan must leave alone
+	Left   int // leftover files beside the blocks, which a scan must leave alone
 }
 
 // File is one committed file: a block, or a member of one.
 type File struct {
 	Scope  string
-	Block  string // the name of the block that it belongs to; its own for a block of one file
+	Block  string // name of the block that the file belongs to; equal to Name for a block of one file
 	Name   string
 	Bytes  int64
 	SHA256 [32]byte
 }
 
-// ID is what `lifeboat get` calls the file when it lies in a store of that name.
+// ID is the file's id for `lifeboat get`, if the file is in a store of that name.
 func (f File) ID(store string) inventory.BlockID {
 	return inventory.BlockID(store + "/" + f.Scope + "/" + f.Name)
 }
@@ -59,14 +59,14 @@ func sizes(n int, bytes int64, seed uint64) []int64 {
 		all[i] = 1 + int64(w/sum*float64(bytes-int64(n)))
 		left -= all[i] - 1
 	}
-	all[n-1] += left // what rounding down left, fewer than n bytes
+	all[n-1] += left // what rounding down has left over: fewer than n bytes
 	return all
 }
 
 // job writes the files of one block.
 type job func(p *pen) ([]File, error)
 
-// run does the jobs on every core. What a job writes depends on the seed and its number alone.
+// run runs the jobs on all cores. What a job writes depends on the seed and the job's number alone.
 func run(jobs []job, shared pool, seed uint64) (Corpus, error) {
 	done := make([][]File, len(jobs))
 	workers := min(runtime.GOMAXPROCS(0), len(jobs))
@@ -113,7 +113,7 @@ func when(wrong bool, format string, args ...any) error {
 	return nil
 }
 
-// makeDirs makes directories once, rather than looking for them at every file.
+// makeDirs makes all directories at once, so that no file has to look whether its directory is there.
 func makeDirs(paths []string) error {
 	for _, p := range paths {
 		if err := os.MkdirAll(p, 0o755); err != nil {

@@ -18,8 +18,8 @@ import (
 
 const mib = 1 << 20
 
-// scan is what a drain of the directories would carry: each block's size and members. It checks that everything else is
-// left alone, and how much that is.
+// scan returns the blocks that a drain of the directories would carry. It checks that the scan leaves everything else
+// alone, and how many files that is.
 func scan(t *testing.T, cfg inventory.StoreConfig, left int) map[inventory.BlockID]inventory.Block {
 	t.Helper()
 	s, err := inventory.OpenStore(cfg)
@@ -44,7 +44,7 @@ func scan(t *testing.T, cfg inventory.StoreConfig, left int) map[inventory.Block
 	return found
 }
 
-// compare holds a scan against the account of what was made.
+// compare compares the blocks of a scan with the account of what was made.
 func compare(t *testing.T, found map[inventory.BlockID]inventory.Block, c Corpus, store string) {
 	t.Helper()
 	want := map[inventory.BlockID]map[string]int64{}

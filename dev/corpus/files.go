@@ -30,7 +30,7 @@ func Files(dir string, n int, bytes int64, seed uint64) (Corpus, error) {
 	return c, nil
 }
 
-// Even fills the directory with n blocks of one size and nothing else, which is what transfers are measured with.
+// Even fills the directory with n blocks of one size and nothing else, for measuring transfers.
 func Even(dir string, n int, each int64, seed uint64) (Corpus, error) {
 	if err := check("files", n, int64(n)*each); err != nil {
 		return Corpus{}, err

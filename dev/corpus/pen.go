@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// poolBytes of random bytes are made once and copied from at random places, which is several times faster than making
-	// new ones for each file.
+	// poolBytes of random bytes are made once. Files are copied from random places of them, which is several times faster
+	// than making new bytes for each file.
 	poolBytes  = 16 << 20
 	pieceBytes = 1 << 20
 )
@@ -27,7 +27,7 @@ func newPool(seed uint64) pool {
 	return p
 }
 
-// pen writes files one after another. One goroutine has it.
+// pen writes files one after another. It belongs to one goroutine.
 type pen struct {
 	pool pool
 	rng  *rand.Rand
@@ -41,7 +41,7 @@ func newPen(p pool) *pen {
 	return &pen{pool: p, pcg: pcg, rng: rand.New(pcg), sum: sha256.New(), w: bufio.NewWriterSize(nil, 256<<10)}
 }
 
-// reseed makes what follows depend on nothing that was written before.
+// reseed makes the next bytes independent of what was written before.
 func (p *pen) reseed(seed, job uint64) { p.pcg.Seed(seed, job) }
 
 // file writes a file through fill and returns its size and SHA-256.
@@ -75,8 +75,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// random writes that many bytes. The first eight are drawn anew, so that no two files are alike by the luck of the place
-// in the pool.
+// random writes that many bytes. The first eight are drawn anew for each file: else two files from one place in the pool
+// would be equal.
 func (p *pen) random(w io.Writer, bytes int64) error {
 	var head [8]byte
 	binary.LittleEndian.PutUint64(head[:], p.rng.Uint64())

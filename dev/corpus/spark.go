@@ -11,10 +11,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Spark fills the local directories of one executor: map outputs of two shuffles (data, index and checksums, in the
-// formats of IndexShuffleBlockResolver and ShuffleChecksumHelper in Spark's core), a cached partition for every fourth of
-// them, and a few files that are not committed. All together have about that many bytes; the sizes are spread
-// log-normally. Of four maps or more the last has no output: an index without data, as Spark leaves it.
+// Spark fills the local directories of one executor: map outputs of two shuffles (data, index and checksums, in the formats
+// of IndexShuffleBlockResolver and ShuffleChecksumHelper in Spark's core), a cached partition for every fourth of them, and
+// a few files that are not committed. The blocks have about that many bytes together; their sizes are spread log-normally.
+// Of four maps or more, the last has no output: an index without data, as Spark leaves it.
 func Spark(paths []string, maps int, bytes int64, partitions int, seed uint64) (Corpus, error) {
 	if err := check("map outputs", maps, bytes); err != nil {
 		return Corpus{}, err
@@ -30,7 +30,7 @@ func Spark(paths []string, maps int, bytes int64, partitions int, seed uint64) (
 	return c, nil
 }
 
-// executor knows its blockmgr directories: one in each local directory, of an own name each.
+// executor has one blockmgr directory in each local directory, each under a name of its own.
 type executor struct {
 	managers   []string // full paths
 	partitions int
@@ -45,13 +45,13 @@ func newExecutor(paths []string, partitions int, seed uint64) *executor {
 	return e
 }
 
-// uuid is a random one in the form that Java prints.
+// uuid returns a random UUID in the form that Java prints.
 func (e *executor) uuid() string {
 	a, b := e.rng.Uint64(), e.rng.Uint64()
 	return fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", uint32(a>>32), uint16(a>>16), a&0xfff, b>>48&0xfff, b&0xffffffffffff)
 }
 
-// place is where the executor keeps a file: its path and the scope of a block that is told by it.
+// place returns where the executor keeps a file: its path, and the scope of a block that is named after that file.
 func (e *executor) place(name string) (path, scope string) {
 	dir, sub := inventory.SparkPlace(name, len(e.managers))
 	return filepath.Join(e.managers[dir], sub, name), filepath.Base(e.managers[dir])
@@ -72,7 +72,7 @@ func (e *executor) fill(maps int, bytes int64, seed uint64) (Corpus, error) {
 	if maps >= 4 {
 		outputs--
 	}
-	// Indexes and checksums count, but a data file has a byte for each partition at least, however little was asked for.
+	// Indexes and checksums count. But data has at least a byte for each partition, even if fewer bytes were asked for.
 	side := int64(maps)*int64(8*(e.partitions+1)) + int64(outputs)*int64(8*e.partitions)
 	share := sizes(outputs+cached, max(bytes-side, int64((outputs+cached)*e.partitions)), seed)
 	var jobs []job
@@ -81,7 +81,7 @@ func (e *executor) fill(maps int, bytes int64, seed uint64) (Corpus, error) {
 		if m < outputs {
 			size = share[m]
 		}
-		base := fmt.Sprintf("shuffle_%d_%d_0", m*2/maps, m) // map ids are those of tasks: never the same in two shuffles
+		base := fmt.Sprintf("shuffle_%d_%d_0", m*2/maps, m) // map ids are ids of tasks: no two shuffles share one
 		jobs = append(jobs, func(p *pen) ([]File, error) { return e.mapOutput(p, base, size) })
 	}
 	for i := range cached {
@@ -106,7 +106,7 @@ func (p *pen) member(path, scope, block, name string, fill func(io.Writer) error
 	return File{Scope: scope, Block: block, Name: name, Bytes: n, SHA256: sum}, err
 }
 
-// mapOutput writes the files of one map task. The scope of all is that of the index.
+// mapOutput writes the files of one map task. The scope of all of them is that of the index.
 func (e *executor) mapOutput(p *pen, base string, bytes int64) ([]File, error) {
 	indexPath, scope := e.place(base + ".index")
 	offsets := e.cut(p.rng, bytes)
@@ -141,7 +141,8 @@ func (e *executor) mapOutput(p *pen, base string, bytes int64) ([]File, error) {
 	return append(files, index), err
 }
 
-// cut divides bytes into partitions, some of them empty, and returns where each begins and the last ends.
+// cut divides bytes into partitions, some of them empty. It returns the offset at which each begins, and the end of the
+// last.
 func (e *executor) cut(rng *rand.Rand, bytes int64) []int64 {
 	weights, sum := make([]float64, e.partitions), 0.0
 	for i := range weights {
@@ -154,13 +155,13 @@ func (e *executor) cut(rng *rand.Rand, bytes int64) []int64 {
 	upTo := 0.0
 	for i, w := range weights {
 		upTo += w
-		offsets[i+1] = int64(upTo / sum * float64(bytes)) // ends with bytes: both sums were added up in one order
+		offsets[i+1] = int64(upTo / sum * float64(bytes)) // the last offset is bytes exactly: upTo and sum add the same weights in the same order
 	}
 	return offsets
 }
 
-// leftovers writes what a killed executor leaves: temporary files, an index whose data was not yet renamed into place, data
-// whose index was not, a broadcast's piece.
+// leftovers writes what a killed executor leaves behind: temporary files, an index whose data was not yet renamed into
+// place, data whose index was not, a broadcast's piece. It returns how many of them a scan must name.
 func (e *executor) leftovers(p *pen, maps int, seed uint64) (int, error) {
 	p.reseed(seed, 'l')
 	next := func(i int, ext string) string { return fmt.Sprintf("shuffle_1_%d_0.%s", maps+i, ext) }
@@ -186,7 +187,7 @@ func (e *executor) leftovers(p *pen, maps int, seed uint64) (int, error) {
 			return 0, err
 		}
 	}
-	// The data of the third is half written: a scan names the index and stays silent of the data beside it.
+	// The data of the third output is half written. A scan names its index, and does not name the data beside it.
 	path, _ := e.place(next(2, "data"))
 	_, _, err := p.file(path, short)
 	return len(left), err
