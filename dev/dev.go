@@ -1,8 +1,8 @@
-// Package dev runs a whole fleet in one process, on loopback and with files that are real: a coordinator, agents with
+// Package dev runs a whole fleet in one process, on loopback and with real files: a coordinator, agents with
 // certificates and configuration files of their own, and a metadata service that pretends to be EC2's. The code is the
 // daemons'; only the clock of the cloud is pretend.
 //
-// It is for trying Lifeboat and for showing it. It prints nothing: whoever calls decides what a person sees.
+// It is for trying Lifeboat and for showing it. It prints nothing: the caller decides what a person sees.
 package dev
 
 import (
@@ -31,17 +31,17 @@ import (
 
 // Config says how large the fleet and its files are.
 type Config struct {
-	Dir     string // where everything is made; it must be empty or not exist
+	Dir     string // directory for everything; it must be empty or not exist
 	Nodes   int    // agents, at least 1
-	Blocks  int    // to make on the first node, in both layouts together
-	Bytes   int64  // their size together
+	Blocks  int    // blocks to make on the first node, in both layouts together
+	Bytes   int64  // of all blocks together
 	Rate    int64  // bytes a second that the first node may send; 0: no cap
-	Version string // for the nodes' tables
+	Version string // shown in the tables of nodes
 }
 
-// Fleet is a coordinator and agents that run. The first agent is the one that will have to go.
+// Fleet is a running coordinator and its agents. The first agent is the one that will have to go.
 type Fleet struct {
-	Coordinator string // address for the operator's verbs
+	Coordinator string // address of the coordinator, for the operator's verbs
 	TLSDir      string // the operator's certificate is here
 	Pages       string // the coordinator's HTTP address
 	Corpus      []corpus.Corpus
@@ -71,7 +71,7 @@ const (
 	seed       = 7411 // the same files each time
 )
 
-// Start makes the files and starts everybody. Close must be called, also after an error.
+// Start makes the files and starts all daemons. Close must be called, also after an error.
 func Start(ctx context.Context, cfg Config) (*Fleet, error) {
 	ctx, stop := context.WithCancel(ctx)
 	running, ctx := errgroup.WithContext(ctx)
@@ -104,7 +104,7 @@ func (f *Fleet) start(ctx context.Context) error {
 	return f.waitForPeers(ctx)
 }
 
-// Close stops everybody and waits for them. It returns the first error that stopped one early.
+// Close stops all daemons and waits for them. It returns the first error with which one ended by itself.
 func (f *Fleet) Close() error {
 	f.stop()
 	err := f.running.Wait()
@@ -262,7 +262,7 @@ func (f *Fleet) agentFile(i int, m *member, endpoint, cache string, local []stri
 	return b.String()
 }
 
-// fill makes the files of the first node: half of the blocks in each layout.
+// fill makes the files of the first node: half of the blocks in the layout files, the rest in the layout spark.
 func (f *Fleet) fill(cache string, local []string) error {
 	files, err := corpus.Files(cache, f.cfg.Blocks/2, f.cfg.Bytes/2, seed)
 	if err != nil {
@@ -276,7 +276,7 @@ func (f *Fleet) fill(cache string, local []string) error {
 	return nil
 }
 
-// waitForPeers waits until the first node knows all others: a notice may come any time after.
+// waitForPeers waits until the first node knows all other nodes: from then on it can drain.
 func (f *Fleet) waitForPeers(ctx context.Context) error {
 	const patience = 30 * time.Second
 	within, cancel := context.WithTimeout(ctx, patience)
@@ -291,7 +291,7 @@ func (f *Fleet) waitForPeers(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-within.Done():
-			if ctx.Err() != nil { // told to end: nothing is wrong with it
+			if ctx.Err() != nil { // Start was told to end: the first node is not to blame
 				return context.Cause(ctx)
 			}
 			return fmt.Errorf("node-1 does not know its peers after %s: see %s (%v)", patience, filepath.Join(f.cfg.Dir, "node-1.log"), err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A fleet that is told to end while it starts says that, and not that something is wrong with it.
+// A fleet that is told to end while it starts returns the cause it was given, not an error of a daemon.
 func TestStartInterrupted(t *testing.T) {
 	enough := errors.New("enough")
 	ctx, end := context.WithCancelCause(t.Context())

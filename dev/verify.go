@@ -49,8 +49,9 @@ func collect(stream grpc.ServerStreamingClient[api.GoodbyeRequest]) (a Account, 
 	}
 }
 
-// Verify reads every file of the corpus back through an agent that does not hold it (through its holder where there is
-// no third node) and compares SHA-256 sums. It returns what was not as written; step is called after each file.
+// Verify reads every file of the corpus back and compares its SHA-256. It asks an agent that does not hold the file
+// (with two nodes there is only the holder). It returns an error for each file that differs or cannot be read; step is
+// called after each file.
 func (f *Fleet) Verify(ctx context.Context, a Account, step func()) (wrong []error) {
 	holder := map[inventory.BlockID]string{}
 	for _, e := range a.Entries {
@@ -73,7 +74,7 @@ func (f *Fleet) Verify(ctx context.Context, a Account, step func()) (wrong []err
 	return wrong
 }
 
-// through picks an agent, not the first, that does not hold a block.
+// through picks an agent other than the first that does not hold the block, if there is one. n takes turns among them.
 func (f *Fleet) through(holder string, n int) *member {
 	others := slices.DeleteFunc(slices.Clone(f.nodes[1:]), func(m *member) bool { return m.name == holder })
 	if len(others) == 0 {
