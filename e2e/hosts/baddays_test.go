@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The package is installed and nothing is configured: the unit says what it waits for, and nothing is tried.
+// The package is installed and nothing is configured: each unit says what it waits for, and none starts.
 func TestNothingConfigured(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 0)
@@ -28,7 +28,8 @@ func TestNothingConfigured(t *testing.T) {
 	}
 }
 
-// A key that others may read is refused by name. The unit tries again in peace, so that nobody need do more than mend it.
+// A key that others may read is refused, and its file is named. The unit tries again now and then, so nobody need do more
+// than change the mode.
 func TestKeyOfEverybody(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 0)
@@ -45,7 +46,7 @@ func TestKeyOfEverybody(t *testing.T) {
 	f.until(h.is("ACTIVE"))
 }
 
-// /etc is read-only, as on hosts whose system is an image, and /var is full when the agent starts.
+// When the agent starts, /etc is read-only, as on hosts whose system is an image, and its directory in /var is full.
 func TestReadOnlyEtcAndFullVar(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 1)
@@ -70,8 +71,8 @@ func TestReadOnlyEtcAndFullVar(t *testing.T) {
 	h.readBack()
 }
 
-// Two machines were given one name and one certificate. The one that came last is the node, and stays it; the other is told
-// why it is none.
+// Two machines have one name and one certificate. The one that came last is the node, and stays it; the other is told why
+// it is not.
 func TestTwoHostsOfOneName(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 1)

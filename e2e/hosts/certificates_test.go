@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// joined is a fleet of a coordinator that makes certificates, and nodes that joined it with a token.
+// joined makes a fleet of a coordinator that issues certificates, and nodes that joined it with a token.
 func (f *town) joined(names ...string) (first *host, join []string, nodes []*host) {
 	f.t.Helper()
 	first = f.shelf("first")
@@ -35,7 +35,7 @@ func (f *town) joined(names ...string) (first *host, join []string, nodes []*hos
 
 const nodeCert = "var/lib/lifeboat/tls/node.pem"
 
-// certificate is the one that the node keeps.
+// certificate reads the certificate that the node keeps.
 func (h *host) certificate() *x509.Certificate {
 	h.t.Helper()
 	text, err := os.ReadFile(filepath.Join(h.disk, nodeCert))
@@ -50,7 +50,7 @@ func (h *host) certificate() *x509.Certificate {
 	return cert
 }
 
-// recertify puts another certificate in its place, of the same name and key, that is good from one time to the other.
+// recertify replaces it by one of the same name and key that is valid between two instants.
 func (h *host) recertify(from, until time.Time) {
 	h.t.Helper()
 	ca, err := tls.LoadX509KeyPair(filepath.Join(h.f.tls, "ca.pem"), filepath.Join(h.f.tls, "ca.key"))
@@ -68,7 +68,8 @@ func (h *host) recertify(from, until time.Time) {
 	h.write(nodeCert, 0o644, strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))))
 }
 
-// A certificate has spent three fifths of its time. It is renewed while the agent runs, and what it holds is read through it.
+// A certificate has spent three fifths of its life. It is renewed while the agent runs, and the blocks that the agent holds
+// can be read afterwards.
 func TestCertificateIsRenewed(t *testing.T) {
 	bootable(t)
 	f := newField(t)
@@ -96,10 +97,11 @@ func TestCertificateIsRenewed(t *testing.T) {
 	f.until(b.is("ACTIVE"))
 }
 
-// triesInPeace fails the story unless the unit failed with a word, and tries again now and then.
+// triesInPeace fails the story unless the unit's journal has that word, and the unit tries again now and then: 1 to 3 times
+// in 25 s.
 func (h *host) triesInPeace(word string) {
 	h.t.Helper()
-	h.try("systemctl", "restart", "lifeboat-agent") // it says that this fails
+	h.try("systemctl", "restart", "lifeboat-agent") // it reports that the restart failed
 	h.f.until(func() error { return h.journalTells(word) })
 	before, _ := strconv.Atoi(h.property("NRestarts"))
 	time.Sleep(25 * time.Second)
@@ -112,7 +114,8 @@ func (h *host) triesInPeace(word string) {
 	}
 }
 
-// A certificate has ended while the machine was away. The unit says so, tries in peace, and is healed by joining again.
+// A certificate expired while the machine was away. The unit says so, tries again now and then, and is healed by joining
+// again.
 func TestCertificateExpired(t *testing.T) {
 	bootable(t)
 	f := newField(t)
@@ -128,7 +131,8 @@ func TestCertificateExpired(t *testing.T) {
 	}
 }
 
-// The machine's clock is behind the certificate's time. The unit says so, and is healed by the clock alone.
+// The machine's clock is behind the beginning of its certificate. The unit says so, and starts once the clock has come that
+// far.
 func TestCertificateOfTomorrow(t *testing.T) {
 	bootable(t)
 	f := newField(t)
@@ -143,7 +147,7 @@ func TestCertificateOfTomorrow(t *testing.T) {
 	}
 }
 
-// The host is called otherwise from one boot to the next. The node is who its certificate says that it is.
+// The host has another name after a reboot. The node keeps the name in its certificate.
 func TestHostIsRenamed(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 1)

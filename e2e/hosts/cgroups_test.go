@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// hierarchies are where systemd keeps its units' control groups: one place on a host of today, and the older layouts' two.
+// hierarchies are the directories in which systemd keeps its units' control groups: one on today's hosts, two in the older
+// layouts.
 func hierarchies() (roots []string) {
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"} {
 		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err == nil {
@@ -18,8 +19,8 @@ func hierarchies() (roots []string) {
 	return roots
 }
 
-// newCgroup makes a control group for one host, in which its systemd believes to be alone. It returns the files to which
-// the first process of the host writes itself.
+// newCgroup makes a control group for one host, whose systemd then believes that it is alone. The host's first process
+// must write itself to the files that newCgroup returns.
 func newCgroup(host string) (procs []string, err error) {
 	for _, root := range hierarchies() {
 		dir := filepath.Join(root, filepath.Base(inside), host)
@@ -31,7 +32,7 @@ func newCgroup(host string) (procs []string, err error) {
 	return procs, nil
 }
 
-// removeCgroups removes what newCgroup made, and what the hosts made in it. All processes in it have ended.
+// removeCgroups removes the groups that newCgroup and the hosts made. All their processes have ended.
 func removeCgroups(name string) (err error) {
 	for _, root := range hierarchies() {
 		var dirs []string
@@ -44,7 +45,7 @@ func removeCgroups(name string) (err error) {
 		if walk != nil && !errors.Is(walk, fs.ErrNotExist) {
 			err = errors.Join(err, walk)
 		}
-		slices.Reverse(dirs) // from within
+		slices.Reverse(dirs) // inner ones first
 		for _, dir := range dirs {
 			err = errors.Join(err, os.Remove(dir))
 		}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// askew is a lifeboat whose clock is wrong by what LIFEBOAT_E2E_SKEW says; how time passes is as always. The kernel has one
-// clock for all of its namespaces, so it is the standard library's that is made wrong.
+// askew is a lifeboat binary whose clock is wrong by LIFEBOAT_E2E_SKEW; time passes at its usual pace. The kernel has one clock
+// for all namespaces, so the binary is built with a changed time.Now.
 var askew = sync.OnceValues(func() (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -67,7 +67,7 @@ var askew = func() (seconds int64) {
 	return path, nil
 })
 
-// off starts the daemon again with a clock that is wrong by so much.
+// off starts the daemon again with a clock that is wrong by skew.
 func (d *daemon) off(skew time.Duration) {
 	d.t.Helper()
 	d.kill()
@@ -75,9 +75,9 @@ func (d *daemon) off(skew time.Duration) {
 	d.start()
 }
 
-// Clocks are nearly an hour ahead, of all coordinators and of one agent, and as much behind, of others: of who leaves and who
-// takes. Time crosses the wire as what is left, so nobody is lost, and a node leaves in time with all of its blocks, through
-// a failover. (That coordinators agree with each other on the time is asked of their machines, in docs/coordinators.md.)
+// The clocks of all coordinators and of one agent are nearly an hour ahead, those of two other agents as far behind. A node
+// ahead leaves, and one behind. What crosses the wire is the time that is left, so no node is lost, and each leaves in time
+// with all of its blocks, through a failover. (docs/coordinators.md asks that the coordinators' clocks agree with each other.)
 func TestClocksFarOff(t *testing.T) {
 	const far = 50 * time.Minute // certificates begin an hour before they are made
 	f := newTown(t, 4, slowly)
@@ -93,7 +93,7 @@ func TestClocksFarOff(t *testing.T) {
 	time.Sleep(2 * lease)
 	f.nobodyLost()
 
-	for _, n := range f.nodes[:2] { // the one ahead, and one behind
+	for _, n := range f.nodes[:2] { // the one that is ahead, and one that is behind
 		n.fill(16, 8<<20)
 		deadline := f.verb("decommission", n.host, "--timeout", "2m").exits(0).gives(2 * time.Minute)
 		n.underWay(2)
@@ -118,7 +118,7 @@ func TestClocksFarOff(t *testing.T) {
 	f.nobodyLost()
 }
 
-// remaining is how much time the agent takes itself to have. The verb that asks it names a deadline by a clock that is right.
+// remaining is how much time the agent believes it has. The verb that asks prints the deadline by a right clock.
 func (n *node) remaining() time.Duration {
 	n.f.t.Helper()
 	s := n.status()
@@ -128,7 +128,7 @@ func (n *node) remaining() time.Duration {
 	return time.Until(*s.Notice.Deadline)
 }
 
-// A clock is so far behind that the certificate is one of tomorrow: the daemon says to look at the clock.
+// The clock is so far behind that the certificate is not valid yet. The daemon says to check the clock.
 func TestClockBehindTheCertificate(t *testing.T) {
 	f := newTown(t, 1)
 	f.settled()
@@ -151,15 +151,15 @@ func TestClockBehindTheCertificate(t *testing.T) {
 	f.until(f.nodes[0].is("ACTIVE"))
 }
 
-// One coordinator's clock is nearly an hour ahead of the others'. It does not lead while they can, not even when it is told to:
-// a drain with a minute left keeps it.
+// One coordinator's clock is nearly an hour ahead of the others'. It does not lead while another can, not even when an operator
+// tells it to. So a drain keeps its time.
 func TestOneClockFarOff(t *testing.T) {
 	f := newTown(t, 3, slowly)
 	f.settled()
 	wrong := f.coordinators[0]
 	wrong.off(50 * time.Minute)
 	f.until(func() error { return f.follows(wrong) })
-	time.Sleep(12 * time.Second) // it compares its clock each ten seconds
+	time.Sleep(12 * time.Second) // it compares its clock with the others' every ten seconds
 	n := f.nodes[0]
 	n.fill(16, 8<<20)
 	deadline := f.verb("decommission", n.host, "--timeout", "2m").exits(0).gives(2 * time.Minute)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// daemon is a lifeboat that runs on a machine until the story ends it.
+// daemon is a lifeboat process that runs on a machine until the story ends it.
 type daemon struct {
 	t    *testing.T
 	on   *machine
@@ -27,7 +27,7 @@ type daemon struct {
 	ended chan struct{} // closed when cmd has been waited for
 }
 
-// command is a lifeboat on the machine, with nothing of our environment. nsenter becomes it, and keeps its PID.
+// command is a lifeboat on the machine, with nothing of our environment. nsenter executes it and so has the same PID.
 func (m *machine) command(ctx context.Context, env []string, args ...string) *exec.Cmd {
 	m.w.t.Helper()
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + filepath.Join(namespaces, m.ns), lifeboat(m.w.t)}, args...)...)
@@ -75,7 +75,7 @@ func (d *daemon) kill() {
 	d.cmd = nil
 }
 
-// fell says whether the process ended though nobody asked it to.
+// fell reports whether the process ended without being asked to.
 func (d *daemon) fell() bool {
 	if d.cmd == nil {
 		return false
@@ -91,7 +91,8 @@ func (d *daemon) fell() bool {
 // shownLines of each log are shown when a story fails.
 const shownLines = 60
 
-// end kills the process, fails the story for what no log may hold, and shows the log of a story that failed.
+// end kills the process, fails the story if the log has what no log may have, and shows the log of a story that
+// failed.
 func (d *daemon) end() {
 	d.kill()
 	text, err := os.ReadFile(d.log)
@@ -113,7 +114,7 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-shownLines):], "\n")
 }
 
-// said is what a program said and how it ended.
+// said is the result of a program: its output and exit code.
 type said struct {
 	t              *testing.T
 	line           string
@@ -122,7 +123,7 @@ type said struct {
 	stdout, stderr string
 }
 
-// runLimit is far above what any verb here should take; one that waits longer hangs.
+// runLimit is far longer than any verb here should take: a verb that is not done by then hangs.
 const runLimit = 2 * time.Minute
 
 // run runs a verb on the machine.
@@ -158,10 +159,10 @@ func (s said) exits(code int) said {
 	return s
 }
 
-// moment is one that is known as well as one who looks from outside can know it.
+// moment is an instant between first and last: from outside, more cannot be known of it.
 type moment struct{ first, last time.Time }
 
-// gives is the deadline that comes of a verb that gave so much time.
+// gives is the deadline that a verb has set which gave a node so much time.
 func (s said) gives(lead time.Duration) moment { return moment{s.began.Add(lead), s.ended.Add(lead)} }
 
 // decode reads JSON that a verb printed.
@@ -173,11 +174,11 @@ func decode[T any](s said) (v T) {
 	return v
 }
 
-// patience is how long a story waits for what will come: far longer than it takes on the slowest machine, and than the
-// longest that systemd's watchdogs wait. How long it took is for the log, and decides nothing.
+// patience is how long a story waits for what it expects: far longer than that takes on the slowest machine, and than
+// systemd's longest watchdog. How long it took goes to the log, and decides nothing.
 const patience = 2 * time.Minute
 
-// until asks again and again until want is nil.
+// until calls want until it returns nil.
 func until(t *testing.T, want func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {

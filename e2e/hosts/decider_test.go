@@ -16,11 +16,11 @@ import (
 	"github.com/lifeboat/lifeboat/client"
 )
 
-// endless keeps a node leaving for as long as any story is.
+// endless lets a node drain for longer than any story lasts.
 const endless = "drain: {max_bytes_per_second: 16KiB}"
 
 // decider asks for one decision after the other, as an impatient operator's scripts would, and keeps those that were
-// acknowledged. Each moves the deadline of one leaving node by a second, and tells so in an event of its own.
+// acknowledged. Each moves the deadline of one leaving node by a second, and becomes an event of its own.
 type decider struct {
 	f    *town
 	pawn *node
@@ -29,10 +29,10 @@ type decider struct {
 
 	first time.Time // the deadline before all decisions
 	mu    sync.Mutex
-	acked []time.Duration // how far each acknowledged one moved it; guarded by mu
+	acked []time.Duration // by how much each acknowledged decision moved the deadline; guarded by mu
 }
 
-// decide makes a node that leaves endlessly, and begins to ask. Call it before the town has settled.
+// decide makes a node that leaves without end, and begins to ask. Call it instead of settled.
 func (f *town) decide() *decider {
 	f.t.Helper()
 	d := &decider{f: f, pawn: f.agent("pawn", endless)}
@@ -99,8 +99,8 @@ func (d *decider) goesOn() {
 	d.f.t.Logf("the next decision was acknowledged %s after the cut", time.Since(began).Round(10*time.Millisecond))
 }
 
-// check ends the asking, and fails the story unless every decision that was acknowledged was decided, in the order of the
-// acknowledgements, and was not undone.
+// check ends the asking. It fails the story unless every acknowledged decision was decided, in the order of the
+// acknowledgements, and stands.
 func (d *decider) check() {
 	d.f.t.Helper()
 	d.end()

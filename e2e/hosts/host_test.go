@@ -20,11 +20,11 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
 
-// host is a booted machine. Its disk is a layer over the image, or over another host's.
+// host is a booted machine. Its disk is an overlay over the image, or over another host's disk.
 type host struct {
 	*node
-	disk  string // as it is seen from outside
-	upper string // what it wrote
+	disk  string // the mounted disk, as seen from outside
+	upper string // the overlay's upper directory, which has what the host wrote
 	cloud *ec2fake.Service
 
 	cmd   *exec.Cmd // systemd-nspawn
@@ -32,7 +32,8 @@ type host struct {
 	init  int // PID of its systemd
 }
 
-// rack makes a machine with an empty disk, over what golden hosts wrote and over the image, and does not switch it on.
+// rack makes a machine that is switched off. Its empty disk lies over what the golden hosts wrote, and that over the
+// image.
 func (f *town) rack(name string, golden ...*host) *host {
 	f.t.Helper()
 	bootable(f.t)
@@ -61,12 +62,12 @@ func (f *town) rack(name string, golden ...*host) *host {
 			f.t.Error(err)
 		}
 	})
-	h.write("etc/hostname", 0o644, name) // debootstrap leaves that of the machine that it ran on
+	h.write("etc/hostname", 0o644, name) // debootstrap leaves the name of the machine that it ran on
 	h.metadata()
 	return h
 }
 
-// metadata serves 169.254.169.254 to the machine alone.
+// metadata serves EC2's metadata at 169.254.169.254, on this machine alone.
 func (h *host) metadata() {
 	h.t.Helper()
 	h.cloud = ec2fake.New(ec2fake.Instance{ID: "i-" + h.host, Type: "r5.large", Zone: "zone-" + h.host, Region: "e2e", LifeCycle: "spot"})
@@ -136,14 +137,15 @@ func (h *host) configure(extra ...string) {
 		"receive: {reserve_bytes: 16MiB}",
 		"stores: [{name: cache, kind: cache, layout: files, paths: [/cache]}]",
 	}
-	for _, e := range extra { // in the place of what stands there under the same key
+	for _, e := range extra { // it replaces the line with the same key
 		key, _, _ := strings.Cut(e, ":")
 		lines = append(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, key+":") }), e)
 	}
 	h.write("etc/lifeboat/agent.yaml", 0o644, lines...)
 }
 
-// boot switches the machine on, and waits until it may be logged in to. Options are more for systemd-nspawn.
+// boot switches the machine on, and waits until programs can be run on it. The options are additional ones of
+// systemd-nspawn.
 func (h *host) boot(options ...string) {
 	h.t.Helper()
 	procs, err := newCgroup(h.on.ns)
@@ -184,7 +186,7 @@ func (h *host) boot(options ...string) {
 			text, _ := os.ReadFile(h.log) // shown as far as it can be read
 			h.t.Fatalf("%s did not boot:\n%s", h.host, lastLines(string(text)))
 		}
-		if h.init = childOf(cmd.Process.Pid); h.init == 0 { // the first child is but a helper
+		if h.init = childOf(cmd.Process.Pid); h.init == 0 { // the first child is only a helper
 			return errors.New("no systemd yet")
 		}
 		h.socket = fmt.Sprintf("/proc/%d/root/run/lifeboat/agent.sock", h.init)
@@ -207,7 +209,7 @@ func childOf(pid int) (child int) {
 	return child
 }
 
-// off says whether the machine is.
+// off reports whether the machine is off.
 func (h *host) off() bool {
 	select {
 	case <-h.ended:
@@ -217,7 +219,7 @@ func (h *host) off() bool {
 	}
 }
 
-// cutPower is what the cloud does at the end: nobody is asked.
+// cutPower ends the machine as the cloud does in the end: nothing can react.
 func (h *host) cutPower() {
 	switch {
 	case h.off():
@@ -228,7 +230,7 @@ func (h *host) cutPower() {
 	}
 	_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL) // it may have ended meanwhile
 	if h.init != 0 {
-		_ = syscall.Kill(h.init, syscall.SIGKILL) // nspawn's last act is to do it, and it had none
+		_ = syscall.Kill(h.init, syscall.SIGKILL) // nspawn would do it last, but was killed
 	}
 	<-h.ended
 }
@@ -254,22 +256,22 @@ func (h *host) try(program string, args ...string) said {
 	return finish(ctx, h.t, cmd, h.host+": "+program+" "+strings.Join(args, " "))
 }
 
-// does is try of what must succeed.
+// does runs a program that must succeed, and returns its output.
 func (h *host) does(program string, args ...string) string {
 	h.t.Helper()
 	return h.try(program, args...).exits(0).stdout
 }
 
-// install installs the package, which starts what is configured.
+// install installs the package. That starts the daemons that are configured.
 func (h *host) install(deb string) { h.t.Helper(); h.does("dpkg", "--install", "/media/"+deb) }
 
-// property is one of the agent's unit.
+// property is a property of the agent's unit.
 func (h *host) property(name string) string {
 	h.t.Helper()
 	return strings.TrimSpace(h.does("systemctl", "show", "--value", "--property="+name, "lifeboat-agent.service"))
 }
 
-// journalTells is nil once the agent's journal does.
+// journalTells returns nil once the agent's journal has that word.
 func (h *host) journalTells(word string) error {
 	if text := h.does("journalctl", "--no-pager", "--unit=lifeboat-agent"); !strings.Contains(text, word) {
 		return fmt.Errorf("the journal of %s does not tell of %s:\n%s", h.host, word, lastLines(text))
@@ -277,7 +279,7 @@ func (h *host) journalTells(word string) error {
 	return nil
 }
 
-// newHost is a configured, booted host with the package, in a town that knows it.
+// newHost is a configured, booted host with the package, which the town's nodes know.
 func (f *town) newHost(name string, extra ...string) *host {
 	f.t.Helper()
 	h := f.rack(name)

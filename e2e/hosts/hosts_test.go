@@ -1,9 +1,9 @@
-// Package hosts_test proves Lifeboat where it will live: on networks that are cut in every way, and on hosts that boot
+// Package hosts_test tries Lifeboat where it will live: on networks that are cut in every way, and on hosts that boot
 // systemd and install the package. Each machine is a network namespace with its own address; a booted one is a Debian in
 // a container of systemd-nspawn, with its own metadata service at 169.254.169.254.
 //
-// It needs root, Linux and a few programs, and says which are lacking. What it starts and mounts is gone when it ends,
-// however it ends: all of it lives in a PID and a mount namespace of its own, and the kernel empties those with the last
+// It needs root, Linux and a few programs, and says which are missing. What it starts and mounts is gone when it ends,
+// however it ends: all of it is in a PID and a mount namespace of its own, and the kernel empties those with the last
 // process. It looks from outside only, as package e2e does; nothing imports it.
 package hosts_test
 
@@ -23,13 +23,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideVar marks the process that has namespaces of its own; its value is the directory that it may fill.
+// insideVar is set in the process that has namespaces of its own. Its value is the directory that this process may fill.
 const insideVar = "LIFEBOAT_HOSTS_INSIDE"
 
-// storiesAtOnce: partitions wait far more than they compute, so the number of processors is no measure.
+// storiesAtOnce is how many stories run at once: partitions wait far more than they compute, so the number of processors
+// does not matter.
 const storiesAtOnce = "4"
 
-// inside is that directory; empty when all stories skip themselves.
+// inside is that directory; empty in a process in which all stories are skipped.
 var inside = os.Getenv(insideVar)
 
 func TestMain(m *testing.M) {
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lacking is why no story of this package can be told here.
+// lacking returns why the stories of this package cannot run here, or nil.
 func lacking() error {
 	switch {
 	case testing.Short():
@@ -63,7 +64,7 @@ func lacking() error {
 	return unshared()
 }
 
-// unshared says why even root may make no namespaces here, as in most containers.
+// unshared returns why not even root may make namespaces here, as in most containers.
 var unshared = sync.OnceValue(func() error {
 	if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
 		return fmt.Errorf("no namespaces can be made here: %w: %s", err, strings.TrimSpace(string(out)))
@@ -71,7 +72,7 @@ var unshared = sync.OnceValue(func() error {
 	return nil
 })
 
-// needs says which of the programs are not here, and the remedy.
+// needs returns an error that names the programs that are missing, and the remedy.
 func needs(remedy string, programs ...string) error {
 	var missing []string
 	for _, p := range programs {
@@ -85,7 +86,7 @@ func needs(remedy string, programs ...string) error {
 	return nil
 }
 
-// story begins a test of this package. Its end is told in one line.
+// story marks a test of this package: it runs beside others, and its end is printed in one line.
 func story(t *testing.T) {
 	t.Helper()
 	if err := lacking(); err != nil {
@@ -105,8 +106,8 @@ func story(t *testing.T) {
 	})
 }
 
-// enclose runs this test again as the first process of a PID namespace, with mounts of its own. When that process ends,
-// the kernel kills all others in it, and unmounts what they mounted; it ends with us at the latest.
+// enclose runs this test binary again as the first process of a PID namespace, with mounts of its own. When that process
+// ends, the kernel kills all others in the namespace, and unmounts what they mounted. It ends no later than we do.
 func enclose() (code int, err error) {
 	dir, err := os.MkdirTemp("", "lifeboat-hosts-")
 	if err != nil {
@@ -130,8 +131,8 @@ func enclose() (code int, err error) {
 	return 1, nil
 }
 
-// within is enclose's other half. Mounts made here are nobody else's; /proc is that of the PID namespace, and the
-// namespaces that ip(8) names are on a disk of their own.
+// within is the other half of enclose, in the new process. Its mounts are nobody else's; /proc is that of the PID
+// namespace, and the named namespaces of ip(8) are on a file system of their own.
 func within(m *testing.M) int {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -154,8 +155,8 @@ func within(m *testing.M) int {
 	return m.Run()
 }
 
-// binary is the lifeboat that all stories run, made as `make build` does. LIFEBOAT_E2E_BINARY names another one: a
-// release, or one built with -race.
+// binary is the path of the lifeboat that all stories run, built as `make build` does. LIFEBOAT_E2E_BINARY names another
+// one: a release, or one built with -race.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("LIFEBOAT_E2E_BINARY"); path != "" {
 		return path, nil

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Four hosts start from one disk: that of a host with the package, which has run before. Each is itself.
+// Four hosts start from copies of one disk: that of a host with the package, which was a node before. Each
+// becomes a node of its own.
 func TestGoldenImage(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 1)
@@ -21,7 +22,7 @@ func TestGoldenImage(t *testing.T) {
 	ids[mine.ID], incarnations[mine.Incarnation] = "golden", "golden"
 	golden.does("systemctl", "poweroff")
 	golden.goesDown()
-	golden.write("etc/machine-id", 0o444) // machine-id(5): an image that is to be cloned has an empty one, and none of D-Bus's
+	golden.write("etc/machine-id", 0o444) // machine-id(5): an image to be cloned has an empty file, and none of D-Bus
 	if err := os.RemoveAll(filepath.Join(golden.disk, "var/lib/dbus/machine-id")); err != nil {
 		t.Fatal(err)
 	}

@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// suite and extras are what is installed on a host before Lifeboat: a Debian that boots, with a bus for logind.
+	// suite and extras are the Debian release and packages of a host before Lifeboat: it boots, and has a bus for logind.
 	suite  = "bookworm"
 	extras = "systemd,systemd-sysv,dbus"
 
 	bootTools = "apt install debootstrap systemd-container"
 )
 
-// errNoImage says that no Debian could be had, as where no mirror is reached. It is no fault of ours: the stories are skipped.
+// errNoImage says that no Debian could be fetched, as without a mirror. The project is not at fault, so the stories are
+// skipped.
 var errNoImage = errors.New("no Debian to boot: set LIFEBOAT_ROOT to one")
 
-// image is the folder of a Debian as it is before anything of ours is there. LIFEBOAT_ROOT names one; else it is made once
-// by debootstrap, and kept in the user's cache. Nothing ever writes into it.
+// image is the directory of a Debian without Lifeboat. LIFEBOAT_ROOT names one; else debootstrap makes it once, in the user's
+// cache. Nothing ever writes into it.
 var image = sync.OnceValues(func() (string, error) {
 	if err := needs(bootTools, "systemd-nspawn"); err != nil {
 		return "", err
@@ -49,7 +50,7 @@ var image = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(half) // what is left of a failure
+	defer os.RemoveAll(half) // removes what a failure leaves
 	cmd := exec.Command("debootstrap", "--variant=minbase", "--include="+extras, suite, filepath.Join(half, "root"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: debootstrap: %w\n%s", errNoImage, err, lastLines(string(out)))
@@ -60,8 +61,8 @@ var image = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// debs are the package as it would be released, and the one after it. LIFEBOAT_E2E_PACKAGES names a directory where they are
-// kept from one run to the next, in 1.0.0 and 1.0.1.
+// debs are the package as it would be released, and the next version. LIFEBOAT_E2E_PACKAGES names a directory that keeps them
+// from run to run, in 1.0.0 and 1.0.1.
 var debs = sync.OnceValues(func() (two [2]string, err error) {
 	for i, version := range []string{"1.0.0", "1.0.1"} {
 		dir := filepath.Join(cmp.Or(os.Getenv("LIFEBOAT_E2E_PACKAGES"), filepath.Join(inside, "packages")), version)
@@ -83,7 +84,7 @@ var debs = sync.OnceValues(func() (two [2]string, err error) {
 	return two, nil
 })
 
-// bootable skips a story where no host can boot.
+// bootable skips a story on a machine where no host can boot.
 func bootable(t *testing.T) {
 	t.Helper()
 	if err := lacking(); err != nil {

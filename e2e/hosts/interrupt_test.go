@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// interrupted calls then at Ctrl-C, SIGTERM or a hang-up, so that whoever waits for the stories may still clean up.
+// interrupted calls then at Ctrl-C, SIGTERM or a hang-up, so that the caller can still clean up.
 func interrupted(then func()) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

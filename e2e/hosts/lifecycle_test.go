@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// there says of each path on the disk whether something is at it.
+// there fails the story unless each path exists on the disk, or, if want is false, none does.
 func (h *host) there(when string, want bool, paths ...string) {
 	h.t.Helper()
 	for _, path := range paths {
@@ -27,8 +27,8 @@ func (h *host) unit(when, active, enabled string) {
 	}
 }
 
-// The package comes, is replaced by a newer and an older one, goes, comes back, and goes for good. What runs, what starts
-// with the host and which files stay is what its manual says.
+// The package is installed, replaced by a newer and an older one, removed, installed again, and purged. What runs, what
+// starts with the host and which files stay is as its manual says.
 func TestLifeOfThePackage(t *testing.T) {
 	bootable(t)
 	const (
@@ -107,7 +107,7 @@ func TestLifeOfThePackage(t *testing.T) {
 	f.nobodyLost()
 }
 
-// What is exposed on a host with the package is as little as the units promise.
+// systemd-analyze finds the units no more exposed than they promise to be.
 func TestExposure(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 0)

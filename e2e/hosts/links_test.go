@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// tail is what these stories keep back before a deadline; nothing is sent in it.
+// tail is the tail of these stories' drains: the time before a deadline in which nothing is sent.
 const tail = 5 * time.Second
 
-// The narrowest links, and the notices that clouds give: what can be carried until the tail is durable elsewhere when the
-// machine goes, and in the tail the link is silent.
+// The narrowest links, and the notices that clouds give: at least 95 % of what can be sent before the tail is durable at
+// peers when the machine goes, and in the tail the link is silent.
 func TestNarrowLinks(t *testing.T) {
 	for _, row := range []struct {
 		notice time.Duration
@@ -62,16 +62,17 @@ func TestNarrowLinks(t *testing.T) {
 }
 
 const (
-	// payload is the part of a link that blocks may have: a full Ethernet frame of 1514 bytes has 66 of headers.
+	// payload is the share of a link that carries blocks' bytes: of a full Ethernet frame of 1514 bytes, 66 are headers.
 	payload = 1448.0 / 1514
-	// settling is how long what had left the agent before the tail may be in the queues of its machine.
+	// settling is for how long bytes that left the agent before the tail may still be in the queues of its machine.
 	settling = 500 * time.Millisecond
-	// goodbyes are what ends the connections, and acknowledges the last receipts.
+	// goodbyes is the most bytes that may pass in the tail: enough to end the connections and to acknowledge the last
+	// receipts.
 	goodbyes = 16 << 10
 )
 
-// narrow caps what the machine sends to the peers of its agent. Heartbeats and the like have a queue of their own, so that
-// what is counted is the drain's alone.
+// narrow caps what the machine sends to peers. Heartbeats and other traffic have a queue of their own, so only the drain's
+// bytes are counted.
 func (m *machine) narrow(mbits int64) {
 	m.w.t.Helper()
 	m.tc("qdisc add dev eth0 root handle 1: htb default 1")
@@ -81,7 +82,7 @@ func (m *machine) narrow(mbits int64) {
 	m.tc("filter add dev eth0 parent 1: protocol ip u32 match ip dport 7412 0xffff flowid 1:2")
 }
 
-// carried is how many bytes have passed the narrow link.
+// carried returns how many bytes have passed the narrow link.
 func (m *machine) carried() int64 {
 	m.w.t.Helper()
 	var all []struct {
@@ -100,7 +101,7 @@ func (m *machine) carried() int64 {
 	return 0
 }
 
-// tc gives a line to tc(8) in the machine's namespace.
+// tc runs tc(8) with these arguments in the machine's namespace.
 func (m *machine) tc(line string) []byte {
 	m.w.t.Helper()
 	if err := needs("apt install iproute2", "tc"); err != nil {

@@ -60,7 +60,7 @@ type eventView struct {
 	Data       map[string]string
 }
 
-// status is what the agent says on its socket; nothing while it starts.
+// status is what the agent says on its socket; empty while it starts.
 func (n *node) status() (s agentStatus) {
 	n.f.t.Helper()
 	if said := n.verb("status", "-o", "json"); said.code == 0 {
@@ -69,7 +69,8 @@ func (n *node) status() (s agentStatus) {
 	return s
 }
 
-// seen is what the leader says of the node; nothing while there is none, or it does not know it.
+// seen is what the leader says of the node. While there is no leader, or it does not know the node, State has the
+// error.
 func (n *node) seen() nodeView {
 	n.f.t.Helper()
 	s := n.f.verb("node", n.host, "-o", "json")
@@ -88,7 +89,8 @@ func (n *node) is(state string) func() error {
 	}
 }
 
-// underWay waits until some of the node's blocks have moved, and fails if all have: the story needs it amid the drain.
+// underWay waits until that many of the node's blocks have moved. It fails the story if the drain is over: the story
+// needs it to go on.
 func (n *node) underWay(moved int64) {
 	n.f.t.Helper()
 	n.f.until(func() error {
@@ -102,7 +104,7 @@ func (n *node) underWay(moved int64) {
 	})
 }
 
-// drained waits for the end of the node's drain, as it says itself.
+// drained waits until the agent says that its drain has ended.
 func (n *node) drained() *manifestView {
 	n.f.t.Helper()
 	var m *manifestView
@@ -133,7 +135,7 @@ func (n *node) allMoved() (m manifestView) {
 	return m
 }
 
-// readBack reads every block of the node, from whoever holds it now, and compares it with what was made.
+// readBack reads every block of the node from its holder, and compares it with what was made.
 func (n *node) readBack() {
 	n.f.t.Helper()
 	dir := n.f.t.TempDir()
@@ -152,7 +154,7 @@ func (n *node) readBack() {
 	}
 }
 
-// events are all that happened to the fleet.
+// events are all events of the fleet.
 func (f *town) events() (all []eventView) {
 	f.t.Helper()
 	for line := range strings.Lines(f.verb("events", "-o", "json").exits(0).stdout) {
@@ -165,7 +167,7 @@ func (f *town) events() (all []eventView) {
 	return all
 }
 
-// count says how often something happened to a node; empty: to any.
+// count is how often an event of that type came for a node; with no node, for any.
 func count(events []eventView, kind, node string) (n int) {
 	for _, e := range events {
 		if e.Type == kind && (node == "" || e.Node == node) {
@@ -185,7 +187,7 @@ func (f *town) nobodyLost() {
 	}
 }
 
-// sameInstant fails the story when a deadline moved by more than a second.
+// sameInstant fails the story when a deadline is more than a second outside the moment.
 func (f *town) sameInstant(what string, got *time.Time, want moment) {
 	f.t.Helper()
 	if got == nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces is where ip(8) keeps the namespaces that have names.
+// namespaces is where ip(8) keeps the named namespaces.
 const namespaces = "/run/netns"
 
 // network is the wires of one story: a switch in a namespace of its own, and a namespace at the other end of each wire.
@@ -31,7 +31,7 @@ type machine struct {
 	ip       string
 }
 
-var networks atomic.Int32 // made so far: names of namespaces are the kernel's
+var networks atomic.Int32 // made so far; all stories share the kernel's names of namespaces
 
 func newNetwork(t *testing.T) *network {
 	t.Helper()
@@ -42,8 +42,9 @@ func newNetwork(t *testing.T) *network {
 	return w
 }
 
-// machine adds one. Its rules are those of a plain host, but that the table of what is local comes second: a rule
-// before it can make the host deaf to another. (Packet filters would do it too, where they are installed.)
+// machine adds a machine. Its routing rules are those of a plain host, except that the table of local addresses comes
+// second: a rule before it can make the host deaf to another. (Packet filters could do that too, but are not installed
+// everywhere.)
 func (w *network) machine(name string) *machine {
 	w.t.Helper()
 	w.machines++
@@ -56,7 +57,7 @@ func (w *network) machine(name string) *machine {
 	return m
 }
 
-// deafTo drops, without a word, what comes from the others: half a cut. Open connections feel it too.
+// deafTo drops silently what comes from the others: half a cut. It affects open connections too.
 func (m *machine) deafTo(others ...*machine) {
 	m.w.t.Helper()
 	var lines []string
@@ -66,7 +67,7 @@ func (m *machine) deafTo(others ...*machine) {
 	m.w.batch(m.ns, lines...)
 }
 
-// hears takes that back.
+// hears undoes deafTo.
 func (m *machine) hears(others ...*machine) {
 	m.w.t.Helper()
 	var lines []string
@@ -76,7 +77,7 @@ func (m *machine) hears(others ...*machine) {
 	m.w.batch(m.ns, lines...)
 }
 
-// cut parts two groups: none of one hears any of the other. The returned func heals it.
+// cut parts two groups: no machine of one hears any of the other. The returned func heals the cut.
 func cut(these, those []*machine) (heal func()) {
 	for _, m := range these {
 		m.deafTo(those...)
@@ -94,15 +95,15 @@ func cut(these, those []*machine) (heal func()) {
 	}
 }
 
-// unplug and plug pull the machine's wire at the switch, and put it back.
+// unplug and plug pull the machine's wire out of the switch, and put it back.
 func (m *machine) unplug() { m.w.t.Helper(); m.w.batch(m.w.name, "link set "+m.wire+" down") }
 func (m *machine) plug()   { m.w.t.Helper(); m.w.batch(m.w.name, "link set "+m.wire+" up") }
 
-// within runs do with the machine's network: sockets that it opens on its own goroutine are the machine's for ever.
+// within runs do in the machine's network. Sockets that do opens on its goroutine stay in that network.
 func (m *machine) within(do func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine, so its network never comes back to others
+		runtime.LockOSThread() // for good: the thread ends with the goroutine, so no other goroutine gets into this network
 		done <- func() error {
 			ns, err := os.Open(filepath.Join(namespaces, m.ns))
 			if err != nil {
@@ -125,7 +126,7 @@ func ip(t *testing.T, args ...string) {
 	}
 }
 
-// batch gives lines to ip(8) in a namespace.
+// batch runs lines of ip(8) in a namespace.
 func (w *network) batch(ns string, lines ...string) {
 	w.t.Helper()
 	cmd := exec.Command("ip", "-n", ns, "-batch", "-")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// shelf is a machine that runs, with the package and nothing else.
+// shelf is a running machine with the package and nothing else.
 func (f *town) shelf(name string) *host {
 	f.t.Helper()
 	h := f.rack(name)
@@ -17,11 +17,11 @@ func (f *town) shelf(name string) *host {
 	return h
 }
 
-// joinCommand is the line that init prints for the other machines.
+// joinCommand matches the line that init prints for the other machines.
 var joinCommand = regexp.MustCompile(`(?m)^  lifeboat (join \S+ \S+)$`)
 
-// found makes the first machine a coordinator, and returns what it says that others are to run. The operator's machine gets
-// a copy of the operator's certificate.
+// found makes the machine the fleet's first coordinator, and returns the command that it prints for the other machines. The
+// operator's machine uses the operator's certificate from there.
 func (h *host) found(options ...string) (join []string) {
 	h.t.Helper()
 	out := h.does("lifeboat", append([]string{"init"}, options...)...)
@@ -42,7 +42,7 @@ func TestFromNothing(t *testing.T) {
 	others := []*host{f.shelf("node-a"), f.shelf("node-b"), f.shelf("node-c")}
 	began := time.Now()
 	join := first.found()
-	first.does("runuser", "--user", "lifeboat", "--", "test", "-w", "/var/lib/lifeboat/coordinator/tls") // or its certificate would end with the year
+	first.does("runuser", "--user", "lifeboat", "--", "test", "-w", "/var/lib/lifeboat/coordinator/tls") // else its certificate ends with the year
 	for _, h := range others {
 		h.does("lifeboat", join...)
 	}
@@ -68,7 +68,7 @@ func TestFromNothing(t *testing.T) {
 	f.nobodyLost()
 }
 
-// The package is installed on a machine whose agent is to join while nobody is there to ask. The installation does not wait
+// The package is installed on a machine whose agent is to join while no coordinator answers. The installation does not wait
 // for that; the agent does, and joins once it can.
 func TestInstalledBeforeTheCoordinatorIsBack(t *testing.T) {
 	bootable(t)
@@ -92,7 +92,7 @@ func TestInstalledBeforeTheCoordinatorIsBack(t *testing.T) {
 	f.until(h.is("ACTIVE"))
 }
 
-// The first machine is a node as well: both daemons run there, with one more setting each that is not the other's.
+// The first machine is a node as well. Both daemons run there, each with a setting that the other does not have.
 func TestCoordinatorAndAgentOnOneHost(t *testing.T) {
 	bootable(t)
 	f := newField(t)
@@ -104,7 +104,7 @@ func TestCoordinatorAndAgentOnOneHost(t *testing.T) {
 	h.does("systemctl", "is-active", "lifeboat-agent", "lifeboat-coordinator")
 }
 
-// Three coordinators are hosts with the package. The leader's power is cut in the midst of a drain, and what it decided holds.
+// Three hosts with the package are the coordinators. The leader's power is cut amid a drain, and what it decided stands.
 func TestThreeCoordinatorHosts(t *testing.T) {
 	bootable(t)
 	f := newField(t)
@@ -122,7 +122,7 @@ func TestThreeCoordinatorHosts(t *testing.T) {
 		h.write("etc/lifeboat/coordinator.yaml", 0o644, fmt.Sprintf("tls: {ca: ca.pem, cert: %[1]s.pem, key: %[1]s.key}", h.host),
 			"peers: ["+strings.Join(peers, ", ")+"]", fmt.Sprintf("heartbeat: %s\nlease: %s", pace, lease))
 		h.boot()
-		// The user comes with the package, and only then can the key be its own: until then the unit tries again, in peace.
+		// The package makes the user, and only then can the key belong to it: until then the unit tries again now and then.
 		h.install("lifeboat.deb")
 		h.does("chown", "lifeboat:", "/etc/lifeboat/"+h.host+".key")
 	}

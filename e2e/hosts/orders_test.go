@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stopsLate puts a service onto the disk that does something when it stops, and notes when that was.
+// stopsLate adds a service to the disk that runs a command when it stops, and notes the order in which services stop.
 func (h *host) stopsLate(name, order, atStop string) {
 	h.t.Helper()
 	h.write("etc/systemd/system/"+name, 0o644, "[Unit]", order, "[Service]", "Type=oneshot", "RemainAfterExit=yes", "ExecStart=/bin/true",
@@ -22,8 +22,8 @@ func (h *host) stopsLate(name, order, atStop string) {
 	}
 }
 
-// A host is switched off whose engine clears its directory as it stops, as Spark does. The drain takes longer than logind
-// waits, so most of it happens while services stop: the agent first, then the engine, then the network.
+// A host is switched off, and its engine clears its directory as it stops, as Spark does. The drain takes longer than
+// logind waits, so most of it happens while services stop: the agent first, then the engine, then the network.
 func TestEngineClearsItsDirectory(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)

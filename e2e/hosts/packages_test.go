@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// sourceDate is that of the packages below: any will do, and the same gives the same bytes.
+// sourceDate is the date of the packages below. Any will do: the same date gives the same bytes.
 const sourceDate = "1795327000"
 
-// buildPackages makes those of both processors.
+// buildPackages builds the packages for both processors.
 func buildPackages(t *testing.T, dir string) {
 	t.Helper()
 	cmd := exec.Command("../../packaging/build", dir)
@@ -23,7 +23,7 @@ func buildPackages(t *testing.T, dir string) {
 	}
 }
 
-// The same source gives the same bytes, for both processors and both kinds; lintian has nothing to say that is not explained,
+// The same source gives the same bytes, for both processors and both kinds of package. lintian finds only what is explained,
 // and an rpm can be installed.
 func TestPackages(t *testing.T) {
 	story(t)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A drain of slowly's eight megabytes takes some sixteen seconds: it is under way while the network is cut.
+// A drain of 8 MB takes some sixteen seconds with slowly: it is under way while the network is cut.
 const slowly = "drain: {max_bytes_per_second: 512KiB}"
 
-// leave orders host-a away, and waits until that is under way.
+// leave orders host-a to leave, and waits until its drain is under way.
 func (f *town) leave() (a *node, deadline moment) {
 	f.t.Helper()
 	a = f.nodes[0]
@@ -18,7 +18,7 @@ func (f *town) leave() (a *node, deadline moment) {
 	return a, deadline
 }
 
-// left fails the story unless the node has left in time with all of its blocks, and nobody was lost on the way.
+// left fails the story unless the node has left in time with all of its blocks, and no node was lost meanwhile.
 func (f *town) left(a *node, deadline moment) {
 	f.t.Helper()
 	a.drained()
@@ -35,8 +35,9 @@ func (f *town) left(a *node, deadline moment) {
 	}
 }
 
-// The leader is cut from the other coordinators, though agents and operators see all of them; or from everybody. The
-// others lead on, and what it is asked alone it decides not: neither then nor when it is back.
+// The leader is cut from the other coordinators only, while agents and operators reach all of them; or from everybody. The
+// others go on under another leader. What is asked of the one that is cut off it does not decide, neither then nor when it
+// is back.
 func TestLeaderCutOff(t *testing.T) {
 	for name, part := range map[string]func(f *town, leader *daemon) (heal func()){
 		"from the other coordinators": func(f *town, leader *daemon) func() {
@@ -63,7 +64,7 @@ func TestLeaderCutOff(t *testing.T) {
 			if now == old {
 				t.Fatalf("%s is cut off and leads still", old.on.name)
 			}
-			time.Sleep(time.Until(began.Add(lease + 2*time.Second))) // longer than anybody who heard only the old one would live
+			time.Sleep(time.Until(began.Add(lease + 2*time.Second))) // longer than a lease: a node that only the old leader hears would be LOST by now
 			heal()
 
 			f.left(a, deadline)
@@ -76,8 +77,8 @@ func TestLeaderCutOff(t *testing.T) {
 	}
 }
 
-// An agent that is cut from all coordinators hears of its end from its own machine: it leaves in time all the same, to the
-// peers that it last heard of, and the coordinators hear all of it afterwards.
+// An agent that is cut from all coordinators hears of its end from its own machine. It leaves in time all the same, to the
+// peers that it last heard of, and the coordinators hear of it afterwards.
 func TestAgentLeavesWithoutCoordinators(t *testing.T) {
 	f := newTown(t, 3, slowly)
 	f.settled()
@@ -90,8 +91,8 @@ func TestAgentLeavesWithoutCoordinators(t *testing.T) {
 	f.left(a, deadline)
 }
 
-// Packets pass one way only between an agent and the coordinators. What either of them decided holds when both hear each
-// other again, with the deadline that it had.
+// Between an agent and the coordinators, packets pass in one direction only. What either side decided stands when both
+// hear each other again, with its deadline.
 func TestOneWay(t *testing.T) {
 	for name, part := range map[string]func(agent *machine, coordinators []*machine) (heal func()){
 		"agent is not heard": func(agent *machine, coordinators []*machine) func() {
@@ -117,7 +118,7 @@ func TestOneWay(t *testing.T) {
 			b.fill(16, 8<<20)
 			heal := part(a.on, f.others(nil))
 			healB := part(b.on, f.others(nil))
-			ofA := f.verb("decommission", a.host, "--timeout", "2m").exits(0).gives(2 * time.Minute) // told to who cannot hear it, or not answer
+			ofA := f.verb("decommission", a.host, "--timeout", "2m").exits(0).gives(2 * time.Minute) // host-a cannot hear it, or cannot answer
 			ofB := b.verb("decommission", "--self", "--timeout", "2m").exits(0).gives(2 * time.Minute)
 			b.drained()
 			f.sameInstant(a.host, a.seen().Deadline, ofA)
@@ -129,7 +130,7 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// All agents are cut from all coordinators for less than a lease: nothing happens but that the drain goes on.
+// All agents are cut from all coordinators for less than a lease. The drain goes on, and nothing else happens.
 func TestAgentsCutBriefly(t *testing.T) {
 	f := newTown(t, 4, slowly)
 	f.settled()
@@ -141,8 +142,8 @@ func TestAgentsCutBriefly(t *testing.T) {
 	f.left(a, deadline)
 }
 
-// All agents are cut from all coordinators for longer than a lease. It is the network that is lost, not the fleet: nobody
-// is declared lost, and one that hears of its end meanwhile leaves all the same.
+// All agents are cut from all coordinators for longer than a lease. The network is at fault, not the fleet: no node is
+// declared LOST, and one that hears of its end meanwhile leaves all the same.
 func TestAgentsCutForLong(t *testing.T) {
 	f := newTown(t, 4)
 	f.settled()
@@ -162,7 +163,7 @@ func TestAgentsCutForLong(t *testing.T) {
 	}
 }
 
-// The leader's wire and an agent's come and go, eight times in twelve seconds, in the midst of a drain.
+// The wires of the leader and of two agents come and go, eight times in twelve seconds, amid a drain.
 func TestFlappingLinks(t *testing.T) {
 	f := newTown(t, 3, slowly)
 	d := f.decide()

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// An operator restarts agents, and stops one and starts it again. Nobody takes that for leaving, and no block moves.
+// An operator restarts agents, and stops one and starts it again. No agent decommissions its node for that, and no block
+// moves.
 func TestRestartsDecommissionNothing(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -48,7 +49,7 @@ func TestRestartsDecommissionNothing(t *testing.T) {
 	}
 }
 
-// A coordinator on a host hangs. The watchdog ends it, and it serves again with what it knew.
+// A coordinator on a host hangs. systemd's watchdog ends it, and it serves again and knows what it knew.
 func TestCoordinatorHangs(t *testing.T) {
 	bootable(t)
 	f := newField(t)
@@ -78,7 +79,7 @@ func TestCoordinatorHangs(t *testing.T) {
 	f.nobodyLost()
 }
 
-// inside is the PID out here of the host's process of that PID; 0 when there is none.
+// inside returns the PID, outside, of the host's process with that PID; 0 when there is none.
 func (h *host) inside(pid string) int {
 	h.t.Helper()
 	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", h.init))
@@ -107,12 +108,12 @@ func (h *host) inside(pid string) int {
 	return 0
 }
 
-// freezer is where processes can be made such that a kill does not end them, as a disk that hangs does. Newer control groups
-// let a frozen process be killed.
+// freezer is the older control group in which a frozen process cannot be killed, like one that hangs on a disk. In newer
+// control groups a frozen process can be killed.
 const freezer = "/sys/fs/cgroup/freezer"
 
-// A probe of a disk is stuck in the kernel: no signal ends it. The agent is restarted all the same, at once, and leaves with
-// its blocks.
+// A probe of a disk is stuck in the kernel: no signal ends it. The agent is restarted all the same, at once, and then leaves
+// with all its blocks.
 func TestProbeThatCannotBeKilled(t *testing.T) {
 	bootable(t)
 	if _, err := os.Stat(filepath.Join(freezer, "cgroup.procs")); err != nil {
@@ -139,7 +140,7 @@ func TestProbeThatCannotBeKilled(t *testing.T) {
 	}
 	var probe int
 	f.until(func() error {
-		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent)) // whichever thread started it
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent)) // any thread may have started it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestProbeThatCannotBeKilled(t *testing.T) {
 	})
 	began := time.Now()
 	h.does("systemctl", "restart", "lifeboat-agent")
-	if took := time.Since(began); took > 45*time.Second { // far below what systemd waits for one that does not end
+	if took := time.Since(began); took > 45*time.Second { // far less than systemd waits for a process that does not end
 		t.Errorf("the restart took %s", took)
 	}
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/exe", probe)); err != nil {
@@ -165,11 +166,11 @@ func TestProbeThatCannotBeKilled(t *testing.T) {
 	h.allMoved()
 }
 
-// memory is where the kernel bounds the memory of a group of processes, in the older of its ways: the newer lets no group of
-// ours have a bound of its own beside systemd's.
+// memory is the older control group that bounds the memory of a group of processes. In the newer one no group of ours can
+// have a bound beside systemd's.
 const memory = "/sys/fs/cgroup/memory"
 
-// The kernel kills the agent for want of memory in the midst of a drain, which goes on.
+// The kernel kills the agent amid a drain because memory is short. The drain goes on.
 func TestOutOfMemoryMidDrain(t *testing.T) {
 	bootable(t)
 	if _, err := os.Stat(filepath.Join(memory, "memory.limit_in_bytes")); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// six leaves the machine no address but one of IPv6.
+// six leaves the machine with one address, of IPv6.
 func (m *machine) six() {
 	m.w.t.Helper()
 	var n int
@@ -20,7 +20,7 @@ func (m *machine) six() {
 	m.ip = "[" + ip + "]"
 }
 
-// metadataOfSix serves EC2's metadata where a host without IPv4 finds it, and nowhere else.
+// metadataOfSix serves EC2's metadata only where a host without IPv4 looks for it.
 func (h *host) metadataOfSix() {
 	h.t.Helper()
 	const address = "fd00:ec2::254" // docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
@@ -46,7 +46,7 @@ func (h *host) metadataOfSix() {
 	})
 }
 
-// No machine has an address of IPv4. They join, hear of an interruption from EC2's other address, and empty themselves.
+// No machine has an IPv4 address. They join, one hears of an interruption from EC2's IPv6 address, and empties itself.
 func TestSixOnly(t *testing.T) {
 	bootable(t)
 	f := newField(t)

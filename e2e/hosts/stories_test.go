@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The cloud says that the machine goes, and takes it at its word. Every block is elsewhere.
+// The cloud announces that the machine goes, and takes it then. Every block is elsewhere.
 func TestInterruption(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -30,7 +30,7 @@ func TestInterruption(t *testing.T) {
 	f.nobodyLost()
 }
 
-// Somebody switches the machine off. The inhibitor holds it until the blocks are at the peers.
+// A person switches the machine off. The inhibitor holds that up until the blocks are at the peers.
 func TestPoweroff(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -48,7 +48,7 @@ func TestPoweroff(t *testing.T) {
 	f.nobodyLost()
 }
 
-// midDrain begins a drain of a host with an hour of time, and comes back in the midst of it.
+// midDrain begins a drain of a host with an hour of time, and returns while it is under way.
 func (h *host) midDrain() (deadline moment) {
 	h.t.Helper()
 	deadline = h.f.verb("decommission", h.host, "--timeout", "1h", "--reason", "the story's").exits(0).gives(time.Hour)
@@ -56,8 +56,8 @@ func (h *host) midDrain() (deadline moment) {
 	return deadline
 }
 
-// again waits until another process than that of PID before answers as the agent, and fails the story if it has forgotten
-// anything.
+// again waits until another process than that of PID before is the agent and goes on with the drain. It fails the story if
+// the deadline has moved.
 func (h *host) again(before string, deadline moment) {
 	h.t.Helper()
 	h.f.until(func() error {
@@ -72,7 +72,7 @@ func (h *host) again(before string, deadline moment) {
 	h.f.sameInstant("after the restart", h.status().Notice.Deadline, deadline)
 }
 
-// The package is upgraded in the midst of a drain, which goes on.
+// The package is upgraded amid a drain. The drain goes on.
 func TestUpgradeMidDrain(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -85,7 +85,7 @@ func TestUpgradeMidDrain(t *testing.T) {
 	f.left(h.node, deadline)
 }
 
-// kill -9 takes the agent, and then it hangs until the watchdog takes it. The drain goes on.
+// kill -9 ends the agent amid a drain; the next one hangs until the watchdog ends it. The drain goes on.
 func TestAgentKilledMidDrain(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -107,13 +107,13 @@ func TestAgentKilledMidDrain(t *testing.T) {
 	f.left(h.node, deadline)
 }
 
-// signal sends one to the agent alone, not to what it started.
+// signal sends a signal to the agent alone, not to its children.
 func (h *host) signal(name string) {
 	h.t.Helper()
 	h.does("systemctl", "kill", "--kill-whom=main", "--signal="+name, "lifeboat-agent.service")
 }
 
-// The wire is pulled in the midst of a drain, for four seconds.
+// The wire is pulled amid a drain, for four seconds.
 func TestCutLinkMidDrain(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -126,7 +126,7 @@ func TestCutLinkMidDrain(t *testing.T) {
 	f.left(h.node, deadline)
 }
 
-// All coordinators are gone in the midst of a drain. It ends without them; they hear of it when they are back.
+// All coordinators are killed amid a drain. It ends without them, and they hear of it when they are back.
 func TestCoordinatorsLostMidDrain(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -143,7 +143,7 @@ func TestCoordinatorsLostMidDrain(t *testing.T) {
 	f.left(h.node, deadline)
 }
 
-// The leader of three coordinators is gone in the midst of a drain, and then the next leader.
+// The leader of three coordinators is killed amid a drain, and then the next leader.
 func TestLeadersLostMidDrain(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
@@ -162,8 +162,8 @@ func TestLeadersLostMidDrain(t *testing.T) {
 	f.left(h.node, deadline)
 }
 
-// The leaving host's /var is full to the last byte, and so is one peer's in the midst of the drain: what has no room there
-// goes to the other.
+// The leaving host's /var/lib/lifeboat is full to the last byte, and so is one peer's amid the drain. Blocks that have no
+// room there go to the other peer.
 func TestFullDisks(t *testing.T) {
 	bootable(t)
 	const small = "--tmpfs=/var/lib/lifeboat:mode=0750,size=6m"
@@ -182,7 +182,7 @@ func TestFullDisks(t *testing.T) {
 	h.fillDisk()
 	h.midDrain()
 	tiny.fillDisk()
-	// The account of which block went where has no room on the leaving host: its sums are told, and the peers say the rest.
+	// The ledger has no room on the leaving host: it tells only its totals, and the peers tell where the blocks are.
 	if m := h.drained(); m.Blocks.Moved != int64(len(h.blocks)) || m.Blocks.Lost != 0 {
 		t.Errorf("got %+v, want %d moved and none lost", m.Blocks, len(h.blocks))
 	}
@@ -195,7 +195,7 @@ func TestFullDisks(t *testing.T) {
 	}
 }
 
-// fillDisk leaves no byte free where the agent keeps what it knows.
+// fillDisk leaves no byte free in the agent's data_dir.
 func (h *host) fillDisk() {
 	h.t.Helper()
 	if s := h.try("dd", "if=/dev/zero", "of=/var/lib/lifeboat/junk", "bs=4k"); !strings.Contains(s.stderr, "No space left") {
@@ -203,8 +203,8 @@ func (h *host) fillDisk() {
 	}
 }
 
-// The coordinator is a host with the package too. Its power is cut in the midst of a drain: what it decided is there when
-// it is back.
+// The only coordinator is a host with the package too. Its power is cut amid a drain, and what it decided is there when it
+// is back.
 func TestCoordinatorsHostLosesPower(t *testing.T) {
 	bootable(t)
 	f := newField(t)

@@ -12,14 +12,15 @@ import (
 	"github.com/lifeboat/lifeboat/dev/corpus"
 )
 
-// A town's pace: a leader is given up after election, a node after lease. Both are below their defaults, so that a story
-// that outlasts them is short; lease is long beside what two busy processors hold a heartbeat up.
+// A town's pace: heartbeats come every pace, and a silent node is LOST after lease. Both are below their defaults, so
+// that a story that outlasts a lease is short; lease is long compared with how much two busy processors delay a
+// heartbeat.
 const (
 	pace  = 200 * time.Millisecond
 	lease = 10 * time.Second
 )
 
-// town is three coordinators, agents, and a machine that an operator sits at.
+// town is three coordinators, agents, and an operator's machine.
 type town struct {
 	t            *testing.T
 	w            *network
@@ -29,7 +30,7 @@ type town struct {
 	operator     *machine
 }
 
-// node is a machine with an agent, and what it was given to carry.
+// node is a machine with an agent, and the blocks in its store.
 type node struct {
 	*daemon
 	f      *town
@@ -39,7 +40,7 @@ type node struct {
 	blocks map[string]string // SHA-256 by id
 }
 
-// newField is where a town may be: a network, an authority, and the operator's machine.
+// newField makes what a town needs: a network, an authority, and the operator's machine.
 func newField(t *testing.T) *town {
 	t.Helper()
 	story(t)
@@ -51,7 +52,7 @@ func newField(t *testing.T) *town {
 	return f
 }
 
-// newTown starts the coordinators and as many agents: host-a, host-b, ...
+// newTown starts three coordinators and that many agents: host-a, host-b, ...
 func newTown(t *testing.T, agents int, extra ...string) *town {
 	t.Helper()
 	f := newField(t)
@@ -104,7 +105,7 @@ func (f *town) agent(host string, extra ...string) *node {
 	f.t.Helper()
 	f.operator.run(nil, "tls", "issue", "--dir", f.tls, "--node", host).exits(0)
 	d := f.daemon(f.w.machine(host), "agent")
-	// The socket is not in the story's directory, which bears the story's name: its path may have 107 bytes.
+	// The socket is not in the story's directory: with the story's name its path could exceed 107 bytes.
 	n := &node{f: f, host: host, dir: filepath.Join(f.dir, host), daemon: d, socket: filepath.Join(inside, d.on.ns+".sock"), blocks: map[string]string{}}
 	f.write(host+".yaml", append([]string{
 		fmt.Sprintf("node: {name: %s, zone: zone-%s, pool: pool-%s}", host, host, host),
@@ -121,7 +122,8 @@ func (f *town) agent(host string, extra ...string) *node {
 	return n
 }
 
-// fill makes files in the node's cache, below a directory of its name: ids are the fleet's.
+// fill makes files in the node's cache, below a directory with the node's name: ids must differ from those of other
+// nodes' blocks.
 func (n *node) fill(files int, bytes int64) {
 	n.f.t.Helper()
 	c, err := corpus.Files(filepath.Join(n.dir, "cache", n.host), files, bytes, uint64(n.host[len(n.host)-1]))
@@ -142,7 +144,7 @@ func (f *town) settled() {
 	}
 }
 
-// knows is nil once the agent knows so many peers.
+// knows returns nil once the agent knows that many peers.
 func (n *node) knows(peers int) func() error {
 	return func() error {
 		if got := len(n.status().Peers); got != peers {
@@ -152,7 +154,7 @@ func (n *node) knows(peers int) func() error {
 	}
 }
 
-// until waits as the func of that name does, but not for what daemons that ended will not bring about.
+// until calls want until it returns nil, and fails the story at once if a daemon has ended by itself.
 func (f *town) until(want func() error) {
 	f.t.Helper()
 	until(f.t, func() error {
@@ -186,7 +188,7 @@ func (n *node) verb(args ...string) said {
 	return n.on.run([]string{"LIFEBOAT_SOCKET=" + n.socket}, args...)
 }
 
-// leader waits until one leads, and most others follow it.
+// leader waits until a coordinator leads and shows the members, and returns it.
 func (f *town) leader() *daemon {
 	f.t.Helper()
 	var leads *daemon
@@ -208,7 +210,7 @@ func (f *town) leader() *daemon {
 	return leads
 }
 
-// follows is nil once the leader hears that coordinator, and it leads no more.
+// follows returns nil once the leader reaches that coordinator, and it does not lead.
 func (f *town) follows(c *daemon) error {
 	s := f.verb("raft", "members", "-o", "json")
 	if s.code != 0 {
@@ -222,7 +224,7 @@ func (f *town) follows(c *daemon) error {
 	return fmt.Errorf("%s does not follow: %s", c.on.name, s.stdout)
 }
 
-// others are the machines of the coordinators without these.
+// others are the machines of all coordinators but one.
 func (f *town) others(not *daemon) (all []*machine) {
 	for _, c := range f.coordinators {
 		if c != not {

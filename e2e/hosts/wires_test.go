@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The stories believe in cuts: half a cut stops one direction and not the other, a pulled wire both, and what is healed is
-// as before.
+// The stories rely on cuts: half a cut stops one direction and not the other, a pulled wire stops both, and a healed
+// network is as before.
 func TestCuts(t *testing.T) {
 	story(t)
 	w := newNetwork(t)
@@ -39,7 +39,7 @@ func TestCuts(t *testing.T) {
 	check("plugged", true, true)
 }
 
-// ear listens on the machine.
+// ear opens a UDP socket on the machine.
 func (m *machine) ear(t *testing.T) (c net.PacketConn) {
 	t.Helper()
 	err := m.within(func() (err error) {
@@ -53,12 +53,12 @@ func (m *machine) ear(t *testing.T) (c net.PacketConn) {
 	return c
 }
 
-// reaches says whether one of a few packets comes through: the first after a wire was plugged may not.
+// reaches reports whether one of a few packets comes through: the first one after a wire was plugged may not.
 func (m *machine) reaches(t *testing.T, to net.PacketConn) bool {
 	t.Helper()
 	buf := make([]byte, 1)
 	for range 5 {
-		_ = m.within(func() error { // a wire that is unplugged may say so
+		_ = m.within(func() error { // it fails if the wire is unplugged
 			c, err := net.Dial("udp4", to.LocalAddr().String())
 			if err != nil {
 				return err
