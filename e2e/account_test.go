@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The coordinator is dead for the whole of a drain, the machine goes, and what comes up in the coordinator's place has an empty
-// disk. What became of each block is still known, from a peer that the node left its account with.
+// The coordinator is dead during a whole drain, then the drained machine goes, and the coordinator comes back with an empty
+// disk. The fleet still knows what became of each block: the node left its account with a peer.
 func TestAccountOutlivesNodeAndCoordinator(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.agent("host-a"), f.agent("host-b")

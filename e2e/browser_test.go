@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// browser is a page in a real browser, driven over its debugging pipe: a message of JSON and a NUL each way
-// (https://chromedevtools.github.io/devtools-protocol/). What it is asked is JavaScript; that is all that is needed here, and less
-// than a library for it brings.
+// browser is a page in a real browser, driven over the browser's debugging pipe: messages of JSON, each ended by a NUL, in both
+// directions (https://chromedevtools.github.io/devtools-protocol/). The tests ask it in JavaScript; they need no more, and a
+// library would bring more.
 type browser struct {
 	t       *testing.T
 	in      *os.File
 	out     *bufio.Reader
 	session string
 	last    int
-	trouble []string // what the page complained of
+	trouble []string // exceptions and log entries of the page
 }
 
 // newBrowser opens an address, or skips the test where there is no browser.
@@ -39,7 +39,7 @@ func newBrowser(t *testing.T, url string) *browser {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
-	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4, as it wants them
+	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4, where chromium expects the pipe
 	launch(t, cmd)
 	theirIn.Close()
 	theirOut.Close()
@@ -56,7 +56,7 @@ func newBrowser(t *testing.T, url string) *browser {
 	return b
 }
 
-// call asks for something, and waits for its answer. What comes meanwhile is looked at for complaints.
+// call calls a method and waits for its answer. It keeps the page's complaints that come meanwhile.
 func (b *browser) call(method string, params, into any) {
 	b.t.Helper()
 	b.last++

@@ -23,7 +23,8 @@ var (
 )
 
 // Whatever is killed, cut, full or flipped in a drain: at its end each block is readable with the right SHA-256, or named
-// as lost; and at no time does anybody serve a half block or another's bytes. Each run is a seed's, which a failure names:
+// as lost; and at no time does a node serve half a block, or other bytes under its id. Each run has a seed, which a
+// failure names:
 //
 //	go test ./e2e -run TestChaos -chaos 1 -chaos.seed SEED
 func TestChaos(t *testing.T) {
@@ -36,15 +37,15 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// chaos is one run: a node that leaves, and two that take its blocks over wires that are not to be trusted.
+// chaos is one run: a node that leaves, and two peers that take its blocks over unreliable wires.
 type chaos struct {
 	*fleet
 	rnd    *rand.Rand
 	source *node
 	peers  []*node
 	wires  map[*node]*proxy
-	rotten map[*node]bool // bits were turned on its disk
-	gone   []string       // blocks that the source had when it looked through its stores, and has no more
+	rotten map[*node]bool // bits were flipped on its disk
+	gone   []string       // blocks that the source had when it indexed its stores, and that were removed or renamed since
 	did    []string
 }
 
@@ -64,18 +65,18 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		f.write(host+".yaml", n.config(extra...)...)
 	}
 	c.source.fill(20, 4<<20)
-	c.source.shuffle(5, 4<<20) // larger than a piece that goes past the page cache
+	c.source.shuffle(5, 4<<20) // larger than what is sent past the page cache in one piece
 	return c
 }
 
-// small puts a disk of 3 MiB there, too little for half of the blocks.
+// small mounts a disk of 3 MiB there: too little for half of the blocks.
 func (c *chaos) small(dir string) {
 	c.t.Helper()
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		c.t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
-		return // a root without the right to mount
+		return // even root may lack the right to mount
 	}
 	c.t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -116,8 +117,8 @@ func (c *chaos) run() {
 	}
 }
 
-// live lets the source come to know its stores, as a node does that has been up for a while, and go on working: what it
-// knows when the notice comes is then no longer so.
+// live lets the source index its stores, as a node does that has been up for a while. Then it writes, replaces, removes
+// and renames files: when the notice comes, the index is no longer true.
 func (c *chaos) live() {
 	files := slices.DeleteFunc(slices.Clone(c.source.blocks), func(x block) bool { return x.path == "" })
 	c.until(c.source.indexed(len(files)))
@@ -220,7 +221,7 @@ func (c *chaos) again(n *node, after time.Duration, meanwhile func()) {
 	n.start()
 }
 
-// rot turns a bit of a file of the agent's, if there is one: in what was written, not in what a disk made of nothing.
+// rot flips a bit in one of the agent's files, if there is one.
 func (c *chaos) rot(n *node, pattern string) {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.data(), pattern))
@@ -229,7 +230,7 @@ func (c *chaos) rot(n *node, pattern string) {
 	}
 	f, err := os.OpenFile(files[c.rnd.IntN(len(files))], os.O_RDWR, 0)
 	if err != nil {
-		return // it went
+		return // it was removed meanwhile
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -249,7 +250,7 @@ func (c *chaos) rot(n *node, pattern string) {
 	c.note("flip a bit of %s's %s at %d of %d", n.host, filepath.Base(f.Name()), at, info.Size())
 }
 
-// readAll reads blocks from the peers until ctx ends. What is served whole is right.
+// readAll reads blocks from the peers until ctx ends. Whatever a peer serves whole must have the right bytes.
 func (c *chaos) readAll(ctx context.Context) {
 	var doors []door
 	for _, n := range c.peers {
@@ -262,8 +263,8 @@ func (c *chaos) readAll(ctx context.Context) {
 	}
 }
 
-// whole asks one node for a block, and fails the test if it serves something else under its name. It reports whether it
-// served it, and if not what it said.
+// whole asks one node for a block, and fails the test if the node serves other bytes under its id. It returns whether the
+// node served the block, and if not, what it answered.
 func (c *chaos) whole(d door, x block) (served bool, said string) {
 	a, err := d.ask(c.t, http.MethodGet, x.id, "")
 	switch {
@@ -313,7 +314,7 @@ func (c *chaos) check(m manifestView) {
 			c.t.Errorf("%s is in no account: %s", x.id, said)
 		}
 	}
-	for _, n := range c.peers { // a map output is at a node as a whole or not at all
+	for _, n := range c.peers { // a node has the whole of a map output or nothing of it
 		for id := range c.source.wholes() {
 			if c.rotten[n] {
 				continue

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/gcefake"
 )
 
-// listensTo is what an agent's file says of a metadata service that is not the real one.
+// listensTo is the line of an agent's file that names a pretend metadata service.
 func listensTo(provider string, metadata *httptest.Server) string {
 	return fmt.Sprintf("cloud: {provider: %s, endpoint: %q, poll: 100ms}", provider, metadata.URL)
 }
@@ -24,7 +24,7 @@ func TestGooglePreempts(t *testing.T) {
 	cloud := gcefake.New(gcefake.Instance{ID: "42", MachineType: "n2-standard-4", Zone: "us-central1-a", Spot: true})
 	metadata := httptest.NewServer(cloud)
 	defer metadata.Close()
-	defer metadata.CloseClientConnections() // questions that hang
+	defer metadata.CloseClientConnections() // it may have hanging requests
 	a, b := f.agent("host-a", "node: {name: host-a}", listensTo("gce", metadata)), f.agent("host-b")
 	a.fill(5, 200<<10)
 	f.up()
@@ -38,8 +38,8 @@ func TestGooglePreempts(t *testing.T) {
 	b.onSocket().serves(t, a.blocks)
 }
 
-// Azure tells everybody in a scale set of everybody's events. The node leaves for its own, says so when it is empty, and
-// comes back when the event is called off.
+// Azure tells every machine of a scale set the events of all. The node leaves for its own event, approves the event when
+// the node is empty, if no other machine is named in it, and comes back when the event is called off.
 func TestAzureSchedules(t *testing.T) {
 	f := newFleet(t)
 	cloud := azurefake.New(azurefake.Machine{Name: "pool_24", ID: "02aab8a4", Size: "Standard_E8ds_v5", Location: "westeurope", Zone: "2", Priority: "Spot"})
@@ -70,7 +70,7 @@ func TestAzureSchedules(t *testing.T) {
 	b.onSocket().serves(t, a.blocks)
 }
 
-// A rehearsal goes the whole way and takes itself back; nobody rehearses in earnest.
+// A rehearsal goes the whole way and then undoes itself. No rehearsal begins while a cloud has given a real notice.
 func TestRehearsal(t *testing.T) {
 	f := newFleet(t)
 	cloud := ec2fake.New(ec2fake.Instance{ID: "i-1"})
@@ -91,7 +91,7 @@ func TestRehearsal(t *testing.T) {
 	a.verb("simulate", "preempt", "--in", "40s", "--reason", "game day").exits(0).tells("inc-", "lifeboat cancel")
 	a.gone("preempt", "simulate")
 	a.verb("status").exits(0).tells("rehearsal: game day", "spot/instance-action")
-	f.until(a.staying) // its time is over, and the machine is not
+	f.until(a.staying) // the rehearsal's deadline is over, and the machine is still there
 
 	a.verb("simulate", "terminate").exits(0)
 	f.until(a.is("DECOMMISSIONED"))

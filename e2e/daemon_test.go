@@ -87,7 +87,7 @@ func (d *daemon) halt() {
 	}
 }
 
-// stopLimit is far above the two seconds that requests under way may take and the second of an agent's farewell.
+// stopLimit is far longer than the 2 s that requests under way may take and the 1 s of an agent's farewell together.
 const stopLimit = 30 * time.Second
 
 // stop is SIGTERM. The process must end by itself, and well.
@@ -112,7 +112,7 @@ func (d *daemon) signal(s syscall.Signal) {
 	}
 }
 
-// fell says whether the process ended though nobody asked it to.
+// fell reports whether the process ended without being asked to.
 func (d *daemon) fell() bool {
 	if d.cmd == nil {
 		return false
@@ -152,15 +152,15 @@ func (d *daemon) dump() {
 }
 
 // nextPort counts through ports below those that the kernel gives to outgoing connections (32768 and up, see
-// ip_local_port_range in ip(7)): nobody takes one by chance while its daemon is dead. It begins anywhere, because another
-// test run may be on the same machine.
+// ip_local_port_range in ip(7)): no connection takes a daemon's port by chance while the daemon is dead. It begins at a
+// random port: another test run may be on the same machine.
 var nextPort = func() *atomic.Uint32 {
 	var n atomic.Uint32
 	n.Store(10000 + rand.Uint32N(20000))
 	return &n
 }()
 
-// freeAddress is one on loopback that nobody listens on.
+// freeAddress returns a loopback address that nothing listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 1000 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ownDisk puts an agent's data_dir on a small file system of its own, before its fleet is started.
+// ownDisk puts an agent's data_dir on a small file system of its own. Call it before the fleet is started.
 func (n *node) ownDisk(file string) *image {
 	n.f.t.Helper()
 	if err := os.MkdirAll(n.data(), 0o750); err != nil {
@@ -28,13 +28,14 @@ func diskImage(t *testing.T) (file string) {
 	return file
 }
 
-// The disk of data_dir hangs, and the stores' do not: what lies there leaves all the same before the deadline, and the coordinator has a true account.
+// The disk of data_dir hangs, and those of the stores do not. The blocks leave all the same before the deadline, and the coordinator gets a
+// true account.
 func TestDataDirThatHangsDelaysNobody(t *testing.T) {
 	story(t)
 	for _, row := range []struct {
 		name  string
-		known bool // that it hangs, when the notice comes
-		amid  bool // it hangs amid the drain
+		known bool // the agent knows that the disk hangs when the notice comes
+		amid  bool // the disk hangs amid the drain
 		every string
 	}{
 		{"long before the notice", true, false, probeEvery},
@@ -98,8 +99,8 @@ func TestDataDirThatHangsDelaysNobody(t *testing.T) {
 	}
 }
 
-// A process that is killed while the disk of data_dir hangs has forgotten what was not written, and nothing that was: what its peers took is
-// not sent twice.
+// A process that is killed while the disk of data_dir hangs loses only what was not yet written there. Blocks whose receipts it lost are
+// not sent twice: the peers have them.
 func TestKilledWhileDataDirHangs(t *testing.T) {
 	file := diskImage(t)
 	f := newFleet(t)
@@ -114,7 +115,7 @@ func TestKilledWhileDataDirHangs(t *testing.T) {
 	disk.freeze()
 	f.until(a.logs("kept in memory until it answers"))
 	a.underWay(100)
-	time.AfterFunc(time.Second, func() { _ = disk.thaw() }) // what is stuck ends with it
+	time.AfterFunc(time.Second, func() { _ = disk.thaw() }) // the killed process can end only when the disk answers
 	a.kill()
 	a.start()
 	a.drained()
@@ -126,7 +127,7 @@ func TestKilledWhileDataDirHangs(t *testing.T) {
 	}
 }
 
-// A peer whose data_dir hangs cannot write down what it takes: who leaves goes to another one, soon, and has a true account.
+// A peer whose data_dir hangs cannot record what it takes. The leaving node soon sends to another peer, and its account is true.
 func TestPeerWhoseDataDirHangs(t *testing.T) {
 	file := diskImage(t)
 	f := newFleet(t)
@@ -148,7 +149,7 @@ func TestPeerWhoseDataDirHangs(t *testing.T) {
 	b.onSocket().serves(t, a.blocks)
 }
 
-// An agent that is told to stop ends, whether the disk of its data_dir answers or not.
+// An agent that is told to stop ends even while the disk of its data_dir hangs.
 func TestStopWhileDataDirHangs(t *testing.T) {
 	file := diskImage(t)
 	f := newFleet(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/lifeboat/lifeboat/disks/sickfs"
 )
 
-// In these stories time says nothing but that something hangs: how long a thing took is for the log.
+// In these stories a duration shows only that something hangs: how long a thing took goes to the log, and decides nothing.
 const (
-	drainLead = time.Minute     // of which a drain takes little more than half, when it waits for a disk
-	watchFor  = 8 * time.Second // as many probes as would show that each leaves a thread behind
+	drainLead = time.Minute     // a drain that waits for a disk takes little more than half of it
+	watchFor  = 8 * time.Second // time for so many probes that it would show if each left a thread behind
 	moreTasks = 6               // threads that Go's scheduler may add for whatever reason
 	sickFiles = 6
 )
@@ -29,16 +29,16 @@ type sick struct {
 	fall, heal func() error
 }
 
-// What a drain can make of the blocks on a sick disk.
+// What a drain can do with the blocks on a sick disk.
 const (
-	carried = "moved"               // all of them
+	carried = "moved"               // all are moved
 	named   = "named"               // each is named as lost
-	asWhole = "named by the folder" // nobody has read their names: one entry tells which directory
-	told    = "accounted for"       // any of these, for each: nobody has noticed when the drain begins
+	asWhole = "named by the folder" // the directory could not be listed: one entry names the directory
+	told    = "accounted for"       // each block in any of these ways: the agent may not have noticed the fault when the drain begins
 )
 
-// Whatever befalls one disk, the agent tells what it is, beats on, holds no thread for it, and leaves in time: what lies
-// on the other disk is carried, and of what lies on the sick one nothing is missing from the account.
+// Whatever befalls one disk, the agent says what it is, goes on beating, loses no thread to it, and leaves in time: the
+// blocks on the other disk are moved, and every block on the sick one is in the account.
 func TestDiskFaultsDelayNobody(t *testing.T) {
 	story(t)
 	for _, row := range []struct {
@@ -60,7 +60,7 @@ func TestDiskFaultsDelayNobody(t *testing.T) {
 		{"FUSE that is slow", ails(sickfs.Slow), "SLOW", "to write and sync", carried, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := row.make(t) // before the fleet, which is gone when it is unmounted
+			s := row.make(t) // before the fleet, so that the fleet has ended when it is unmounted
 			f := newFleet(t)
 			a, b := f.agent("host-a"), f.agent("host-b")
 			probes := "disks: {every: 1s, limit: 1s}"
@@ -75,7 +75,7 @@ func TestDiskFaultsDelayNobody(t *testing.T) {
 			before := a.threads()
 
 			heal := sync.OnceValue(s.heal)
-			t.Cleanup(func() { within(t, "heal", heal) }) // before the agents are killed: nothing that hangs on it can be
+			t.Cleanup(func() { within(t, "heal", heal) }) // before the agents are killed: a process that hangs on the disk cannot be killed
 			began := time.Now()
 			if err := s.fall(); err != nil {
 				t.Fatal(err)
@@ -118,7 +118,8 @@ func TestDiskFaultsDelayNobody(t *testing.T) {
 	}
 }
 
-// tellsOf is nil once `lifeboat disks` says on the node that the directory's disk is in that state, with these words.
+// tellsOf returns nil once `lifeboat disks`, asked on the node, shows that health for the directory's disk, and these words
+// as the reason.
 func (n *node) tellsOf(path, health, why string) func() error {
 	return func() error {
 		if err := n.disk(path, health)(); err != nil {
@@ -133,10 +134,10 @@ func (n *node) tellsOf(path, health, why string) func() error {
 	}
 }
 
-// beatsAfter is nil once the coordinator has heard the node since a moment.
+// beatsAfter returns nil once the coordinator has heard a beat of the node after since.
 func (n *node) beatsAfter(since time.Time) func() error {
 	return func() error {
-		now, v := time.Now(), n.seen() // what is seen is of now or later
+		now, v := time.Now(), n.seen() // v is as of now or later
 		if v.LastHeartbeat == nil || *v.LastHeartbeat >= now.Sub(since).Seconds() {
 			return fmt.Errorf("%s has not beaten since %s: %+v", n.host, since, v)
 		}
@@ -144,7 +145,7 @@ func (n *node) beatsAfter(since time.Time) func() error {
 	}
 }
 
-// livesOn fails the test if the node's heartbeats stop or its threads become more, for as long as it is watched.
+// livesOn watches the node for watchFor. It fails the test if the node's heartbeats stop or its threads grow in number.
 func (n *node) livesOn(before int) {
 	n.f.t.Helper()
 	longest, most := 0.0, 0
@@ -179,8 +180,8 @@ func (n *node) threads() (count int) {
 	return 0
 }
 
-// accounts fails the test unless the manifest says that all on the good disk moved, and what became of all on the sick one:
-// it returns those of the latter that moved.
+// accounts fails the test unless the manifest says that all blocks on the good disk moved, and what became of each block on
+// the sick disk. It returns the blocks of the sick disk that moved.
 func (n *node) accounts(m manifestView, dir string, ill []block, fate, reason string) (saved []block) {
 	t := n.f.t
 	t.Helper()
@@ -207,7 +208,7 @@ func (n *node) accounts(m manifestView, dir string, ill []block, fate, reason st
 	}
 	for _, b := range ill {
 		_, isNamed := lost[b.id]
-		moved := outcome[b.id] == "moved" // also by the evacuation that went before
+		moved := outcome[b.id] == "moved" // perhaps by an evacuation before the drain
 		if moved {
 			saved = append(saved, b)
 		}
@@ -293,7 +294,7 @@ func readOnly(t *testing.T) sick {
 
 func vanished(t *testing.T) sick {
 	i := mountImage(t, "ext4")
-	gone := false // else it would be mounted twice
+	gone := false // else healing would mount it twice
 	fall := func() error {
 		err := unix.Unmount(i.dir, unix.MNT_DETACH)
 		gone = err == nil

@@ -27,7 +27,7 @@ type diskView struct {
 	Closed                  bool
 }
 
-// disk is nil once `lifeboat disks` says on the node that the directory's disk is in that state.
+// disk returns nil once `lifeboat disks`, asked on the node, shows that health for the directory's disk.
 func (n *node) disk(path, health string) func() error {
 	return func() error {
 		s := n.verb("disks", "-o", "json")
@@ -45,9 +45,9 @@ func (n *node) disk(path, health string) func() error {
 	}
 }
 
-// A full disk is told as full and takes nothing, until there is room again.
+// A full disk is shown as full and takes no blocks until there is room again.
 func TestFullDiskTakesNothing(t *testing.T) {
-	disk := mountImage(t, "ext4") // before the fleet, which is gone when it is unmounted
+	disk := mountImage(t, "ext4") // before the fleet, so that the fleet has ended when it is unmounted
 	f := newFleet(t)
 	a := f.agent("host-a", probeEvery)
 	b := f.agent("host-b", probeEvery, "data_dir: "+disk.dir+"/data", "receive: {reserve_bytes: 1MiB}",
@@ -70,7 +70,7 @@ func TestFullDiskTakesNothing(t *testing.T) {
 			t.Errorf("the coordinator tells of %+v, want its size, nothing usable, and a speed that nobody knows", d)
 		}
 	}
-	f.until(func() error { // a sample is written by the second probe
+	f.until(func() error { // the second probe measures the speed of writing
 		for _, d := range decode[[]diskView](f.verb("disks", "--node", "host-a", "-o", "json").exits(0)) {
 			if d.Usable == 0 || d.Flush == nil {
 				return fmt.Errorf("the coordinator tells of %+v, want room and a speed", d)
@@ -85,10 +85,11 @@ func TestFullDiskTakesNothing(t *testing.T) {
 	f.until(a.knows(1))
 }
 
-// A file system that is frozen hangs whoever writes to it. The agent says so, beats on, and leaves in time: what lies on
-// the other disk is carried, and what lies on the frozen one is named as lost, as a whole: nobody has read its names.
+// A frozen file system hangs every process that writes to it. The agent says so, goes on beating, and leaves in time:
+// the blocks on the other disk are moved. For the frozen disk one entry names the directory as lost, because its files
+// could not be listed.
 func TestFrozenDiskDelaysNobody(t *testing.T) {
-	disk := mountImage(t, "ext4") // before the fleet, which is gone when it is unmounted
+	disk := mountImage(t, "ext4") // before the fleet, so that the fleet has ended when it is unmounted
 	f := newFleet(t)
 	frozen := disk.dir + "/cache"
 	a, b := f.agent("host-a"), f.agent("host-b", probeEvery)
@@ -156,7 +157,8 @@ func TestFrozenDiskDelaysNobody(t *testing.T) {
 	f.until(a.disk(frozen, "HEALTHY"))
 }
 
-// A disk that answers again within half a minute is waited for, and the operator told so.
+// A drain waits half a minute for a disk that hangs, and shows that. The disk answers in time, and all its blocks are
+// moved.
 func TestDrainWaitsForADiskThatHangs(t *testing.T) {
 	disk := mountImage(t, "ext4")
 	f := newFleet(t)
@@ -188,7 +190,7 @@ func TestDrainWaitsForADiskThatHangs(t *testing.T) {
 	b.onSocket().serves(t, a.blocks)
 }
 
-// An operator has one disk emptied while its node stays: also one that the agent was restarted over.
+// An operator has one disk emptied while its node stays. The disk stays closed over a restart of the agent.
 func TestOperatorEvacuatesADisk(t *testing.T) {
 	f := newFleet(t)
 	a := f.agent("host-a", probeEvery)
@@ -231,10 +233,10 @@ func TestOperatorEvacuatesADisk(t *testing.T) {
 type image struct {
 	t               *testing.T
 	fs, dir, device string
-	eject           func() // unmounts it, and lets go of the device
+	eject           func() // unmounts the file system and detaches the device
 }
 
-// mountImage makes one, and takes all of it back when the test ends.
+// mountImage makes and mounts an image, and undoes both when the test ends.
 func mountImage(t *testing.T, fs string, mkfs ...string) *image {
 	t.Helper()
 	mounts(t, fs)
@@ -247,7 +249,7 @@ func mountImage(t *testing.T, fs string, mkfs ...string) *image {
 	return loop(t, file, fs, t.TempDir())
 }
 
-// mounts skips the test where no such file system can be made and mounted.
+// mounts skips the test on a machine where it cannot make or mount a file system of that kind.
 func mounts(t *testing.T, fs string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -274,7 +276,7 @@ func makeImage(t *testing.T, file string, size int64, fs string, mkfs ...string)
 	}
 }
 
-// loop mounts such a file.
+// loop mounts an image file through a loop device.
 func loop(t *testing.T, file, fs, dir string) *image {
 	t.Helper()
 	i := &image{t: t, fs: fs, dir: dir}
@@ -296,7 +298,7 @@ func loop(t *testing.T, file, fs, dir string) *image {
 
 func (i *image) mount() error { return unix.Mount(i.device, i.dir, i.fs, 0, "") }
 
-// bounded gives up on work that a disk holds: no test may hang the machine.
+// bounded gives up on work that hangs on a disk: no test may hang the machine.
 func (i *image) bounded(what string, work func() error) {
 	done := make(chan error, 1)
 	go func() { done <- work() }()
@@ -321,7 +323,7 @@ func (i *image) freeze() {
 	if err := i.ioctl(fiFreeze); err != nil {
 		i.t.Skipf("freeze %s: %v", i.dir, err)
 	}
-	i.t.Cleanup(func() { // first of all: nothing that hangs on it can be killed
+	i.t.Cleanup(func() { // before all other cleanups: a process that hangs on the disk cannot be killed
 		i.bounded("thaw", func() error {
 			_ = i.thaw() // the test may have done so
 			return nil

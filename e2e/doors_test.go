@@ -12,7 +12,7 @@ import (
 )
 
 func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
-	f := newFleet(t, "lease: 3s") // which those that live must not outwait
+	f := newFleet(t, "lease: 3s") // the dead node's lease runs out soon; no live node is silent for so long
 	token := "a token of more than sixteen characters"
 	secret := f.write("token", token)
 	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
@@ -26,7 +26,7 @@ func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
 	a.kill()
 
 	f.gets(a.blocks)
-	f.until(func() error { // until its lease has run out the dead node counts as one that could have any block
+	f.until(func() error { // until the dead node's lease has run out, it may have any block
 		if got := c.onSocket().get(t, "cache/-/host-a/never", ""); got.code != http.StatusNotFound {
 			return fmt.Errorf("a block that never was: got status %d (%s), want 404", got.code, got.body)
 		}
@@ -59,7 +59,7 @@ func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
 	f.verb("locate", "cache/-/host-a/never").exits(3)
 	f.verb("get", "cache/-/host-a/never").exits(3)
 	f.verb("locate", "nonsense").exits(2)
-	for _, other := range []*node{b, c} { // whoever has it not says where it is
+	for _, other := range []*node{b, c} { // a node without the block says where it is
 		got := other.onSocket().get(t, x.id+"?redirect=true", "")
 		if other.host == holder && got.code != http.StatusOK || other.host != holder && (got.code != http.StatusTemporaryRedirect || got.header.Get("Location") == "") {
 			t.Errorf("%s, asked to redirect to %s: got status %d and %v", other.host, holder, got.code, got.header)
@@ -74,7 +74,8 @@ func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
 	f.mapOutput(a)
 }
 
-// get is what `lifeboat get` prints, compared with the file that the dead node still has on its disk.
+// get returns what `lifeboat get` prints. It fails the test unless the file that is still on the dead node's disk has
+// these bytes.
 func (f *fleet) get(t *testing.T, n *node, b block, flags ...string) string {
 	t.Helper()
 	got := f.verb(append([]string{"get", b.id}, flags...)...).exits(0).stdout
@@ -88,7 +89,8 @@ func (f *fleet) get(t *testing.T, n *node, b block, flags ...string) string {
 	return got
 }
 
-// mapOutput reads a block of several files: by its own id it is a list, into a directory it is all of them.
+// mapOutput reads a block of several files. Under the block's own id `get` lists the files; into a directory it writes
+// all of them.
 func (f *fleet) mapOutput(n *node) {
 	f.t.Helper()
 	var members []block
@@ -112,7 +114,7 @@ func (f *fleet) mapOutput(n *node) {
 	}
 }
 
-// servesParts fails the test unless ranges of a block are what they are of the whole.
+// servesParts fails the test unless ranges of a block have the same bytes as the whole block.
 func (d door) servesParts(t *testing.T, b block) {
 	t.Helper()
 	all := d.get(t, b.id, "")
@@ -138,8 +140,8 @@ func (d door) servesParts(t *testing.T, b block) {
 	}
 }
 
-// A node that is dead and was not drained may have had the block: nobody may say that somebody else has it, or that there
-// is none.
+// A dead node that was not drained may have had the block. So no other node may say that there is none, or that it is
+// elsewhere.
 func TestSilenceIsNoAnswer(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.agent("host-a"), f.agent("host-b")

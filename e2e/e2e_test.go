@@ -1,10 +1,10 @@
-// Package e2e_test runs the real binary: coordinator and agents as processes on loopback, with real files, real sockets,
-// real signals and kill -9. What a bubble cannot show is shown here: that what was promised before a process died is kept
-// by the one that is started after it, and that the verbs say so with the right words and exit codes.
+// Package e2e_test runs the real binary: coordinator and agents as processes on loopback, with real files, real sockets, real signals and
+// kill -9. It shows what a synctest bubble cannot: a process that is started after a kill keeps what the killed process promised, and the
+// verbs say so with the right words and exit codes.
 //
-// It needs no root and nothing installed; the stories with Spark, which only `make interop` tells, need a JDK and what tools/spark
-// brings. It looks from outside only: at what verbs print, at what is answered over HTTP, at files that people would look at. Each story has a fleet of its own, and waits for what it expects however long it takes.
-// Nothing imports this package, and it replaces no test of a part.
+// It needs no root and nothing installed; only the stories with Spark, which `make interop` runs, need a JDK and what tools/spark brings.
+// It looks from outside only: at what verbs print, at HTTP replies, at files that people would look at. Each story has a fleet of its own,
+// and waits for what it expects however long it takes. Nothing imports this package, and it replaces no test of a part.
 package e2e_test
 
 import (
@@ -56,7 +56,7 @@ func build(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // a stranger must be able to run it
+	if err := os.Chmod(dir, 0o755); err != nil { // other users must be able to run it
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -71,7 +71,7 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
-// story begins a test of this package.
+// story marks a test that runs the binary: it is skipped with -short and runs beside others.
 func story(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -80,7 +80,7 @@ func story(t *testing.T) {
 	t.Parallel()
 }
 
-// said is what a program said and how it ended.
+// said is the result of a program: its output and exit code.
 type said struct {
 	t              *testing.T
 	line           string
@@ -88,10 +88,10 @@ type said struct {
 	stdout, stderr string
 }
 
-// runLimit is far above what any verb here should take; one that waits longer hangs.
+// runLimit is far longer than any verb here should take: a verb that is not done by then hangs.
 const runLimit = 2 * time.Minute
 
-// run runs a program to its end, with nothing of our environment but what it needs to run at all.
+// run runs a program to its end, with no more of our environment than it needs to run at all.
 func run(t *testing.T, as *syscall.Credential, env []string, program string, args ...string) said {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
@@ -122,7 +122,7 @@ func (s said) exits(codes ...int) said {
 	return s
 }
 
-// tells fails the test unless all words are in what was printed for people.
+// tells fails the test unless all words are in the program's output.
 func (s said) tells(words ...string) said {
 	s.t.Helper()
 	for _, w := range words {

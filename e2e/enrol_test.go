@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
 
-// cloud is a region with a fleet that believes it.
+// cloud is a pretend EC2 region, and a fleet that admits instances by the region's signed documents.
 type cloud struct {
 	*fleet
 	aws *attestfake.EC2
@@ -40,7 +40,7 @@ func (c *cloud) launch(account, id string) *node {
 	return c.agent(id, "tls: {}", listensTo("ec2", metadata), fmt.Sprintf("join: {cloud: true, pin: %q}", c.pin))
 }
 
-// identity is what says who a node is: the certificate, and the incarnation.
+// identity returns what tells a node from others: its certificate and its incarnation.
 func (n *node) identity() (certificate, incarnation string) {
 	n.f.t.Helper()
 	pem, err := os.ReadFile(filepath.Join(n.data(), "tls/node.pem"))
@@ -50,8 +50,9 @@ func (n *node) identity() (certificate, incarnation string) {
 	return string(pem), n.seen().Incarnation
 }
 
-// An instance with nothing secret in its image joins by its cloud's word, registers, and is the same after a restart. A copy
-// of its disk in another instance is another node. An instance of somebody else's account is kept waiting, and says why.
+// An instance with no secret in its image joins by its cloud's signed document, registers, and has the same identity after a
+// restart. A copy of its disk in another instance becomes another node. An instance of another account is refused, and its
+// log says why.
 func TestInstancesJoinByThemselves(t *testing.T) {
 	c := newCloud(t)
 	one := c.launch("123456789012", "i-00000000000000001")
@@ -99,8 +100,8 @@ func TestInstancesJoinByThemselves(t *testing.T) {
 	stranger.stop()
 }
 
-// A machine whose token comes later than its agent waits for it; what goes into an image is nobody, and refuses to be made
-// while the agent runs.
+// An agent whose token file comes late waits for it. generalize removes the identity from a machine that becomes an image,
+// and refuses to while the agent runs.
 func TestTokenFileAndImage(t *testing.T) {
 	c := newCloud(t)
 	n := c.agent("host-a", "tls: {}", "join: {token_file: token}")

@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/client"
 )
 
-// failovers is how many the tests of failovers have: go test ./e2e -run 'FailoverLoad|Figures' -failovers 50 -v
+// failovers is how many failovers each test has: go test ./e2e -run 'FailoverLoad|Figures' -failovers 50 -v
 var failovers = flag.Int("failovers", 3, "how many failovers are measured")
 
 // trio is a fleet with three coordinators.
@@ -63,7 +63,7 @@ func newTrio(t *testing.T, extra ...string) *trio {
 	return v
 }
 
-// place gives a coordinator that is to be its addresses and its certificate.
+// place gives a future coordinator its addresses and its certificate.
 func (v *trio) place(name, grpc string) {
 	v.t.Helper()
 	if name != "c1" {
@@ -73,7 +73,7 @@ func (v *trio) place(name, grpc string) {
 	v.peers = append(v.peers, fmt.Sprintf("{name: %s, address: %q}", name, grpc))
 }
 
-// coordinator writes the settings of one that has its place, with the peers that there are by now.
+// coordinator writes the settings of a coordinator that has its place; its peers are all that have a place by now.
 func (v *trio) coordinator(name string, extra ...string) *daemon {
 	v.t.Helper()
 	d := &daemon{t: v.t, name: name, log: filepath.Join(v.dir, name+".log")}
@@ -104,7 +104,7 @@ func (v *trio) agent(host string, extra ...string) *node {
 	return v.fleet.agent(host, append(extra, fmt.Sprintf("coordinators: [%q, %q, %q]", v.grpcs[0], v.grpcs[1], v.grpcs[2]))...)
 }
 
-// leader asks until one leads, and is the one that the others think.
+// leader waits until one coordinator leads and the others know it, and returns it.
 func (v *trio) leader() *daemon {
 	v.t.Helper()
 	var leads string
@@ -143,8 +143,7 @@ func (v *trio) haveLead(name string) {
 	})
 }
 
-// The leader is killed amid a drain, twice, and nothing that was decided is lost: not the order, not its deadline, not the
-// node.
+// The leader is killed twice amid a drain. Nothing that was decided is lost: not the order, not its deadline, not the node.
 func TestLeaderKilledMidDrain(t *testing.T) {
 	v := newTrio(t)
 	a, _, _ := v.agent("host-a", slow), v.agent("host-b"), v.agent("host-c")
@@ -178,12 +177,12 @@ func TestLeaderKilledMidDrain(t *testing.T) {
 	}
 }
 
-// What is saved comes back on other machines: the first restores, the others join it.
+// A snapshot is restored on coordinators with empty disks: it is restored on the first, and the others join that one.
 func TestSnapshotIsRestored(t *testing.T) {
 	v := newTrio(t)
 	a := v.agent("host-a")
 	v.start()
-	a.kill() // what it would say itself is another story
+	a.kill() // it would only repeat to the new coordinators what they are to know from the snapshot
 	v.verb("decommission", "host-a", "--timeout", "30m", "--reason", "the story's").exits(0)
 	saved := filepath.Join(v.dir, "fleet.snapshot")
 	v.verb("raft", "snapshot", saved).exits(0).tells("saved")
@@ -219,7 +218,7 @@ func TestSnapshotIsRestored(t *testing.T) {
 		t.Fatalf("after the restore host-a is %+v, before it was %+v", after, before)
 	}
 	v.sameDeadline("after the restore", after.Deadline, before.Deadline)
-	v.until(func() error { // the others may not have come far enough to take it
+	v.until(func() error { // the other coordinators may still be too far behind to lead
 		if s := v.verb("raft", "transfer"); s.code != 0 || !strings.Contains(s.stdout+s.stderr, "handed over to c") {
 			return fmt.Errorf("got exit code %d, %s%s, want the lead handed over", s.code, s.stdout, s.stderr)
 		}
@@ -239,13 +238,13 @@ func TestHandOverFigures(t *testing.T) {
 	for range 5 * *failovers {
 		o.decide()
 		began := time.Now()
-		v.until(func() error { // on a busy machine nobody may take it in time, and who leads says that it leads still
+		v.until(func() error { // on a busy machine no follower may take the lead in time, and the leader answers that it leads still
 			_, err := api.NewOperatorClient(o.conn).TransferLeadership(t.Context(), &api.TransferLeadershipRequest{})
 			return err
 		})
 		o.decide()
 		took = append(took, time.Since(began))
-		time.Sleep(300 * time.Millisecond) // until the one that led follows
+		time.Sleep(300 * time.Millisecond) // until the former leader follows
 	}
 	t.Logf("in order: %s", took)
 	slices.Sort(took)
@@ -253,7 +252,7 @@ func TestHandOverFigures(t *testing.T) {
 	o.allTold()
 }
 
-// office is an operator that decides again and again about one node, each time anew.
+// office is an operator who decides again and again about one node, each time something else.
 type office struct {
 	*trio
 	conn      *client.Conn
@@ -286,7 +285,7 @@ func (o *office) decide() {
 	}
 }
 
-// allTold checks that every decision is among the events: two changes of the same minute move one deadline.
+// allTold checks that every decision but the first is an event of its own.
 func (o *office) allTold() {
 	o.t.Helper()
 	if n := strings.Count(o.verb("events", "-o", "json").exits(0).stdout, "DecommissionChanged"); n != o.decisions-1 {
@@ -306,7 +305,7 @@ func TestFailoverFigures(t *testing.T) {
 	for range *failovers {
 		o.decide()
 		leader := v.leader()
-		time.Sleep(time.Second) // until the one that came back is where the others are
+		time.Sleep(time.Second) // until the coordinator that was started last has caught up
 		began := time.Now()
 		leader.kill()
 		o.decide()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spill is a directory that all agents have as their last resort, and the line that says so.
+// spill makes a directory that is the fallback of all agents, and returns the line of their files that says so.
 func (f *fleet) spill() (dir, line string) {
 	f.t.Helper()
 	dir = filepath.Join(f.dir, "spill")
@@ -19,8 +19,8 @@ func (f *fleet) spill() (dir, line string) {
 	return dir, fmt.Sprintf("fallback: {name: spill, dir: %s}", dir)
 }
 
-// No peer has room. The source is killed amid its drain, and again when all is done: everything is in the fallback, was put
-// there once, and any agent reads it.
+// No peer has room. The source is killed amid its drain, and again when all is done. Every block is in the fallback, was
+// written there once, and can be read through any agent.
 func TestSourceKilledWhileItUsesTheFallback(t *testing.T) {
 	f := newFleet(t, "lease: 3s")
 	dir, line := f.spill()
@@ -41,7 +41,7 @@ func TestSourceKilledWhileItUsesTheFallback(t *testing.T) {
 		if peer != "fallback:spill" {
 			t.Fatalf("%s was receipted by %s, want fallback:spill: nobody else has room", id, peer)
 		}
-		if info, err := os.Stat(filepath.Join(dir, "lifeboat-blocks/host-a", id)); err == nil { // a map output has several files
+		if info, err := os.Stat(filepath.Join(dir, "lifeboat-blocks/host-a", id)); err == nil { // a block of several files is not at this path
 			put[id] = info.ModTime()
 		}
 	}
@@ -73,7 +73,7 @@ func TestSourceKilledWhileItUsesTheFallback(t *testing.T) {
 			b.verb("locate", id).exits(0).tells("fallback:spill")
 		}
 	}
-	f.until(func() error { // until its lease has run out the dead node counts as one that could have any block
+	f.until(func() error { // until the dead node's lease has run out, it may have any block
 		if s := f.verb("locate", "cache/-/host-a/never"); s.code != 3 {
 			return fmt.Errorf("locate a block that never was: got exit code %d (%s), want 3", s.code, s.stderr)
 		}
@@ -97,7 +97,7 @@ func TestSourceKilledWhileItUsesTheFallback(t *testing.T) {
 	}
 }
 
-// The last resort is away: the drain ends in time, and the manifest says why each block is lost.
+// The fallback's directory is gone: the drain ends in time, and the manifest says why each block is lost.
 func TestFallbackThatIsAwayIsNamedInTheManifest(t *testing.T) {
 	const lead, tail = 35 * time.Second, 20 * time.Second // a drain that ends in time is done when its tail begins
 	f := newFleet(t)
@@ -105,7 +105,7 @@ func TestFallbackThatIsAwayIsNamedInTheManifest(t *testing.T) {
 	a, _ := f.agent("host-a", line, fmt.Sprintf("drain: {tail: %s}", tail)), f.agent("host-b", noRoom, line)
 	a.fill(5, 1<<20)
 	f.up()
-	if err := os.Rename(dir, dir+"-unmounted"); err != nil { // at once, whatever the agents are trying there
+	if err := os.Rename(dir, dir+"-unmounted"); err != nil { // by one rename, whatever the agents are doing there
 		t.Fatal(err)
 	}
 	began := time.Now()

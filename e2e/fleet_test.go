@@ -17,8 +17,8 @@ import (
 // fleet is one coordinator and its agents, each a process.
 type fleet struct {
 	t     *testing.T
-	dir   string // holds all but the sockets
-	socks string // a short path: a socket's may have 107 bytes
+	dir   string // holds everything but the sockets
+	socks string // a short path: a socket's path may have 107 bytes
 	tls   string
 
 	coordinator *daemon
@@ -26,7 +26,7 @@ type fleet struct {
 	nodes       []*node
 }
 
-// node is an agent's process and what it was given.
+// node is an agent's process and what its stores were filled with.
 type node struct {
 	*daemon
 	f                  *fleet
@@ -34,13 +34,13 @@ type node struct {
 	dir                string
 	socket, peer, http string
 	room               bool    // it may take blocks
-	blocks             []block // all that its stores were filled with
+	blocks             []block // all blocks that its stores were filled with
 }
 
-// block is one file that can be asked for by its id.
+// block is one file that can be read by its id.
 type block struct {
 	id     string
-	whole  string // the block that it is carried with; its own id for one of a single file
+	whole  string // the id of the block that the file is carried with; equal to id for a block of one file
 	path   string
 	bytes  int64
 	sha256 string
@@ -54,7 +54,7 @@ func newFleet(t *testing.T, extra ...string) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(socks, 0o755); err != nil { // strangers meet the sockets, not their directory
+	if err := os.Chmod(socks, 0o755); err != nil { // tests with other users need the sockets in it
 		t.Fatal(err)
 	}
 	f := &fleet{t: t, dir: t.TempDir(), socks: socks, grpc: freeAddress(t), http: freeAddress(t)}
@@ -102,7 +102,7 @@ func (f *fleet) write(name string, lines ...string) (path string) {
 	return path
 }
 
-// agent adds a node: extra are lines for its file, and replace what would stand there under the same key.
+// agent adds a node. extra are lines for its file; each replaces the usual line with the same key.
 func (f *fleet) agent(host string, extra ...string) *node {
 	f.t.Helper()
 	run(f.t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--node", host).exits(0)
@@ -114,10 +114,10 @@ func (f *fleet) agent(host string, extra ...string) *node {
 	return n
 }
 
-// noRoom makes a node one that takes no blocks: no disk has so much to spare.
+// noRoom keeps a node from taking blocks: no disk has that much to spare.
 const noRoom = "receive: {reserve_bytes: 1000TiB}"
 
-// seed makes each node's files different ones.
+// seed is another number for each node, so that no two nodes have the same files.
 func (n *node) seed() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(n.host))
@@ -139,7 +139,7 @@ func (n *node) config(extra ...string) []string {
 	return instead(lines, extra...)
 }
 
-// instead puts lines of YAML where others of the same key stand.
+// instead replaces the lines of YAML that have the same key as an extra line.
 func instead(lines []string, extra ...string) []string {
 	for _, e := range extra {
 		key, _, _ := strings.Cut(e, ":")
@@ -154,8 +154,8 @@ func (n *node) spark() []string {
 	return []string{filepath.Join(n.dir, "spark0"), filepath.Join(n.dir, "spark1")}
 }
 
-// fill makes files in the node's cache. They lie below a directory of the node's name: two nodes' caches would else hold
-// different blocks under the same ids.
+// fill makes files in the node's cache, below a directory with the node's name: else different blocks of two nodes would
+// have the same id.
 func (n *node) fill(files int, bytes int64) {
 	n.f.t.Helper()
 	c, err := corpus.Files(filepath.Join(n.cache(), n.host), files, bytes, n.seed())
@@ -204,7 +204,7 @@ func (f *fleet) up() {
 	}
 }
 
-// knows is nil once the agent knows so many peers that may take its blocks.
+// knows returns nil once the agent knows that many peers that may take its blocks.
 func (n *node) knows(peers int) func() error {
 	return func() error {
 		if got := len(n.status().Peers); got != peers {
@@ -214,7 +214,7 @@ func (n *node) knows(peers int) func() error {
 	}
 }
 
-// indexed is nil once the agent has looked through its stores of plain files, and found so many blocks.
+// indexed returns nil once the agent has indexed its stores of plain files and found that many blocks.
 func (n *node) indexed(blocks int) func() error {
 	return func() error {
 		if got := n.status().Index.Blocks; got != blocks {
@@ -236,11 +236,11 @@ func (f *fleet) start() {
 	}
 }
 
-// patience is how long a story waits for what will come: far longer than it takes on the slowest machine. How long it took
-// is for the log, and decides nothing.
+// patience is how long a story waits for what it expects: far longer than that takes on the slowest machine. How long it
+// took goes to the log, and decides nothing.
 const patience = 90 * time.Second
 
-// until asks again and again until want is nil. A process that ends meanwhile will not bring it about.
+// until calls want until it returns nil. It fails the test at once if a process has ended by itself.
 func (f *fleet) until(want func() error) {
 	f.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {

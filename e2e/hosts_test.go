@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// hostsView is what a coordinator's status says of the lists in force.
+// hostsView is what the coordinator's status shows of the host files in force.
 type hostsView struct {
 	Hosts struct {
 		Excluded int64
@@ -31,7 +31,7 @@ func (f *fleet) again() {
 	})
 }
 
-// troubleOf is why the agent's coordinator will not have it.
+// troubleOf is why the coordinator refuses the agent, in the words that the agent shows.
 func (n *node) troubleOf() string {
 	n.f.t.Helper()
 	s := n.verb("status", "-o", "json")
@@ -65,7 +65,8 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	b.allMoved(b.manifest())
 	f.verb("recommission", "host-b").exits(1).tells("excluded by")
 
-	// A broken file is refused whole, with its line, and the lists stay: over kill -9 too.
+	// A broken file is refused whole and its line is named. The last good lists stay in force, even over kill
+	// -9.
 	f.write("exclude", "host-a", "host-b,host-c")
 	f.verb("refresh-nodes").exits(1).tells("exclude:2:", "commas", "stay in force")
 	for range 2 {
@@ -82,18 +83,18 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 		t.Errorf("got %d events of the refusal, want 1", n)
 	}
 
-	// Its agent is started anew: it may not join, is told why, and asks at its ease.
+	// The agent of the excluded node is started anew: it may not join, shows why, and asks again without haste.
 	f.until(b.heard)
 	b.stop()
 	b.start()
 	f.until(b.isKeptOut())
 	before := b.logged()
 	time.Sleep(3 * time.Second)
-	if lines := strings.Count(b.logged()[len(before):], "coordinator"); lines > 3 { // its disks may be found healthy just now
+	if lines := strings.Count(b.logged()[len(before):], "coordinator"); lines > 3 { // lines about its disks may be among them
 		t.Errorf("%s logged %d lines about the coordinator in 3 s of being kept out", b.host, lines)
 	}
 
-	// No longer excluded: it comes back by itself.
+	// The node is no longer excluded: it comes back by itself.
 	f.write("exclude", "# nobody")
 	f.verb("refresh-nodes", "--graceful").exits(0).tells("recommission", "0 excluded")
 	f.until(b.is("ACTIVE"))
@@ -101,7 +102,8 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 		t.Errorf("got %+v, want no trouble", h)
 	}
 
-	// Without --graceful it is over at once; a file cut to nothing is no pardon, one that is gone neither.
+	// Without --graceful the node is DECOMMISSIONED at once. An exclude file cut to nothing is refused, and so
+	// is one that is gone.
 	f.write("exclude", "host-c")
 	f.verb("refresh-nodes").exits(0).tells("host-c", "force")
 	f.until(c.is("DECOMMISSIONED"))
@@ -110,7 +112,7 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	f.until(c.is("DECOMMISSIONED"))
 }
 
-// heard is nil once the coordinator of now has heard the node.
+// heard returns nil once the coordinator has heard the node since it started.
 func (n *node) heard() error {
 	if n.seen().LastHeartbeat == nil {
 		return fmt.Errorf("the coordinator has not heard %s", n.host)

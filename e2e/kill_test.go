@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// capped makes a drain of a few megabytes last for seconds, so that "mid-drain" is certain. slow is for stories in which
-// the agent is started again, without it: the drain is over only then.
+// capped makes a drain of a few megabytes last for seconds, so that a kill comes amid it. slow makes it last longer than its
+// story: the agent must be started again without it before the drain ends.
 const (
 	capped = "drain: {max_bytes_per_second: 1MiB}"
 	slow   = "drain: {max_bytes_per_second: 256KiB}"
@@ -45,7 +45,7 @@ func TestSourceKilledMidDrain(t *testing.T) {
 		t.Errorf("the manifest is of incident %s, want %s", m.Incident.ID, before.Incident)
 	}
 
-	// What was receipted before was not sent again: it is where it was, and nowhere else.
+	// What was receipted before the kill was not sent again: each such block is at its one peer, and nowhere else.
 	held := a.located()
 	for id, peer := range receipted {
 		if got := held[id].Holders; !slices.Equal(got, []string{peer}) {
@@ -94,8 +94,8 @@ func TestReceiverKilledMidDrain(t *testing.T) {
 	f.gets(few(a.blocks, 8))
 }
 
-// Who took blocks dies for good when the drain is over. The node that they are from has them still, and time; its account, which a
-// peer has too, is of what became of them in the end.
+// A peer that took blocks dies for good after the drain. The drained node still has the blocks and the time to send them to
+// another peer. Its account, of which a peer has a copy too, then names the new places.
 func TestReceiverKilledAfterTheDrain(t *testing.T) {
 	f := newFleet(t, "lease: 3s")
 	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
@@ -127,7 +127,7 @@ func TestReceiverKilledAfterTheDrain(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(time.Second) // it may have had an account before
+	time.Sleep(time.Second) // an older account may have been counted: give the newest one time to come
 	a.kill()
 	f.gets(a.blocks)
 
@@ -163,7 +163,7 @@ func TestCoordinatorKilledMidDrain(t *testing.T) {
 	}
 	told := f.decisions()
 	f.coordinator.kill()
-	time.Sleep(500 * time.Millisecond) // beats fail meanwhile
+	time.Sleep(500 * time.Millisecond) // long enough for beats to fail
 	f.coordinator.start()
 	f.until(func() error {
 		if s := a.seen(); s.State != "DECOMMISSIONING" && s.State != "DECOMMISSIONED" {
@@ -207,7 +207,7 @@ func TestCoordinatorDeadForTheWholeDrain(t *testing.T) {
 	a.verb("decommission", "--self", "--timeout", "80s", "--wait").exits(0)
 	s := a.drained()
 	before := s.Notice.Deadline
-	// The agent dies too before anybody could be told.
+	// The agent dies too, before the coordinator could hear of the drain.
 	a.kill()
 	a.start()
 	f.coordinator.start()
@@ -225,20 +225,20 @@ func TestCoordinatorDeadForTheWholeDrain(t *testing.T) {
 		if l := decode[locationView](f.verb("locate", id, "-o", "json").exits(0)); l.State != "held" || len(l.Holders) != len(x.Holders) {
 			t.Errorf("locate %s: got %+v, want the holders %v", id, l, x.Holders)
 		}
-		break // one process for each block adds nothing
+		break // one block will do: each takes a process
 	}
 	a.kill()
 	f.gets(few(a.blocks, 8))
 	c.onSocket().serves(t, a.blocks)
 }
 
-// decisions are the events that outlive the leader.
+// decisions are the events of the log, which outlive the leader.
 func (f *fleet) decisions() []eventView {
 	f.t.Helper()
 	return slices.DeleteFunc(f.events(), func(e eventView) bool { return e.Soft > 0 })
 }
 
-// events are all that the coordinator has told so far.
+// events are all events that the coordinator has told so far.
 func (f *fleet) events() (all []eventView) {
 	f.t.Helper()
 	s := f.verb("events", "-o", "json").exits(0)

@@ -19,11 +19,11 @@ import (
 	"github.com/lifeboat/lifeboat/client"
 )
 
-// extra is a node that registers and beats and does nothing else.
+// extra is a node that only registers and beats.
 type extra struct {
 	api.MembershipClient
 	name string
-	gaps []time.Duration // between two beats that were answered
+	gaps []time.Duration // between two answered beats
 }
 
 func (v *trio) extra(name string) *extra {
@@ -66,14 +66,14 @@ func (e *extra) live(ctx context.Context) {
 	}
 }
 
-// promise is what an operator was last told of a node.
+// promise is what an operator was last answered about a node.
 type promise struct {
 	node     string
 	state    string
 	deadline time.Time
 }
 
-// keeps says what is wrong about a node of which that was promised.
+// keeps returns an error if the node is not what was promised.
 func (p promise) keeps(n *api.Node) error {
 	switch {
 	case n.State != p.state:
@@ -84,8 +84,8 @@ func (p promise) keeps(n *api.Node) error {
 	return nil
 }
 
-// The leader is killed about every second, while operators decide, nodes beat, and one drains. Nothing that was answered is
-// lost, no deadline moves by more than a second, and nobody counts as lost.
+// The leader is killed about every second, while operators decide, nodes beat, and one node drains. Nothing that was
+// answered is lost, no deadline moves by more than a second, and no node counts as LOST.
 func TestFailoverLoad(t *testing.T) {
 	v := newTrio(t, "lease: 10s")
 	a, _ := v.agent("host-a", slow), v.agent("host-b")
@@ -137,7 +137,7 @@ func TestFailoverLoad(t *testing.T) {
 					}
 				}
 				next, err := decideOn(ctx, o, p.node, random.IntN(3) == 0, time.Hour+time.Duration(k)*time.Minute)
-				for err != nil && ctx.Err() == nil { // it may have been done, and may be asked for again
+				for err != nil && ctx.Err() == nil { // it may have been decided, and may be asked for again
 					next, err = decideOn(ctx, o, p.node, next.state == "ACTIVE", time.Hour+time.Duration(k)*time.Minute)
 				}
 				if err == nil {
@@ -146,7 +146,7 @@ func TestFailoverLoad(t *testing.T) {
 					decided++
 					mu.Unlock()
 				} else {
-					*p = promise{} // nobody answered before the end
+					*p = promise{} // no answer came before the end
 				}
 				if p.node == "" {
 					break
@@ -216,7 +216,8 @@ func TestFailoverLoad(t *testing.T) {
 	t.Logf("%d failovers, %d decisions, longest time without an answered beat %s", *failovers, decided, longest)
 }
 
-// decideOn makes one decision. What is promised comes also with an error: that is what was asked for.
+// decideOn asks for one decision. It returns what that promises even with an error: the call may have been decided without
+// an answer.
 func decideOn(ctx context.Context, o api.OperatorClient, node string, stay bool, timeout time.Duration) (promise, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -232,7 +233,7 @@ func decideOn(ctx context.Context, o api.OperatorClient, node string, stay bool,
 	return p, err
 }
 
-// One coordinator alone is killed again and again while it decides. What it answered is there each time.
+// A fleet's only coordinator is killed again and again while it decides. Each time, what it had answered is still decided.
 func TestKilledWhileDeciding(t *testing.T) {
 	f := newFleet(t, "lease: 1h")
 	a := f.agent("host-a")
@@ -249,7 +250,7 @@ func TestKilledWhileDeciding(t *testing.T) {
 		var last promise
 		var deciding sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
-		enough := make(chan struct{}) // another number of decisions each time: it is killed at another step of one
+		enough := make(chan struct{}) // another number of decisions each round, so that the kill comes at another step of a decision
 		deciding.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				if n == 3+7*round {
@@ -258,7 +259,7 @@ func TestKilledWhileDeciding(t *testing.T) {
 				k++
 				p, err := decideOn(ctx, o, "host-a", false, time.Hour+time.Duration(k)*time.Minute)
 				if err != nil {
-					return // this one may be there or not
+					return // this decision may have been made or not
 				}
 				last = p
 			}

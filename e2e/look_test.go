@@ -91,7 +91,7 @@ func decode[T any](s said) (v T) {
 	return v
 }
 
-// status is what the agent says on its socket; nothing while it starts.
+// status is what the agent says on its socket; empty while it starts.
 func (n *node) status() agentStatus {
 	n.f.t.Helper()
 	s := n.verb("status", "-o", "json")
@@ -101,7 +101,8 @@ func (n *node) status() agentStatus {
 	return decode[agentStatus](s)
 }
 
-// seen is what the coordinator says of the node; nothing while that starts, or does not know it.
+// seen is what the coordinator says of the node. While the coordinator starts, or does not know the node, State has the
+// error.
 func (n *node) seen() nodeView {
 	n.f.t.Helper()
 	s := n.f.verb("node", n.host, "-o", "json")
@@ -120,7 +121,8 @@ func (n *node) is(state string) func() error {
 	}
 }
 
-// underWay waits until some of the node's blocks have moved, and fails if all have: the story needs it amid the drain.
+// underWay waits until that many of the node's blocks have moved. It fails the test if the drain is over: the story needs
+// it to go on.
 func (n *node) underWay(moved int64) drainView {
 	n.f.t.Helper()
 	var d drainView
@@ -138,7 +140,7 @@ func (n *node) underWay(moved int64) drainView {
 	return d
 }
 
-// drained waits for the end of the node's drain, as it says itself.
+// drained waits until the agent says that its drain has ended.
 func (n *node) drained() agentStatus {
 	n.f.t.Helper()
 	var s agentStatus
@@ -158,7 +160,7 @@ func (n *node) manifest() manifestView {
 	return decode[manifestView](n.f.verb("manifest", n.host, "-o", "json").exits(0, 4))
 }
 
-// allMoved fails the test unless the manifest says of every block of the node, once, that it moved.
+// allMoved fails the test unless the manifest says of every block of the node, exactly once, that it moved.
 func (n *node) allMoved(m manifestView) {
 	n.f.t.Helper()
 	want := n.wholes()
@@ -190,7 +192,8 @@ func (m manifestView) lost() map[string]string {
 	return reasons
 }
 
-// receipted reads the ledger that the agent keeps of what its peers have acknowledged: what was there when it was killed.
+// receipted reads the agent's ledger: the blocks for which it had receipts when it was killed, and the peers that have
+// them.
 func (n *node) receipted() map[string]string {
 	n.f.t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.data(), "incidents", "*", "moved.jsonl"))
@@ -211,7 +214,7 @@ func (n *node) receipted() map[string]string {
 	return peers
 }
 
-// held lists, by id, what the coordinator says where blocks landed.
+// held lists the landed blocks that the coordinator knows, by id.
 func (f *fleet) held() map[string]blockView {
 	f.t.Helper()
 	all := map[string]blockView{}
@@ -237,7 +240,7 @@ func (n *node) located() map[string]blockView {
 	return held
 }
 
-// sameDeadline fails the test when a deadline moved by more than a second, which is what crossing the wire may cost.
+// sameDeadline fails the test when a deadline moved by more than a second. Less may come from crossing the wire.
 func (f *fleet) sameDeadline(what string, got, want *time.Time) {
 	f.t.Helper()
 	if got == nil || want == nil {
@@ -247,7 +250,7 @@ func (f *fleet) sameDeadline(what string, got, want *time.Time) {
 	}
 }
 
-// sameNotice fails the test unless a notice is of the incident that it was of, with its deadline.
+// sameNotice fails the test unless the notice is of the same incident and has the same deadline.
 func (f *fleet) sameNotice(what string, got, want *noticeView) {
 	f.t.Helper()
 	if got == nil || got.Incident != want.Incident {

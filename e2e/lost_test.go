@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// brief is a time that a story can wait out, and of which most is left when the slowest machine has heard of it.
+// brief is a timeout that a story can wait out, and that the slowest machine notices while most of it is left.
 const brief = "15s"
 
-// namesLost fails the test unless every block is named as lost, with a reason that tells one of the words.
+// namesLost fails the test unless every block is named as lost, with a reason that has one of the words.
 func (n *node) namesLost(m manifestView, words ...string) {
 	n.f.t.Helper()
 	lost := m.lost()
@@ -23,12 +23,12 @@ func (n *node) namesLost(m manifestView, words ...string) {
 	for id, reason := range lost {
 		if !n.wholes()[id] || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(reason, w) }) {
 			n.f.t.Errorf("manifest of %s: %s is lost because %q, want it to tell one of %q", n.host, id, reason, words)
-			return // one tells as much as all
+			return // one is enough
 		}
 	}
 }
 
-// knownLost fails the test unless everybody answers that the block is lost.
+// knownLost fails the test unless the coordinator and each of the nodes answer that the block is lost.
 func (f *fleet) knownLost(id string, at ...*node) {
 	f.t.Helper()
 	f.verb("locate", id).exits(4).tells("lost")
@@ -111,7 +111,7 @@ func TestBlocksChangeWhileTheyAreSent(t *testing.T) {
 			t.Fatalf("%s, one of the largest, has left already", x.id)
 		}
 	}
-	var early *block // already at the peer when it changes
+	var early *block // a block that changes after it was sent
 	for i := range a.blocks {
 		if _, sent := a.receipted()[a.blocks[i].id]; sent {
 			early = &a.blocks[i]
@@ -143,7 +143,7 @@ func TestBlocksChangeWhileTheyAreSent(t *testing.T) {
 	}
 }
 
-// rewrite gives a file other bytes, as an engine does that writes one anew: beside it, then renamed over it.
+// rewrite replaces a file as engines do: it writes other bytes to a new file, and renames that over the old one.
 func (b *block) rewrite(t *testing.T, bytes int64) {
 	t.Helper()
 	text := make([]byte, bytes)
@@ -176,7 +176,7 @@ func TestBlockIsCutShortInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	short := text[:len(text)/2]
-	if err := os.Truncate(big.path, int64(len(short))); err != nil { // under the reader's hands
+	if err := os.Truncate(big.path, int64(len(short))); err != nil { // while it may be being read
 		t.Fatal(err)
 	}
 	big.bytes, big.sha256 = int64(len(short)), sum(short)

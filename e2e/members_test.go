@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// members are those that vote, as the leader tells, and what is to be seen of each.
+// members are the voting coordinators, as the leader shows them.
 func (v *trio) members() map[string]memberView {
 	v.t.Helper()
 	v.leader()
@@ -36,7 +36,7 @@ type memberView struct {
 	Lag           uint64
 }
 
-// reached waits until so many vote, and all of them answer and have what was decided.
+// reached waits until that many coordinators vote, and each of them answers and has everything that was decided.
 func (v *trio) reached(want int) {
 	v.t.Helper()
 	v.until(func() error {
@@ -53,8 +53,8 @@ func (v *trio) reached(want int) {
 	})
 }
 
-// Two coordinators join three, two leave, one of them the leader, one comes back empty, one moves. An order is decided under
-// the first and stands at the end as it was given.
+// Two coordinators join three; two leave, one of them the leader; one comes back with an empty disk; one moves. An order that the
+// first leader decided stands unchanged at the end.
 func TestCoordinatorsComeAndGo(t *testing.T) {
 	v := newTrio(t, "lease: 1h")
 	a := v.agent("host-a")
@@ -74,7 +74,7 @@ func TestCoordinatorsComeAndGo(t *testing.T) {
 	v.grpc = strings.Join(v.grpcs, ",")
 	v.reached(5)
 
-	// Anybody's certificate is one thing, and the one of who is expected at an address another.
+	// A coordinator is added only at an address that shows its own certificate, not at one of another coordinator.
 	v.verb("raft", "add", "c6="+v.grpcs[v.at("c4")], "c7=127.0.0.1:1").exits(2).tells("is c4's")
 
 	leader := v.leader()
@@ -95,7 +95,7 @@ func TestCoordinatorsComeAndGo(t *testing.T) {
 		v.all[v.at(name)].kill()
 	}
 
-	// One that lost its disk comes back under its name only once it was removed: the same command does both.
+	// A coordinator that lost its disk may come back under its name only after its removal: one command does both.
 	lost, told := "c5", "c4"
 	if v.leader().name == lost {
 		lost, told = told, lost
@@ -108,7 +108,8 @@ func TestCoordinatorsComeAndGo(t *testing.T) {
 	v.all[v.at(lost)].start()
 	v.reached(3)
 
-	// One that moved is found at its new address once the others are told, by a leader too whose file still has the old one.
+	// A coordinator that moved is found at its new address once the others are told, even by a leader whose file still has the old
+	// one.
 	v.until(func() error {
 		if v.leader().name != told {
 			v.verb("raft", "transfer", "--to", told)
@@ -129,7 +130,7 @@ func TestCoordinatorsComeAndGo(t *testing.T) {
 	v.sameDeadline("at the end", a.seen().Deadline, ordered)
 }
 
-// Nobody votes in another's place: a coordinator at the address of one that is expected there shows the wrong certificate.
+// A coordinator that listens at another's address shows the wrong certificate, and does not vote in its place.
 func TestImpostorIsNoMember(t *testing.T) {
 	v := newTrio(t)
 	v.agent("host-a")
@@ -148,15 +149,15 @@ func TestImpostorIsNoMember(t *testing.T) {
 	impostor.start()
 	defer impostor.kill()
 	at := v.grpcs[v.at(follower.name)]
-	v.grpc = strings.Join(slices.DeleteFunc(slices.Clone(v.grpcs), func(a string) bool { return a == at }), ",") // who asks it hears that it leads itself
+	v.grpc = strings.Join(slices.DeleteFunc(slices.Clone(v.grpcs), func(a string) bool { return a == at }), ",") // the impostor would answer that it leads
 	time.Sleep(2 * time.Second)
 	if m := v.members()[follower.name]; m.Reached {
 		t.Errorf("%s counts as %s", impostor.name, follower.name)
 	}
-	v.verb("decommission", "host-a", "--timeout", "40m").exits(0) // two of three are there
+	v.verb("decommission", "host-a", "--timeout", "40m").exits(0) // two of three coordinators are there
 }
 
-// browser reads pages with an operator's certificate, and knows the coordinators' hosts by theirs, as curl does.
+// browser is an HTTP client with an operator's certificate. It checks the coordinators' host names, as curl does.
 func (v *trio) browser() *http.Client {
 	v.t.Helper()
 	authority, err1 := os.ReadFile(filepath.Join(v.tls, "ca.pem"))
@@ -171,7 +172,7 @@ func (v *trio) browser() *http.Client {
 	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
 }
 
-// The pages of a coordinator that does not lead are the leader's, for whoever follows a redirect.
+// A follower redirects a request for its pages to the leader.
 func TestPagesOfFollowers(t *testing.T) {
 	v := newTrio(t)
 	v.agent("host-a")
@@ -221,13 +222,13 @@ func TestPagesOfFollowers(t *testing.T) {
 	})
 }
 
-// The disk of the leader fills up. Another one leads, decisions go on, none is lost, and the one with the full disk says so.
+// The disk of the leader fills up. Another coordinator leads, decisions go on, none is lost, and the one with the full disk says so.
 func TestLeaderWithAFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
 	v := newTrio(t, "lease: 1h")
-	small := filepath.Join(v.dir, "c1") // the other two run by now, and made theirs
+	small := filepath.Join(v.dir, "c1") // the other two are running, and have made their own
 	if err := os.Mkdir(small, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -289,14 +290,14 @@ func TestLeaderWithAFullDisk(t *testing.T) {
 	v.reached(3)
 }
 
-// The disk of the leader hangs: nothing that is to be written there ever is, nor fails. Another one leads, and the one that hangs says
-// why it does not; once its disk answers it follows.
+// The disk of the leader hangs: writes to it neither end nor fail. Another coordinator leads. The one that hangs says why it does not,
+// and follows once its disk answers.
 func TestLeaderWhoseDiskHangs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
 	v := newTrio(t, "lease: 1h")
-	dir := filepath.Join(v.dir, "c1") // the other two run by now, and made theirs
+	dir := filepath.Join(v.dir, "c1") // the other two are running, and have made their own
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +311,7 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	v.nodes[0].kill()
 	v.haveLead("c1")
 	disk.freeze()
-	v.grpc = v.grpcs[0] // who asks it is told of nobody, and nothing happens
+	v.grpc = v.grpcs[0] // the coordinator that hangs is asked alone: the order is not decided
 	v.verb("decommission", "host-a", "--timeout", "40m")
 	v.grpc = strings.Join(v.grpcs[1:], ",")
 	v.until(func() error {

@@ -57,7 +57,7 @@ func TestPageInABrowser(t *testing.T) {
 		nodes[0].disks = [{path: "/mnt/nvme0n1/lifeboat/vault", health: "HIGH_USAGE", unwell: true}]; drawNodes(); const s = document.querySelector(".scroll"); s.scrollWidth - s.clientWidth`); beyond != "0" {
 		t.Errorf("of a node of whom there is much to say, %s pixels of its row are out of sight", beyond)
 	}
-	b.until(`document.querySelector("#nodes tr").innerText.startsWith("host-a")`) // as it is told anew
+	b.until(`document.querySelector("#nodes tr").innerText.startsWith("host-a")`) // once it is drawn from the coordinator's next answer
 
 	const evil = `<img src=x onerror="document.title='taken'">`
 	f.verb("decommission", "host-a", "--timeout", "12s", "--reason", evil).exits(0)
@@ -71,7 +71,7 @@ func TestPageInABrowser(t *testing.T) {
 	b.until(`document.querySelector("#nodes-count").textContent === "1 of 2"`)
 	b.until(`document.querySelector("#leaving-part").hidden`)
 	b.until(`document.querySelector("#nodes-count").textContent === "0 of 2"`)
-	b.says(`document.querySelector("#states li[data-state=DECOMMISSIONING] button").click(); ""`) // whoever asked for those that leave can ask for all
+	b.says(`document.querySelector("#states li[data-state=DECOMMISSIONING] button").click(); ""`) // the button that shows only leaving nodes also shows all again
 	b.until(`document.querySelector("#nodes-count").textContent === "2" && !document.querySelector("#states li[data-state=DECOMMISSIONING]")`)
 	b.until(`/DECOMMISSIONED, \d+ blocks lost/.test(document.querySelector("#nodes tr").innerText)`)
 	b.says(`document.querySelector("#find").value = "host-b"; document.querySelector("#find").dispatchEvent(new Event("input")); ""`)
@@ -82,7 +82,7 @@ func TestPageInABrowser(t *testing.T) {
 
 	f.coordinator.kill()
 	b.until(`document.querySelector("#health").textContent.startsWith("the coordinator does not answer")`)
-	b.until(`/is (?:[5-9]|1\d)[.s]/.test(document.querySelector("#health").textContent)`) // events were asked for in vain
+	b.until(`/is (?:[5-9]|1\d)[.s]/.test(document.querySelector("#health").textContent)`) // 5 s or more: the page has asked for events in vain
 	f.coordinator.start()
 	b.until(`document.querySelector("#health").textContent === "live"`)
 	f.verb("deactivate", "host-b", "--reason", "after the outage").exits(0)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a drain has put into a shared directory, many small blocks at once, is there when the power of that one's machine is cut.
+// A drain has put many small blocks at once into a shared directory. They are there after the power of the machine with that
+// disk was cut.
 func TestFallbacksPowerIsCut(t *testing.T) {
 	onEach(t, func(t *testing.T, fs string) {
 		f := newFleet(t)

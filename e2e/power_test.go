@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// powered is a file system whose power can be cut. It lies in a file on another one: while that is frozen, the file is the disk as it is
-// at one moment.
+// powered is a file system whose power can be cut. It lies in a file on another file system. While that one is frozen, a copy of the file
+// is the disk as it is at one moment.
 type powered struct {
 	t       *testing.T
 	fs, dir string
 	disk    *image
-	racks   [2]*image // have the disk's file in turn
+	racks   [2]*image // one of them has the disk's file; cut moves it to the other
 }
 
-const poweredBytes = 768 << 20 // of which btrfs sets much apart
+const poweredBytes = 768 << 20 // btrfs sets much of it apart
 
 func newPowered(t *testing.T, fs string) *powered {
 	t.Helper()
@@ -42,11 +42,11 @@ func newPowered(t *testing.T, fs string) *powered {
 	return p
 }
 
-// file is what the disk lies in; it needs less room than it seems to.
+// file is the file that the disk lies in; it is sparse, and takes less room than its size.
 func (p *powered) file() string { return filepath.Join(p.racks[0].dir, "disk") }
 
-// cut has the disk hold what it holds at this moment, and nothing that the kernel has not written yet. Whoever was on it does nothing more:
-// a receipt that is given once the disk moves again is for what lies on the one that is thrown away.
+// cut cuts the power: the disk keeps what was written to it, and loses what the kernel still has in memory. The processes that used the
+// disk are halted first: a receipt given after the copy would be for blocks on the disk that is thrown away.
 func (p *powered) cut(machine ...*daemon) {
 	p.t.Helper()
 	for _, d := range machine {
@@ -71,7 +71,7 @@ func (p *powered) cut(machine ...*daemon) {
 	p.disk = loop(p.t, p.file(), p.fs, p.dir)
 }
 
-// writeAll has the disk hold what the kernel has not written yet.
+// writeAll writes to the disk what the kernel still has in memory.
 func (p *powered) writeAll() {
 	p.t.Helper()
 	d, err := os.Open(p.dir)
@@ -84,23 +84,23 @@ func (p *powered) writeAll() {
 	}
 }
 
-// holds has all that a node keeps lie on the disk.
+// holds puts all directories of a node on the disk.
 func (p *powered) holds(n *node, extra ...string) {
 	n.dir = filepath.Join(p.dir, n.host)
 	n.reconfigure(extra...)
 }
 
-// onEach tells a story on each file system.
+// onEach runs a story on each file system.
 func onEach(t *testing.T, story func(t *testing.T, fs string)) {
 	for _, fs := range []string{"ext4", "xfs", "btrfs"} {
 		t.Run(fs, func(t *testing.T) { story(t, fs) })
 	}
 }
 
-// amid waits for a moment that is not always the same.
+// amid waits for a random time, so that each cut comes at another moment.
 func amid() { time.Sleep(time.Duration(rand.IntN(700)) * time.Millisecond) }
 
-// has fails the test unless a node has by itself what was receipted, byte for byte.
+// has fails the test unless the node itself has the blocks that it gave receipts for, byte for byte.
 func (n *node) has(t *testing.T, blocks []block, receipted map[string]string) {
 	t.Helper()
 	var mine []block
@@ -113,13 +113,13 @@ func (n *node) has(t *testing.T, blocks []block, receipted map[string]string) {
 	n.onSocket().alone().serves(t, mine)
 }
 
-// back starts a node, and waits until it is heard.
+// back starts a node, and waits until the coordinator hears it.
 func (n *node) back() {
 	n.start()
 	n.f.until(n.beatsAfter(time.Now()))
 }
 
-// What a node has given receipts for is there when its power was cut amid a drain, and while it makes files of what came.
+// A receiver's power is cut amid a drain, and again while it makes files of what landed. What it gave receipts for is there each time.
 func TestTakersPowerIsCut(t *testing.T) {
 	onEach(t, func(t *testing.T, fs string) {
 		f := newFleet(t)
@@ -127,7 +127,7 @@ func TestTakersPowerIsCut(t *testing.T) {
 		disk := newPowered(t, fs)
 		disk.holds(b)
 		b.reconfigure(fmt.Sprintf("stores: [{name: cache, kind: cache, layout: files, land: place, paths: [%s]}, {name: spark, kind: shuffle, layout: spark, paths: [%s]}]", b.cache(), b.spark()[0]))
-		a.fill(2500, 24<<20) // segments of more than are asked for at once
+		a.fill(2500, 24<<20) // more segments than the disk is asked for at once
 		a.shuffle(6, 24<<20)
 		f.up()
 		a.verb("decommission", "--self", "--timeout", "90s").exits(0)
@@ -153,7 +153,8 @@ func TestTakersPowerIsCut(t *testing.T) {
 	})
 }
 
-// The power of all is cut: what was decided stands, what was receipted is there, and the node leaves when it is back.
+// The power of all machines is cut at once. What was decided stands, what was receipted is there, and the node goes on leaving when it is
+// back.
 func TestPowerOfAllIsCut(t *testing.T) {
 	onEach(t, func(t *testing.T, fs string) {
 		disk := newPowered(t, fs)
@@ -165,7 +166,7 @@ func TestPowerOfAllIsCut(t *testing.T) {
 		a.fill(1000, 8<<20)
 		a.shuffle(8, 6<<20)
 		f.up()
-		disk.writeAll() // the engine's files are older than the last minute
+		disk.writeAll() // as if the engine had written its files more than a minute ago
 		a.verb("decommission", "--self", "--timeout", "90s").exits(0)
 		a.underWay(4)
 		before := a.status().Notice

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// proxy stands in front of an agent's peer address and does to what passes what networks do.
+// proxy is between a leaving agent and a peer, and does to the connections what bad networks do.
 type proxy struct {
 	listener net.Listener
 	to       string
@@ -15,7 +15,7 @@ type proxy struct {
 	mu    sync.Mutex // guards what follows
 	open  map[net.Conn]bool
 	down  bool
-	flips int // bits to turn in what passes next
+	flips int // bits still to flip in the next bytes
 }
 
 func newProxy(t *testing.T, to string) *proxy {
@@ -45,7 +45,7 @@ func newProxy(t *testing.T, to string) *proxy {
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
 
-// cut ends all connections, and refuses new ones while it is down.
+// cut closes all connections. While down, new ones are refused too.
 func (p *proxy) cut(down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,10 +55,10 @@ func (p *proxy) cut(down bool) {
 	}
 }
 
-// heal lets new connections through.
+// heal lets new connections through again.
 func (p *proxy) heal() { p.mu.Lock(); defer p.mu.Unlock(); p.down = false }
 
-// flip turns a bit in what passes next.
+// flip flips a bit in the next bytes that pass.
 func (p *proxy) flip() { p.mu.Lock(); defer p.mu.Unlock(); p.flips++ }
 
 func (p *proxy) carry(from net.Conn) {
@@ -100,14 +100,14 @@ func (p *proxy) copy(to, from net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		p.mu.Lock()
-		if n > 64 && p.flips > 0 { // of what is more than a word
+		if n > 64 && p.flips > 0 { // not in a message of a few bytes
 			p.flips--
 			buf[n/2] ^= 0x10
 		}
 		p.mu.Unlock()
 		if _, wrote := to.Write(buf[:n]); wrote != nil || err != nil {
 			if c, ok := to.(*net.TCPConn); ok && err == io.EOF {
-				_ = c.CloseWrite() // the other way may go on
+				_ = c.CloseWrite() // the other direction may go on
 				return
 			}
 			to.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/client"
 )
 
-// door is a way to an agent's blocks.
+// door is one way to read an agent's blocks over HTTP.
 type door struct {
 	name   string
 	url    string
@@ -34,14 +34,14 @@ func newDoor(name, url string, t *http.Transport) door {
 	}, http.Header{}}
 }
 
-// onSocket is curl --unix-socket.
+// onSocket reads over the agent's socket, as curl --unix-socket does.
 func (n *node) onSocket() door {
 	return newDoor(n.host+"'s socket", "http://agent", &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
 	}})
 }
 
-// onPeer is the peer address with the operator's certificate.
+// onPeer reads at the peer address, with the operator's certificate.
 func (n *node) onPeer() door {
 	n.f.t.Helper()
 	id, err := certs.LoadDir(n.f.tls)
@@ -53,7 +53,7 @@ func (n *node) onPeer() door {
 	})
 }
 
-// onLoopback is the loopback address with a bearer token.
+// onLoopback reads at the loopback address, with a bearer token.
 func (n *node) onLoopback(token string) door {
 	d := newDoor(n.host+"'s loopback address", "http://"+n.http, &http.Transport{})
 	if token != "" {
@@ -62,7 +62,7 @@ func (n *node) onLoopback(token string) door {
 	return d
 }
 
-// alone makes the agent answer from what it has itself, as it does when another agent asks it.
+// alone has the agent answer only from what it holds itself, as it does when another agent asks.
 func (d door) alone() door {
 	d.header = d.header.Clone()
 	d.header.Set("Lifeboat-Hop", "1")
@@ -119,7 +119,7 @@ func (d door) serves(t *testing.T, blocks []block) {
 	}
 }
 
-// served is the first block that does not.
+// served returns an error for a block that the door does not serve byte for byte.
 func (d door) served(t *testing.T, blocks []block) error {
 	t.Helper()
 	var g errgroup.Group
@@ -139,7 +139,8 @@ func (d door) served(t *testing.T, blocks []block) error {
 	return g.Wait()
 }
 
-// reads fails the test unless a program with package client reads each block byte for byte, by those agents.
+// reads fails the test unless a program with package client reads each block byte for byte through those
+// agents.
 func (f *fleet) reads(blocks []block, agents ...string) {
 	f.t.Helper()
 	id, err := certs.LoadDir(f.tls)
@@ -167,7 +168,7 @@ func (f *fleet) reads(blocks []block, agents ...string) {
 	}
 }
 
-// gets fails the test unless `lifeboat get` brings each block byte for byte.
+// gets fails the test unless `lifeboat get` prints each block byte for byte.
 func (f *fleet) gets(blocks []block) {
 	f.t.Helper()
 	var g errgroup.Group
@@ -186,7 +187,7 @@ func (f *fleet) gets(blocks []block) {
 	}
 }
 
-// few picks blocks from the first to the last, so that a look at some is a look at all kinds.
+// few picks blocks evenly from all of them, so that each kind is among those that are read.
 func few(blocks []block, n int) (some []block) {
 	for i := range min(n, len(blocks)) {
 		some = append(some, blocks[i*len(blocks)/min(n, len(blocks))])

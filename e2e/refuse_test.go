@@ -19,7 +19,7 @@ import (
 // reconfigure writes the node's file anew.
 func (n *node) reconfigure(extra ...string) { n.f.write(n.host+".yaml", n.config(extra...)...) }
 
-// refusesToStart runs the daemon, which must end by itself at once.
+// refusesToStart runs the daemon. It must end by itself, with that exit code and these words.
 func (n *node) refusesToStart(code int, words ...string) {
 	n.f.t.Helper()
 	run(n.f.t, nil, nil, binary, n.args...).exits(code).tells(words...)
@@ -138,16 +138,16 @@ func TestForeignAuthorityIsRefused(t *testing.T) {
 	}
 	f.verb("node", "host-z").exits(3)
 
-	// What asks an agent with a foreign certificate gets no answer, in either language.
+	// An agent does not answer a client with a foreign certificate, in neither protocol.
 	id, err := certs.LoadDir(foreign)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, protocol := range []string{"http/1.1", "lifeboat/1"} {
 		conf := id.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: "host-b"})
-		conf.InsecureSkipVerify, conf.VerifyConnection = true, nil // the stranger does not mind whom it meets
+		conf.InsecureSkipVerify, conf.VerifyConnection = true, nil // the stranger accepts any server
 		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 30 * time.Second}, "tcp", b.peer, conf)
-		if err == nil { // in TLS 1.3 the client learns of its refusal when it reads
+		if err == nil { // in TLS 1.3 the client learns only when it reads that it is refused
 			conn.SetDeadline(time.Now().Add(5 * time.Second))
 			fmt.Fprintf(conn, "GET /blocks/%s HTTP/1.1\r\nHost: b\r\n\r\n", a.blocks[0].id)
 			_, err = conn.Read(make([]byte, 1))
@@ -158,7 +158,7 @@ func TestForeignAuthorityIsRefused(t *testing.T) {
 		}
 	}
 
-	// Nor does an agent send its blocks to one who is not who it should be.
+	// An agent sends no blocks to a machine that is not the node it should be.
 	f.coordinator.kill()
 	a.kill()
 	type peer struct {
@@ -198,7 +198,7 @@ func TestStrangerOnTheSocket(t *testing.T) {
 	f.start()
 	env := []string{"LIFEBOAT_SOCKET=" + a.socket}
 	const nobody = 65534
-	stranger, member := &syscall.Credential{Uid: nobody, Gid: nobody}, &syscall.Credential{Uid: nobody, Gid: 0} // root's group is the socket's
+	stranger, member := &syscall.Credential{Uid: nobody, Gid: nobody}, &syscall.Credential{Uid: nobody, Gid: 0} // the socket belongs to root's group
 	run(t, stranger, env, binary, "status").exits(1).tells("permission denied")
 	run(t, stranger, env, binary, "decommission", "--self").exits(1).tells("permission denied")
 	run(t, member, env, binary, "status").exits(0)

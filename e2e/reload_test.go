@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// At 3 a.m. the cap that was meant for quiet days stands in the way of a drain: it is lifted without a restart. A file
-// with faults changes nothing, and what needs a restart is named.
+// A cap that was meant for quiet days holds up a drain. It is lifted by a reload, without a restart. A file with
+// faults changes nothing, and a setting that needs a restart is named.
 func TestCapIsLiftedMidDrain(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.agent("host-a", capped), f.agent("host-b")
-	a.fill(40, 100<<20) // more than it has time for under the cap
+	a.fill(40, 100<<20) // more than can be sent under the cap before the deadline
 	f.up()
 	a.verb("decommission", "--self", "--timeout", "80s").exits(0)
 	a.underWay(1)
@@ -30,7 +30,7 @@ func TestCapIsLiftedMidDrain(t *testing.T) {
 	b.onSocket().serves(t, a.blocks)
 }
 
-// logs is nil once a daemon has logged all of the words.
+// logs returns nil once the daemon has logged all of the words.
 func (d *daemon) logs(words ...string) func() error {
 	return func() error {
 		log := d.logged()

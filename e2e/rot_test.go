@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// turns turns the last bit of a file wherever a node keeps what landed there, once all of it is written: end is how it ends.
-// The files' times stay. It reports whether it found any.
+// turns flips a bit of a file everywhere where the node keeps landed blocks, once the file is written whole there: end is
+// its last 64 bytes. The times of the files stay. It reports whether it found the file.
 func (n *node) turns(end []byte) (turned bool) {
 	n.f.t.Helper()
 	for _, dir := range append(n.spark(), filepath.Join(n.data(), "vault", "segments")) {
 		_ = filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
 			if err != nil || !e.Type().IsRegular() || strings.Contains(p, ".lifeboat-staging") {
-				return nil // it went
+				return nil // it was removed meanwhile
 			}
 			b, err := os.ReadFile(p)
 			info, gone := os.Stat(p)
@@ -47,8 +47,9 @@ func (n *node) turns(end []byte) (turned bool) {
 	return turned
 }
 
-// Bits turn on the peers' disks behind the receipts, in a segment and in a file in its place, while the source leaves.
-// Nobody reads those blocks; they are found, told, and carried again, and are all there when the source is gone.
+// While the source leaves, bits flip on the peers' disks after the receipts: one in a segment, one in a file in its place.
+// Nobody reads those blocks. The peers find and report them, the source sends them again, and all blocks are there when the
+// source is gone.
 func TestTurnedBitsAreFoundAndCarriedAgain(t *testing.T) {
 	f := newFleet(t)
 	a, b, c := f.agent("host-a", "drain: {max_bytes_per_second: 2MiB}"), f.agent("host-b"), f.agent("host-c")
@@ -79,10 +80,11 @@ func TestTurnedBitsAreFoundAndCarriedAgain(t *testing.T) {
 		}
 		return nil
 	})
-	// Blocks share bytes, so a bit may have turned in another one as well, which need not be found yet. Readers find it.
+	// Blocks share bytes, so a bit may have flipped in another block as well, and that one may not be found yet. Readers
+	// find it.
 	f.until(func() error { return errors.Join(b.onSocket().served(t, a.blocks), c.onSocket().served(t, a.blocks)) })
 	a.located()
-	f.until(func() error { // what carries a block again has an account of its own until it is done
+	f.until(func() error { // while blocks are sent again, their account is not yet part of the manifest
 		if m := a.manifest(); len(m.lost()) != 0 || m.Blocks.Moved != int64(len(a.wholes())) {
 			return fmt.Errorf("manifest: got %+v, want all %d moved", m.Blocks, len(a.wholes()))
 		}
@@ -93,7 +95,7 @@ func TestTurnedBitsAreFoundAndCarriedAgain(t *testing.T) {
 	c.onSocket().serves(t, a.blocks)
 }
 
-// endOf is how the file of the first block ends that is so, somewhere below a directory.
+// endOf returns the last 64 bytes of the first block for which is holds; its file is somewhere below dir.
 func (n *node) endOf(dir string, is func(block) bool) (end []byte) {
 	n.f.t.Helper()
 	i := slices.IndexFunc(n.blocks, is)

@@ -21,7 +21,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
 
-// car is a sidecar's process, the cloud that it listens to, and the files that those it tells leave behind.
+// car is a sidecar's process, its pretend cloud, and the directory in which the programs that it tells leave files.
 type car struct {
 	*daemon
 	t      *testing.T
@@ -31,7 +31,7 @@ type car struct {
 	cloud  *ec2fake.Service
 }
 
-// newCar makes a sidecar with these actions, lines of YAML; it is not started.
+// newCar makes a sidecar with these actions, each a line of YAML. It does not start it.
 func newCar(t *testing.T, actions ...string) *car {
 	t.Helper()
 	socks, err := os.MkdirTemp("", "lb") // a socket's path must be short
@@ -45,7 +45,7 @@ func newCar(t *testing.T, actions ...string) *car {
 		"node: {name: host-a}",
 		"data_dir: " + filepath.Join(c.dir, "data"),
 		fmt.Sprintf("listen: {http: %q, socket: %s}", c.http, c.socket),
-		fmt.Sprintf("cloud: {provider: ec2, endpoint: %q}", metadata.URL), // asked each second, as it is by default
+		fmt.Sprintf("cloud: {provider: ec2, endpoint: %q}", metadata.URL), // polled each second: the default
 		"actions:",
 	}
 	for _, a := range actions {
@@ -86,7 +86,7 @@ func (c *car) up() {
 	})
 }
 
-// until waits for something to become true.
+// until waits until check returns nil.
 func (c *car) until(check func() error) {
 	c.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -103,7 +103,7 @@ func (c *car) until(check func() error) {
 	}
 }
 
-// lines waits until a file below the car's directory has so many lines, and returns them.
+// lines waits until a file in the car's directory has that many lines, and returns them. More lines fail the test.
 func (c *car) lines(name string, count int) (lines []string) {
 	c.t.Helper()
 	c.until(func() error {
@@ -125,7 +125,7 @@ func (c *car) lines(name string, count int) (lines []string) {
 	return lines
 }
 
-// process runs a shell script until the test ends, and leaves its number in a file.
+// process runs a shell script until the test ends, and writes its pid into a file.
 func (c *car) process(pidFile, script string) *exec.Cmd {
 	c.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", strings.ReplaceAll(script, "DIR", c.dir))
@@ -136,7 +136,8 @@ func (c *car) process(pidFile, script string) *exec.Cmd {
 	return cmd
 }
 
-// The story of a host that has nothing of Lifeboat but a sidecar: those who can be told are, in time and once.
+// A host has only a sidecar of Lifeboat. Each process, webhook and program that can be told of a notice is told
+// once, and in time.
 func TestSidecarTellsEverybody(t *testing.T) {
 	story(t)
 	var mu sync.Mutex
@@ -183,7 +184,7 @@ func TestSidecarTellsEverybody(t *testing.T) {
 	if word.Node != "host-a" || word.Source != "ec2" || word.Stance != "drain" || word.Incident == "" || word.Remaining < 30 || word.Remaining > 120 || word.Deadline.Sub(at).Round(2*time.Second) != 2*time.Minute {
 		t.Errorf("the hook read %+v, want the notice", word)
 	}
-	c.until(func() error { // it may have been about to catch it
+	c.until(func() error { // the sidecar waits a while: the process may be about to catch the signal
 		const gaveUp = `lifeboat_actions_total{action="would-die",phase="noticed",result="failed"} 1`
 		if page, err := fetch("http://" + c.http + "/metrics"); err != nil || !strings.Contains(page, gaveUp) {
 			return fmt.Errorf("/metrics: %v, want %s", err, gaveUp)
@@ -228,7 +229,8 @@ func fetch(url string) (string, error) {
 	return b.String(), err
 }
 
-// A program goes on while the sidecar is killed, is not run again by the next one, and its end is known to that one.
+// A sidecar is killed while its program runs. The program goes on, the next sidecar does not run it again, and
+// learns of its end.
 func TestSidecarIsKilledWhileItTells(t *testing.T) {
 	story(t)
 	c := newCar(t,
@@ -267,7 +269,7 @@ func TestSidecarIsKilledWhileItTells(t *testing.T) {
 	c.until(c.state("slow", "waiting")) // for the next notice
 }
 
-// state is nil once the status shows an action in a state.
+// state returns nil once the status shows that action in that state.
 func (c *car) state(action, state string) func() error {
 	return func() error {
 		s := c.verb("status", "-o", "json").exits(0)
@@ -286,7 +288,7 @@ func (c *car) state(action, state string) func() error {
 	}
 }
 
-// An agent that hears no cloud is told by the sidecar beside it, and told that the machine stays.
+// An agent without a cloud is told of the notice by the sidecar beside it, and later that the machine stays.
 func TestSidecarTellsAnAgent(t *testing.T) {
 	f := newFleet(t)
 	a, _ := f.agent("host-a"), f.agent("host-b")
@@ -297,7 +299,7 @@ func TestSidecarTellsAnAgent(t *testing.T) {
 	at := time.Now().Add(2 * time.Minute)
 	c.cloud.Interrupt("terminate", at)
 	m := a.gone("manual", "manual")
-	if m.Incident.Deadline == nil || m.Incident.Deadline.Sub(at).Abs() > 20*time.Second { // the time left is told, not the time
+	if m.Incident.Deadline == nil || m.Incident.Deadline.Sub(at).Abs() > 20*time.Second { // the sidecar tells it how much time is left, not until when
 		t.Errorf("the agent's deadline: got %v, want %s", m.Incident.Deadline, at)
 	}
 	c.cloud.Withdraw()

@@ -16,7 +16,7 @@ func TestStoppingIsNotLeaving(t *testing.T) {
 	f.until(a.is("ACTIVE"))
 	f.verb("manifest", "host-a").exits(3)
 
-	// Stopped amid its drain it goes on when it is started again.
+	// An agent that is stopped amid its drain goes on with it when it is started again.
 	a.verb("decommission", "--self", "--timeout", "60s").exits(0)
 	a.underWay(3)
 	before := a.status().Notice

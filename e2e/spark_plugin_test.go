@@ -21,11 +21,11 @@ import (
 	"github.com/lifeboat/lifeboat/certs"
 )
 
-// second is what Lifeboat knows the application's second attempt by.
+// second is Lifeboat's name for the application's second attempt.
 const second = "appattempt_1700000000000_0001_000002"
 
-// A job whose executor's machine went runs all its maps again, unless its driver has the plugin of examples/spark: then it reads what
-// was carried to a peer, by the shuffle service there, or to the last resort.
+// A job whose executor's machine is gone runs all its maps again. If its driver has the plugin of examples/spark, it reads the map outputs
+// where they were moved instead: at a peer, through the shuffle service there, or from the fallback.
 func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 	jars := sparkJars(t)
 	for _, where := range []string{"nowhere", "peer", "attempt", "fallback", "standalone"} {
@@ -33,7 +33,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			f := newFleet(t)
 			spill, _ := f.spill()
 			last := fmt.Sprintf("fallback: {name: spill, dir: %s, layout: spark-fallback}", spill)
-			a, b := f.agent("host-a", last), f.agent("localhost", last) // nodes are named as Spark knows their hosts
+			a, b := f.agent("host-a", last), f.agent("localhost", last) // nodes have the names by which Spark knows their hosts
 			if where == "fallback" {
 				b.room = false
 				b.reconfigure(noRoom, last)
@@ -41,7 +41,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			_, port, _ := net.SplitHostPort(freeAddress(t))
 			settings := []string{
 				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket, "spark.lifeboat.dirs=" + strings.Join(b.spark(), ","),
-				"spark.shuffle.service.port=" + port, "spark.app.id=" + application, // which an executor of a cluster's knows, and one in the driver not yet
+				"spark.shuffle.service.port=" + port, "spark.app.id=" + application, // an executor of a cluster knows it; one in the driver not yet
 			}
 			var service *shuffleService
 			name := application
@@ -68,7 +68,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 				s.says("right after 24 map tasks", "again")
 				return
 			case where != "fallback":
-				// An executor of another user than the shuffle service's, as YARN starts them, may not open what landed beside it.
+				// An executor of another user than the shuffle service's, as on YARN, may not open the files that landed for that service.
 				s.says("false", "setting", "spark.shuffle.readHostLocalDisk")
 				f.until(func() error { // small blocks become files later
 					files, _ := filepath.Glob(filepath.Join(b.dir, "spark?", name, "blockmgr-lifeboat/??/*.index"))
@@ -82,7 +82,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			}
 			s.says("found", "lose")
 			s.says("right after 0 map tasks", "again")
-			if where == "peer" { // a NodeManager that begins anew, and has kept nothing
+			if where == "peer" { // the shuffle service begins anew, like a NodeManager that has kept nothing
 				service.stop()
 				service = startShuffleService(t, jars, port)
 				f.until(service.knowsLifeboat)
@@ -92,13 +92,13 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 	}
 }
 
-// What a job has cached on the disks of a machine that goes is read where it was carried, and nothing of it computed again. When
-// the job keeps it no more, Spark removes it there.
+// Cached partitions on the disks of a machine that goes are read where they were moved, and none is computed again. When the job drops
+// them, Spark removes them there.
 func TestSparkReadsWhatItHadCached(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)
 	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
-	a, b := f.agent("127.0.0.1"), f.agent("localhost") // nodes are named as Spark knows their hosts
+	a, b := f.agent("127.0.0.1"), f.agent("localhost") // nodes have the names by which Spark knows their hosts
 	java := javaOf(t, jars)
 	classes, _, _ := strings.Cut(java[len(java)-1], ":")
 	_, port, _ := net.SplitHostPort(freeAddress(t))
@@ -106,7 +106,7 @@ func TestSparkReadsWhatItHadCached(t *testing.T) {
 	deploy := f.sparks(java, jars)
 	master := "spark://127.0.0.1:" + port
 	deploy(nil, "", "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
-	deploy(append(a.spark(), b.spark()...), "-Dspark.shuffle.service.port="+service, "ExternalShuffleService") // one for both: they have the loopback in common
+	deploy(append(a.spark(), b.spark()...), "-Dspark.shuffle.service.port="+service, "ExternalShuffleService") // one service for both nodes: they share the loopback interface
 	leaver := deploy.worker(a.spark(), a.host, master, "")
 	deploy.worker(b.spark(), b.host, master, "")
 	f.up()
@@ -149,15 +149,16 @@ func TestSparkReadsWhatItHadCached(t *testing.T) {
 	}
 }
 
-// With spark.authenticate the shuffle service of a NodeManager knows an application's secret where an executor of it has started, and a standalone
-// worker's goes by one for all. What was carried to where it is not known the driver fetches, and executors read there.
+// With spark.authenticate, a NodeManager's shuffle service knows an application's secret only if an executor of it has started there; that
+// of a standalone worker has one secret for all. Where the service does not know the secret, or there is no service, the driver fetches the
+// landed map outputs, and executors read them at the driver.
 func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 	jars := sparkJars(t)
 	for _, why := range []string{"no secret", "no service"} {
 		t.Run(why, func(t *testing.T) {
 			f := newFleet(t)
 			run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
-			a, b := f.agent("127.0.0.1"), f.agent("127.0.0.2") // nodes are named as Spark knows their hosts
+			a, b := f.agent("127.0.0.1"), f.agent("127.0.0.2") // nodes have the names by which Spark knows their hosts
 			java := javaOf(t, jars)
 			classes, _, _ := strings.Cut(java[len(java)-1], ":")
 			_, port, _ := net.SplitHostPort(freeAddress(t))
@@ -193,7 +194,7 @@ func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 				}
 				return nil
 			})
-			s.says("[127.0.0.3]", "merged") // what was merged at the leaver nobody is sent to
+			s.says("[127.0.0.3]", "merged") // nobody is sent to what was merged at the leaving host
 			if err := syscall.Kill(-leaver.Process.Pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -206,12 +207,12 @@ func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 	}
 }
 
-// A driver that is told of coordinators says that its application lives, and as its last word that it is over. An attempt of YARN's after
-// the first is another application to them.
+// A driver with the addresses of coordinators says that its application lives, and in the end that it is over. YARN's later attempts are
+// other applications to the coordinators.
 func TestSparkDriverSaysThatItLives(t *testing.T) {
 	jars := sparkJars(t)
 	v := newTrio(t)
-	for _, d := range v.all { // certificates that name no address: who shows them is known by his role
+	for _, d := range v.all { // certificates without an address: the driver knows a coordinator by the role in it
 		run(t, nil, nil, binary, "tls", "issue", "--dir", v.tls, "--coordinator", d.name).exits(0)
 		d.kill()
 	}
@@ -235,7 +236,7 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 	}
 	go pages.Serve(impostor)
 	defer pages.Close()
-	told := []string{impostor.Addr().String()} // then those that send it on to the leader
+	told := []string{impostor.Addr().String()} // after the impostor, coordinators that redirect to the leader
 	leader := v.leader()
 	for i, d := range v.all {
 		if d != leader {
@@ -251,7 +252,7 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 		return func() error {
 			said := v.verb("apps", "-o", "json")
 			if said.code != 0 {
-				return fmt.Errorf("%s", said.stderr) // they elect
+				return fmt.Errorf("%s", said.stderr) // an election is under way
 			}
 			for _, app := range decode[[]api.AppJSON](said) {
 				if app.App == name && app.Owner == "app:spark" && app.State == state && app.Why == why && (app.Lease == nil || *app.Lease == 300) {
@@ -265,32 +266,33 @@ func TestSparkDriverSaysThatItLives(t *testing.T) {
 		s := startSpark(t, jars, apart(a.spark()), filepath.Join(v.dir, "none"), append(settings, "spark.app.attempt.id="+id)...)
 		v.until(is(name, "RUNNING", ""))
 		s.says("right after 0 map tasks", "again")
-		if err := syscall.Kill(s.pid, syscall.SIGTERM); err != nil { // upon which Spark stops
+		if err := syscall.Kill(s.pid, syscall.SIGTERM); err != nil { // Spark stops at SIGTERM
 			t.Fatal(err)
 		}
-		if said := s.line(); said != "" { // its output ends when it does
+		if said := s.line(); said != "" { // the output ends when Spark does
 			t.Errorf("Spark says %q, want it to end", said)
 		}
 		v.until(is(name, "OVER", "it said so"))
 	}
 }
 
-// A driver asks about what is on a host that leaves after one second, and then each two: not whenever it looks, twenty times a second.
+// A driver asks about the map outputs on a leaving host after one second, and then every two seconds; not at each of its looks, which are
+// twenty a second.
 func TestSparkDriverAsksNowAndThen(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)
 	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
-	a := f.agent("127.0.0.1") // as Spark knows the driver's host
+	a := f.agent("127.0.0.1") // the name by which Spark knows the driver's host
 	f.up()
 	var mu sync.Mutex
-	asked := map[string][]time.Time{} // about which output
+	asked := map[string][]time.Time{} // by map output
 	socket := filepath.Join(f.socks, "pretend.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	agent := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Lifeboat-Node", a.host) // where it was born, still
+		w.Header().Set("Lifeboat-Node", a.host) // all are still on the host where they were made
 		if r.Method != http.MethodPost {
 			return
 		}
@@ -331,7 +333,7 @@ func TestSparkDriverAsksNowAndThen(t *testing.T) {
 	}
 }
 
-// sparks starts a part of a standalone cluster of Spark's, which ends with the test.
+// sparks starts a part of a standalone Spark cluster, which ends with the test.
 type sparks func(dirs []string, options, class string, args ...string) *exec.Cmd
 
 func (f *fleet) sparks(java []string, jars string) sparks {
@@ -383,7 +385,7 @@ func (s *shuffleService) listens() error {
 	return err
 }
 
-// knowsLifeboat says whether it was told where Lifeboat's files are.
+// knowsLifeboat returns nil once the service was told where Lifeboat's files are.
 func (s *shuffleService) knowsLifeboat() error {
 	said, err := os.ReadFile(s.log)
 	if err == nil && !strings.Contains(string(said), "[appId="+application+",execId=lifeboat-localhost] with ExecutorShuffleInfo[") {

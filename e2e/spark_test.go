@@ -17,7 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 )
 
-// spark is a Spark application with one executor (testdata/spark/Probe.java): what it writes and reads, Spark's own code does.
+// spark is a Spark application with one executor (testdata/spark/Probe.java). Spark's own code writes and reads its files.
 type spark struct {
 	t   *testing.T
 	pid int
@@ -26,10 +26,10 @@ type spark struct {
 	err *bytes.Buffer
 }
 
-// application is an id as YARN gives them: it is in the names of the directories that it gives to an application.
+// application is an id as YARN gives them. YARN names the application's directories after it.
 const application = "application_1700000000000_0001"
 
-// apart is where a cluster manager puts an application's directory.
+// apart returns the directories that a cluster manager gives to the application below dirs.
 func apart(dirs []string) (all []string) {
 	for _, dir := range dirs {
 		all = append(all, filepath.Join(dir, "usercache/who/appcache", application))
@@ -37,7 +37,7 @@ func apart(dirs []string) (all []string) {
 	return all
 }
 
-// sparkJars finds Spark: $SPARK_HOME, or what tools/spark brings.
+// sparkJars finds Spark: in $SPARK_HOME, or where tools/spark puts it.
 func sparkJars(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("LIFEBOAT_INTEROP") != "1" {
@@ -59,7 +59,8 @@ func sparkJars(t *testing.T) string {
 	return jars + "/*"
 }
 
-// javaOf compiles what is in testdata/spark, and the plugin, and returns the command line that runs a class of that or of Spark.
+// javaOf compiles the classes of testdata/spark and the plugin. It returns the command line, without a class, that runs one of them or of
+// Spark.
 func javaOf(t *testing.T, jars string) []string {
 	t.Helper()
 	classes := t.TempDir()
@@ -72,7 +73,7 @@ func javaOf(t *testing.T, jars string) []string {
 	return slices.Concat([]string{"java"}, options, []string{"-Xmx512m", "-cp", classes + ":" + jars})
 }
 
-// startSpark runs its jobs: when it returns, their map outputs and cached partitions are in the local directories.
+// startSpark starts the application. When it returns, the map outputs and cached partitions of its jobs are in the local directories.
 func startSpark(t *testing.T, jars string, dirs []string, fallback string, settings ...string) *spark {
 	t.Helper()
 	java := javaOf(t, jars)
@@ -84,7 +85,7 @@ func startSpark(t *testing.T, jars string, dirs []string, fallback string, setti
 	return talk(t, jvm(slices.Concat(java, []string{"Probe", strings.Join(dirs, ","), application, fallback}, settings)))
 }
 
-// talk starts a driver that reads what it is to do, and returns when it is ready.
+// talk starts a driver that reads its orders from stdin, and returns when the driver is ready.
 func talk(t *testing.T, cmd *exec.Cmd) *spark {
 	t.Helper()
 	s := &spark{t: t, err: &bytes.Buffer{}}
@@ -100,7 +101,7 @@ func talk(t *testing.T, cmd *exec.Cmd) *spark {
 	launch(t, cmd)
 	s.pid, s.in, s.out = cmd.Process.Pid, in, bufio.NewScanner(out)
 	s.out.Buffer(nil, 1<<20)
-	t.Cleanup(func() { // before it is killed, which ends what writes there
+	t.Cleanup(func() { // before the process is killed, so that its errors are complete
 		if t.Failed() {
 			in.Close()
 			_ = cmd.Wait()
@@ -141,7 +142,7 @@ func (s *spark) says(want string, question ...string) {
 	}
 }
 
-// committed are the ids of what Spark says is on its disks, in a scope.
+// committed are the ids, with that scope, of the blocks that Spark says are on its disks.
 func (s *spark) committed(scope string) (ids []string) {
 	for name := range strings.FieldsSeq(s.ask("blocks")) {
 		ids = append(ids, "spark/"+scope+"/"+name)
@@ -150,7 +151,7 @@ func (s *spark) committed(scope string) (ids []string) {
 	return ids
 }
 
-// clear removes what Spark has on its disks, as if its machine were gone, but leaves its directories: it is still there, after all.
+// clear removes the files that Spark has on its disks, as if its machine were gone, but not the directories: the process goes on.
 func (s *spark) clear(dirs []string) {
 	s.t.Helper()
 	for _, id := range s.committed("") {
@@ -168,7 +169,7 @@ func (s *spark) clear(dirs []string) {
 	s.says("", "blocks")
 }
 
-// carriedBy fails the test unless a node moved all that Spark says is on its disks, and met nothing else.
+// carriedBy fails the test unless the node moved all that Spark says is on its disks, and skipped nothing.
 func (s *spark) carriedBy(n *node, scope string) {
 	s.t.Helper()
 	for _, id := range s.committed(scope) {
@@ -180,7 +181,8 @@ func (s *spark) carriedBy(n *node, scope string) {
 	}
 }
 
-// served has the external shuffle service read everything where it would look for it. Small blocks become files a moment after they landed.
+// served returns nil once the external shuffle service reads all partitions where it looks for them. Small blocks become files a moment
+// after they land.
 func (s *spark) served(dirs []string) func() error {
 	const all = "read 168 of 168 verified 87 cached 12"
 	return func() error {
@@ -191,9 +193,8 @@ func (s *spark) served(dirs []string) func() error {
 	}
 }
 
-// An executor with two local directories, as YARN gives them, in another order than its node knows, leaves to a node with three:
-// the external shuffle service there finds every partition where it looks for it, its checksums agree, and cached partitions are
-// there too.
+// An executor has two local directories, as YARN gives them, and in another order than its node has them. It leaves to a node with three.
+// The external shuffle service there finds every partition where it looks for it, with the right checksum, and the cached partitions too.
 func TestSparksShuffleServiceServesWhatLanded(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)
@@ -214,8 +215,8 @@ func TestSparksShuffleServiceServesWhatLanded(t *testing.T) {
 	f.until(s.served(dirs))
 }
 
-// Nothing names the application above a standalone worker's directories. An executor that has one of them is found by its
-// block manager's name.
+// The directories that a standalone worker gives to an executor do not name the application. Its blocks are found under the name of its
+// block manager.
 func TestSparksShuffleServiceServesAnUnnamedApplication(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)
@@ -234,8 +235,8 @@ func TestSparksShuffleServiceServesAnUnnamedApplication(t *testing.T) {
 	f.until(s.served([]string{filepath.Join(b.spark()[0], manager), filepath.Join(b.spark()[1], manager)}))
 }
 
-// No peer has room. What the node puts into the last resort is what Spark's own fallback storage would have, file for file, and
-// a job of an application whose executor is gone goes on with it: no map runs again.
+// No peer has room. The node puts into the fallback what Spark's own fallback storage would have, file for file, and a job of the
+// application goes on from there without its executor: no map runs again.
 func TestSparkGoesOnFromTheFallback(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)
@@ -261,7 +262,7 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 		t.Errorf("ours has %d files, Spark's %d", len(ours), len(theirs))
 	}
 
-	// What Spark itself has put there an agent would remove in time, to the last file.
+	// An agent may remove every file that Spark itself has put there, so none would stay for ever.
 	if err := fs.WalkDir(os.DirFS(own), ".", func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && !lastresort.Owns(name) {
 			t.Errorf("%s would never be removed", name)
@@ -271,7 +272,7 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Its executor's files are gone, and so is Spark's copy.
+	// The executor's files are gone, and so is Spark's own copy.
 	if err := os.RemoveAll(own); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +280,7 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 	s.says("right after 0 map tasks", "again")
 }
 
-// Spark writes on while its node leaves, names and removes map outputs, and ends when it is done: what it had on its disks then has moved.
+// Spark goes on writing while its node leaves, renames and removes map outputs, and then ends. What is on its disks at its end has moved.
 func TestSparkWritesWhileItsNodeLeaves(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)
@@ -307,7 +308,7 @@ func TestSparkWritesWhileItsNodeLeaves(t *testing.T) {
 	}
 }
 
-// tree are the files of map outputs below a directory but for the checksums: Spark's does not copy its own, and has those of Hadoop's
+// tree reads the files of map outputs below a directory, without checksums: Spark's fallback storage copies none, and has those of Hadoop's
 // local file system beside each file.
 func tree(t *testing.T, dir string) map[string][]byte {
 	t.Helper()

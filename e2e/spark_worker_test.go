@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// workers are the states of the workers that a Spark master has, by their ports.
+// workers returns the states of a Spark master's workers, by their ports.
 func workers(page string) (states map[string]string, err error) {
 	text, err := fetch(page)
 	if err != nil {
@@ -35,8 +35,8 @@ func workers(page string) (states map[string]string, err error) {
 	return states, nil
 }
 
-// A standalone worker that may be decommissioned hears of the cloud's notice from the sidecar, and its master gives it no work any
-// more. The one beside it that would die of the signal is spared.
+// A standalone worker with decommissioning enabled hears of the cloud's notice from the sidecar, and its master gives it no more
+// work. A worker without it would die of the signal, and is spared.
 func TestSparkWorkerHearsOfTheNotice(t *testing.T) {
 	jars := sparkJars(t)
 	story(t)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A peer whose machine stands still, or is gone without a word: the kernel at its end takes bytes for a while, and nobody answers. What was
-// sent there goes to another one, and nothing of it is missing.
+// A peer's machine stands still, as one does that is gone without a word: its kernel takes bytes for a while, and no answer comes. What was
+// sent there goes to another peer, and nothing is missing.
 func TestPeerThatStandsStill(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.agent("host-a", "drain: {max_bytes_per_second: 2MiB}"), f.agent("host-b")
@@ -20,7 +20,7 @@ func TestPeerThatStandsStill(t *testing.T) {
 	c.onSocket().serves(t, a.blocks)
 }
 
-// leavesThough has a node leave, with all that it has and before its deadline, though something befalls another one meanwhile.
+// leavesThough has a node leave while something befalls another one. It fails the test unless all blocks move before the deadline.
 func (n *node) leavesThough(reason string, befalls func()) {
 	t := n.f.t
 	t.Helper()

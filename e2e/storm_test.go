@@ -21,10 +21,10 @@ var (
 	stormSeed = flag.Uint64("storm.seed", 1, "the seed of the first run of TestStorm; each run's is one more")
 )
 
-// Two nodes of five leave, one after the other, while whoever takes part is killed or stopped and started again: three
-// coordinators, those that leave, those that take blocks. There is a last resort, little room, an application that ends, and
-// readers that never stop. Nobody is ever given wrong bytes, or told that a block is unknown, or lost when it is not; in the
-// end each block is readable or named as lost, once. Each run is a seed's, which a failure names:
+// Two nodes of five leave, one after the other. Meanwhile processes are killed, or stopped and started again: the three
+// coordinators, the leaving nodes, the nodes that take blocks. There may be a fallback, little room, and an application that
+// ends, and readers never stop. No reader ever gets wrong bytes, or hears of a block that it is unknown, or lost when it is
+// not; in the end each block is readable or named as lost, once. Each run has a seed, which a failure names:
 //
 //	go test ./e2e -run TestStorm -storms 1 -storm.seed SEED
 func TestStorm(t *testing.T) {
@@ -40,17 +40,17 @@ func TestStorm(t *testing.T) {
 type storm struct {
 	*trio
 	rnd       *rand.Rand
-	a, b      *node   // those that leave
-	holders   []*node // those that stay
+	a, b      *node   // the leaving nodes
+	holders   []*node // the nodes that stay
 	notice    time.Duration
-	app       string // of one part of a's map outputs
-	ended     bool   // somebody said that it is over
+	app       string // the application of some of a's map outputs
+	ended     bool   // the application was ended
 	manifests map[*node]manifestView
 	did       []string
 
 	began time.Time
 	mu    sync.Mutex
-	gone  map[string]string // blocks that readers were told to be lost, with who said so and when
+	gone  map[string]string // blocks that a reader was told are lost, and which node said so, and when
 	reads map[int]int       // by status
 }
 
@@ -87,7 +87,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	return s
 }
 
-// ofApp gives a node map outputs as Spark on YARN has them: below a directory of the application's name.
+// ofApp gives a node map outputs as Spark on YARN has them: below a directory with the application's name.
 func (s *storm) ofApp(n *node, app string) {
 	s.t.Helper()
 	var dirs []string
@@ -156,7 +156,7 @@ func (s *storm) run() {
 	}
 }
 
-// leave orders a node out, by whichever coordinator leads by then.
+// leave orders a node to leave, through whichever coordinator leads by then.
 func (s *storm) leave(n *node) {
 	s.t.Helper()
 	s.until(func() error {
@@ -191,7 +191,7 @@ func (s *storm) strike() {
 	}
 }
 
-// again kills or stops a process, and starts it a moment later.
+// again kills or stops a process, and starts it again a moment later.
 func (s *storm) again(d *daemon, killed bool) {
 	if killed {
 		d.kill()
@@ -205,10 +205,11 @@ func (s *storm) again(d *daemon, killed bool) {
 	s.note("start %s", d.name)
 }
 
-// of says whether a block is of the application that ends.
+// of reports whether a block belongs to the application that ends.
 func (s *storm) of(x block) bool { return strings.HasPrefix(x.id, "spark/"+s.app+"/") }
 
-// read asks nodes for blocks until over is closed. Processes that are away are no answer; every answer has to be right.
+// read asks random nodes for random blocks until over is closed. A process that is down gives no answer; every answer has to
+// be right.
 func (s *storm) read(rnd *rand.Rand, over chan struct{}) {
 	blocks := append(s.a.blocks[:len(s.a.blocks):len(s.a.blocks)], s.b.blocks...)
 	for {
@@ -231,7 +232,7 @@ func (s *storm) read(rnd *rand.Rand, over chan struct{}) {
 	}
 }
 
-// ask reads a block through a node, and fails the test if its bytes are wrong. The code is 0 if nobody answered.
+// ask reads a block through a node, and fails the test if the bytes are wrong. The code is 0 if no answer came.
 func (s *storm) ask(n *node, x block) (code int, said string) {
 	got, err := n.onSocket().ask(s.t, http.MethodGet, x.id, "")
 	switch {
@@ -243,7 +244,7 @@ func (s *storm) ask(n *node, x block) (code int, said string) {
 	return got.code, strings.TrimSpace(string(got.body))
 }
 
-// check holds the accounts against what there was, and what readers find and were told against the accounts.
+// check compares the manifests with the blocks that there were, and with what readers were told and find now.
 func (s *storm) check() {
 	lost := map[string]string{}
 	for n, m := range s.manifests {

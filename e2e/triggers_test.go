@@ -17,7 +17,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
 
-// gone waits until the node is decommissioned and compares what its manifest says of the trigger.
+// gone waits until the node is DECOMMISSIONED. It fails the test unless all blocks moved, and the manifest names that
+// kind and source of notice.
 func (n *node) gone(kind, source string) manifestView {
 	n.f.t.Helper()
 	n.f.until(n.is("DECOMMISSIONED"))
@@ -80,7 +81,7 @@ func TestTriggers(t *testing.T) {
 	}
 }
 
-// What is said to an agent that is only starting, here because its cloud is slow, is heard when it has.
+// A signal that comes while an agent is starting, here because its cloud is slow, is acted upon once it has started.
 func TestSignalsAmidTheStart(t *testing.T) {
 	f := newFleet(t)
 	cloud := ec2fake.New(ec2fake.Instance{ID: "i-1"})
@@ -122,7 +123,7 @@ func TestOperatorDecommissions(t *testing.T) {
 
 	f.verb("recommission", "host-a").exits(0)
 	f.until(a.staying)
-	a.onSocket().serves(t, a.blocks) // it never let go of its own
+	a.onSocket().serves(t, a.blocks) // a node keeps its own copies
 
 	f.verb("decommission", "host-x").exits(3).tells("host-x")
 	f.verb("decommission").exits(2)
@@ -131,7 +132,7 @@ func TestOperatorDecommissions(t *testing.T) {
 	b.verb("manifest", "--self").exits(3)
 }
 
-// staying is nil once coordinator and agent agree that the node stays.
+// staying returns nil once coordinator and agent agree that the node stays.
 func (n *node) staying() error {
 	if v, s := n.seen(), n.status(); v.State != "ACTIVE" || !v.Schedulable || v.Notice != nil || s.Notice != nil {
 		return fmt.Errorf("%s stays not yet: %+v at the coordinator, notice %+v at the agent", n.host, v, s.Notice)
@@ -157,8 +158,8 @@ func TestDrainedAgainMakesNoSecondCopies(t *testing.T) {
 	}
 }
 
-// An operator who takes a decommission back and gives another means two: what was written meanwhile must be carried too,
-// also when the agent hears of both at once.
+// An operator takes a decommission back and orders another one. Blocks that were written in between must move too, even
+// if the agent hears of both orders at once.
 func TestSecondOrderComesBeforeTheFirstIsForgotten(t *testing.T) {
 	f := newFleet(t, "heartbeat: 2s")
 	a, b := f.agent("host-a"), f.agent("host-b")
@@ -169,7 +170,7 @@ func TestSecondOrderComesBeforeTheFirstIsForgotten(t *testing.T) {
 	fresh := block{id: "cache/-/host-a/fresh.bin", whole: "cache/-/host-a/fresh.bin", path: filepath.Join(a.cache(), "host-a", "fresh.bin")}
 	fresh.rewrite(t, 5000)
 	a.blocks = append(a.blocks, fresh)
-	f.until(func() error { // then two seconds pass before the next beat
+	f.until(func() error { // so that two seconds pass before the next beat
 		if age := a.seen().LastHeartbeat; age == nil || *age > 0.5 {
 			return fmt.Errorf("host-a has not just beaten")
 		}
@@ -190,8 +191,8 @@ func TestOperatorTakesBackMidDrain(t *testing.T) {
 	a.underWay(3)
 	f.verb("recommission", "host-a").exits(0)
 	f.until(a.staying)
-	f.until(b.knows(1))              // it may take blocks again
-	a.onSocket().serves(t, a.blocks) // it never let go of its own
+	f.until(b.knows(1))              // it is a peer again
+	a.onSocket().serves(t, a.blocks) // a node keeps its own copies
 	a.verb("decommission", "--self", "--timeout", "90s").exits(0)
 	a.underWay(3)
 	a.verb("cancel").exits(0)
@@ -241,7 +242,7 @@ func TestBlocksAreCarriedOn(t *testing.T) {
 	f.gets(few(a.blocks, 4))
 }
 
-// tables looks at every table as a person at a terminal does, and at the coordinator's own pages.
+// tables runs the verbs that print tables, as a person at a terminal does, and reads the coordinator's pages.
 func (f *fleet) tables() {
 	f.t.Helper()
 	f.verb("nodes").exits(0).tells("host-a", "host-b", "ACTIVE", "DECOMMISSIONED")

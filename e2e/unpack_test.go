@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A receiver whose store wants files is killed again and again while it makes them. In the end each has its name and its
-// bytes, and nothing else is there.
+// A receiver whose store wants files is killed again and again while it makes them. In the end each block is a file with
+// its name and its bytes, and nothing else is there.
 func TestReceiverKilledWhileItUnpacks(t *testing.T) {
 	f := newFleet(t)
 	a := f.agent("host-a")
@@ -58,7 +58,7 @@ func TestReceiverKilledWhileItUnpacks(t *testing.T) {
 	}
 }
 
-// files are those in a node's cache that have their names.
+// files returns the files in a node's cache that have their names, without those in the making.
 func (n *node) files(t *testing.T) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(n.cache(), func(p string, e fs.DirEntry, err error) error {
@@ -80,7 +80,7 @@ func (n *node) files(t *testing.T) (paths []string) {
 	return paths
 }
 
-// whole checks that each file in a node's cache is one of these blocks, and says how many there are.
+// whole checks that each file in a node's cache is one of these blocks, byte for byte, and returns how many there are.
 func (n *node) whole(t *testing.T, blocks []block) int {
 	t.Helper()
 	want := map[string]string{}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A program says which of its blocks are costly. The agent is killed and comes back; a cap and a deadline let a part of
-// them out, and that part has them all.
+// A program says which of its blocks are costly. The agent is killed and comes back. A cap and a deadline let only a
+// part of the blocks leave, and all costly ones are in that part.
 func TestWhatAProgramSaysIsPreciousIsSaved(t *testing.T) {
 	f := newFleet(t)
 	a, _ := f.agent("host-a", slow), f.agent("host-b")

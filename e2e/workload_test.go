@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// workloadsView is what status -o json says of workloads.
+// workloadsView is the part of status -o json about workloads.
 type workloadsView struct {
 	Workloads []struct {
 		Name, State, Trouble string
@@ -23,7 +23,7 @@ type workloadsView struct {
 	WaitsFor []string `json:"waits_for"`
 }
 
-// workload is nil once the node says that its workload of that name is in one of the states.
+// workload returns nil once the node says that its workload of that name is in one of the states.
 func (n *node) workload(name string, states ...string) func() error {
 	return func() error {
 		s := n.verb("status", "-o", "json")
@@ -43,7 +43,7 @@ func (n *node) workload(name string, states ...string) func() error {
 	}
 }
 
-// worker is a process on a node, a script of the shell. It is buried as soon as it ends, as init would.
+// worker is a process on a node: a shell script. It is waited for as soon as it ends, as init would do.
 type worker struct {
 	*exec.Cmd
 	ended chan struct{}
@@ -83,7 +83,7 @@ func (w *worker) lives() bool {
 	}
 }
 
-// linesOf are the words that programs left in a file.
+// linesOf returns the words in a file, which programs wrote there. No file is no words.
 func linesOf(t *testing.T, path string) []string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -93,8 +93,8 @@ func linesOf(t *testing.T, path string) []string {
 	return strings.Fields(string(b))
 }
 
-// A node that is ordered to leave tells its worker, and waits until that is done. What it writes until its end is moved
-// too. A crash of the agent amid that tells nobody twice.
+// A node that is ordered to leave tells its worker, and waits until the worker has ended. What the worker writes until
+// then moves too. The agent crashes meanwhile; nobody is told twice.
 func TestOrderWaitsForARealWorkload(t *testing.T) {
 	f := newFleet(t)
 	a := f.agent("host-a")
@@ -167,8 +167,9 @@ func TestOrderWaitsForARealWorkload(t *testing.T) {
 	f.until(hears("noticed", "changed", "withdrawn"))
 }
 
-// A worker that ignores SIGTERM is killed after its grace, with what it has started, in time for what it wrote last. A
-// crash of the agent between the two saves it not. A process that only looks like it is left alone.
+// A worker that ignores SIGTERM is killed after its grace, with its children, and what it wrote last still moves in
+// time. That holds although the agent crashes between the two signals. A process that only looks like the worker is
+// left alone.
 func TestStubbornWorkloadIsKilledInTime(t *testing.T) {
 	f := newFleet(t)
 	a := f.agent("host-a")
@@ -202,7 +203,7 @@ func TestStubbornWorkloadIsKilledInTime(t *testing.T) {
 	began := time.Now()
 	const lead = 40 * time.Second
 	a.verb("decommission", "--self", "--timeout", lead.String()).exits(0)
-	// SIGPWR would have killed it: that is shown, and keeps nobody from leaving.
+	// SIGPWR would have killed the worker. That is shown, and does not keep the node from leaving.
 	f.until(func() error {
 		s := a.verb("status")
 		if !strings.Contains(s.stdout, "does not catch SIGPWR") && !strings.Contains(s.stdout, "SIGPWR to the process") {
@@ -210,7 +211,7 @@ func TestStubbornWorkloadIsKilledInTime(t *testing.T) {
 		}
 		return nil
 	})
-	// 10 s are the tail and 4 s are for the last pass: SIGTERM at 15.5 s, SIGKILL at 25.5 s.
+	// Of the 40 s, 10 s are the tail and 4 s are for the last pass: SIGTERM comes at 15.5 s, SIGKILL at 25.5 s.
 	f.until(a.workload("worker", "STOPPING"))
 	if took := time.Since(began); took < 15*time.Second {
 		t.Errorf("it was asked to end after %s, want 15.5 s", took)
