@@ -16,14 +16,14 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// The paths that the mock is asked at, as polls are counted.
+// The paths by which polls of the mock are counted.
 const (
 	pathAction    = "spot/instance-action"
 	pathTarget    = "autoscaling/target-lifecycle-state"
 	pathScheduled = "events/maintenance/scheduled"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for what it expects.
 const patience = time.Minute
 
 // TestEC2 runs our source against AWS's own mock, version 2 of the service only.
@@ -46,7 +46,7 @@ func TestEC2(t *testing.T) {
 			got := l.next()
 			lead := got.Deadline.Sub(got.SeenAt)
 			if action == "hibernate" {
-				lead += 2 * time.Minute // there is none
+				lead += 2 * time.Minute // a hibernation has no lead
 			}
 			if got.Kind != preemption.Kind(action) || got.Withdrawn || (lead-2*time.Minute).Abs() > 2*time.Second {
 				t.Errorf("heard %+v, want %s two minutes ahead", got, action)
@@ -103,7 +103,7 @@ func TestEC2(t *testing.T) {
 		first := l.next()
 		kill()
 		wait()
-		l.silent("refused", 20) // which says nothing
+		l.silent("refused", 20) // a refused connection says nothing about the notice
 		serve(t, mock, address, "spot", "--mock-delay-sec", "3600", "--rebalance-delay-sec", "3600")
 		if got := l.next(); !got.Withdrawn || got.ID != first.ID { // and the old token is refused on the way
 			t.Errorf("heard %+v, want the withdrawal of %+v", got, first)
@@ -145,7 +145,7 @@ func start(t *testing.T, ctx context.Context, mock, address string, args ...stri
 	}
 }
 
-// freeAddress is one on loopback that nobody listened at a moment ago.
+// freeAddress returns a loopback address that was free a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,13 +156,13 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// listener is a source and what it says.
+// listener is a running source, its notices and its polls.
 type listener struct {
 	t     *testing.T
 	heard chan preemption.Notice
 
 	mu    sync.Mutex     // guards what follows
-	polls map[string]int // that meant something, by path; others, by result
+	polls map[string]int // by path, if the answer was definite; else by result
 }
 
 // listen runs a source, ten times as fast as usual, until the test ends.
@@ -181,7 +181,7 @@ func listen(t *testing.T, endpoint string) *listener {
 		for {
 			n, err := source.Next(ctx)
 			if err != nil {
-				return // ctx ended: Next gives up for nothing else
+				return // Next fails only when ctx ends
 			}
 			l.heard <- n
 		}
@@ -206,7 +206,7 @@ func (l *listener) counted(what string) int {
 	return l.polls[what]
 }
 
-// next is what the source says next.
+// next waits for the source's next notice.
 func (l *listener) next() preemption.Notice {
 	l.t.Helper()
 	select {
@@ -218,7 +218,7 @@ func (l *listener) next() preemption.Notice {
 	}
 }
 
-// silent waits until more polls were counted, in which the source must say nothing.
+// silent waits for that many more polls, and fails the test if the source gives a notice meanwhile.
 func (l *listener) silent(what string, more int) {
 	l.t.Helper()
 	until := l.counted(what) + more

@@ -10,7 +10,7 @@ import (
 
 const images = "../packaging/images"
 
-// tool skips the test where a program is not installed, and where nobody asked for it.
+// tool returns the path of a program. It skips the test if the program is not installed, or LIFEBOAT_INTEROP=1 is not set.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	if os.Getenv("LIFEBOAT_INTEROP") != "1" {
@@ -26,14 +26,14 @@ func tool(t *testing.T, name string) string {
 func says(t *testing.T, program string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "AWS_ACCESS_KEY_ID=none", "AWS_SECRET_ACCESS_KEY=none") // it asks nobody
+	cmd.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1", "AWS_ACCESS_KEY_ID=none", "AWS_SECRET_ACCESS_KEY=none") // without them it would ask the network
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
 	}
 }
 
-// Packer accepts the templates. Those before 1.7, as in Debian, bring their plugins along and do not know how to ask for
-// them; later ones would have to fetch them.
+// Packer accepts the templates. Versions before 1.7, as in Debian, have their plugins built in and do not know the block that
+// names them; later versions would have to download them, so they check only the syntax.
 func TestPackerAcceptsTheTemplates(t *testing.T) {
 	packer := tool(t, "packer")
 	dir := t.TempDir()
@@ -57,8 +57,8 @@ func TestPackerAcceptsTheTemplates(t *testing.T) {
 	}
 }
 
-// cloud-init knows every key of the user-data. Older ones look at no template: the first line goes, and what it stands for is
-// inside of a text.
+// cloud-init knows every key of the user-data. Older versions do not know its templates, so the first line is removed; the
+// placeholders are only inside of a text.
 func TestCloudInitAcceptsTheUserData(t *testing.T) {
 	cloudInit := tool(t, "cloud-init")
 	for _, name := range []string{"token", "document", "azure"} {

@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// python is the interpreter that Debian's python3-dbusmock is installed for.
+// python is the interpreter for which Debian installs python3-dbusmock.
 const python = "/usr/bin/python3"
 
 // logind is the logind of python3-dbusmock, on a bus of its own.
@@ -29,7 +29,7 @@ type logind struct {
 	mock *exec.Cmd
 }
 
-// startLogind skips the test where there is no mock, and where nobody asked for it.
+// startLogind starts a bus and the mock. It skips the test if there is no mock, or LIFEBOAT_INTEROP=1 is not set.
 func startLogind(t *testing.T) *logind {
 	t.Helper()
 	if os.Getenv("LIFEBOAT_INTEROP") != "1" {
@@ -56,7 +56,7 @@ func startLogind(t *testing.T) *logind {
 	return l
 }
 
-// beginProgram runs a program until the test ends. It returns when the program has written a line.
+// beginProgram runs a program until the test ends. It returns when the program has written a line; python writes none.
 func beginProgram(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -70,7 +70,7 @@ func beginProgram(t *testing.T, name string, args ...string) *exec.Cmd {
 	}
 	t.Cleanup(func() { stopProgram(t, cmd) })
 	if name == python {
-		return cmd // silent; its name on the bus tells that it is there
+		return cmd // its name on the bus shows that it runs
 	}
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -86,7 +86,7 @@ func stopProgram(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait() // killed
 }
 
-// start starts the mock and waits until it is logind.
+// start starts the mock and waits until it has logind's name on the bus.
 func (l *logind) start(t *testing.T) {
 	t.Helper()
 	owners := make(chan *dbus.Signal, 16)
@@ -118,14 +118,15 @@ func (l *logind) call(t *testing.T, method string, args ...any) {
 	}
 }
 
-// prepare makes logind begin to go down, or call it off. An older one says only that.
+// prepare has logind begin a shutdown, or cancel it. It sends the one signal of an older logind.
 func (l *logind) prepare(t *testing.T, down bool) {
 	t.Helper()
 	l.property(t, "PreparingForShutdown", down)
 	l.call(t, "org.freedesktop.DBus.Mock.EmitSignal", "org.freedesktop.login1.Manager", "PrepareForShutdown", "b", []any{down})
 }
 
-// prepareWithMetadata does so like a logind since systemd 255: this signal first, then the other.
+// prepareWithMetadata does the same as logind does since systemd 255: it sends the signal with metadata first, then the
+// older one.
 func (l *logind) prepareWithMetadata(t *testing.T, down bool, how string) {
 	t.Helper()
 	l.property(t, "PreparingForShutdown", down)
@@ -139,7 +140,7 @@ func (l *logind) property(t *testing.T, name string, value any) {
 	l.call(t, "org.freedesktop.DBus.Properties.Set", "org.freedesktop.login1.Manager", name, dbus.MakeVariant(value))
 }
 
-// locks lists whose delay locks hold a shutdown back now, by the mock's account.
+// locks lists the inhibitor locks that the mock holds, with their owners.
 func (l *logind) locks(t *testing.T) (who []string) {
 	t.Helper()
 	login, err := systemd.OpenLogin(t.Context())
@@ -157,7 +158,7 @@ func (l *logind) locks(t *testing.T) (who []string) {
 	return who
 }
 
-// awaitLocks waits until the mock has as many locks as wanted: it sees one that was let go in its own time.
+// awaitLocks waits until the mock has that many locks: it may notice the release of a lock late.
 func (l *logind) awaitLocks(t *testing.T, want int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -173,7 +174,7 @@ func (l *logind) awaitLocks(t *testing.T, want int) {
 	}
 }
 
-// listenToLogind runs the real source against the bus and returns its notices.
+// listenToLogind runs the real source against the bus. It returns the source and a function that waits for its next notice.
 func listenToLogind(t *testing.T) (*preemption.Logind, func() preemption.Notice) {
 	t.Helper()
 	source := preemption.NewLogind(preemption.LogindConfig{
@@ -268,8 +269,8 @@ func TestLogindRestarts(t *testing.T) {
 	}
 }
 
-// Ten rounds that each left a file open would leave ten. One more than before proves nothing: logind lists a lock before its
-// file has come through the socket.
+// A source that left a file open in each of ten rounds would have ten more open. A single one more proves nothing: logind
+// lists a lock before the lock's file has come through the socket.
 func TestLogindLeavesNothingOpen(t *testing.T) {
 	const rounds = 10
 	mock := startLogind(t)

@@ -25,10 +25,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// versity is a running S3 server of others, over a directory.
+// versity is a running versitygw, an S3 server over a directory.
 type versity struct {
 	url string
-	dir string // of its one bucket
+	dir string // the directory of its only bucket
 }
 
 // serveS3 builds versitygw and runs it until the test ends. https://github.com/versity/versitygw
@@ -83,8 +83,9 @@ func (v versity) bucket(t *testing.T) *fallback.Bucket {
 	return b
 }
 
-// TestS3 is the same table that our own fake of S3 stands, and then a drain into that server: stopped in the middle of a
-// large upload, taken up again without its ledger, read back, and not read back when a bit has flipped.
+// TestS3 runs the table of tests that our own fake of S3 passes too, and then a drain into the server. The drain is
+// stopped amid a large upload, and another one, without its ledger, finishes the work. All blocks are read back, except
+// one in which a bit was flipped.
 func TestS3(t *testing.T) {
 	v := serveS3(t)
 	b := v.bucket(t)
@@ -129,7 +130,7 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 	}
 
 	ctx, withdrawn := context.WithTimeout(t.Context(), 12*time.Second)
-	sum := drain(ctx, "first", 2<<20) // the large one would take twenty seconds, and the others take none
+	sum := drain(ctx, "first", 2<<20) // the large block would take 20 s, the others take none
 	withdrawn()
 	if sum.Moved.Blocks != 3 || sum.Lost.Blocks != 1 {
 		t.Errorf("cut short: got %+v, want all but the large one moved", sum)
