@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// forUsers are the packages whose exported names are for programs that are not ours.
+// forUsers are the packages whose exported names are for programs of users.
 var forUsers = []string{"api", "client"}
 
-// unasked are the names that stay though nothing but tests asks for them, or no other package does.
+// unasked are the names that stay although only tests use them, or no other package does, and why.
 var unasked = map[string]string{
 	"(*coordinator/raftstore.Store).DB":         "tests look into the file, and fill it up",
 	"(*migration/receiver.Receiver).DropGhosts": "as UnpackNow",
@@ -27,15 +27,15 @@ var unasked = map[string]string{
 	"preemption.NewGCE":                         "as NewEC2",
 }
 
-// What no other package asks for is not exported, and what only tests call is not there. Tests of other packages may ask for what is
-// exported: without it they could not be there.
+// A name that no other package uses is not exported, and a function that only tests call does not exist. Tests of other packages may
+// use what is exported: they have no other way.
 func TestEveryNameIsAskedFor(t *testing.T) {
 	packages, info := typed(t)
 	fset := parsed(t)[0].fset
 	home := func(at token.Pos) string {
 		return path.Join(module, path.Dir(strings.TrimPrefix(fset.File(at).Name(), root)))
 	}
-	used, abroad := map[types.Object]bool{}, map[types.Object]bool{} // outside of itself, and by other packages
+	used, abroad := map[types.Object]bool{}, map[types.Object]bool{} // used: outside of its own body; abroad: by other packages
 	askAbroad := func(o types.Object) {
 		abroad[o] = true
 		eachNamed(o.Type(), func(typ types.Object) { abroad[typ] = true })
@@ -76,7 +76,7 @@ func TestEveryNameIsAskedFor(t *testing.T) {
 		case isFunc && !used[o]:
 			t.Errorf("%s: only tests call %s", fset.Position(id.Pos()), fullName(o))
 		case !o.Exported(), abroad[o], types.IsInterface(o.Type()):
-		case typ != nil && typ.Obj().Pkg() == o.Pkg() && abroad[typ.Obj()]: // one value of an enumeration
+		case typ != nil && typ.Obj().Pkg() == o.Pkg() && abroad[typ.Obj()]: // a constant of an exported type
 		default:
 			t.Errorf("%s: no other package asks for %s", fset.Position(id.Pos()), fullName(o))
 		}
@@ -90,7 +90,7 @@ func fullName(o types.Object) string {
 	return o.Name()
 }
 
-// selectedInTests are, by package, the names that tests outside of it write behind a dot.
+// selectedInTests returns for each package the names behind a dot in the tests that import it.
 func selectedInTests(t *testing.T) map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for _, s := range parsed(t) {
@@ -115,7 +115,7 @@ func selectedInTests(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// eachNamed yields the named types that a type is made of, without the fields of structs.
+// eachNamed yields the named types within a type, except those of a struct's fields.
 func eachNamed(typ types.Type, yield func(types.Object)) {
 	switch typ := typ.(type) {
 	case *types.Named:
@@ -138,8 +138,7 @@ func eachNamed(typ types.Type, yield func(types.Object)) {
 	}
 }
 
-// satisfies reports whether f is a method that an interface asks for. The errors package asks for Is and Unwrap with some that have
-// no name.
+// satisfies reports whether f is a method of an interface. Package errors calls Is and Unwrap through interfaces without a name.
 func satisfies(f *types.Func, interfaces map[string][]*types.Interface) bool {
 	if f.Signature().Recv() == nil {
 		return false
@@ -152,7 +151,7 @@ func satisfies(f *types.Func, interfaces map[string][]*types.Interface) bool {
 		slices.ContainsFunc(interfaces[f.Name()], func(i *types.Interface) bool { return types.Implements(typ, i) })
 }
 
-// interfacesByMethod are those that are written in our packages, and the named ones of what these import.
+// interfacesByMethod returns the interfaces in our packages, and the named ones in the packages that these import, by their methods.
 func interfacesByMethod(packages map[string]*types.Package, info *types.Info) map[string][]*types.Interface {
 	all := map[string][]*types.Interface{"Error": {types.Universe.Lookup("error").Type().Underlying().(*types.Interface)}}
 	add := func(typ types.Type) {
@@ -181,7 +180,7 @@ func interfacesByMethod(packages map[string]*types.Package, info *types.Info) ma
 	return all
 }
 
-// reach adds p and all that it imports.
+// reach adds p and all packages that it imports, directly or not.
 func reach(p *types.Package, to map[*types.Package]bool) {
 	if !to[p] {
 		to[p] = true
@@ -191,7 +190,7 @@ func reach(p *types.Package, to map[*types.Package]bool) {
 	}
 }
 
-// typed checks the types of all packages of ours, without their tests. What others wrote is taken from what the compiler knows of it.
+// typed checks the types of all our packages, without their tests. Other people's packages are read from the compiler's export data.
 func typed(t *testing.T) (packages map[string]*types.Package, info *types.Info) {
 	t.Helper()
 	files := map[string]source{}

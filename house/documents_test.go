@@ -75,7 +75,7 @@ func TestDocumentsLinkToFilesThatExist(t *testing.T) {
 	}
 }
 
-// A source file is named by its path or, where that leaves no doubt, by the end of it.
+// Documents name a source file by its path or, where that leaves no doubt, by the end of the path.
 func TestDocumentsNameSourceFilesThatExist(t *testing.T) {
 	var files []string
 	for _, s := range parsed(t) {
@@ -95,8 +95,8 @@ func TestDocumentsNameSourceFilesThatExist(t *testing.T) {
 	}
 }
 
-// What people copy must be accepted: the examples, and every block of YAML that starts with the comment "# ...agent.yaml"
-// or "# ...coordinator.yaml".
+// Settings that people copy are accepted: the examples, and every block of YAML that starts with the comment "#
+// ...agent.yaml" or "# ...coordinator.yaml".
 func TestExampleSettingsAreAccepted(t *testing.T) {
 	check := func(where, kind, text string) {
 		file := filepath.Join(t.TempDir(), kind+".yaml")
@@ -130,8 +130,8 @@ func TestExampleSettingsAreAccepted(t *testing.T) {
 	}
 }
 
-// uncommented gives the settings that an example shows as comments: lines such as "#drain: {timeout: 1h}", without a
-// space after the mark.
+// uncommented removes the mark of settings that an example shows as comments: lines such as "#drain: {timeout: 1h}",
+// without a space after the mark.
 func uncommented(text string) string {
 	return regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(text, "$1")
 }
@@ -139,11 +139,12 @@ func uncommented(text string) string {
 var (
 	metricSaid = regexp.MustCompile(`lifeboat_[a-z_]+`)
 	metricMade = regexp.MustCompile(`"(lifeboat_[a-z_]+)"`)
-	// What Prometheus makes of a histogram.
+	// The endings that Prometheus adds to the name of a histogram.
 	partOfHistogram = regexp.MustCompile(`_(sum|count|bucket)$`)
 )
 
-// A metric that an alert, a dashboard or a document names is one that a daemon has: an alert on another never fires.
+// Every metric that an alert, a dashboard or a document names is one that a daemon has: an alert on any other never
+// fires.
 func TestMetricsThatAreNamedExist(t *testing.T) {
 	made := map[string]bool{}
 	for _, s := range parsed(t) {
@@ -161,7 +162,7 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 	}
 	for path, text := range texts {
 		for _, name := range metricSaid.FindAllString(text, -1) {
-			if !made[name] && !made[partOfHistogram.ReplaceAllString(name, "")] && !(made["lifeboat_disk_"] && strings.HasPrefix(name, "lifeboat_disk_")) { // these are put together
+			if !made[name] && !made[partOfHistogram.ReplaceAllString(name, "")] && !(made["lifeboat_disk_"] && strings.HasPrefix(name, "lifeboat_disk_")) { // names that are put together
 				t.Errorf("%s names %s, which no daemon has", path, name)
 			}
 		}
@@ -232,7 +233,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	}
 }
 
-// keys calls yield for every key that a file may have, with the default as the file would write it, or "" for none.
+// keys calls yield for every key that a file may have, with its default as a file would write it; "": there is none.
 func keys(prefix string, v reflect.Value, yield func(key, value string)) {
 	for i := range v.NumField() {
 		key := prefix + v.Type().Field(i).Tag.Get("yaml")
@@ -242,7 +243,7 @@ func keys(prefix string, v reflect.Value, yield func(key, value string)) {
 			keys(key+".", f, yield)
 		case f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct:
 			keys(key+"[].", reflect.Zero(f.Type().Elem()), yield)
-		case key == "node.name" || key == "name": // the host's own
+		case key == "node.name" || key == "name": // the default is the host's name
 			yield(key, "")
 		case f.IsZero():
 			yield(key, "")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is in api is what the tools of tools/go.mod make of the .proto.
+// The generated files in api are what the tools of tools/go.mod make from the .proto.
 func TestGeneratedCodeIsUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	run(t, filepath.Join(root, "tools"), "go", "run", "./protogen", filepath.Join(root, "api"), dir)

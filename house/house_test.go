@@ -1,6 +1,6 @@
-// Package house_test holds the rules of the house that a compiler does not: which package may import which, which modules
-// are linked into the binary, which calls have no place where, and that what the documents say is so. It tests no
-// behaviour, and it reads the source as it lies there, not as it was built.
+// Package house_test tests the rules of the house that a compiler does not: which package may import which, which modules
+// are linked into the binary, which calls are allowed where, and that what the documents say is true. It tests no
+// behaviour, and it reads the source files, not what was built from them.
 package house_test
 
 import (
@@ -121,7 +121,7 @@ type listed struct {
 	ImportPath string
 	Imports    []string
 	GoFiles    []string
-	Export     string // with -export: where what the compiler knows of it lies
+	Export     string // with -export: the file of the compiler's export data
 	Module     *struct{ Path string }
 }
 

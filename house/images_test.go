@@ -15,7 +15,7 @@ import (
 
 const images = "packaging/images/"
 
-// accepted reads settings as an agent would.
+// accepted loads settings as an agent does. An error fails the test.
 func accepted(t *testing.T, where, settings string) agent.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "agent.yaml")
@@ -29,7 +29,7 @@ func accepted(t *testing.T, where, settings string) agent.Config {
 	return cfg
 }
 
-// What user-data writes for an agent, an agent accepts.
+// An agent accepts the settings that user-data writes for it.
 func TestUserDataIsAccepted(t *testing.T) {
 	for _, name := range []string{"token", "document", "azure"} {
 		var data struct {
@@ -55,7 +55,7 @@ func TestUserDataIsAccepted(t *testing.T) {
 	}
 }
 
-// The script of the images writes settings that an agent accepts, and refuses to write half of them.
+// The images' install.sh writes settings that an agent accepts, and refuses incomplete variables.
 func TestImageSettings(t *testing.T) {
 	root := t.TempDir()
 	install := func(env ...string) (string, error) {
@@ -81,7 +81,7 @@ func TestImageSettings(t *testing.T) {
 	}
 }
 
-// Templates run scripts that exist, with the variables that the script reads.
+// Templates run scripts that exist, and set only variables that the script reads.
 func TestTemplatesNameWhatExists(t *testing.T) {
 	script := read(t, images+"install.sh")
 	for _, name := range []string{"ec2", "google", "azure"} {

@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// layers are the rows of the project, lowest first. A package may import those of lower rows and, within its row, only
-// what lies below itself: siblings never know each other, the row above introduces them.
+// layers are the rows of the project, lowest first. A package may import packages of lower rows, and those of its own top
+// directory. Siblings of a row do not import each other; the row above introduces them.
 var layers = [][]string{
 	{"accepted", "api", "certs", "config", "durable", "figures", "localsock", "pages", "pipenet", "systemd"},
 	{"attest", "client", "disks", "enrol", "fallback", "heartbeat", "migration", "preemption", "workloads"},
 	{"agent", "coordinator", "sidecar"},
 	{"dev"},
 	{"cmd"},
-	{"bench", "clustertest", "e2e", "examples", "interop"}, // they look at the whole from outside; nothing imports them
+	{"bench", "clustertest", "e2e", "examples", "interop"}, // they test or use the product from outside; nothing imports them
 }
 
-// lines are the packages that make up a large one, lowest first: each may import only those before it.
+// lines are the packages of a large part, lowest first: each may import only those before it.
 var lines = map[string][]string{
 	"cmd":         {"cmd/lifeboat/show", "cmd/lifeboat"},
 	"coordinator": {"coordinator/blockmap", "coordinator/hosts", "coordinator/registry", "coordinator/raftstore", "coordinator"},
@@ -37,7 +37,7 @@ func TestLargePackagesAreLines(t *testing.T) {
 	}
 }
 
-// outside may import any of ours in tests and none in the product.
+// outside are the packages that may import any package: they have only tests.
 var outside = []string{"house"}
 
 func TestImportsPointDownwards(t *testing.T) {
@@ -69,7 +69,7 @@ func TestImportsPointDownwards(t *testing.T) {
 	}
 }
 
-// part is the folder of the checkout that a package lies in: preemption for preemption/ec2fake.
+// part is the top directory that a package is in: preemption for preemption/ec2fake.
 func part(importPath string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(importPath, module+"/"), "/")
 	return first
@@ -79,8 +79,8 @@ func rowOf(part string) int {
 	return slices.IndexFunc(layers, func(row []string) bool { return slices.Contains(row, part) })
 }
 
-// A template calls methods by name, so the linker keeps every exported method there is: text/template in one verb made the
-// program larger by a third, most of it calls of the cloud's library that nobody makes.
+// A template calls methods by name, so a program with templates keeps every exported method: text/template in one verb
+// made the binary larger by a third, most of it methods of the cloud's library that nothing calls.
 func TestNobodyImportsTemplates(t *testing.T) {
 	for _, p := range goList(t, "./...") {
 		for _, imported := range p.Imports {

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write the list of linked modules anew")
 
-// A new dependency should be a line in somebody's review.
+// A new dependency is a line in a file, so that a reviewer sees it.
 func TestLinkedModulesAreThoseOfTheLedger(t *testing.T) {
 	const ledger = "testdata/modules.txt"
 	linked := map[string]bool{}

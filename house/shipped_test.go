@@ -13,13 +13,13 @@ import (
 
 const shippedDocs = "/usr/share/doc/lifeboat"
 
-// shipped is what a package has.
+// shipped is the contents of a deb or an rpm.
 type shipped struct {
-	files map[string]string // of the checkout, by their places on a host; directories are ""
-	links map[string]string // symbolic ones, and where they lead
+	files map[string]string // paths in the checkout, by the path on a host; "" for a directory
+	links map[string]string // symbolic links and their targets
 }
 
-// has says whether a path on a host leads to something of the package.
+// has reports whether a path on a host leads to a file or directory of the package, through links too.
 func (s shipped) has(p string) bool {
 	if _, there := s.files[p]; there {
 		return true
@@ -32,7 +32,7 @@ func (s shipped) has(p string) bool {
 	return false
 }
 
-// readShipped is the package of a kind, without what only the build makes.
+// readShipped reads the contents of the package of that kind, without the files that only the build makes.
 func readShipped(t *testing.T, kind string) shipped {
 	t.Helper()
 	var pack struct {
@@ -66,7 +66,7 @@ func readShipped(t *testing.T, kind string) shipped {
 	return s
 }
 
-// Who reads a document of a package can follow what it links to.
+// Every link in a document of a package leads to a file of that package.
 func TestShippedDocumentsLinkToShippedFiles(t *testing.T) {
 	for _, kind := range []string{"deb", "rpm"} {
 		pack, followed := readShipped(t, kind), 0
@@ -87,7 +87,7 @@ func TestShippedDocumentsLinkToShippedFiles(t *testing.T) {
 	}
 }
 
-// A message, a unit or a document that names a document of the packages names one that they have.
+// Every path to a document of the packages, in a message, a unit or a document, is one that they have.
 func TestPathsOfShippedDocumentsExist(t *testing.T) {
 	texts := documents(t)
 	for _, s := range parsed(t) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Time in tests is that of a synctest bubble: a sleep outside of one is a guess about the machine. The e2e and interop tests and
+// Tests sleep only in synctest bubbles: a sleep outside of one is a guess about the machine. The tests of e2e and interop and
 // the benchmarks deal with real processes, and may wait for them.
 func TestTestsSleepOnlyInBubbles(t *testing.T) {
 	packages := map[string][]source{}
@@ -23,16 +23,16 @@ func TestTestsSleepOnlyInBubbles(t *testing.T) {
 	}
 }
 
-// awakeSleeps follows the calls of a package's tests by name: a func that sleeps, or calls one that does, is a helper for
-// bubbles; a test that calls it outside of what it gives to a bubble sleeps in real time. Methods are followed when they
-// take a *testing.T; others are those of fakes, which may be slow for whoever they serve.
+// awakeSleeps follows the calls of a package's tests by name, and returns the sleeps in real time. A func that sleeps, or calls
+// one that does, is a helper for bubbles; a test that calls it outside of the func that it gives to a bubble sleeps in real
+// time. Methods are followed only if they take a *testing.T: others belong to fakes, which may be slow.
 func awakeSleeps(files []source) (where []string) {
 	type function struct {
 		source
 		*ast.FuncDecl
 	}
 	var all []function
-	bubbles := map[string]bool{} // funcs that run the func they are given in a bubble, or hand it to one that does
+	bubbles := map[string]bool{} // funcs that run their func argument in a bubble, or pass it to such a func
 	for _, s := range files {
 		for _, d := range s.ast.Decls {
 			f, ok := d.(*ast.FuncDecl)
@@ -50,7 +50,7 @@ func awakeSleeps(files []source) (where []string) {
 			}
 		}
 	}
-	sleepers := map[string]string{} // by name, where the sleep is
+	sleepers := map[string]string{} // the place of the sleep, by the func's name
 	for before := -1; before != len(sleepers); {
 		before = len(sleepers)
 		for _, f := range all {
@@ -75,7 +75,7 @@ func awakeSleeps(files []source) (where []string) {
 	return where
 }
 
-// awake finds a sleep that does not lie in what is given to a bubble.
+// awake returns the place of a sleep in body that is not in the argument of a bubble; "": there is none.
 func awake(s source, body ast.Node, bubbles map[string]bool, sleepers map[string]string) (at string) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		c, ok := n.(*ast.CallExpr)

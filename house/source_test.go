@@ -30,7 +30,7 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 	}
 }
 
-// What is renamed keeps the comment of its old name where nobody looks: that of a function or a type begins with its name.
+// The comment of a function or type begins with its name. A rename can leave the old name there, where nobody looks.
 func TestCommentsBeginWithTheName(t *testing.T) {
 	for _, s := range parsed(t) {
 		if s.isTest() || s.generated {
@@ -54,9 +54,9 @@ func TestCommentsBeginWithTheName(t *testing.T) {
 	}
 }
 
-// A package of many files says in its comment in which order to read them: lines of "subject: file, file; file".
+// A package with many files says in its comment in which order to read them, in lines of "subject: file, file; file".
 func TestLargePackagesHaveAMap(t *testing.T) {
-	const most = 60 // files that a reader finds his way through without one
+	const most = 60 // so many files a reader understands without a map
 	files, docs := map[string][]string{}, map[string]string{}
 	for _, s := range parsed(t) {
 		if name, ok := strings.CutSuffix(path.Base(s.path), ".go"); ok && name != "doc" && !s.generated && !strings.HasSuffix(name, "_test") {
@@ -99,7 +99,8 @@ func TestFilesStayShort(t *testing.T) {
 	}
 }
 
-// The state machine is replicated: the leader stamps what it decides, and every replica must come to the same.
+// The state machine is replicated: the leader puts the time into each command, and every replica must come to the same
+// result.
 func TestStateMachineIsPure(t *testing.T) {
 	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
 	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "context"}
