@@ -1,15 +1,15 @@
 #!/bin/sh
-# Makes this machine an image of a node: the package, its settings, and nothing that says who it is. Packer runs it as root.
+# Makes this machine an image of a node: it has the package and its settings, and no identity. Packer runs it as root.
 #
-# COORDINATORS (host:port,host:port) and PIN write the settings of instances that join by their cloud's word; without them
-# user-data writes /etc/lifeboat/agent.yaml. DEB is the package. ROOT is put before paths, for trying it out.
+# With COORDINATORS (host:port,host:port) and PIN it writes settings for instances that join by their cloud's signed document;
+# without them user-data writes /etc/lifeboat/agent.yaml. DEB is the package. ROOT is put before paths, for tests.
 set -eu
 
 : "${DEB:=/tmp/lifeboat.deb}" "${COORDINATORS:=}" "${PIN:=}" "${PROVIDER:=auto}" "${ROOT:=}" "${LIFEBOAT:=lifeboat}"
 
 if [ -z "$ROOT" ]; then
 	if command -v cloud-init >/dev/null; then
-		cloud-init status --wait || true # it may still be installing; that it went badly is not this script's to say
+		cloud-init status --wait || true # it may still be installing packages; its own failures do not stop this script
 	fi
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes "$DEB"
@@ -39,8 +39,8 @@ if [ -n "$ROOT" ]; then
 fi
 "$LIFEBOAT" generalize
 
-# What else no two machines may share: the machine's id (an empty file is filled at boot, machine-id(5)), SSH's keys, what
-# cloud-init remembers of this instance, logs.
+# Other things that no two machines may share: the machine's id (an empty file is filled at boot, machine-id(5)), SSH's host
+# keys, what cloud-init remembers of this instance, logs.
 : >/etc/machine-id
 rm -f /var/lib/dbus/machine-id /etc/ssh/ssh_host_*
 if command -v cloud-init >/dev/null; then
