@@ -107,7 +107,7 @@ func TestAdvisedNodePassesOnWhatItTook(t *testing.T) {
 	})
 }
 
-// The nodes that are not advised are behind a cut link: of Google's half minute no time is spent waiting for them.
+// The nodes that are not advised are behind a cut link. None of Google's half minute is spent on waiting for them.
 func TestAdvisedTakeWhatCannotReachOthers(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

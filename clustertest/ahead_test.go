@@ -22,7 +22,7 @@ func TestRebalanceCopiesAheadOfTheNotice(t *testing.T) {
 		if moved, _ := c.Moved(0); moved != int64(len(blocks)) {
 			t.Errorf("%d blocks were copied ahead, want %d", moved, len(blocks))
 		}
-		c.Verify(0, blocks[0]) // it serves on
+		c.Verify(0, blocks[0]) // the node still serves reads
 		ahead := c.Sent(0, 1) + c.Sent(0, 2)
 
 		late := c.Write(0, "cache", "late", 1000)
@@ -56,7 +56,7 @@ func TestRebalanceComesToNothing(t *testing.T) {
 	})
 }
 
-// An appointment days ahead is not left for at once: blocks are carried ahead, and the node leaves when it is time to.
+// A node does not leave at once for an appointment that is days ahead: it copies blocks ahead, and leaves when the time comes.
 func TestAppointmentIsLeftForWhenItIsTimeTo(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
@@ -152,7 +152,7 @@ func TestDryRunForesees(t *testing.T) {
 	})
 }
 
-// If no peer has room everything is lost.
+// If no peer is there, everything is lost.
 func TestDryRunForeseesThatNobodyIsThere(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
@@ -180,7 +180,7 @@ func TestDeadlineKeepsItsDistanceWhenTheClockIsSet(t *testing.T) {
 		if left := c.Status(0).Status.Notice.GetRemaining().AsDuration(); (left - 105*time.Second).Abs() > 2*time.Second {
 			t.Errorf("%s remain, want 105 s", left)
 		}
-		c.Sleep(80 * time.Second) // to the coordinator, which was not asleep, the time is long up
+		c.Sleep(80 * time.Second) // to the coordinator, for which the twenty minutes have passed, the time is long up
 		accounted(t, c, 0, blocks, 0)
 	})
 }

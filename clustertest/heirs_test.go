@@ -20,7 +20,7 @@ func handedOn(c *clustertest.Cluster) (live []int) {
 	c.WaitDrained(1)
 	c.Kill(1)
 	heir := heirOf(c)
-	c.Sleep(2 * time.Minute) // node 0 has seen to what node 1 took
+	c.Sleep(2 * time.Minute) // by then node 0 has looked after the blocks that node 1 took
 	c.Kill(heir)
 	c.WaitState(heir, "LOST")
 	for i := 2; i <= 4; i++ {
@@ -78,7 +78,7 @@ func TestHolderOfWhatWasTakenInIsGone(t *testing.T) {
 		for i := 1; i <= 3; i++ {
 			c.Deactivate(false, i)
 		}
-		c.Sleep(5 * time.Second) // all have heard
+		c.Sleep(5 * time.Second) // all nodes have heard of it
 		c.Notice(4, 2*time.Minute)
 		c.WaitDrained(4)
 		if n := wasTaken(c, 4, 0); n != fillBlocks {
@@ -385,12 +385,12 @@ func TestHolderIsBackAndLeavesWhenTheHomeIsGone(t *testing.T) {
 	})
 }
 
-// A node handed blocks back to the node that they came from, and stayed. Both go, the latter first: it counts on the former's copies, so the
-// former must not count on its.
+// Node 1 took node 0's blocks, handed them back to node 0, and stayed. Then both leave: node 1 counts on node 0's copies, so node 0 must
+// not count on node 1's.
 func TestEachHasWhatTheOtherGoesWith(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		c.Deactivate(false, 2)
-		c.Sleep(5 * time.Second) // all have heard
+		c.Sleep(5 * time.Second) // all nodes have heard of it
 		copiedAhead(c)
 		c.Decommission(1, 0, "test")
 		c.WaitDrained(1)

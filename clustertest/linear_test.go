@@ -20,16 +20,16 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
-// What operators ask of a node in this test: to leave within so many slots, to stay, or how it is. The answer is 0 if it stays, or the
-// slots within which it leaves.
+// What operators ask about a node in this test: that it leaves within that many slots, that it stays, or how it is. The answer to a read is
+// 0 if the node stays, else the slots within which it leaves.
 type (
 	asked struct {
 		node string
-		do   string // leave, stay, read
-		slot int    // leave
+		do   string // leave, stay or read
+		slot int    // of leave
 	}
 	answered struct {
-		slot int // read
+		slot int // of read
 	}
 )
 
@@ -81,7 +81,7 @@ func (d *diary) enter(client int, in asked, call func() (answered, error)) (err 
 	if err != nil {
 		_, follows := api.LeaderOf(err)
 		if in.do == "read" || follows && strings.Contains(err.Error(), "does not lead") || strings.Contains(err.Error(), "connection refused") {
-			return err // it changed nothing
+			return err // the call changed nothing
 		}
 		d.mute++
 		ended = math.MaxInt64
@@ -253,7 +253,7 @@ func TestCheckerFindsStaleReads(t *testing.T) {
 	}
 	for _, s := range []struct {
 		name  string
-		slots string // of the reads that follow: an order of 1 is answered, then one of 2 is not, then they are made
+		slots string // the answers of the reads; before them an order of slot 1 is answered, and then one of slot 2 is not
 		want  porcupine.CheckResult
 	}{
 		{"the order that was answered", "1 1", porcupine.Ok},

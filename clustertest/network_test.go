@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A killed process says nothing: by the time its listeners close, which it would notice, it has no connection left.
+// A killed process says nothing more: when its listeners close, which it would notice, it has no connection left.
 func TestCrashEndsConnectionsBeforeListeners(t *testing.T) {
 	n := newNetwork()
 	killed, other := n.attach("killed", "10.0.0.1"), n.attach("other", "10.0.0.2")

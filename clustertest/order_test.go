@@ -39,7 +39,7 @@ func TestOperatorDecommissions(t *testing.T) {
 func TestOperatorRecommissionsMidDrain(t *testing.T) {
 	for _, s := range []struct {
 		name string
-		when func(c *clustertest.Cluster) // with Recommission in it
+		when func(c *clustertest.Cluster) // calls Recommission
 	}{
 		{"plainly", func(c *clustertest.Cluster) {
 			c.Recommission(0)

@@ -14,7 +14,7 @@ import (
 // net.Pipe holds none: two ends that write at the same time, as TLS does when both close, would wait for each other.
 const windowBytes = 256 << 10
 
-// pipe is one connection. flows says whether bytes get through at the moment.
+// pipe is one connection. flows reports whether bytes get through now.
 type pipe struct {
 	flows func() bool // called with mu held
 

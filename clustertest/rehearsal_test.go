@@ -44,7 +44,7 @@ func TestNoticeWhileARehearsalNamesWhatItLost(t *testing.T) {
 			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("small/%d", n), 1000))
 		}
 		c.Simulate(0, preemption.KindTerminate, 20*time.Second, false)
-		time.Sleep(15 * time.Second) // less the tail; and no workload is waited for
+		time.Sleep(15 * time.Second) // the tail begins then, as no workload is waited for
 		c.DecommissionSelf(0, preemption.SourceManual, 5*time.Minute, "in earnest")
 		c.WaitDrained(0)
 		accounted(t, c, 0, blocks, 0)

@@ -17,7 +17,7 @@ func TestWhoseCertificateIsRevokedCarriesNothingMore(t *testing.T) {
 		if _, err := c.Operator(0).Revoke(t.Context(), &api.RevokeRequest{Role: "node", Name: c.Name(0), Reason: "stolen"}); err != nil {
 			t.Fatal(err)
 		}
-		c.Sleep(3 * time.Second) // a beat of each
+		c.Sleep(3 * time.Second) // one heartbeat of each node
 		before, _ := c.Moved(0)
 		c.Sleep(30 * time.Second)
 		if after, _ := c.Moved(0); after != before || after == fillBlocks {
@@ -26,7 +26,7 @@ func TestWhoseCertificateIsRevokedCarriesNothingMore(t *testing.T) {
 	})
 }
 
-// A node whose certificate is revoked is not let in by an agent that restarts while there is no coordinator.
+// A node's certificate is revoked. An agent that restarts while there is no coordinator still refuses that node.
 func TestWhoseCertificateIsRevokedIsRefusedAfterARestart(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)

@@ -25,13 +25,13 @@ func TestRotBehindWhatIsGoneIsCarriedAgain(t *testing.T) {
 		broke := func(some ...*clustertest.Block) {
 			for _, b := range some {
 				rots(t, c, b, 1)
-				c.Read(1, b.ID) // which finds it
+				c.Read(1, b.ID) // the read finds the block broken
 			}
 			c.Until("they are told of", time.Minute, func() bool {
 				return !slices.ContainsFunc(some, func(b *clustertest.Block) bool { return c.Locate(b.ID).State == "held" })
 			})
 		}
-		c.Partition(0, c.Name(1)) // or it would have the peer forget what is gone
+		c.Partition(0, c.Name(1)) // else it would have the peer forget the deleted blocks
 		for _, b := range blocks[:gone] {
 			if err := os.Remove(filepath.Join(c.Dir(0), "cache", filepath.Base(b.ID))); err != nil {
 				t.Fatal(err)

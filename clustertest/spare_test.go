@@ -54,7 +54,7 @@ func TestWhatItsHomeHasTooGoesLast(t *testing.T) {
 	})
 }
 
-// Node 0 is gone: the copies of its blocks are the only ones, and count like all others.
+// Node 0 is gone. The copies of its blocks are the only ones, and count like node 1's own blocks.
 func TestWhatItsHomeHasNoMoreIsLikeAllElse(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		theirs, _ := spared(c)

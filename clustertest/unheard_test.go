@@ -23,7 +23,7 @@ func TestANodeThatIsLostToTheCoordinatorAloneIsRead(t *testing.T) {
 		c.Partition(holder, clustertest.Coordinator)
 		c.WaitState(holder, "LOST")
 		c.Verify(reader, b, own)
-		c.Partition(holder) // silence says nothing: it is what LOST says already
+		c.Partition(holder) // that the node is silent is what LOST says already
 		for _, x := range []struct {
 			id   string
 			want int

@@ -27,7 +27,7 @@ func TestStoreThatIsNotMountedIsMissing(t *testing.T) {
 		c.Partition(0, c.Name(2))
 		c.Notice(0, 120*time.Second)
 		c.WaitDrained(0)
-		c.Sleep(20 * time.Second) // files are made
+		c.Sleep(20 * time.Second) // small blocks become files by then
 		c.Kill(0)
 		c.Kill(1)
 		dir := filepath.Join(c.Dir(1), "spark-0")

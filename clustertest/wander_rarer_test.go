@@ -53,7 +53,7 @@ func (w *wander) rarer(h *home) {
 		w.empty(i, "data")
 		w.Restart(i)
 		w.Sleep(20 * time.Second)
-		if i == h.node && h.ordered { // for the coordinator it is another machine, for which the order does not stand
+		if i == h.node && h.ordered { // to the coordinator it is another machine, to which the order does not apply
 			w.Decommission(i, 0, "test")
 		}
 	case 6:
@@ -197,7 +197,7 @@ func (w *wander) empty(i int, dir string) {
 	}
 }
 
-// look reads some blocks at some node, and checks that it gets a version that they have or had.
+// look reads some blocks at some node, and checks that each read gets a version that its block has or had.
 func (w *wander) look() {
 	for range 3 {
 		h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]

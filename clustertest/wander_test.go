@@ -26,15 +26,15 @@ type wander struct {
 	*clustertest.Cluster
 	*rand.Rand
 	homes    []*home
-	kinds    int                 // of what happens
-	narrow   bool                // links: there is not time for all
-	shares   bool                // what finds no room
-	were     map[string][][]byte // what blocks were before they changed
-	lost     map[string]bool     // blocks that some account names so
-	removed  map[string]bool     // by their engine
-	over     bool                // doneApp is
-	resumed  bool                // it was before
-	up, down []int               // of the other nodes
+	kinds    int                 // how many kinds of things happen
+	narrow   bool                // links are narrow: there is not time for all blocks
+	shares   bool                // a share takes blocks that no peer has room for
+	were     map[string][][]byte // earlier versions of blocks
+	lost     map[string]bool     // blocks that some account names as lost
+	removed  map[string]bool     // blocks that their engine has removed
+	over     bool                // doneApp has ended
+	resumed  bool                // doneApp had ended, and that was taken back
+	up, down []int               // the other nodes
 	story    []string
 }
 
@@ -42,7 +42,7 @@ type wander struct {
 type home struct {
 	node    int
 	blocks  []*clustertest.Block // of its cache, in order of their names
-	ordered bool                 // away: nothing is written there any more
+	ordered bool                 // it was ordered away: nothing is written there any more
 }
 
 func (w *wander) say(what string, node ...int) { w.story = append(w.story, fmt.Sprint(what, node)) }
@@ -165,7 +165,7 @@ func (w *wander) happen() {
 		w.Kill(h.node)
 		w.pause(50)
 		w.Restart(h.node)
-	case step == 10 && !h.ordered && w.State(h.node) == "ACTIVE": // and not in a rehearsal
+	case step == 10 && !h.ordered && w.State(h.node) == "ACTIVE": // and there is no rehearsal
 		w.say("is ordered away and back", h.node)
 		w.Decommission(h.node, 0, "test")
 		w.pause(20)
@@ -248,7 +248,7 @@ func (w *wander) happen() {
 		w.EndApps("test", doneApp)
 		w.over = true
 	case step == 26:
-		if i := w.anybody(h); w.Show(i).Schedulable { // one under notice in earnest is not
+		if i := w.anybody(h); w.Show(i).Schedulable { // a node under a real notice cannot rehearse
 			w.say("is rehearsed", i)
 			w.Simulate(i, preemption.KindTerminate, time.Duration(1+w.IntN(3))*40*time.Second, false)
 			w.pause(150)
@@ -282,16 +282,16 @@ func (w *wander) maintain() {
 	w.Sleep(20 * time.Second)
 }
 
-// without restarts a node without the disk of one of its stores, and then with it again.
+// without restarts a node without the disk of one of its stores, and then with the disk again.
 func (w *wander) without(i int, store string) {
 	dir := filepath.Join(w.Dir(i), store)
 	if _, err := os.Lstat(filepath.Join(dir, ".lifeboat-staging")); err != nil && store != "cache" {
-		return // nothing has landed there, so what would now lie beneath the mount
+		return // if nothing has landed there, blocks that land now would lie beneath the mount
 	}
 	w.say("comes up without "+store, i)
 	for _, names := range [][2]string{{dir, dir + "-aside"}, {dir + "-aside", dir}} {
 		w.Kill(i)
-		if err := errors.Join(os.RemoveAll(names[1]), os.Rename(names[0], names[1])); err != nil { // what is beneath the mount is out of sight
+		if err := errors.Join(os.RemoveAll(names[1]), os.Rename(names[0], names[1])); err != nil { // files that are beneath the mount are out of sight
 			w.Fatal(err)
 		}
 		w.Restart(i)
@@ -480,7 +480,7 @@ func (w *wander) run() {
 	if !w.narrow {
 		clear(w.lost)
 	}
-	if !w.narrow && !w.shares { // of what is newer on the share nobody tells who is back
+	if !w.narrow && !w.shares { // with a share, nobody tells a node that is back of newer versions there
 		for _, i := range w.down {
 			w.say("is back at last", i)
 			w.Restart(i)

@@ -26,7 +26,7 @@ func TestNoticeIsWithdrawnMidDrain(t *testing.T) {
 		if again := c.Sent(0, 1) - sent; again > 100_000 {
 			t.Errorf("%d bytes were sent after the notice was withdrawn", again)
 		}
-		c.Restart(1) // takesBlocks had it taken
+		c.Restart(1) // takesBlocks took the machine
 		c.WaitState(1, "ACTIVE")
 		c.Sleep(5 * time.Second)
 
@@ -110,7 +110,7 @@ func TestTroubledCloudWithdrawsNothing(t *testing.T) {
 	}
 }
 
-// The coordinator is not told that the notice was withdrawn, and finds out by itself; even if the node is still under advice, for which no
+// The coordinator is not told that the notice was withdrawn. It finds out by itself, even if the node is still under advice, for which no
 // node leaves.
 func TestNoticeIsWithdrawnUnheard(t *testing.T) {
 	for name, drained := range map[string]bool{"mid-drain": false, "drained": true} {
