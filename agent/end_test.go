@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// stubborn is a monitor that does not end.
+// stubborn is a monitor whose Run does not end.
 type stubborn struct {
 	sickDisk
 	answers chan struct{}

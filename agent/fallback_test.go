@@ -80,7 +80,7 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 	s := fallback.Default()
 	s.Dir, s.Keep = t.TempDir(), 48*time.Hour
 	a, said := withFallback(t, s)
-	files := map[string]bool{ // whether it is removed once it is old
+	files := map[string]bool{ // true: it is removed once it is old
 		"lifeboat-blocks/a/cache/-/x":                    true,
 		"lifeboat-records/ab/cdef.json":                  true,
 		"application_1_2/0/581811660/shuffle_0_0_0.data": true,

@@ -129,7 +129,7 @@ func TestGoodbyePatience(t *testing.T) {
 // door is a source without notices that records when the machine may go.
 type door struct {
 	let    []string
-	closed bool // until the end of the context
+	closed bool // closed until the end of the context
 }
 
 func (d *door) Next(ctx context.Context) (preemption.Notice, error) {
@@ -151,7 +151,7 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		a := &Agent{log: log} // without anything that joins the notice
+		a := &Agent{log: log, manual: preemption.NewManual()} // nothing in it joins the notice to an incident
 		a.limits.Store(&limits{})
 		var err error
 		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/nodetest"
 )
 
-// A coordinator takes a report that ends for all that is held. While the catalog hangs there is none to be had.
+// A coordinator takes a report that ends to be complete. While the catalog hangs there is no complete report.
 func TestCatalogThatHangsIsNotReportedAsEmpty(t *testing.T) {
 	n := nodetest.New(t, "a")
 	f := n.OnDisks(t, "d0")

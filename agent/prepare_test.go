@@ -7,8 +7,8 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// A drain plans by the node's place, by whom it can ask, by the caps in force when it begins, and by a deadline that may
-// move.
+// A drain plans with the node's place, the funcs by which it can ask others, the caps in force when it begins, and a
+// deadline that may move.
 func TestDrainIsToldWhatItPlansBy(t *testing.T) {
 	c := settings(t)
 	c.Node.Zone, c.Node.Pool = "z1", "m7gd.large-spot"

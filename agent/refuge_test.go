@@ -34,7 +34,7 @@ func (s *sickDisk) Snapshot() []disks.Disk {
 
 func (s *sickDisk) set(h disks.Health) { s.health.Store(int64(h)) }
 
-// inRefuge is an agent that starts with the account of a drain, of one line, in data_dir.
+// inRefuge is an agent that starts with the account of a drain in data_dir; the account has one line.
 func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk) {
 	t.Helper()
 	data := filepath.Join(dir, "data")

@@ -15,7 +15,7 @@ func TestReload(t *testing.T) {
 	old := Default()
 	old.Coordinators = []string{"10.0.0.1:7411"}
 	a := &Agent{cfg: old, file: old}
-	a.cfg.Node.Name = "host-a" // from the certificate, so not a change of the file
+	a.cfg.Node.Name = "host-a" // it is from the certificate, so the file has not changed
 	stub := &stubDisks{}
 	a.disks.monitor = stub
 	a.limits.Store(limitsOf(old))

@@ -39,7 +39,8 @@ func TestStartOnADiskThatHangs(t *testing.T) {
 	}
 }
 
-// A store's directory that was not there is told of by the start that comes to something, whatever ended the one before it.
+// A start makes a missing directory of a store, and then fails. The next start that succeeds still logs that the directory
+// was missing.
 func TestMissingDirectoryIsToldByTheNextStart(t *testing.T) {
 	c := settings(t)
 	dir := filepath.Dir(c.DataDir)

@@ -59,8 +59,8 @@ func TestLastPassAndStop(t *testing.T) {
 	}
 }
 
-// What was done about workloads survives a restart. After a boot the processes that were told or asked to end are gone, but
-// that a workload was told that the machine stays still counts.
+// What was done about workloads survives a restart. After a boot the processes that were told or asked to end are gone; but
+// it still counts that a workload was told that the machine stays.
 func TestAttentionSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workloads.json")
 	first, err := openAttention(path, "boot-1", new(durable.Beside))

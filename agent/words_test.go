@@ -11,7 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// A workload that was told of a rehearsal is told when it becomes earnest, even if nothing else has changed.
+// A workload that was told of a rehearsal is told again when the notice becomes real, even if nothing else has
+// changed.
 func TestEarnestIsNews(t *testing.T) {
 	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindManual, SeenAt: time.Now()}
 	i := preemption.Open(said)
