@@ -13,7 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// An account that goes on elsewhere is the same one there: a drain sends nothing again, and it is as old as it was.
+// An account that is copied to another directory goes on there: the drain with it sends no block again, and the
+// account counts as old as before.
 func TestAccountIsCopied(t *testing.T) {
 	_, a, b := drained(t)
 	was := filepath.Join(a.Dir, "drain")

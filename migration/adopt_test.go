@@ -10,8 +10,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Of an earlier account those lines are adopted that count and name a version, but not of blocks that a bucket took: nobody could vouch for
-// these.
+// A drain adopts the lines of an earlier account that count and name a version, except those of blocks that a bucket took: nobody could
+// vouch for these.
 func TestAdopt(t *testing.T) {
 	line := func(id, outcome, peer, version string) string {
 		return `{"id":"cache/-/` + id + `","bytes":10,"outcome":"` + outcome + `","peer":"` + peer + `","version":"` + version + `"}` + "\n"

@@ -52,8 +52,8 @@ func wantAccount(t *testing.T, sum manifest.Summary, entries []manifest.Entry, m
 	}
 }
 
-// A block that broke at its peer is carried again by another pass of the drain that had ended, whose account goes on. A block that
-// the account does not have at that peer is not.
+// A drain has ended, and a block breaks at the peer that took it. Another pass of the drain sends it again and adds to the account. A block
+// that the account does not have at that peer is left alone.
 func TestAnotherPassCarriesWhatBroke(t *testing.T) {
 	tr, _, b := drained(t)
 	b.remove(t, func(h vault.Held) bool {
@@ -72,7 +72,7 @@ func TestAnotherPassCarriesWhatBroke(t *testing.T) {
 	}
 }
 
-// No peer takes a broken block, or it is not here any more: it is named as lost, and nothing else of the account changes.
+// No peer takes a broken block, or the block is not here any more: it is named as lost, and nothing else changes in the account.
 func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(t *testing.T, tr *trip, a *node) context.Context
@@ -103,7 +103,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 	}
 }
 
-// The agent is killed after the account was voided and before the block is elsewhere: the drain that goes on carries it.
+// The agent is killed after a line was voided and before its block is elsewhere: the drain that goes on sends the block.
 func TestVoidedLineOutlivesAKill(t *testing.T) {
 	tr, _, b := drained(t)
 	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
@@ -127,7 +127,7 @@ func TestVoidedLineOutlivesAKill(t *testing.T) {
 	}
 }
 
-// A drain takes broken blocks for as long as it looks for blocks, and says so when it does not any more.
+// A drain takes broken blocks while it still looks for blocks. After that it gives them back to the caller.
 func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
@@ -135,7 +135,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 		d.ledger.Add(manifest.Entry{ID: "cache/-/x", Bytes: 1, Outcome: manifest.Moved, Peer: "b"})
 		ask := []Broken{{ID: "cache/-/x", Peer: "b"}}
-		for range 2 { // as the coordinator does until somebody has it
+		for range 2 { // the coordinator asks until another peer has the block
 			if rest, err := d.CarryAgain(t.Context(), ask); len(rest) > 0 || err != nil {
 				t.Fatalf("left over: %v, %v", rest, err)
 			}
@@ -181,7 +181,7 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	if status != 200 || !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "a" {
 		t.Errorf("status %d, %d bytes from %q, want them from a", status, len(body), h.Get("Lifeboat-Node"))
 	}
-	if got := strings.Join(f.whom(), " "); got != "b a a" && got != "b a" { // who has it, and it
+	if got := strings.Join(f.whom(), " "); got != "b a a" && got != "b a" { // b, which has it, and then a
 		t.Errorf("asked %s", got)
 	}
 	f.nodes["a"] = http.NotFoundHandler()
@@ -192,8 +192,8 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	}
 }
 
-// Of each block one line counts, and none where it was lost in the end: the numbers are those of the lines, also where the names
-// of what was lost are in memory alone.
+// One line counts for each block, and none for a block that was lost in the end. The figures are those of the lines, even if the names of
+// lost blocks are only in memory.
 func TestAccountHasEachBlockOnce(t *testing.T) {
 	t.Run("in files", func(t *testing.T) { accountHasEachBlockOnce(t, t.TempDir()) })
 	t.Run("with no file for what was lost", func(t *testing.T) {
@@ -254,8 +254,8 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 	}
 }
 
-// A run takes back the blocks of a peer that is gone, and dies before it has carried them again. The next run, which is asked about that peer
-// anew, takes nothing back twice: no coordinator accepts a drain that has moved less than nothing.
+// A run takes back the lines of blocks whose peer is gone, and dies before it has sent the blocks again. The next run asks about that peer
+// anew, and takes no line back a second time: a coordinator refuses an account that has moved less than nothing.
 func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
@@ -305,7 +305,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 	})
 }
 
-// A drain that is done is shown with the figures of its account: what changed since an earlier run moved it was moved once.
+// A drain that is done shows the figures of its account. A block that changed after an earlier run moved it counts as moved once.
 func TestDrainedIsShownAsAccountedFor(t *testing.T) {
 	_, a, _ := drained(t)
 	next := newTrip(t, a, newNode(t, "b"))

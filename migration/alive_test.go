@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A peer takes everything, and answers late. Should its machine be gone, which no packet tells, what it was sent goes to others while there
-// is time; should it say that it is there, its disk has the time that a disk may take, and nothing is sent twice.
+// A peer takes everything and answers late. If its machine is gone, which no packet tells, its blocks go to other peers while there is
+// time. If the peer says that it is there, its disk has as long as a disk may take, and nothing is sent twice.
 func TestPeerThatIsGoneIsNotWaitedForAsOneWhoseDiskIsSlow(t *testing.T) {
 	for name, there := range map[string]bool{"gone": false, "there": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// Windows are kept whatever the order in which a peer answers.
+// A window keeps its blocks in whatever order the peer answers.
 func TestWindow(t *testing.T) {
 	var w window
 	begun := func() (all []uint32) {
@@ -26,7 +26,7 @@ func TestWindow(t *testing.T) {
 		if got := w.add(plan.Entry{Block: tiny(i)}); got != uint32(i+1) {
 			t.Fatalf("block %d is transfer %d", i, got)
 		}
-		if i%2 == 1 { // the first of each two is answered at once, the other later
+		if i%2 == 1 { // of each two transfers, the first is answered at once and the second later
 			if e, ok := w.take(uint32(i)); !ok || e.ID != tiny(i-1).ID {
 				t.Fatalf("transfer %d: got %s, %v", i, e.ID, ok)
 			}
@@ -54,7 +54,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// tiringDisks take their time over every file once they have given some.
+// tiringDisks give some files at once, and then take their time over each.
 type tiringDisks struct {
 	*diskio.Well
 	fresh atomic.Int64
@@ -67,13 +67,12 @@ func (d *tiringDisks) Readable(string) bool {
 	return true
 }
 
-// A lane whose disk has become slow sets no more blocks aside than it sends in a moment: the others are there for the
-// rest.
+// A lane whose disk has become slow takes no more blocks than it sends in a moment. Other lanes can take the rest.
 func TestLanesShareTheBlocksOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		disks := &tiringDisks{Well: diskio.NewWell(func(string) (int64, error) { return 1 << 40, nil })}
-		disks.fresh.Store(130) // 1, 2, 4 ... 64 were had, and the next batch is all that is left
+		disks.fresh.Store(130) // batches of 1, 2, 4 ... 64 are had at once, and the next batch is all that is left
 		a.Disks = disks
 		const count = 250
 		for i := range count {

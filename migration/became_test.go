@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A block that was a file when it was planned, and is something else when its turn comes, is gone like a deleted one: nobody waits
-// for it, and it is not lost.
+// A block was a file when it was planned, and its name is a directory or a link when its turn comes. It is gone like a deleted file:
+// it is not lost, and nothing waits for it.
 func TestFilesThatBecomeSomethingElse(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
 		"link": func(dir string) error {
@@ -50,7 +50,7 @@ func TestFilesThatBecomeSomethingElse(t *testing.T) {
 	}
 }
 
-// Of a store's directories the first that has a file of a name hides those of the others. A directory or a link hides none.
+// The first of a store's directories that has a file hides files of that name in the others. A directory or a link hides none.
 func TestOnlyFilesHideFiles(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
 	write(t, filepath.Join(a.Dir, "c0/dir/y"), contentOf("y", 1000))
@@ -74,8 +74,8 @@ func TestOnlyFilesHideFiles(t *testing.T) {
 	}
 }
 
-// A block that changes and then becomes what it was before, as when a change is rolled back, is carried once more: the peer has what
-// came between.
+// A block changes and then becomes what it was, as when a change is rolled back. It is sent once more, because the peer has the
+// version in between.
 func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(newTrip(t, a).cfg)

@@ -134,7 +134,8 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// BenchmarkSend is what one end costs: the other takes everything at once, without TLS, and costs next to nothing.
+// BenchmarkSend measures what the sender alone costs: the other end takes everything at once, without TLS, and
+// costs next to nothing.
 func BenchmarkSend(b *testing.B) {
 	const count = 20_000
 	for _, size := range []int{4 << 10, 64 << 10} {
@@ -190,7 +191,7 @@ type taker struct {
 	once    sync.Once
 	rest    []byte // of an answer that is read
 	cut     []byte // the beginning of a frame, as far as its header
-	skip    int    // bytes to come of a frame that nothing is made of
+	skip    int    // bytes to come of a frame that is ignored
 }
 
 func newTaker() *taker { return &taker{answers: make(chan []byte, 64), over: make(chan struct{})} }

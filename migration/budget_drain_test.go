@@ -16,8 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A drain whose coordinator is gone finds room where a drain with a coordinator is turned away. What rests at a peer counts against its
-// quota.
+// A peer keeps a part of its quota for drains without a coordinator: such a drain finds room where one with a coordinator is refused.
+// Blocks that rest at a peer count against its quota.
 func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -39,7 +39,8 @@ func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 	}
 }
 
-// A block that a peer took and never answered for is offered there again, though the peer has no room left: it may have the block.
+// A peer took a block and never answered. The block is offered there again even though the peer has no room left: it may have the
+// block.
 func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 	for name, fill := range map[string]func(*node){
 		"quota": func(b *node) { b.tune = func(c *receiver.Config) { c.MaxBytes = 1_010_000 } },
@@ -71,7 +72,7 @@ func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 	}
 }
 
-// It is offered there once: a full peer without the block would be sent it for ever.
+// The block is offered there only once: else a full peer that does not have it would be sent it for ever.
 func TestFullPeerIsAskedOnce(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})

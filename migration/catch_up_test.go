@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// inherited is a node with blocks that were born on a, of whose files some changed there after b had handed them on.
+// inherited is a node c with blocks that were born on a and came over b. One of their files has changed on a since.
 func inherited(t *testing.T) (a, c *node) {
 	t.Helper()
 	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
@@ -46,7 +46,8 @@ func (n *node) catchUp(t *testing.T, address string, where error, ask func(readi
 	})
 }
 
-// A node that is back removes blocks that changed where they were born, and nothing else, whatever that node says.
+// A node that is back asks the home of its blocks, and removes those that have changed there. It removes nothing else, whatever
+// the home answers.
 func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
@@ -55,7 +56,7 @@ func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 				t.Errorf("%v is asked", h)
 			}
 			is := a.Reader().AtHome(about)
-			is.Changed = append(is.Changed, -1, len(about)) // and it is out of its mind
+			is.Changed = append(is.Changed, -1, len(about)) // a home out of its mind
 			return is, nil
 		})
 		if !all || c.Has("cache/-/x") || !bytes.Equal(c.Content(t, "cache/-/y"), contentOf("y", 1000)) || c.Vault.Count().Blocks != 2 {
@@ -67,7 +68,7 @@ func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
 	})
 }
 
-// A block that came anew while its home was asked stays.
+// A block that lands again while its home is being asked stays.
 func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
@@ -84,7 +85,7 @@ func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
 	})
 }
 
-// While it is not known what a home has, nothing is removed, and the home is asked again. A home that is not there is not asked.
+// While it is not known what a home has, nothing is removed, and the home is asked again. A home that is gone is not asked.
 func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		address    string
@@ -112,7 +113,8 @@ func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 	}
 }
 
-// The home is gone, and another node has its last versions: older copies go, newer ones and those of other nodes stay.
+// The home is gone, and another node has its last versions. Older copies of these are removed; newer ones and copies from other
+// homes stay.
 func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := inherited(t)
@@ -159,7 +161,7 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 	})
 }
 
-// The log says once that nobody tells what has changed, however many questions the blocks take.
+// If no answer says what has changed, the log says so once, however many questions the blocks take.
 func TestWhoDoesNotSayIsNamedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "c")

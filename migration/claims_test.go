@@ -23,7 +23,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// asked answers which blocks nobody holds any more, and notes what it was asked.
+// asked answers as the coordinator which blocks no node holds any more, and notes the blocks that it was asked about.
 type asked struct {
 	gone func(id inventory.BlockID) bool
 	err  error
@@ -38,7 +38,7 @@ func (a *asked) lapsed(_ context.Context, age time.Duration, blocks []inventory.
 	defer a.mu.Unlock()
 	a.age = age
 	for i, b := range blocks {
-		if !slices.Contains(a.ids, b.ID) { // what was written a moment ago is met again by the next look
+		if !slices.Contains(a.ids, b.ID) { // a block written a moment ago is met, and asked about, again by the next look
 			a.ids = append(a.ids, b.ID)
 		}
 		if a.gone(b.ID) {
@@ -57,7 +57,7 @@ func markOf(t *testing.T, d *Drain) Mark {
 	return m
 }
 
-// takenBy counts what was moved, by peer.
+// takenBy counts the moved blocks by peer.
 func takenBy(t *testing.T, entries []manifest.Entry) map[string]int {
 	t.Helper()
 	n := map[string]int{}
@@ -67,7 +67,7 @@ func takenBy(t *testing.T, entries []manifest.Entry) map[string]int {
 	return n
 }
 
-// A drain goes on where the one before ended: blocks that nobody holds any more are carried again, and blocks that somebody holds are not.
+// A drain goes on where the one before ended. Blocks that no node holds any more are sent again, and blocks that a node holds are not.
 func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	}
 }
 
-// When a peer that took millions of blocks is gone, their lines are struck out where they stand: lines that void them would be as many
-// again, and have to be settled at the end.
+// A peer that took millions of blocks is gone. Their lines are struck out in place: lines that void them would be as many again, and would
+// have to be settled at the end.
 func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 	for name, absent := range map[string][]string{"about all": nil, "about those who are gone": {"b"}} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 	}
 }
 
-// A line is struck out only if it is the one that is meant; else another takes it back.
+// A line is struck out only if it still is the line that was read; else another line voids it.
 func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 	dir := t.TempDir()
 	l, err := manifest.Open(dir, false, false, nil)
@@ -163,7 +163,7 @@ func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 	}
 }
 
-// Where it is known which peers are gone, nobody is asked about blocks that other peers or a fallback took.
+// If it is known which peers are gone, the coordinator is not asked about blocks that other peers or a fallback took.
 func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
 	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
@@ -203,7 +203,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	}
 }
 
-// While nobody can say who holds the moved blocks, they are taken to be held.
+// While nobody can say which node holds the moved blocks, they count as held.
 func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 	_, a, b := drained(t)
 	var log bytes.Buffer
@@ -217,7 +217,7 @@ func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 	}
 }
 
-// Nobody is asked about a block that changed or was deleted at its source: it is carried as it is now, or not at all.
+// The coordinator is not asked about a block that changed or was deleted at its source: the block is sent as it is now, or not at all.
 func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
 	write(t, filepath.Join(a.Dir, "cache", "f-0"), contentOf("other", 1200))
@@ -236,7 +236,7 @@ func TestWhatChangedIsNotAskedAbout(t *testing.T) {
 	}
 }
 
-// There is no time to carry again a block that nobody holds: it is lost, and not moved.
+// A block that no node holds cannot be sent again in time: it is lost, and no longer counts as moved.
 func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, _ := drained(t)
@@ -264,8 +264,8 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	d.plan.Close()
 }
 
-// A running drain takes blocks that are gone with a peer for as long as it looks for blocks. A block with a newer version by now has a line
-// of that, which stays the last.
+// A running drain takes blocks whose peer is gone while it still looks for blocks. If such a block has a newer version that was moved, that
+// version's line stays the one that counts.
 func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	for _, name := range []string{"x", "y", "z"} {
@@ -322,7 +322,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	d.plan.Close()
 }
 
-// A block that changed while it was asked about is in the plan, or was moved, in its new version: that version's line counts.
+// A block changes while the coordinator is asked about it, and its new version is planned or moved: the line of the new version counts.
 func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	write(t, filepath.Join(a.Dir, "cache", "x"), []byte("old"))
@@ -347,8 +347,8 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	d.plan.Close()
 }
 
-// A drain that is over looks for blocks that nobody holds any more and that are still here: blocks that their engine deleted meanwhile
-// nobody wants.
+// After a drain, AnyLapsed finds blocks that no node holds any more and that are still here. Blocks that their engine deleted meanwhile are
+// of no use to anybody.
 func TestAnyLapsed(t *testing.T) {
 	tr, a, _ := drained(t)
 	who := &asked{}
@@ -386,8 +386,8 @@ func TestAnyLapsed(t *testing.T) {
 	}
 }
 
-// A peer that left has handed on its blocks to several nodes, each a run of neighbouring lines: the few lines that are asked about meet each
-// run.
+// A peer that left has handed on its blocks to several nodes, each a run of neighbouring lines. The few lines that are asked about include
+// some of each run.
 func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
 	dir := t.TempDir()
 	l, err := manifest.Open(dir, true, false, nil)
@@ -419,7 +419,7 @@ func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
 	}
 }
 
-// Of many blocks only so many are in memory, and a disk that is full keeps nobody from leaving.
+// Only a part of many claims is in memory, and a full disk does not keep the node from leaving.
 func TestClaimsAreSpooled(t *testing.T) {
 	dir := t.TempDir()
 	c := newClaims(dir)

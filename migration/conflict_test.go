@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Two nodes keep different bytes under one id. The first to leave has its receipt, and keeps what it stands for: the
-// second's block is named as lost, at once and not at the deadline.
+// Two nodes keep different bytes under one id. The first that leaves has its receipt, and its bytes stay. The block of the second
+// is named as lost, at once and not at the deadline.
 func TestSecondContentOfAnIDIsLostByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
@@ -59,8 +59,8 @@ func TestSameContentOfTwoOriginsIsOneBlock(t *testing.T) {
 	})
 }
 
-// Two nodes leave, one of which has an old version of a block of the other's: handed on, it does not take the place of the new
-// one, in whatever order they come.
+// Two nodes leave, and one of them has an old version of a block that was born on the other. If it hands that on, it does not
+// replace the new version, whichever comes first.
 func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 	for _, store := range []string{"vault", "place"} {
 		t.Run(store, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
 	}
 }
 
-// A block that came over another node is still its origin's: a newer version straight from there replaces it.
+// A block that came over another node still belongs to its origin: a newer version straight from the origin replaces it.
 func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
@@ -120,7 +120,8 @@ func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 	})
 }
 
-// A block that a node handed on comes home, and is older than what the node has by now: nobody is to look for it.
+// A block that was handed on comes home, and is older than the file that the node has now: it counts as superseded, and nobody has
+// to look for it.
 func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 	for name, store := range map[string]inventory.StoreConfig{"vault": filesStore, "place": placeStore} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 				time.Sleep(time.Second)
 				write(t, file, contentOf("newer", 2*wire.ChunkBytes))
 				write(t, filepath.Join(a.Dir, "cache/y"), contentOf("another", 1000))
-				earlier := time.Now().Add(-2 * time.Hour) // a's own word for what it has is not the newest
+				earlier := time.Now().Add(-2 * time.Hour) // else a's own statement of its version would be the newest
 				if err := os.Chtimes(filepath.Join(a.Dir, "cache/y"), earlier, earlier); err != nil {
 					t.Fatal(err)
 				}
@@ -152,8 +153,8 @@ func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
 	}
 }
 
-// Spark empties an executor, too, and moves no checksums: what it put elsewhere and what was carried are one map output, whichever
-// comes first, and nothing is lost.
+// Spark empties an executor too, and moves no checksums. Its copy of a map output and ours count as one block, whichever comes
+// first, and nothing is lost.
 func TestMapOutputWithoutChecksumsIsTheSame(t *testing.T) {
 	for _, first := range []string{"carried", "spark's", "at the peer"} {
 		t.Run(first, func(t *testing.T) {
@@ -194,7 +195,7 @@ func TestMapOutputWithoutChecksumsIsTheSame(t *testing.T) {
 	}
 }
 
-// Two map outputs of one id that both have checksums, or none, are not taken for one because their sizes are the same.
+// Two map outputs of one id and one size are not taken for the same if both have checksums, or neither has.
 func TestMapOutputsOfOneSizeAreNotTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "c", with(sparkStore, "d0"))

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// What a lane sends at once is one system call, with what TLS adds to it.
+// What a lane writes at once, with what TLS adds, is one system call.
 func TestConnWritesAsOne(t *testing.T) {
 	here, there := net.Pipe()
 	counted := &countingConn{Conn: here}

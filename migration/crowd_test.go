@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
-// waiter is a lane that has waited so long for a read from a directory.
+// waiter is a lane that has waited that long for a read from that directory.
 type waiter struct {
 	lane
 	dir  string
@@ -22,17 +22,17 @@ type waiter struct {
 
 func (w *waiter) busy(time.Time) (string, time.Duration, bool) { return w.dir, w.took, w.dir != "" }
 
-// Blocks of one size on several disks are planned one disk behind the other. While lanes wait for the first disk, others take from the
-// next: a machine with four disks would else be emptied as fast as one of them is read.
+// The plan hands out blocks of one size disk by disk. While lanes wait for the first disk, other lanes take blocks of the next: else a
+// machine with four disks would be emptied as fast as one of them can be read.
 func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 	const long = heldUp
 	for _, row := range []struct {
 		what    string
-		lanes   []waiter // beside the one that takes
+		lanes   []waiter // besides the one that takes blocks
 		one     bool     // the directories lie on one disk
 		left    int      // blocks on the second disk
-		batch   string   // disks of what is taken
-		waiting bool     // the first blocks were handed out already, and came back
+		batch   string   // the disk of each block that is taken
+		waiting bool     // the blocks of the first disk were handed out already, and came back
 	}{
 		{what: "nobody waits", lanes: []waiter{{}, {}, {}}, left: 4, batch: "0000"},
 		{what: "one of four waits", lanes: []waiter{{dir: "c0", took: long}, {}, {}}, left: 4, batch: "0000"},

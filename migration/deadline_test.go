@@ -20,8 +20,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// The block that is worth most does not fit any more into the time that is left when the deadline comes nearer. It is broken off
-// as soon as that is known, and blocks that fit are carried instead.
+// The deadline comes nearer, and the block that is worth most no longer fits into the time that is left. It is broken off as soon as that
+// is known, and blocks that fit are sent instead.
 func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := with(filesStore, "cache")
@@ -49,7 +49,7 @@ func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 	})
 }
 
-// Near the end nothing is begun that would be cut off: all that was sent counts.
+// Near the end no block is begun that the deadline would cut off: everything that is sent counts.
 func TestNearTheEndSmallBlocksFillTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := with(filesStore, "cache")
@@ -109,7 +109,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A connection that was at rest is slow at first. A block is not given up for that.
+// A connection is slow at first, after a rest. No block is given up for that.
 func TestSlowStartOfALaneCostsNoBlock(t *testing.T) {
 	now := time.Now()
 	until := now.Add(10 * time.Second)
@@ -124,7 +124,7 @@ func TestSlowStartOfALaneCostsNoBlock(t *testing.T) {
 	}
 }
 
-// toFour is a trip of so many large blocks to four peers.
+// toFour is a trip of that many large blocks to four peers.
 func toFour(t *testing.T, blocks, mib int) *trip { return toMany(t, 4, blocks, mib) }
 
 func toMany(t *testing.T, peers, blocks, mib int) *trip {
@@ -140,8 +140,8 @@ func toMany(t *testing.T, peers, blocks, mib int) *trip {
 	return newTrip(t, a, others...)
 }
 
-// Lanes to several peers share a cap. They begin no more than it lets through until the end, instead of one large block each
-// of which none would be there in time.
+// Lanes to several peers share a cap. Together they begin no more blocks than the cap lets through in time. If each began a large one, none
+// would be there in time.
 func TestLanesShareTheTimeThatACapLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := toFour(t, 6, 10)
@@ -153,7 +153,7 @@ func TestLanesShareTheTimeThatACapLeaves(t *testing.T) {
 	})
 }
 
-// A lane that had half of a cap may begin near the end what it can carry with all of it.
+// A lane has had half of a cap. Near the end it may begin what it can send with the whole cap.
 func TestLastLaneHasAllOfTheCap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
@@ -162,7 +162,7 @@ func TestLastLaneHasAllOfTheCap(t *testing.T) {
 		}
 		tr := newTrip(t, a, newNode(t, "b"))
 		tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 1<<20, 2
-		sum, _ := tr.run(within(t, 10500*time.Millisecond)) // two side by side take 6 s, a third by itself 3
+		sum, _ := tr.run(within(t, 10500*time.Millisecond)) // two at once take 6 s, a third alone takes 3
 		if sum.Moved.Blocks != 3 {
 			t.Errorf("got %+v, want three moved", sum)
 		}
@@ -189,8 +189,8 @@ func (c narrowLink) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Lanes to several peers share a link. They go on with as many blocks as it carries until the end, instead of one each of
-// which none would be there in time.
+// Lanes to several peers share a link. Together they go on with as many blocks as the link carries in time. If each went on with one, none
+// would be there in time.
 func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 	for _, row := range []struct{ blocks, mib, want int }{
 		{6, 10, 5},  // all six are 60 MiB of the 57 that the link carries
@@ -215,8 +215,8 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 	}
 }
 
-// Of equal lanes each has the least left whenever it looks, since it has just written. The lane that began first goes first
-// all the same, until another has clearly less left.
+// Among equal lanes, each that looks has the least left, because it has just written. The lane that began first goes first all the same,
+// until another has clearly less left.
 func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	var link traffic
 	lanes := []*lane{{}, {}, {}}
@@ -242,7 +242,7 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	}
 }
 
-// The block that a lane has begun is in nobody's way while its peer takes nothing. Once the peer takes something again, what is left of the
+// While a peer takes nothing, the block that was begun for it delays no other lane. Once the peer takes something again, the rest of the
 // block counts as before, and has its turn.
 func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
 	var link traffic
@@ -268,7 +268,7 @@ func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
 	want("one is done", 20<<20, 0)
 }
 
-// What lanes carry is noise around a mean, also when fewer lanes work.
+// What lanes carry varies around a mean. That must not make the link look faster, even when fewer lanes work.
 func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	now, l := time.Now(), &lane{}
 	var link traffic
@@ -299,7 +299,8 @@ func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	}
 }
 
-// Of eight peers some are tried and let go, for they are no faster over one link. What they were sent until then counts.
+// Of eight peers over one link some are tried and let go, because they make nothing faster. The blocks that they were sent until then
+// count.
 func TestPeersThatAreLetGoKeepWhatTheyHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := toMany(t, 8, 12, 4)
@@ -315,7 +316,7 @@ func TestPeersThatAreLetGoKeepWhatTheyHave(t *testing.T) {
 	})
 }
 
-// In its first second a link carries less than it can. Nothing is given back for that.
+// In its first second a link carries less than it can. No block is given back for that.
 func TestSlowStartOfALinkCostsNoBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := toFour(t, 8, 25)
@@ -333,7 +334,7 @@ func TestSlowStartOfALinkCostsNoBlock(t *testing.T) {
 	})
 }
 
-// stallingConn takes nothing more, until it is closed, if it is the first that took so much.
+// stallingConn is a connection that takes nothing more until it is closed, if it is the first to have taken that much.
 type stallingConn struct {
 	net.Conn
 	left    int
@@ -354,7 +355,7 @@ func (c *stallingConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A lane that was to go first and whose peer takes nothing does not keep the link from those that hold.
+// The lane that should go first stalls, because its peer takes nothing. The lanes that hold back for it then use the link.
 func TestLaneThatHoldsGoesOnWhenTheFirstStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
@@ -375,7 +376,7 @@ func TestLaneThatHoldsGoesOnWhenTheFirstStalls(t *testing.T) {
 	})
 }
 
-// A lane that waits for its own connection is judged by that, whatever other lanes could carry.
+// A lane that waits for its own connection is judged by that connection, whatever the other lanes carry.
 func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := toFour(t, 8, 4)
@@ -388,7 +389,8 @@ func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
 	})
 }
 
-// A link that stands still for some seconds, and less than peerTimeout, is tried again: there is time for the block once it is well.
+// A link stands still for some seconds, but for less than peerTimeout, and is tried again: there is time for the block once the link is
+// well.
 func TestLinkThatStoodStillIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, id, content := large(t, inventory.LayoutFiles)

@@ -60,7 +60,7 @@ func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 		f.Set(f.Bad, a.More[1], true)
 		began := time.Now()
 		tr := newTrip(t, a, b)
-		written := time.AfterFunc(thaw/2, func() { // that there is something else to do gives a dead disk no more time
+		written := time.AfterFunc(thaw/2, func() { // other work of the drain gives a dead disk no more time
 			write(t, filepath.Join(a.Stores[0].Paths[0], "f-late"), contentOf("f-late", 1000))
 		})
 		defer written.Stop()
@@ -103,7 +103,7 @@ func TestDrainTakesADiskThatComesBack(t *testing.T) {
 	})
 }
 
-// What was waited for until the deadline is not waited for after it.
+// A disk that a drain waited for until its deadline is not waited for after it.
 func TestDrainThatIsOverAwaitsNoDisk(t *testing.T) {
 	a, f, _ := carrying(t)
 	b := newNode(t, "b")
@@ -118,7 +118,7 @@ func TestDrainThatIsOverAwaitsNoDisk(t *testing.T) {
 	})
 }
 
-// Of a disk that has not answered yet nobody knows what lies there: that is waited for, too.
+// Nobody knows what is on a disk that has not answered yet, so the drain waits for it too.
 func TestDrainReadsADiskThatAnswersLater(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
@@ -141,7 +141,7 @@ func TestDrainReadsADiskThatAnswersLater(t *testing.T) {
 	})
 }
 
-// slowLook is a store of files one of whose directories takes a while to be looked through.
+// slowLook is a store of files with one directory that takes long to look through.
 type slowLook struct {
 	inventory.FilesLayout
 	part int
@@ -155,7 +155,8 @@ func (l slowLook) Scan(ctx context.Context, s *inventory.Store, part int, before
 	return l.FilesLayout.Scan(ctx, s, part, before, yield)
 }
 
-// A disk that did not answer when the last look came by, and does before that look is over, is not given up: the look may have taken minutes.
+// A disk did not answer when the last look came to it, and answers before that look is over. It is not given up: the look may have taken
+// minutes.
 func TestDiskThatAnswersDuringTheLastLookIsRead(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
@@ -170,7 +171,7 @@ func TestDiskThatAnswersDuringTheLastLookIsRead(t *testing.T) {
 	})
 }
 
-// While its catalog hangs nobody knows what lies in the vault, and to be told nothing is not to be told that there is nothing.
+// While its catalog hangs, nobody knows what is in the vault. No answer does not mean that there is nothing.
 func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
 	for what, only := range map[string]string{"all": "", "one disk of it": "d0"} {
 		t.Run(what, func(t *testing.T) {
@@ -202,7 +203,8 @@ func TestVaultIsReadOnceItsCatalogAnswers(t *testing.T) {
 	}
 }
 
-// Nor while a page of it is damaged: that is not waited for.
+// If a page of the catalog is damaged, nobody knows what is in the vault either. That will not change, so the drain does not wait, and
+// names the vault's directories as lost.
 func TestVaultWhoseCatalogIsDamagedIsNamedAsLost(t *testing.T) {
 	a, _ := onDisks(t, "a", nil, "d0")
 	wantDurable(t, landAll(t, a, blockFrames(1, "other/-/v", contentOf("v", 1000))))
@@ -231,7 +233,8 @@ func TestVaultWhoseCatalogIsDamagedIsNamedAsLost(t *testing.T) {
 	}
 }
 
-// Nor is a look the last during which a disk answers again whose blocks were planned: what is written while these are sent is carried, too.
+// A disk answers again during a look, and its blocks are planned. That look is not the last: what is written while those blocks are sent is
+// sent too.
 func TestWhatIsWrittenWhileAThawedDiskIsEmptiedIsCarried(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
@@ -255,7 +258,7 @@ func TestWhatIsWrittenWhileAThawedDiskIsEmptiedIsCarried(t *testing.T) {
 	})
 }
 
-// A lane that reads from a disk that hangs is left to it; the other disks' blocks get another.
+// A lane that reads from a hanging disk is left to it. Blocks of the other disks get another lane.
 func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
 	a, f, want := carrying(t)
 	b := newNode(t, "b")
@@ -350,7 +353,7 @@ func spreadOutputs(t *testing.T, n *node) (bases []string) {
 	return bases
 }
 
-// A map output that is spread over disks of which one does not answer is lost by its name.
+// A map output with files on several disks, of which one does not answer, is lost by its name.
 func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	var names []string
@@ -378,8 +381,8 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A disk that did not answer at the first look does at the second. Its files are no news by their times, and a part of each map
-// output lies on disks that were read; but no map output was met whole.
+// A disk does not answer at the first look, and does at the second. Its files have not changed since, and parts of each map output are on
+// disks that were read; but the first look met no whole map output, so all are sent.
 func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids := outputIDs(spreadOutputs(t, n))
@@ -393,7 +396,7 @@ func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 	wantMoved(t, sum, entries, ids)
 }
 
-// thawing is Spark's layout on a disk that answers from the first block on that is met on others.
+// thawing is Spark's layout with a disk that answers again as soon as a block is met on another disk.
 type thawing struct {
 	inventory.SparkLayout
 	thaw func()
@@ -408,7 +411,7 @@ func (l thawing) Scan(ctx context.Context, s *inventory.Store, part int, before 
 	})
 }
 
-// A disk that did not answer when a look came by, and did before that look was over, was not read by it.
+// A disk did not answer when a look came to it, and answers before the look is over. The look did not read it, so the next one does.
 func TestMapOutputOnADiskThatAnswersDuringALookIsCarried(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	ids := outputIDs(spreadOutputs(t, n))

@@ -32,7 +32,7 @@ func (l *hanging) Scan(ctx context.Context, s *inventory.Store, part int, before
 	})
 }
 
-// cachedOnTwo is a node with so many partitions of Spark's on each of two disks.
+// cachedOnTwo is a node with that many cached partitions of Spark on each of two disks.
 func cachedOnTwo(t testing.TB, first, second int) (*node, *nodetest.Disks) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1")}, "v")
 	for disk, count := range []int{first, second} {
@@ -44,7 +44,8 @@ func cachedOnTwo(t testing.TB, first, second int) (*node, *nodetest.Disks) {
 	return n, f
 }
 
-// A disk of a Spark store hangs amid the first look. Blocks on the other disk that this look had not met are carried, and none twice.
+// A disk of a Spark store hangs during the first look. The blocks on the other disk that the look had not met yet are sent, each
+// once.
 func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
 	n, f := cachedOnTwo(t, 20, 5)
 	b := newNode(t, "b")
@@ -72,13 +73,13 @@ func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Nor is what was written before a later look forgotten because that one hangs, and the one that follows it.
+// Two later looks hang, one after the other. What was written before them is sent all the same, once a look goes through.
 func TestWhatALookThatHangsHasNotMetIsMetByTheNext(t *testing.T) {
 	for _, hung := range []int{1, 2} {
 		n, f := cachedOnTwo(t, 3, 1)
 		b, now := newNode(t, "b"), time.Now()
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(time.Until(now)) // the clock that the file system goes by is hardly on when the bubble's is
+			time.Sleep(time.Until(now)) // files get times of the real clock, so the bubble's clock is moved there
 			f.News = make(chan struct{})
 			silent, l := n.Stores[0].Paths[1], &hanging{freed: make(chan struct{})}
 			l.hangs = func(look, item int) bool {

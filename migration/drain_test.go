@@ -32,7 +32,7 @@ func cached(t testing.TB, count, size int) (*node, map[string][]byte) {
 	return n, want
 }
 
-// wantThere checks that every block is moved once and reads back at the peer that the account names.
+// wantThere checks that every block has moved once, and reads back at the peer that the account names.
 func wantThere(t testing.TB, want map[string][]byte, entries []manifest.Entry, peers ...*node) {
 	t.Helper()
 	moved := outcome(t, entries, manifest.Moved)
@@ -60,8 +60,8 @@ func wantLost(t testing.TB, want map[string][]byte, entries []manifest.Entry, re
 	}
 }
 
-// An engine removes a map output's data before its index. With the data gone there is nothing to carry, which the account says in
-// those words; data that is back a moment later was only being committed anew.
+// An engine removes a map output's data before its index. Without the data there is nothing to send, and the account says so in those
+// words. Data that is back a moment later was only being committed anew.
 func TestMapOutputWhoseDataIsDeleted(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestDrainWithNothingToCarryEndsAtOnce(t *testing.T) {
 	})
 }
 
-// The only peer goes once it has everything, so no lane learns from the plan that nothing is left. The drain does not wait for the peer
-// until its deadline.
+// The only peer goes once it has everything. No lane then learns from the plan that nothing is left, but the drain does not wait for
+// the peer until its deadline.
 func TestDrainEndsWhenItsPeerGoesAfterTheLastReceipt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
@@ -144,7 +144,7 @@ func TestDrainEndsWhenItsPeerGoesAfterTheLastReceipt(t *testing.T) {
 			for len(b.LandedBlocks()) < 2 {
 				time.Sleep(10 * time.Millisecond)
 			}
-			time.Sleep(50 * time.Millisecond) // its receipts are here, and the look that finds nothing more is not over
+			time.Sleep(50 * time.Millisecond) // its receipts have come, but the look that finds nothing more is not over
 			tr.mu.Lock()
 			tr.fakes = map[string]func(net.Conn){"b": func(c net.Conn) { c.Close() }}
 			tr.mu.Unlock()
@@ -185,7 +185,7 @@ func TestDrainIntoFullPeersNamesThemFull(t *testing.T) {
 	})
 }
 
-// The room that a peer grants is that of its best disk. A block may still find its own full.
+// The room that a peer grants is that of its roomiest disk. The disk on which a block belongs may be full.
 func TestBlockWhoseOwnPlaceIsFullGoesToTheVault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
@@ -234,7 +234,7 @@ func after(d time.Duration, peers func() []Peer) func() []Peer {
 	}
 }
 
-// Spark's shuffle service removes an executor's checksum files and keeps data and index: that is not the block deleted.
+// Spark's shuffle service removes an executor's checksum files and keeps data and index: the block is not deleted.
 func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b")
@@ -326,7 +326,7 @@ func TestDrainTwiceLeavesOneCopy(t *testing.T) {
 	})
 }
 
-// Two peers may hold what came under one name in two versions: the receipt for the old one must not stand for the new.
+// Two peers may hold two versions of a block. The receipt for the old version must not stand for the new one.
 func TestDrainReplacesAnOlderVersionAtThePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 1, 5000)
@@ -376,7 +376,7 @@ func TestDrainCarriesWhatIsWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// What lanes have in hand comes by the buffer: as a rate that is none in one second and twice the cap in the next.
+// Lanes read into buffers. Measured there, a capped rate would be zero in one second and twice the cap in the next.
 func TestRateUnderACapIsTheCap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 200_000
@@ -446,7 +446,7 @@ func TestDeadlineBeforeTheScanStillNamesTheBlocks(t *testing.T) {
 	})
 }
 
-// A cap so low that the limiter refuses to wait until after the deadline.
+// The cap is so low that the limiter would have to wait until after the deadline, and refuses.
 func TestDrainUnderALowCapEndsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 10, 4*wire.ChunkBytes)
@@ -458,7 +458,7 @@ func TestDrainUnderALowCapEndsInOrder(t *testing.T) {
 	})
 }
 
-// A cap that was set far too low by mistake is lifted for those who wait for it, too: each waits for minutes.
+// A cap was set far too low by mistake. When it is lifted, the lanes that wait for it go on too: each would wait for minutes.
 func TestCapThatIsLiftedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 10, 4*wire.ChunkBytes)
@@ -482,7 +482,7 @@ func TestDrainThatIsStoppedSaysSo(t *testing.T) {
 	})
 }
 
-// What an earlier run has receipts for is not sent again, though it was killed in the middle of writing a line.
+// Blocks for which an earlier run has receipts are not sent again, even if it was killed amid the writing of a line.
 func TestDrainKilledIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 60, 50_000)
@@ -517,7 +517,7 @@ func TestDrainKilledIsResumed(t *testing.T) {
 	})
 }
 
-// What changed behind its receipt is carried once more and counted once, in the drain that carried it and after a kill -9.
+// A block that changed after its receipt is sent once more and counted once, by the drain that sent it and after a kill -9.
 func TestChangedBlockIsCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 60, 50_000)

@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// What no peer has room for goes to the fallback while peers are still taking the rest: there may be no time left afterwards.
+// Blocks that no peer has room for go to the fallback while peers still take the others: afterwards there may be no time left.
 func TestFallbackTakesBesidePeersWhatTheyHaveNoRoomFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
@@ -49,13 +49,13 @@ func TestFallbackTakesBesidePeersWhatTheyHaveNoRoomFor(t *testing.T) {
 	})
 }
 
-// A block that is too large for any peer does not wait for the small ones to be there.
+// A block that is too large for any peer goes to the fallback without waiting until the small ones are at the peer.
 func TestFallbackTakesBesidePeersWhatIsTooLargeForThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 40, 512<<10)
 		write(t, filepath.Join(a.Dir, "cache", "large"), contentOf("large", 22<<20))
 		b := newNode(t, "b")
-		b.Room = func(string) int64 { return 21 << 20 } // however much is there
+		b.Room = func(string) int64 { return 21 << 20 } // the room stays the same, whatever has landed
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		tr := newTrip(t, a, b)
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
@@ -65,7 +65,8 @@ func TestFallbackTakesBesidePeersWhatIsTooLargeForThem(t *testing.T) {
 	})
 }
 
-// A vault that is full for a moment, as it is of small map outputs before they are files, is asked again: it comes before the fallback.
+// A peer's vault is full for a moment, as it is before small map outputs become files. The peer is asked again before its blocks go to the
+// fallback.
 func TestVaultThatHasRoomAgainComesBeforeTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
@@ -101,7 +102,8 @@ func TestVaultThatHasRoomAgainComesBeforeTheFallback(t *testing.T) {
 	})
 }
 
-// Peers come first: what one of them has room for that is not sent to yet, or that has not greeted yet, is not for the fallback.
+// Peers come before the fallback. A block is not left to the fallback while a peer may have room for it that is not sent to yet, or has not
+// greeted yet.
 func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 	GB := int64(1 << 30)
 	now := time.Now()
@@ -127,7 +129,8 @@ func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 	}
 }
 
-// Nor is what it may have room for that is being asked anew, whatever its other lanes were granted before.
+// Nor is a block left to the fallback while a peer that may have room for it is being asked anew, whatever was granted to the peer's other
+// lanes.
 func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
 	now := time.Now()
 	for name, c := range map[string]struct {
@@ -148,7 +151,8 @@ func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
 	}
 }
 
-// A peer that had no room for what was found first, and takes what was found then, does not leave that to the fallback.
+// A peer had no room for the blocks that were found first, and takes those that were found later. The later ones are not left to the
+// fallback.
 func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
 	d := &Drain{peers: map[string]*peerState{}, cfg: DrainConfig{Log: slog.New(slog.DiscardHandler)}}
 	d.fan = newFan("", "", d.peers)
@@ -156,7 +160,7 @@ func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
 	b := d.peers["b"]
 	d.peerTook(time.Now())
 	d.note(b, errPeerFull)
-	b.declines = time.Now() // for so long
+	b.declines = time.Now() // it has declined for so long
 	if taken, hoped := d.peersTake(); taken || hoped {
 		t.Errorf("got %t, %t of a peer that is full, want nothing of it", taken, hoped)
 	}
@@ -166,7 +170,7 @@ func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
 	}
 }
 
-// A name that the storage cannot have is the trouble of that block alone: the others go, and its reason is told.
+// A name that the storage cannot have is a fault of that block alone: the other blocks go there, and the account has its reason.
 func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -189,7 +193,8 @@ func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A peer is asked anew only between two blocks. While it is sent a large one, what no peer was ever granted the room for does not wait for it.
+// A peer is asked anew only between two blocks. While it is sent a large block, blocks that are larger than any grant so far do not wait
+// for that: they go to the fallback.
 func TestFallbackTakesWhatIsTooLargeForAPeerThatIsToBeAskedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := newNode(t, "a", with(filesStore, "cache")), map[string][]byte{}
@@ -202,7 +207,7 @@ func TestFallbackTakesWhatIsTooLargeForAPeerThatIsToBeAskedAnew(t *testing.T) {
 			write(t, filepath.Join(a.Dir, "cache", name), contentOf(name, size))
 		}
 		b := newNode(t, "b")
-		b.Room = func(string) int64 { return 21 << 20 } // however much is there
+		b.Room = func(string) int64 { return 21 << 20 } // the room stays the same, whatever has landed
 		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
 		s.rate = 16 << 20
 		tr := newTrip(t, a, b)

@@ -16,7 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// begins drains into a fallback and says how long it took until something was there.
+// begins drains into a fallback, and returns how long it took until something was there.
 func (tr *trip) begins(t *testing.T, s *larder) (after time.Duration, entries []manifest.Entry) {
 	t.Helper()
 	began, first := time.Now(), atomic.Int64{}
@@ -61,7 +61,8 @@ func TestFallbackBeginsWhenEveryPeerHasDeclined(t *testing.T) {
 	}
 }
 
-// A peer that answers nothing, or that it is stopping, may be one that restarts: it has its time, though others are full.
+// A peer that does not answer, or says that it is stopping, may be restarting. It gets time for that, even though other peers are
+// full.
 func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
 	refusing := func(no wire.Refuse) func(net.Conn) {
 		return func(conn net.Conn) {
@@ -97,7 +98,7 @@ func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
 	}
 }
 
-// A peer that has just started has no room until its disks were tried.
+// A peer that has just started grants no room until its disks were tried.
 func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -118,7 +119,7 @@ func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 	})
 }
 
-// A peer that was known a moment ago has its time, too, if it is not named now: the coordinator does not name a node that restarts.
+// A peer that the coordinator named a moment ago, and does not name now, gets time too: a node that restarts is not named.
 func TestPeerThatIsMissedKeepsItsBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -141,7 +142,7 @@ func TestPeerThatIsMissedKeepsItsBlocks(t *testing.T) {
 	})
 }
 
-// A peer that is named no more before it was asked is not waited for as long as a peer that looks well.
+// A peer that is no longer named before it was asked is not waited for as long as one that looks well.
 func TestPeerThatIsGoneBeforeItWasAskedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 1000)
@@ -159,7 +160,7 @@ func TestPeerThatIsGoneBeforeItWasAskedIsNotWaitedFor(t *testing.T) {
 		began := time.Now()
 		tr.cfg.Peers = func() []Peer {
 			if time.Since(began) < lookForPeers/2 {
-				return all // of which leastWidth are asked at once
+				return all // only leastWidth of them are asked at once
 			}
 			return nil
 		}
@@ -171,7 +172,7 @@ func TestPeerThatIsGoneBeforeItWasAskedIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// slowLarder thinks before it answers anything that is asked.
+// slowLarder takes its time for each answer.
 type slowLarder struct {
 	*larder
 	takes time.Duration
@@ -182,7 +183,7 @@ func (s *slowLarder) Get(ctx context.Context, name string, from int64, into []by
 	return s.larder.Get(ctx, name, from, into)
 }
 
-// A fallback that hangs is told of long before anybody gives it up, and one that is only slow is not given up at all.
+// A fallback that hangs is reported long before it is given up. One that is only slow is not given up at all.
 func TestFallbackThatDoesNotAnswerIsToldEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 4, 1000)
@@ -208,7 +209,7 @@ func TestFallbackThatDoesNotAnswerIsToldEarly(t *testing.T) {
 	})
 }
 
-// A fallback that falls silent amid uploads is told of early, too, once it is known how long uploads take.
+// A fallback that falls silent during uploads is reported early too, once it is known how long uploads take.
 func TestFallbackThatFallsSilentIsToldEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 12, largeUpload)
@@ -231,7 +232,7 @@ func TestFallbackThatFallsSilentIsToldEarly(t *testing.T) {
 	})
 }
 
-// stallingLarder takes nothing between two moments.
+// stallingLarder takes nothing between two instants.
 type stallingLarder struct {
 	*larder
 	from, to time.Time

@@ -31,7 +31,7 @@ func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
 		if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/f-0000"); !bytes.Equal(got, contentOf("f-0000", 100)) {
 			t.Error("the first content is gone")
 		}
-		// A newer version from where it was born is welcome.
+		// A newer version from the block's home replaces it.
 		write(t, filepath.Join(a.Dir, "cache/f-0000"), contentOf("newer", 120))
 		tr := newTrip(t, a)
 		tr.cfg.Dir = filepath.Join(a.Dir, "another-incident")
@@ -41,7 +41,7 @@ func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
 	})
 }
 
-// An old version of a block that a peer hands on does not take the place of the newer one that the block's node has put there since.
+// A peer hands on an old version of a block. It does not replace the newer one that the block's home has put into the fallback since.
 func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLarder()
@@ -83,8 +83,8 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 	})
 }
 
-// Spark's own copies of map outputs have no checksums. Whichever of ours and Spark's is in the fallback first stands for the other; an output
-// of other bytes stands for neither.
+// Spark's own copies of map outputs have no checksums. Whichever of our copy and Spark's is in the fallback first stands for the other; a
+// map output with other bytes stands for neither.
 func TestFallbackTakesMapOutputWithoutChecksumsForTheSame(t *testing.T) {
 	for _, first := range []string{"a", "b"} {
 		for _, layout := range []string{lastresort.LayoutBlocks, lastresort.LayoutSpark} {

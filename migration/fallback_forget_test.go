@@ -18,7 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// spilt is a node that stays after all, of which a drain put ten files into a fallback.
+// spilt is a node whose drain put ten files into a fallback, and that stays after all.
 func spilt(t *testing.T) (s *stayed, store *larder) { return spiltOf(t, 10) }
 
 func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
@@ -35,7 +35,7 @@ func spiltOf(t *testing.T, files int) (s *stayed, store *larder) {
 	return s, store
 }
 
-// statusAway is what a reader is told while the node that a file was born on does not answer, or nobody ever knew of it.
+// statusAway is the status of a read while the block's home does not answer, or nobody ever knew of it.
 func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	t.Helper()
 	rd := &reading.Reader{Vault: s.a.Vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &reading.Fetcher{Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
@@ -46,7 +46,7 @@ func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	return w.Code
 }
 
-// A withdrawn drain had put blocks into a fallback. Nobody reads those there that have changed since where they were born.
+// A withdrawn drain has put blocks into a fallback. No reader gets copies there of blocks that have changed at home since.
 func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, store := spilt(t)
@@ -66,7 +66,7 @@ func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 		if l.look(t.Context()); len(store.putNames()) != puts {
 			t.Error("the fallback is told again")
 		}
-		// The newer one goes there in its turn.
+		// The newer one goes there with the next drain.
 		again := newTrip(t, s.a)
 		again.cfg.Dir, again.cfg.Fallback = again.cfg.Dir+"-2", s.cfg.Fallback
 		_, entries := again.run(within(t, time.Minute))
@@ -74,7 +74,7 @@ func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 		if got := s.statusAway(t, 3, nil); got != 200 {
 			t.Errorf("what was put there again: a reader is told %d", got)
 		}
-		// What is said late of the older one does not touch it.
+		// A late order to forget the older version does not touch it.
 		was := s.lookBack()
 		was.look(t.Context())
 		if got := s.statusAway(t, 3, nil); got != 200 {
@@ -83,7 +83,8 @@ func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 	})
 }
 
-// A storage takes 30 ms for each record: it is told of many at once, also in the few seconds that a drain has for that.
+// A storage takes 30 ms for each record. It forgets many blocks at once, even in the few seconds that a drain has for
+// that.
 func TestAFallbackForgetsManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const files = 1200

@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 )
 
-// Spark reads the index that lies there and then the data, and knows nothing of records. A map output that was written anew, and whose
-// data alone came there before time was up, must not be read by the index of what it was.
+// Spark reads the index in its fallback storage and then the data, and knows nothing of records. A map output was written anew, and
+// only its new data got there in time: it must not be read with the index of the old one.
 func TestSparkFindsNoIndexOfOtherDataInTheFallback(t *testing.T) {
 	for name, second := range map[string]bool{"in time": true, "cut off": false} {
 		t.Run(name, func(t *testing.T) {

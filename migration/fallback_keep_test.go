@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 )
 
-// A copy that a drain finds in the fallback counts as moved by it, and must last as long as what the drain puts there. So an old copy is put
-// again, also where another node had put it, and after a kill -9 that left its record the only old part.
+// A drain finds copies of its blocks in the fallback. They count as moved by it, so they must last as long as what the drain puts there: an
+// old copy is put there again, even one from another node, and even if a kill -9 has left only its record old.
 func TestWhatIsOldInTheFallbackIsPutAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, c, s := newNode(t, "a", with(filesStore, "cache")), newNode(t, "c", with(filesStore, "cache")), newLarder()

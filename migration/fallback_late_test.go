@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// An upload that the deadline cuts off is named with what the fallback said before, and with how long the upload had taken.
+// The reason of an upload that the deadline cuts off has the fallback's earlier error, and how long the upload had taken.
 func TestUploadThatIsCutOffSaysWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 4, 512<<10)
@@ -35,7 +35,7 @@ func TestUploadThatIsCutOffSaysWhatIsKnown(t *testing.T) {
 	})
 }
 
-// tardy answers for what it was put only after a while.
+// tardy is a storage that answers a put only after a while.
 type tardy struct {
 	*larder
 	answers func(name string)
@@ -47,7 +47,8 @@ func (s tardy) Put(ctx context.Context, name string, bytes int64, content io.Rea
 	return err
 }
 
-// A block that the fallback had whole when time was up counts if its record follows in a moment. Later no record is begun.
+// A block is whole in the fallback when time is up. It counts if its record is there a moment later. After that no record is
+// begun.
 func TestRecordFollowsWhatWasSentWholeWhenTimeIsUp(t *testing.T) {
 	for after, moved := range map[time.Duration]bool{recordGrace - time.Millisecond: true, recordGrace + time.Millisecond: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestRecordFollowsWhatWasSentWholeWhenTimeIsUp(t *testing.T) {
 	}
 }
 
-// Under a cap no more large blocks are begun at once than it can carry: otherwise all would share it, and none be there in time.
+// Under a cap, no more large blocks are begun at once than it can carry: if all shared it, none would be there in time.
 func TestLargeBlocksUnderACapDoNotAllComeTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 4, 4<<20)
@@ -98,7 +99,7 @@ func TestLargeBlocksUnderACapDoNotAllComeTooLate(t *testing.T) {
 	})
 }
 
-// Many uploads that fail at once are one failure: the fallback is asked again as soon as after one.
+// Many uploads fail at once. That counts as one failure: the fallback is asked again as soon as after one.
 func TestUploadsThatFailTogetherFailOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 32, smallUpload+1)

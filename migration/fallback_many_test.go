@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 )
 
-// A storage that takes each small content 30 ms after it was asked takes many of them side by side.
+// A storage takes 30 ms for each small content, and many at once.
 func TestManySmallBlocksGoToTheFallbackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 4000, 100)
@@ -33,7 +33,8 @@ func TestManySmallBlocksGoToTheFallbackAtOnce(t *testing.T) {
 	})
 }
 
-// Large blocks are in memory in parts of some MiB, and the link is the bound: there are never more of them than streams.
+// Large blocks are in memory in parts of some MiB, and the link is the bottleneck: there are never more of them under
+// way than streams.
 func TestLargeBlocksGoToTheFallbackFewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 1000, 100)
@@ -53,7 +54,7 @@ func TestLargeBlocksGoToTheFallbackFewAtOnce(t *testing.T) {
 	})
 }
 
-// A storage that refuses when too many come at once gets fewer.
+// A storage that refuses too many at once gets fewer.
 func TestFallbackThatRefusesGetsFewerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 3000, 100)
@@ -82,12 +83,12 @@ func TestFallbackThatRefusesGetsFewerAtOnce(t *testing.T) {
 	})
 }
 
-// One that is full takes what was on its way all the same, and is not told to be well for that.
+// A storage that is full still takes what was on its way. It is not reported to be well because of that.
 func TestFallbackThatFillsUpIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 8, 100)
 		s := newLarder()
-		s.rate = 10_000 // what is refused is known first
+		s.rate = 10_000 // slow, so that the refusal is known first
 		s.trip = func(name string) error {
 			if strings.HasPrefix(name, "lifeboat-blocks/") && strings.ContainsAny(name[len(name)-1:], "1357") {
 				return errors.New("no space left on device")

@@ -17,8 +17,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// afar is a storage that takes a part of a content at once and has sent it before it asks for more: over one link for all, or each content
-// by a connection of its own.
+// afar is a storage that takes a part of a content at once, and has sent it before it asks for more: over one link for all contents, or
+// over a connection of its own for each.
 type afar struct {
 	*larder
 	part int
@@ -57,7 +57,7 @@ func (s afar) as(streams int) *lastresort.Storage {
 	return &lastresort.Storage{Name: "spill", Layout: lastresort.LayoutBlocks, Streams: streams, Objects: s}
 }
 
-// Of the blocks that share a narrow link some are there in time, as many as it carries, whatever is begun at once.
+// Blocks share a narrow link. As many as it carries are there in time, whatever is begun at once.
 func TestLargeBlocksOverANarrowLinkDoNotAllComeTooLate(t *testing.T) {
 	for name, c := range map[string]struct{ size, part, carries, streams int }{
 		"in parts":          {1 << 20, 320 << 10, 6, 8},
@@ -88,7 +88,7 @@ func TestLargeBlocksOverANarrowLinkDoNotAllComeTooLate(t *testing.T) {
 	}
 }
 
-// Where each upload has as much as it can take, none waits for another, however long it takes.
+// If each upload has all the rate that it can use, none waits for another, however long it takes.
 func TestLargeBlocksThatShareNoLinkAllGoAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 8, 1<<20)

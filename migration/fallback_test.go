@@ -33,7 +33,7 @@ type larder struct {
 	things map[string][]byte
 	since  map[string]time.Time
 	puts   []string // in the order in which they became durable
-	busy   int      // puts under way, and the most of them at once
+	busy   int      // puts under way, and the most at once so far
 	most   int
 
 	large, mostLarge int // of more than smallUpload
@@ -136,14 +136,14 @@ func (s *larder) putNames() []string {
 	return slices.Clone(s.puts)
 }
 
-// missed is a fleet that lacks a node which may be back in a moment.
+// missed says that the fleet lacks a node which may be back in a moment.
 func missed() bool { return true }
 
 func (s *larder) as(layout string) *lastresort.Storage {
 	return &lastresort.Storage{Name: "spill", Layout: layout, Streams: 4, Objects: s}
 }
 
-// fromFallback reads a block as a reader at a node that never had it.
+// fromFallback reads a block as a node does that never had it.
 func fromFallback(t testing.TB, f *lastresort.Storage, id string) []byte {
 	t.Helper()
 	c, err := f.Open(t.Context(), inventory.BlockID(id))
@@ -252,7 +252,7 @@ func TestPeersThatRefuseLeaveTheBlocksToTheFallback(t *testing.T) {
 	})
 }
 
-// One peer greets and takes nothing that it is given; another swallows it and never answers.
+// One peer greets and then takes nothing; another takes everything and never answers.
 func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"refuses each block": peerTimeout, "is silent": peerGone} {
 		answers := patience == peerTimeout
@@ -287,7 +287,7 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 	}
 }
 
-// Blocks that a peer has not been sent when it falls silent do not wait until the peer is given up.
+// A peer falls silent. Blocks that it has not been sent do not wait until the peer is given up.
 func TestFallbackHasWhatIsLeftOnceThePeerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 60, 2<<20)
@@ -307,7 +307,7 @@ func TestFallbackHasWhatIsLeftOnceThePeerIsSilent(t *testing.T) {
 	})
 }
 
-// Spark reads what its own fallback storage would have written.
+// The layout spark-fallback is what Spark's own fallback storage would have written.
 func TestSparkFallbackLayout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const app = "application_1700000000000_0042"
@@ -354,7 +354,7 @@ func TestSparkFallbackLayout(t *testing.T) {
 	})
 }
 
-// What Spark itself put there is read too, as 3.1 placed it and as later versions do, if it is whole.
+// A reader also finds what Spark itself put there, as 3.1 and as later versions place it, if it is whole.
 func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
 	const app = "app-20260101000000-0001"
 	files := writeMapOutput(t, []string{t.TempDir()}, 3, 4, 100, 50)
@@ -413,7 +413,7 @@ func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 			seen[name] = true
 		}
 		twice := len(s.putNames()) - len(seen)
-		if twice > 4 { // whose bytes were there and whose records were not
+		if twice > 4 { // bytes were there, their records were not
 			t.Errorf("%d contents were sent twice, want those under way at most", twice)
 		}
 	})
@@ -525,8 +525,8 @@ func TestFallbackServesNoFlippedBit(t *testing.T) {
 	}
 }
 
-// Holders come first, and what they do not have is looked for in the fallback; a request that an agent makes for a reader
-// stays where it is asked.
+// A reader is served by holders first, and by the fallback if no holder has the block. A request that an agent makes for
+// a reader is not passed on.
 func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 	a, _ := cached(t, 1, 100)
 	s := newLarder()

@@ -33,7 +33,7 @@ func draw(f *fan, now time.Time) map[string]int {
 	return chosen
 }
 
-// look has a fan let go of one peer a look, and choose others.
+// look has the fan let go of one peer and choose others, that many times.
 func look(f *fan, now time.Time, times int) {
 	for range times {
 		f.review(now, 0)
@@ -67,7 +67,7 @@ func TestPeersOfTheOwnPoolComeLast(t *testing.T) {
 	}
 }
 
-// A pool whose machines disappear from the list is left, while there is another.
+// A pool whose machines disappear from the list gets no more blocks while there is another pool.
 func TestPoolThatIsBeingTakenAwayIsLeft(t *testing.T) {
 	now := time.Now()
 	a, b := somePeers(10, "z2", "a"), somePeers(10, "z3", "b")
@@ -93,7 +93,7 @@ func TestOnDemandPeersComeFirst(t *testing.T) {
 	}
 }
 
-// advise says of peers that they may leave themselves.
+// advise marks peers as advised to go.
 func advise(peers []Peer) []Peer {
 	for i := range peers {
 		peers[i].Advised = true
@@ -101,12 +101,12 @@ func advise(peers []Peer) []Peer {
 	return peers
 }
 
-// A peer that is advised to go gets nothing while another takes blocks, and all once no other does. It is let go of again for one that
-// does.
+// A peer that is advised to go gets nothing while another peer takes blocks, and everything once no other does. It is let go again when
+// another takes blocks.
 func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
 	now := time.Now()
 	well, last := somePeers(2, "z2", "a"), advise(somePeers(8, "z3", ""))
-	f := testFan("z1", "c", append(last, well...)...) // of pools that are not known, or they would count as being taken away
+	f := testFan("z1", "c", append(last, well...)...) // with unknown pools: else these would count as being taken away
 	if got := draw(f, now); got["a"] != 2 || got[""] != 0 {
 		t.Fatalf("got %v, want those alone that are not advised", got)
 	}
@@ -138,8 +138,8 @@ func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
 	}
 }
 
-// Many nodes leave at once, and the peers that are not advised serve them all, too slowly for what is left: advised peers help. Where those
-// peers serve this node alone, others would not make it faster.
+// Many nodes leave at once, and the peers that are not advised serve all of them, too slowly for what is left: advised peers help. If those
+// peers serve this node alone, more peers would not make it faster.
 func TestAdvisedPeersHelpWhereOthersAreCrowded(t *testing.T) {
 	for _, crowded := range []bool{true, false} {
 		now := time.Now()
@@ -163,7 +163,7 @@ func TestAdvisedPeersHelpWhereOthersAreCrowded(t *testing.T) {
 	}
 }
 
-// A peer that was sent nothing, since other peers had all blocks, is not silent.
+// A peer that was sent nothing, because other peers took all blocks, is not silent.
 func TestPeerForWhichThereWasNothingTakes(t *testing.T) {
 	now := time.Now()
 	f := testFan("z1", "c", somePeers(1, "z2", "a")...)
@@ -188,7 +188,7 @@ func TestAdvisedPeersAloneAreUsedLikeAny(t *testing.T) {
 	}
 }
 
-// More peers are taken in while that makes the drain faster, and let go again when it does not.
+// More peers are sent to while that makes the drain faster, and let go again when it does not.
 func TestFanGrowsWhileItGains(t *testing.T) {
 	now := time.Now()
 	f := testFan("", "", somePeers(30, "", "")...)
@@ -217,7 +217,7 @@ func TestFanGrowsWhileItGains(t *testing.T) {
 	}
 }
 
-// Where several nodes leave at once, they take peers in turns: none keeps a peer for blocks of little worth while others find none.
+// Several nodes that leave at once share the peers: none keeps a peer for blocks of little worth while others find none.
 func TestPeersAreTakenInTurnsWhereOthersWantThemToo(t *testing.T) {
 	now := time.Now()
 	f := testFan("", "", somePeers(12, "", "")...)
@@ -277,7 +277,7 @@ func TestSlowAndFullPeersAreSeldomChosen(t *testing.T) {
 	}
 }
 
-// The room of a peer where blocks land in their place is none for a node that has none of these stores.
+// A peer may have room only where blocks land in place. A node without such a store seldom chooses it.
 func TestFullVaultsAreSeldomChosen(t *testing.T) {
 	f := testFan("", "", somePeers(2, "", "")...)
 	f.peers["--00"].VaultBytes, f.peers["--00"].Places = new(int64(1<<10)), []string{"spark"}
@@ -289,7 +289,7 @@ func TestFullVaultsAreSeldomChosen(t *testing.T) {
 	}
 }
 
-// A peer that takes blocks is not let go of for one that was tried and took none, whatever its pool and whoever else sends to it.
+// A peer that takes blocks is not let go for one that was tried and took none, whatever its pool, and however many nodes send to it.
 func TestPeerThatTakesBlocksIsNotLeftForOneThatFailed(t *testing.T) {
 	for name, pool := range map[string]string{"of the own pool": "own", "shared": "other"} {
 		t.Run(name, func(t *testing.T) {

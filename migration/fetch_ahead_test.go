@@ -20,7 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// evict has the kernel forget what it has of files in memory, from one of their bytes on.
+// evict has the kernel drop what it has of files in memory, from that byte of each on.
 func evict(t *testing.T, from int64, files ...string) {
 	t.Helper()
 	each(t, files, func(f *os.File) {
@@ -33,7 +33,7 @@ func evict(t *testing.T, from int64, files ...string) {
 	})
 }
 
-// inMemory is how many bytes of files the kernel has in memory, or has asked a disk for.
+// inMemory is how many bytes of the files the kernel has in memory, or has asked a disk for.
 func inMemory(t *testing.T, files ...string) (bytes int64) {
 	t.Helper()
 	each(t, files, func(f *os.File) { bytes += cachedBytes(t, f, 0) })
@@ -52,17 +52,17 @@ func each(t *testing.T, files []string, do func(*os.File)) {
 	}
 }
 
-// cachedBytes is that of so many bytes of a file from its beginning; 0: of all.
+// cachedBytes is how many of a file's first most bytes are in memory; most 0: of all.
 func cachedBytes(t *testing.T, f *os.File, most int) int64 {
 	t.Helper()
 	var has unix.Cachestat_t
 	if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Len: uint64(most)}, &has, 0); err != nil {
-		t.Skipf("cachestat: %v", err) // Linux 6.5
+		t.Skipf("cachestat: %v", err) // before Linux 6.5
 	}
 	return int64(has.Cache) * int64(os.Getpagesize())
 }
 
-// What a lane reads soon is asked for before it waits for the disk, whether it was written here or landed in its place.
+// Before a lane waits for a disk, it asks for the blocks that it will read soon, whether they were written here or landed in place.
 func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
 	const size = 80 << 10 // four are a batch, and three fill the buffer
 	t.Run("the node's own", func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
 func wantFetchedAhead(t *testing.T, a *node, want map[string][]byte) {
 	t.Helper()
 	ahead := fetchedAhead(t, a, want)
-	for tries := 0; tries < 10 && ahead <= laneBuffer; tries++ { // where the machine is busy, what is asked for may have left by when that is looked at
+	for tries := 0; tries < 10 && ahead <= laneBuffer; tries++ { // on a busy machine, what was asked for may have left before the test looks
 		ahead = fetchedAhead(t, a, want)
 	}
 	if ahead <= laneBuffer {
@@ -93,7 +93,7 @@ func wantFetchedAhead(t *testing.T, a *node, want map[string][]byte) {
 	}
 }
 
-// fetchedAhead is how many bytes of a node's files are in memory at most that have not left, while it carries them.
+// fetchedAhead sends a node's blocks, and returns the most bytes of its files that were in memory and had not left.
 func fetchedAhead(t *testing.T, a *node, want map[string][]byte) (ahead int64) {
 	t.Helper()
 	c := newNode(t, "c")
@@ -126,13 +126,13 @@ func fetchedAhead(t *testing.T, a *node, want map[string][]byte) (ahead int64) {
 	return ahead
 }
 
-// In the memory of a node that has worked for hours gaps lie scattered. One of them is no reason to look at a whole batch, which
-// costs as much as to send it; a batch that is mostly gaps is asked for whole, and nobody looks at a file of it twice.
+// After hours of work, a few files of a batch are not in memory, here and there. One gap is no reason to look at all files of the
+// batch, which costs as much as to send it. A batch that is mostly gaps is asked for whole, and no file of it is looked at twice.
 func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		gone  func(i int) bool
-		asked []int // how many of those the lane asks for, each time that it has to wait for a block
+		asked []int // how many of the missing files the lane asks for, each time that it waits for a block
 	}{
 		{"all of it", func(int) bool { return true }, []int{99}},
 		{"every fourth", func(i int) bool { return i%4 == 0 }, []int{24}},
@@ -163,7 +163,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 				l := &lane{d: &Drain{stores: map[string]*inventory.Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
 				for i := range whole {
 					if f := files[i]; inMemory(t, f) == 0 {
-						each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as whoever reads it does
+						each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as reading the file would
 						before := inMemory(t, gone...)
 						l.next = whole[i+1:]
 						l.fetchAhead()
@@ -173,7 +173,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 				return asked
 			}
 			asked := look()
-			for try := 0; !slices.Equal(asked, c.asked); asked = look() { // a disk that is fast answers now and then before the kernel does
+			for try := 0; !slices.Equal(asked, c.asked); asked = look() { // a fast disk sometimes answers before the kernel does
 				if try++; try < 10 {
 					continue
 				}
@@ -186,8 +186,8 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 	}
 }
 
-// tells says whether the kernel tells of each file that it is not in memory. A newer one has the disk begin to read before it says so,
-// and where the disk answers within that time there is nothing to say.
+// tells reports whether the kernel says of each file that it is not in memory. A newer kernel has the disk begin to read before it
+// answers; if the disk is fast enough, the file is in memory by then.
 func tells(t *testing.T, files []string) bool {
 	t.Helper()
 	all := true
@@ -198,7 +198,7 @@ func tells(t *testing.T, files []string) bool {
 	return all
 }
 
-// tapped tells of each write, before it is made.
+// tapped calls told before each write.
 type tapped struct {
 	net.Conn
 	told func(n int)
@@ -242,7 +242,7 @@ func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%d bytes were in memory: other bytes were read", cached)
 		}
-		if (missed > 0) != (cached < size) { // what was asked for before may have come only now
+		if (missed > 0) != (cached < size) { // what was asked for earlier may have come only now
 			short = fmt.Sprintf("%d misses", missed)
 		}
 		return short
@@ -258,7 +258,7 @@ func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
 	}
 }
 
-// Blocks that were packed into a segment lie there as they leave: who carries them on has the next ones fetched with the first.
+// Blocks in a segment lie in the order in which they leave. A drain that carries them on has the next ones fetched with the first.
 func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 	const size, blocks = 40 << 10, 60
 	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")

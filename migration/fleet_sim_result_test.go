@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// simResult is what became of the blocks of those who left.
+// simResult is what became of the blocks of the nodes that left.
 type simResult struct {
 	value, bytes, achievable float64 // shares of what was there
 	again, wasted            float64 // shares of what was sent
@@ -37,8 +37,9 @@ func (f *simFleet) result() (r simResult) {
 	return r
 }
 
-// achievable is more than anybody could save: each node's link is full until sending must stop, with nothing but what is
-// worth most a byte, in pieces of any size, to nodes that stay, which lack nothing but room and links.
+// achievable returns a value that no policy can exceed: each leaving node sends over its full link until sending must
+// stop, the blocks that are worth most a byte first, in pieces of any size, to nodes that stay and have room and links,
+// and are otherwise perfect.
 func (f *simFleet) achievable() (value float64) {
 	first, last := time.Time{}, time.Time{}
 	left := map[*simNode]float64{}

@@ -15,9 +15,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// A fleet of nodes that is being taken away, on a fluid model of its network: a stream's rate is its fair share of the
-// sender's link, the receiver's link and the receiver's disk. What is decided is decided by the product's own code: which
-// block is next (plan, rank), to whom (fan), whether it would be there in time (pace), whom a receiver takes, and what room it gives (budget).
+// simFleet is a fleet of nodes that are being taken away, on a fluid model of its network: a stream's rate is its fair share of the
+// sender's link, the receiver's link and the receiver's disk. The product's own code decides everything else: which block is next (plan,
+// rank), to which peer (fan), whether it would be there in time (pace), which senders a receiver takes, and what room it gives (budget).
 type simFleet struct {
 	simSetup
 	t     *testing.T
@@ -28,33 +28,33 @@ type simFleet struct {
 	lanes []*simLane
 	now   time.Time
 	start time.Time
-	worth []time.Duration // by number of the block
+	worth []time.Duration // by the block's number
 	size  []int64
 	born  []*simNode
-	since []time.Time // when it landed
-	at    []*simNode  // who has it; nil: nobody but who it was born on
+	since []time.Time // when the block landed
+	at    []*simNode  // the node that it landed at; nil: it is only where it was born
 
 	sent, wasted float64 // bytes
-	again        float64 // bytes that landed for a second time, or were broken off
-	worst        int     // streams that one receiver had
+	again        float64 // bytes that landed a second time, or were broken off
+	worst        int     // most streams into one receiver
 }
 
 type simSetup struct {
 	name       string
-	pools      []int // how many nodes each has
+	pools      []int // nodes in each pool
 	spot       int   // how many of the pools can be taken away
 	notice     time.Duration
 	tail       time.Duration
 	link       float64 // bytes per second
 	bytes      int64   // on each node
-	poor       int     // of ten nodes, how many have a quarter of the link; as many a slow disk, as many no room
+	poor       int     // how many nodes of ten have a quarter of the link; as many have a slow disk, and as many no room
 	sigma      float64 // of the logarithm of the blocks' values
-	oneIn      int     // one in so many of pool 1 goes in the second wave
-	advised    int     // how many of the pools are advised to go before some of them do
+	oneIn      int     // one in so many nodes of pool 1 goes in the second wave
+	advised    int     // how many pools are advised to go before some of them do
 	waves      func(*simFleet)
-	order      string // value: as the product; oldest, random: first come, whatever it is worth
-	sparkPeers bool   // peers by chance from a list that is a minute old, and everybody takes all
-	alone      bool   // the coordinator is dead: the peers are the last 32 that it told
+	order      string // value: as in the product; oldest, random: without regard to worth
+	sparkPeers bool   // peers at random from a list that is a minute old, and every peer takes everything
+	alone      bool   // the coordinator is dead: the peers are the last 32 that it named
 	seed       uint64
 	quick      bool // simulated with every run of the tests
 }
@@ -78,7 +78,7 @@ type simNode struct {
 	up, down flow
 }
 
-// flow is what one end of streams has of them.
+// flow is what the streams at one end use of its link.
 type flow struct{ streams, used float64 }
 
 type simPlan interface {
@@ -87,7 +87,7 @@ type simPlan interface {
 	Settle(n int)
 }
 
-// simPlanned is the product's.
+// simPlanned is the product's plan.
 type simPlanned struct{ *plan.Plan }
 
 func (p simPlanned) takeInTime(peer string, room, affordable int64) (plan.Entry, bool, time.Duration, error) {
@@ -100,9 +100,9 @@ type simLane struct {
 	pace     pace
 	entry    plan.Entry
 	busy     bool
-	left     float64 // bytes of the block
-	covered  int64   // bytes of it that room is set aside for
-	kept     func()  // it counts by its sender's word no more
+	left     float64 // bytes of the block that are not there yet
+	covered  int64   // bytes of it that have room set aside
+	kept     func()  // its announced room is no longer set aside
 	idle     time.Time
 	rate     float64
 	more     float64
@@ -110,12 +110,12 @@ type simLane struct {
 }
 
 const (
-	simPeers  = 32 // the coordinator tells as many (coordinator/roster.go)
+	simPeers  = 32 // so many the coordinator names (coordinator/roster.go)
 	simLanes  = 2  // connections to a peer, by default
 	simTold   = time.Second
 	simRetry  = 2 * time.Second // what a node under notice says (agent/state.go)
-	simBlocks = 1250            // what a node has, in median blocks
-	simSmall  = 4 << 20         // a block has its room as it is announced (allotBytes in receiver/allotment.go)
+	simBlocks = 1250            // blocks of a node, if all had the median size
+	simSmall  = 4 << 20         // a block up to this size has its room set aside when it is announced (allotBytes in receiver/allotment.go)
 )
 
 func (s simSetup) run(t *testing.T) (out simResult) {
@@ -129,7 +129,7 @@ func (s simSetup) run(t *testing.T) (out simResult) {
 	return out
 }
 
-// build makes nodes of unequal sort: some have a quarter of the link, some a disk that is slow, some hardly any room.
+// build makes unequal nodes: some have a quarter of the link, some a slow disk, some hardly any room.
 func (f *simFleet) build() {
 	for pool, n := range f.pools {
 		for range n {
@@ -165,7 +165,7 @@ func (f *simFleet) poolName(i int) string {
 	return fmt.Sprintf("pool-%d-on-demand", i)
 }
 
-// leave gives a node its notice at that time.
+// leave gives a node its notice after that time.
 func (f *simFleet) leave(n *simNode, after time.Duration) {
 	n.noticed = f.start.Add(after)
 	n.gone = n.noticed.Add(f.notice)
@@ -196,9 +196,9 @@ func simNumber(e plan.Entry) (i int) {
 	return i
 }
 
-// peersOf is what the coordinator would tell a node now: it hears of notices a moment after they came.
+// peersOf is what the coordinator would tell a node now. It hears of a notice simTold after it came.
 func (f *simFleet) peersOf(asker *simNode) (all []Peer) {
-	start, last := slices.Index(f.ring, asker), []Peer(nil) // those that are advised to go
+	start, last := slices.Index(f.ring, asker), []Peer(nil) // last: peers that are advised to go
 	for i := range f.ring {
 		n := f.ring[(start+1+i)%len(f.ring)]
 		if n == asker || n.room <= 0 || !n.noticed.IsZero() && !n.noticed.Add(simTold).After(f.now) {
@@ -223,7 +223,7 @@ func (f *simFleet) isAdvised(n *simNode) bool {
 	return false
 }
 
-// sail lets time pass until everybody who leaves has left.
+// sail lets time pass until all leaving nodes have left.
 func (f *simFleet) sail() {
 	leavers := slices.DeleteFunc(slices.Clone(f.nodes), func(n *simNode) bool { return n.noticed.IsZero() })
 	slices.SortFunc(leavers, func(a, b *simNode) int { return a.noticed.Compare(b.noticed) })
@@ -268,13 +268,13 @@ func (f *simFleet) sail() {
 	}
 }
 
-// begin is a notice: what is here is planned, what was on its way here is refused.
+// begin acts on a node's notice: its blocks are planned, and streams to it are refused.
 func (f *simFleet) begin(n *simNode) {
 	peers := map[string]*peerState{}
 	n.fan = newFan(n.zone, n.pool, peers)
 	n.fan.roll = f.rng.Float64
 	if f.order == "value" {
-		p := plan.New(plan.Config{Dir: filepath.Join(f.dir, n.name)}) // which is not there: all of it stays in memory
+		p := plan.New(plan.Config{Dir: filepath.Join(f.dir, n.name)}) // the directory does not exist: the plan stays in memory
 		for _, i := range n.blocks {
 			p.Add(f.t.Context(), f.block(i, f.worth[i]))
 		}
@@ -300,13 +300,13 @@ func (f *simFleet) begin(n *simNode) {
 	}
 }
 
-// simQueue is first come, first served.
+// simQueue hands out blocks first come, first served.
 type simQueue struct{ all []plan.Entry }
 
 func (q *simQueue) takeInTime(_ string, room, _ int64) (plan.Entry, bool, time.Duration, error) {
 	for i, e := range q.all {
 		if e.Bytes() <= room {
-			copy(q.all[1:i+1], q.all[:i]) // those that are too large keep their places
+			copy(q.all[1:i+1], q.all[:i]) // blocks that are too large keep their places
 			q.all = q.all[1:]
 			return e, true, 0, nil
 		}
@@ -384,7 +384,7 @@ func (f *simFleet) open(n *simNode, p *peerState) {
 	f.lanes = append(f.lanes, &simLane{from: n, to: to, peer: p})
 }
 
-// end closes a lane; what it carried goes back.
+// end closes a lane, and gives the block that it carried back to the plan.
 func (f *simFleet) end(l *simLane, failed func()) {
 	l.over = true
 	l.to.budget.Leave(l.from.name)
@@ -398,7 +398,7 @@ func (f *simFleet) end(l *simLane, failed func()) {
 	l.from.fan.ended(l.peer, f.now)
 }
 
-// share gives each busy stream its share of the links: what others leave over goes to those who can use it.
+// share gives each busy stream its share of the links. What some streams cannot use goes to the others.
 func (f *simFleet) share() {
 	var open []*simLane
 	for _, l := range f.lanes {
@@ -427,7 +427,7 @@ func (f *simFleet) share() {
 	}
 }
 
-// carry moves what a lane can in a step.
+// carry moves what a lane can carry in one step.
 func (f *simFleet) carry(l *simLane, step time.Duration) {
 	if l.over {
 		return
@@ -463,7 +463,7 @@ func (f *simFleet) carry(l *simLane, step time.Duration) {
 	}
 }
 
-// drop gives back what a lane carries: what came of it was in vain.
+// drop gives back the block that a lane carries: what was sent of it is wasted.
 func (f *simFleet) drop(l *simLane) {
 	f.wasted += float64(l.entry.Bytes()) - l.left
 	l.to.room += l.covered
@@ -472,7 +472,8 @@ func (f *simFleet) drop(l *simLane) {
 	l.busy = false
 }
 
-// cover sets room aside for what came of a block that its sender's word did not do for, as a receiver does; false: others took it.
+// cover sets aside room for what came of a block beyond what has room already, as a receiver does. It returns false if others took that
+// room.
 func (f *simFleet) cover(l *simLane) bool {
 	bytes := l.entry.Bytes()
 	came := bytes - int64(l.left)

@@ -30,7 +30,7 @@ func (f *fleet) dial(_ context.Context, h reading.Holder) (net.Conn, error) {
 	return pipenet.Serve(handler), nil
 }
 
-// whom are those that were dialled, in turn. Some may still be.
+// whom returns the nodes that were dialled, in turn. More may follow.
 func (f *fleet) whom() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

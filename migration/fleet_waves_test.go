@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// twoWaves takes away pool 0 within ten seconds, and a part of pool 1 when half of that notice is over.
+// twoWaves takes away pool 0 within ten seconds, and a part of pool 1 when half of the first notice is over.
 func twoWaves(f *simFleet) {
 	second := 0
 	for _, n := range f.nodes {
@@ -35,9 +35,9 @@ func someOfAll(f *simFleet) {
 	}
 }
 
-// recorded is a trace of testdata/spot: lines of "seconds pool instances", how many of 16 there are from then on. Each
-// stands for four nodes, and the notices of one tick come within its first half minute. Pools that the trace does not name
-// stay.
+// recorded is a trace of testdata/spot: lines of "seconds pool instances" say how many of 16 instances there are from then
+// on. Each instance stands for four nodes, and the notices of one line come within half a minute. Pools that the trace
+// does not name stay.
 func recorded(t *testing.T, name string) func(*simFleet) {
 	file, err := os.ReadFile(filepath.Join("testdata", "spot", name+".txt"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// Where time is too short to tell peers of all that is out of date, they are told of what changed: a copy of that is served beside the
-// new one, and gives readers what the block was. What was deleted can wait.
+// There is not enough time to tell peers of all copies that are out of date. They are told first of blocks that changed: an old copy
+// is served beside the new one, and gives readers old bytes. Deleted blocks can wait.
 func TestPeersForgetWhatChangedBeforeWhatWasDeleted(t *testing.T) {
 	tests := map[string]func(t *testing.T, a, b, c *node, change, remove func()) *trip{
 		"in this drain": func(t *testing.T, a, b, c *node, change, remove func()) *trip {

@@ -62,7 +62,7 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 	})
 }
 
-// forgetful lets a drain tell nodes what to forget. Where a node rests is asked for if the drain does not know it.
+// forgetful lets a drain tell nodes what to forget. It asks where a node can be reached if the drain does not know that.
 func (tr *trip) forgetful(others ...*node) {
 	f := &fleet{nodes: map[string]http.Handler{}}
 	for _, n := range slices.AppendSeq(others, maps.Values(tr.to)) {
@@ -79,8 +79,8 @@ func (tr *trip) forgetful(others ...*node) {
 	tr.cfg.Forget = fetch.Forget
 }
 
-// A block that changed between two passes of a drain and went to another peer is forgotten where it was, and so is a deleted one.
-// A block that went to the same peer again replaces the old version there.
+// A block changed between two passes of a drain and went to another peer: its first peer forgets it, and so does the peer of a
+// deleted block. If the block goes to the same peer again, the new version replaces the old one.
 func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 	for _, land := range []string{inventory.LandVault, inventory.LandPlace} {
 		t.Run(land, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 	}
 }
 
-// An engine that ends deletes what it had. That is no reason to forget what was saved of it.
+// An engine that ends deletes its files. That is no reason to forget the copies that were saved.
 func TestPeersKeepWhatAnEngineCleansUp(t *testing.T) {
 	for name, clean := range map[string]func(dir string) error{
 		"most of its files": func(dir string) error {
@@ -168,7 +168,7 @@ func TestPeersKeepWhatAnEngineCleansUp(t *testing.T) {
 	}
 }
 
-// A peer that forgets nothing, because it cannot or hangs, keeps nobody from ending.
+// A peer that forgets nothing, because it cannot or because it hangs, does not keep the drain from ending.
 func TestPeerThatForgetsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 10, 5000)
@@ -199,8 +199,8 @@ func TestPeerThatForgetsNothing(t *testing.T) {
 	})
 }
 
-// Deleted files are looked for only where files may be gone: in a directory that changed since the look before, and anywhere
-// when a drain that goes on does not meet all that it had moved.
+// Deleted files are looked for only where files may be gone: in a directory that changed since the look before; and everywhere,
+// when a drain that goes on does not meet all blocks that it had moved.
 func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	a, _ := cached(t, 10, 1000)
 	write(t, filepath.Join(a.Dir, "cache/sub/x"), contentOf("x", 1000))
@@ -237,8 +237,8 @@ func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	}
 }
 
-// A notice is withdrawn after blocks were moved, and the node goes on. When it leaves for good, peers forget what they have of
-// that time that is out of date, wherever the new version is.
+// A notice is withdrawn after blocks were moved, and the node goes on. When it leaves for good, peers forget the copies from the
+// first drain that are out of date, wherever the new version is.
 func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 10, 5000)
@@ -270,8 +270,8 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 		name         string
 		first, heirs error
 		at           string // where the coordinator says that it is
-		today        string // version of the line that counts
-		calls        string // for two copies of one peer: the peer itself, and all others
+		today        string // version in the account's line that counts
+		calls        string // for two copies at one peer: p is a call of that peer, h one of all other nodes
 		told, left   int
 	}{
 		{"it has it", nil, nil, here, today, "phph", 2, 0},
@@ -326,7 +326,8 @@ func (f finds) Find(s *inventory.Store, id inventory.BlockID, at func(*string)) 
 	return f.Layout.Find(s, id, at)
 }
 
-// The peer that took all blocks is gone. Meanwhile no file is looked at for its sake, and it is told when it is back.
+// The peer that took all blocks is gone. Until it is back, no file is looked at to find out what it should forget; then it is
+// told.
 func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	_, a, _ := drained(t)
 	next := newTrip(t, a, newNode(t, "c"))
@@ -351,7 +352,7 @@ func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	}
 }
 
-// What there was no time to tell peers is told at the next try.
+// What peers could not be told in time they are told at the next try.
 func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const blocks = 3 * forgetLanes
@@ -386,7 +387,8 @@ func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
 	})
 }
 
-// Who is called off tells the rest later, and has nothing to say about it. When time is up, what peers keep they keep.
+// A drain that is called off tells peers later what to forget, and logs nothing about it. When time is up, peers keep what they
+// have.
 func TestForgettingThatIsCalledOffIsNoTrouble(t *testing.T) {
 	for name, c := range map[string]struct {
 		cause error

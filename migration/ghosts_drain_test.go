@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Spark's shuffle services remove the data and index files of a shuffle that is over, and know of no checksums. Those go, too, whoever
-// notices first, with the directories that were made for them.
+// Spark's shuffle services remove the data and index files of a shuffle that is over, and do not know of checksum files. Those are
+// removed too, whoever notices first, and so are the directories that were made for them.
 func TestNothingIsLeftOfAMapOutputThatAnEngineRemoved(t *testing.T) {
 	const app = "application_1_1"
 	for name, asked := range map[string]bool{"a reader meets it": true, "nobody asks": false} {

@@ -17,8 +17,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// A node that took blocks leaves too, and so does the one after it: what they hold goes on with its origin and its sums,
-// and each is asked for as before.
+// A node that took blocks leaves too, and so does the node that took them from it. The blocks keep their origin and their sums, and each
+// can be read as before.
 func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 20, 3000)
@@ -72,7 +72,7 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 	if !slices.Equal(f.whom(), []string{"c"}) {
 		t.Errorf("asked %v, want c alone", f.whom())
 	}
-	// And an agent that asks for a reader is not sent anywhere: it hears that it was wrong.
+	// An agent that asks for a reader is not redirected either: it is told that the node does not have the block.
 	f.asked = nil
 	if status, _, _ := ask(t, first, http.MethodGet, "/blocks/cache/-/x", nil); status != 503 {
 		t.Errorf("through who believes that b has it: status %d, want 503", status)
@@ -82,8 +82,8 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 	}
 }
 
-// A copy that turns out to be broken is told of, so that the next who asks is sent to another; and where there is none,
-// the block is named as lost, not as one that nobody ever knew.
+// A copy that turns out to be broken is reported, so that the next reader is sent to another. If there is no other, the block is named
+// as lost, not as never known.
 func TestBrokenCopyIsToldOf(t *testing.T) {
 	x := contentOf("x", 1000)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
@@ -102,7 +102,7 @@ func TestBrokenCopyIsToldOf(t *testing.T) {
 	if status, _, _ := get(t, rd, "cache/-/x", ""); status != 410 {
 		t.Errorf("the only copy is broken: status %d, want 410", status)
 	}
-	candidates = holders("a") // which still lives
+	candidates = holders("a") // a is still there
 	if status, body, _ := get(t, rd, "cache/-/x", ""); status != 200 || !bytes.Equal(body, x) {
 		t.Errorf("its source has it: status %d, %d bytes", status, len(body))
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A block that a node handed on comes home, where its file still is, and changes there after that. Nobody is given the old bytes, nor are
-// they carried, counted or named any more.
+// A block that was handed on comes home, where its file still is, and the file changes afterwards. The old bytes are not served, sent,
+// counted or named any more.
 func TestBlockThatChangesAfterItCameHome(t *testing.T) {
 	for name, store := range map[string]inventory.StoreConfig{"vault": filesStore, "place": placeStore} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// handed is a node that took ten blocks of another, and is to leave for the others.
+// handed is a node that took ten blocks from their home, and is to leave for the nodes to.
 func handed(t *testing.T, to ...*node) (home *node, next *trip) {
 	t.Helper()
 	home, _ = cached(t, 10, 100)
@@ -32,8 +32,8 @@ func handed(t *testing.T, to ...*node) (home *node, next *trip) {
 	return home, next
 }
 
-// When time is up, blocks that their home has as they were are skipped, and blocks that it has not are lost. Blocks that have changed there
-// nobody is to be given.
+// When time is up, blocks that their home still has unchanged are skipped, and so are blocks that have changed there, which nobody needs.
+// Blocks that their home has no more are lost.
 func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, next := handed(t)
@@ -46,7 +46,7 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 				t.Errorf("%s is asked", h.Node)
 			}
 			is := home.Reader().AtHome(about)
-			is.Has = append(is.Has, -1, len(about)) // and it is out of its mind
+			is.Has = append(is.Has, -1, len(about)) // a home out of its mind
 			return is, nil
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -78,7 +78,7 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 		}
 		return d.Reader().AtHome(about), nil
 	}
-	var asked sync.Map // in one question, or on a slow machine in several
+	var asked sync.Map // in one question or, on a slow machine, in several
 	next.cfg.WhoElse = func(_ context.Context, blocks []inventory.BlockID) ([]reading.Holder, bool, error) {
 		for _, id := range blocks {
 			asked.Store(id, true)
@@ -99,8 +99,8 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 	}
 }
 
-// If nobody says who else has blocks, that is asked once. If one of those nodes does not answer, it is asked once, and the others go on being
-// asked.
+// If no answer says which other nodes have blocks, that question is asked once. If one of those nodes does not answer, it is asked once,
+// and the others go on being asked.
 func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 	no := errors.New("no route")
 	for name, c := range map[string]struct {
@@ -140,7 +140,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 	}
 }
 
-// A home that does not answer, or is gone, is asked once, and its blocks are carried like all others.
+// A home that does not answer, or is gone, is asked once, and its blocks are sent like all others.
 func TestSilentHomesHoldNobodyUp(t *testing.T) {
 	for name, answer := range map[string]error{"does not answer": errors.New("no route"), "is gone": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// Where a network is cut, each home would be waited for in turn: after some silent homes none is asked any more.
+// If the network is cut, each home would be waited for in turn. After a few silent homes no more are asked.
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
 	asked := 0
@@ -227,7 +227,7 @@ func TestServeHome(t *testing.T) {
 	}
 }
 
-// A home was told to go while its blocks waited for their turn: those that there is no time for are lost, and named so.
+// A home gets a notice while its blocks wait for their turn. Those for which there is no time are named as lost.
 func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 	for name, goes := range map[string]error{"leaves": nil, "does not answer any more": errors.New("no route")} {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 	}
 }
 
-// lagging is a store that is not read until it is told so.
+// lagging is a store that cannot be read until goOn is closed.
 type lagging struct {
 	inventory.Layout
 	goOn chan struct{}
@@ -263,8 +263,8 @@ func (l lagging) Scan(ctx context.Context, s *inventory.Store, part int, before 
 	return l.Layout.Scan(ctx, s, part, before, yield)
 }
 
-// A disk takes a minute until its files are listed. Meanwhile lanes carry the blocks from other nodes that nobody else has, and begin on no
-// spare: the node's own blocks would have to wait for those.
+// A disk takes a minute to list its files. Meanwhile lanes send blocks from other nodes that only this node has, but no spares: those would
+// keep the node's own blocks waiting.
 func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone  bool
@@ -299,8 +299,8 @@ func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 	}
 }
 
-// A drain looks again once it knows what to do with all that it found. Blocks that wait for an answer are not in the plan yet, but an empty
-// plan is no end.
+// A drain looks again after the homes of blocks have answered. Until then those blocks are not in the plan, and an empty plan does not mean
+// that the drain is done.
 func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNode(t, "c", with(filesStore, "cache"))
@@ -317,8 +317,7 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 	})
 }
 
-// A pass that another one follows also asks the homes of blocks that nobody holds any more, of which it learns only once it has met all. It
-// comes to its end.
+// A pass learns only when it has met all blocks which of them no node holds any more. It still asks the homes of those, and ends.
 func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 	for _, once := range []bool{true, false} {
 		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
@@ -345,7 +344,7 @@ func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
 	}
 }
 
-// lateDisks take their time to tell of a directory.
+// lateDisks take their time to answer about a directory.
 type lateDisks struct {
 	diskio.Disks
 	dir string

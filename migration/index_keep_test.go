@@ -19,7 +19,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// indexed makes an index of a node's stores, in real time: the kernel's stamps know no other.
+// indexed makes an index of a node's stores, in real time: the kernel's time stamps follow the real clock.
 func indexed(t testing.TB, n *node) *inventory.Index {
 	t.Helper()
 	dir := filepath.Join(n.Dir, "index")
@@ -33,7 +33,7 @@ func indexed(t testing.TB, n *node) *inventory.Index {
 	return ix
 }
 
-// alter does something to a tree of files, by chance. It returns what it did.
+// alter changes a tree of files at random, and returns what it did.
 func alter(t testing.TB, rng *rand.Rand, roots []string) string {
 	t.Helper()
 	var files, dirs []string
@@ -103,7 +103,7 @@ func alter(t testing.TB, rng *rand.Rand, roots []string) string {
 	return fmt.Sprintf("%s: %s, %s, %s, %s", word, a, b, d, e)
 }
 
-// Whatever is done to the files after they were indexed, a drain carries what one without an index would, and books it alike.
+// Whatever is done to files after they were indexed, a drain sends what a drain without an index would, and accounts for it alike.
 func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -187,8 +187,8 @@ func TestFileWrittenInPlaceAfterItWasIndexedIsCarried(t *testing.T) {
 	}
 }
 
-// A node that waits for its workloads makes pass after pass with the index from before the first. A file that was written in place
-// since is carried once.
+// A node that waits for its workloads makes pass after pass with the index from before the first one. A file that was written in
+// place since is sent once.
 func TestPassesWithOneIndex(t *testing.T) {
 	a, b := shelves(t, 20), newNode(t, "b")
 	ix := indexed(t, a)

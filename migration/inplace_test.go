@@ -13,18 +13,18 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Spark finds blocks that landed at a node with its store, and none at others: those get only blocks that would otherwise have no place, or
-// no time.
+// Spark finds blocks that landed at a peer with its store, and none at other peers. The others get only blocks that would otherwise have no
+// place, or no time.
 func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
 	const outputs, size = 200, 64 << 10
 	for name, c := range map[string]struct {
 		room   int64         // at the peer that has the store
 		away   bool          // it does not answer
-		less   bool          // it has the store no longer, whatever was told
-		untold bool          // nobody says where blocks would lie
-		silent time.Duration // when it goes silent
+		less   bool          // it was named with the store, and does not have it
+		untold bool          // peers do not say where blocks would land
+		silent time.Duration // when the peer falls silent
 		within time.Duration
-		most   int // of the map outputs that may go to the other, and least
+		most   int // bounds of how many map outputs may go to the other peer
 		least  int
 	}{
 		"it has room":         {room: 1 << 30, within: time.Minute},
@@ -97,7 +97,7 @@ func (c silentFrom) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// A peer with the store may be one that is sent to last, while enough others are in use. It is sent to all the same: the others leave the
+// A peer with the store may rank last, while enough other peers are in use. It is sent to all the same, because the others leave the
 // waiting blocks to it.
 func TestBlocksDoNotWaitForAPeerThatIsNotSentTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestBlocksDoNotWaitForAPeerThatIsNotSentTo(t *testing.T) {
 	})
 }
 
-// A peer that there are no blocks for does not count as in use, where that would keep others from being used.
+// A peer for which there are no blocks does not count as in use if that would keep others from being used.
 func TestFanIsNotFullOfPeersThatLeaveAllToOthers(t *testing.T) {
 	now := time.Now()
 	lack, have := somePeers(8, "z", "lack"), somePeers(3, "z", "have")
@@ -161,8 +161,8 @@ func TestFanIsNotFullOfPeersThatLeaveAllToOthers(t *testing.T) {
 	}
 }
 
-// A peer that hangs has ten seconds to answer, a third of a short notice. Blocks that are left to it do not wait for that: others have time
-// for them.
+// A peer that hangs has ten seconds to answer, a third of a short notice. Blocks that are left to it do not wait for that: other peers have
+// time for them.
 func TestBlocksDoNotWaitForAPeerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(sparkStore, "d0"))
@@ -180,7 +180,7 @@ func TestBlocksDoNotWaitForAPeerThatHangs(t *testing.T) {
 		b.mangle = func(conn net.Conn) net.Conn { return stuck(conn, 1<<20) }
 		links := map[string]*rate.Limiter{"b": rate.NewLimiter(4<<20, 16<<10), "c": rate.NewLimiter(1200<<10, 16<<10)}
 		tr.links = func(p Peer, conn net.Conn) net.Conn { return narrowLink{conn, links[p.Node]} }
-		if sum, _ := tr.run(within(t, 30*time.Second)); sum.Lost.Blocks > 4 { // the one that hangs is tried with some
+		if sum, _ := tr.run(within(t, 30*time.Second)); sum.Lost.Blocks > 4 { // a few blocks are sent to the peer that hangs
 			t.Errorf("%d of 400 blocks are lost, for which there was time", sum.Lost.Blocks)
 		}
 	})

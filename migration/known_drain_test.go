@@ -11,12 +11,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A peer that says that it is at work may have a large file to compare with. It has half of the time that is left; the other half is for
-// another peer to take the blocks.
+// A peer says that it is at work: it may have to compare a block with a large file. It gets half of the time that is left; in the other
+// half another peer can take the blocks.
 func TestPeerAtWorkHoldsItsBlocksForHalfOfTheTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		works, least, most time.Duration
-		alone              bool // until that is done
+		alone              bool // there is no other peer until that is done
 	}{
 		"for ever": {works: time.Hour, least: time.Minute, most: time.Minute + 6*time.Second},
 		"for long": {works: 50 * time.Second, least: 50 * time.Second, most: 55 * time.Second},

@@ -11,8 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A block that a drain, which is over, has moved or named is not left, until it has another version. A lost one is left for a caller that
-// may try again.
+// A drain is over. A block that it moved or named is not left, unless it has another version. A lost block is left for a caller that may
+// try again.
 func TestAnyLeft(t *testing.T) {
 	a, _ := cached(t, 10, 100)
 	for name, to := range map[string][]*node{"moved": {newNode(t, "b", with(filesStore, "cache"))}, "lost": nil} {

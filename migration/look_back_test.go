@@ -23,13 +23,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
-// stayed is a node of which a drain was withdrawn, that has moved all of ten files to b.
+// stayed is a node whose withdrawn drain has moved all of ten files to b.
 type stayed struct {
 	*trip
 	a, b    *node
 	leaves  bool
-	fails   error    // of whoever is told
-	told    []string // what to forget
+	fails   error    // the error of every call of Forget
+	told    []string // ids that peers were told to forget
 	log     bytes.Buffer
 	entries []manifest.Entry
 }
@@ -57,7 +57,7 @@ func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
 	return s
 }
 
-// lookBack begins anew, as a process that starts does.
+// lookBack returns a new one, as a process that starts has.
 func (s *stayed) lookBack() *lookBack {
 	return newLookBack(s.cfg, func() []string { return []string{s.cfg.Dir, filepath.Join(s.a.Dir, "never")} }, func() bool { return s.leaves })
 }
@@ -73,7 +73,7 @@ func (s *stayed) remove(t *testing.T, files ...int) {
 	}
 }
 
-// wantTold looks once, and checks who was told what.
+// wantTold looks once, and checks which files peers were told to forget.
 func (s *stayed) wantTold(t *testing.T, l *lookBack, files ...int) {
 	t.Helper()
 	var want []string
@@ -87,7 +87,7 @@ func (s *stayed) wantTold(t *testing.T, l *lookBack, files ...int) {
 	}
 }
 
-// A node that stays makes peers forget what it has changed or deleted since it was about to leave: once, also after a restart.
+// A node that stays tells peers to forget blocks that it has changed or deleted since its drain: once, and not again after a restart.
 func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t)
@@ -146,8 +146,8 @@ func TestPeerThatIsAwayIsToldLater(t *testing.T) {
 	})
 }
 
-// No peer is told anything while the node leaves, for its drain does that; nor while a disk is away, for a file that is not
-// found may be there.
+// No peer is told anything while the node leaves, because its drain does that; nor while a disk is away, because a missing file may be on
+// it.
 func TestNobodyLooksBackWhileANodeLeavesOrADiskIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t)
@@ -165,8 +165,8 @@ func TestNobodyLooksBackWhileANodeLeavesOrADiskIsAway(t *testing.T) {
 	})
 }
 
-// An engine that cleans up as it ends has not said that its blocks are of no use, however slowly it does so; nor has a disk
-// that was not mounted when the machine came up again.
+// Peers keep their copies when an engine cleans up as it ends, however slowly: it has not said that its blocks are of no use. The same
+// holds for a disk that was not mounted when the machine came up again.
 func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t)
@@ -201,8 +201,8 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 	})
 }
 
-// Blocks that a node holds for others are no files of its store, however many they are. They do not count when it is judged whether most of
-// what was moved is deleted.
+// Blocks that a node holds for others are no files of its own, however many they are. They do not count when the node judges whether most
+// of the files that it moved are deleted.
 func TestDeletedFileIsForgottenAmongBlocksOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withdrawn(t, func(a *node) {
@@ -222,7 +222,7 @@ func TestDeletedFileIsForgottenAmongBlocksOfOthers(t *testing.T) {
 	})
 }
 
-// A map output that was carried away and came home has the newest time of its files for all of them. It has not changed.
+// A map output that was handed on and came home has the newest time of its files for all of them. It has not changed.
 func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
@@ -263,7 +263,7 @@ func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
 	})
 }
 
-// A look that hangs keeps nobody from ending, and no second one joins it.
+// A look that hangs does not keep the process from ending, and no second one is begun beside it.
 func TestLookBackThatHangs(t *testing.T) {
 	s := withdrawn(t)
 	p := manifest.Path(s.cfg.Dir, manifest.Moved)

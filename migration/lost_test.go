@@ -15,8 +15,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// lostBy drains a node that nobody takes anything from, keeping its account in dir, and returns the account. All is planned by the time
-// that is up, however slow the machine is: it is the bubble's.
+// lostBy drains a node from which no peer takes anything, with its account in dir, and returns the account. Time is the bubble's: all
+// blocks are planned when it is up, however slow the machine is.
 func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (sum manifest.Summary, entries []manifest.Entry) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

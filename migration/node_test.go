@@ -28,14 +28,14 @@ var (
 	outlast, cpuTime              = enginetest.Outlast, enginetest.CPUTime
 )
 
-// node is one machine's share of this package: stores, a vault, a receiver, a reader.
+// node is one machine as far as this package goes: stores, a vault, a receiver, a reader.
 type node struct {
 	*nodetest.Node
 	receiver *receiver.Receiver
 	plain    bool                    // streams without TLS, so that only our own checksums guard them
 	mangle   func(net.Conn) net.Conn // on the receiver's side of a connection
-	packs    bool                    // what is to become files stays in segments, unless its time comes
-	tune     func(*receiver.Config)  // what its receiver has beside the usual
+	packs    bool                    // blocks that are to become files stay in segments until unpack is called
+	tune     func(*receiver.Config)  // changes the Config of its receiver
 }
 
 func newNode(t testing.TB, name string, stores ...inventory.StoreConfig) *node {
@@ -65,7 +65,7 @@ type trip struct {
 	cfg  DrainConfig
 	wrap func(net.Conn) net.Conn // on the sender's side of a connection
 	pipe func() (net.Conn, net.Conn)
-	// What comes before a connection to a peer, and what it is over; nil: nothing.
+	// dials is called before each connection to a peer, and links wraps the connection; nil: not.
 	dials func(ctx context.Context, p Peer) error
 	links func(p Peer, conn net.Conn) net.Conn
 
@@ -91,14 +91,14 @@ func newTrip(t testing.TB, from *node, peers ...*node) *trip {
 	return tr
 }
 
-// node is who answers under a name now.
+// node returns the node that answers under a name now.
 func (tr *trip) node(name string) *node {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.to[name]
 }
 
-// fake is who answers in its stead now; nil: nobody does.
+// fake returns the func that answers in a node's place now; nil: none does.
 func (tr *trip) fake(name string) func(net.Conn) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -195,7 +195,7 @@ func (n *node) drain(t testing.TB, ctx context.Context, peers ...*node) (manifes
 	return newTrip(t, n, peers...).run(ctx)
 }
 
-// outcome returns the ids that met an outcome, and fails the test when an id was booked twice.
+// outcome returns the entries with that outcome, by id, and fails the test if an id has two of them.
 func outcome(t testing.TB, entries []manifest.Entry, o manifest.Outcome) map[string]manifest.Entry {
 	t.Helper()
 	all, of := map[string]bool{}, map[string]manifest.Entry{}
@@ -227,21 +227,21 @@ func (n *node) stream(t testing.TB, ctx context.Context) *nodetest.Sender {
 	return newSender(t, ctx, n.receiver, "a")
 }
 
-// onDisks is a node whose vault has these directories besides its own, which takes nothing.
+// onDisks is a node whose vault has these directories besides its own, which has no room.
 func onDisks(t testing.TB, name string, stores []inventory.StoreConfig, vaultDirs ...string) (*node, *nodetest.Disks) {
 	t.Helper()
 	n := newNode(t, name, stores...)
 	return n, n.OnDisks(t, vaultDirs...)
 }
 
-// receiving runs a node's receiver until stop, which says how long that took.
+// receiving runs a node's receiver until stop, which returns how long stopping took.
 func (n *node) receiving(t testing.TB) (ctx context.Context, stop func() time.Duration) {
 	t.Helper()
 	n.receive(t)
 	return nodetest.Run(n.receiver)
 }
 
-// What a node keeps, and what may be sent to it.
+// What a node may keep and take.
 var (
 	plenty, roomFor, with      = nodetest.Plenty, nodetest.RoomFor, nodetest.With
 	filesStore, sparkStore     = nodetest.FilesStore, nodetest.SparkStore
@@ -254,10 +254,10 @@ var (
 	vaultOf, carriedIn         = nodetest.RoomOfVault, nodetest.CarriedIn
 )
 
-// unpack makes files of what waits, whatever the time.
+// unpack makes files of the blocks that wait, whatever the time.
 func (n *node) unpack() { n.receiver.UnpackNow(context.Background()) }
 
-// packed is a node with a store that wants files, where small blocks rest in a segment, and what they are.
+// packed is a node with a store that wants files, whose small blocks rest in a segment, and their contents.
 func packed(t testing.TB, count, size int) (*node, map[string][]byte) {
 	t.Helper()
 	n := newNode(t, "b", with(placeStore, "cache"))
@@ -289,7 +289,7 @@ func (n *node) asks(id inventory.BlockID, by, tag string) int {
 	return nodetest.AskToForget(n.receiver, id, by, tag)
 }
 
-// running runs a node's receiver for as long as something is done.
+// running runs a node's receiver while do does something.
 func (n *node) running(t *testing.T, do func()) {
 	t.Helper()
 	_, stop := n.receiving(t)
@@ -297,7 +297,7 @@ func (n *node) running(t *testing.T, do func()) {
 	do()
 }
 
-// underNotice is whether the receivers that the node has from now on are under notice.
+// underNotice puts the receivers that the node has from now on under notice while it is true.
 func (n *node) underNotice() *atomic.Bool {
 	var is atomic.Bool
 	n.tune = func(cfg *receiver.Config) {
@@ -311,7 +311,7 @@ func (n *node) underNotice() *atomic.Bool {
 	return &is
 }
 
-// wantWaiting checks how many blocks wait to become files, and in the way of how many there is something.
+// wantWaiting checks how many blocks wait to become files, and how many of them have a file in the way.
 func wantWaiting(t testing.TB, n *node, blocks, occupied int64) {
 	t.Helper()
 	if got := n.receiver.Unpacking(); got.Waiting.Blocks != blocks || got.Occupied.Blocks != occupied {

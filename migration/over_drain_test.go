@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// What a drain heard last of apps holds while nobody answers, and the end of an app may be taken back.
+// While no coordinator answers, what a drain last heard of apps holds. The end of an app may be taken back.
 func TestDrainHearsThatAnAppIsNotOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Engines commit by renaming directories whose files they wrote before. A drain finds directories that get another place while it
-// runs: renamed, moved into the store, or put in the place of another of that name.
+// Engines write files into a directory and commit by renaming it. A drain finds directories that get another place while it runs: renamed,
+// moved into the store, or put in the place of another directory of that name.
 func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 	for _, indexes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 	}
 }
 
-// When the machine's clock is set back during a drain, what is written from then on seems older than the looks before. It is found
-// all the same, and once.
+// The machine's clock is set back during a drain, so files that are written from then on seem older than the looks before. They are found
+// all the same, once.
 func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(newTrip(t, a).cfg)
@@ -64,7 +64,7 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 		t.Fatalf("found %d", n)
 	}
 	dir := a.Stores[0].Paths[0]
-	d.looks.since[dir] = d.looks.since[dir].Add(time.Hour) // as the clock said then
+	d.looks.since[dir] = d.looks.since[dir].Add(time.Hour) // as if the clock had been ahead then
 	d.began = d.began.Add(time.Hour)
 	write(t, filepath.Join(dir, "x"), nil)
 	d.looks.heedClock(time.Hour)
@@ -78,8 +78,8 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	}
 }
 
-// A clock that jumped ahead during a drain, as that of a machine that was suspended, is set right after a look went by it. Counted from the
-// drain's beginning it was not set back, but files that are written from then on seem older than that look.
+// The clock jumps ahead during a drain, as on a machine that was suspended, and is set right after a look used it. Since the drain began it
+// was not set back, but files that are written from then on seem older than that look. They are found all the same.
 func TestWhatIsWrittenAfterAClockThatWasAheadWasSetRightIsNews(t *testing.T) {
 	l := newLooks(slog.New(slog.DiscardHandler))
 	began, dirs := time.Now(), []string{"/d"}

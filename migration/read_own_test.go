@@ -16,8 +16,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A block came home to where it was born. What landed there is broken, or on a disk that is away, but the store has the block itself:
-// nobody need compute it anew.
+// A block came home to where it was born. The copy that landed there is broken, or on a disk that is away, but the store has the
+// block itself: it need not be computed again.
 func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n *node, content []byte){
 		"in its first chunk": func(t *testing.T, n *node, content []byte) {
@@ -59,7 +59,7 @@ func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 	}
 }
 
-// silentAt is a machine of which one disk does not answer.
+// silentAt is a machine with one disk that does not answer.
 type silentAt struct {
 	diskio.Disks
 	dir string
@@ -67,7 +67,7 @@ type silentAt struct {
 
 func (d silentAt) Readable(dir string) bool { return dir != d.dir }
 
-// An engine writes a file anew where it is, while it is read: a reader is given one version or is cut off, and no mixture.
+// An engine writes a file anew in place while it is being read. The reader gets one version or is cut off, never a mixture.
 func TestNobodyReadsAMixtureOfTwoVersions(t *testing.T) {
 	old, anew := contentOf("old", 4<<20), contentOf("new", 4<<20)
 	for name, rng := range map[string]string{"whole": "", "a part": "bytes=1000-3999999"} {
@@ -96,7 +96,7 @@ func TestNobodyReadsAMixtureOfTwoVersions(t *testing.T) {
 	}
 }
 
-// amid does something once so much was written to it.
+// amid does something once that much was written to it.
 type amid struct {
 	*httptest.ResponseRecorder
 	after int
@@ -111,8 +111,8 @@ func (w *amid) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// An engine puts a file in the place of another between the look at the one and the opening of the other: a reader is told which
-// version it is given.
+// An engine replaces a file after its version was looked up, and before it is opened. The reader is told the version whose bytes it
+// gets.
 func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	file := filepath.Join(a.Dir, "cache/x")
@@ -133,7 +133,7 @@ func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
 	}
 }
 
-// swapping does something when it is asked about a disk for so many times.
+// swapping does something after it was asked about a disk that many times.
 type swapping struct {
 	diskio.Disks
 	in int
@@ -147,7 +147,7 @@ func (d *swapping) Readable(dir string) bool {
 	return true
 }
 
-// A file that an engine has not finished is no block, even for a reader that knows what it will be called.
+// A file that an engine has not finished is not a block, even for a reader that knows the name that it will have.
 func TestUnfinishedFilesAreNotRead(t *testing.T) {
 	n := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "spark"))
 	_, sub := inventory.SparkPlace("rdd_1_1", 1)

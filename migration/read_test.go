@@ -190,7 +190,8 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 	}
 }
 
-// A reader that began to read a block where it was born goes on where it landed: by its ETag it is the same block. After a change it is not.
+// A reader began to read a block where it was born, and goes on where it landed: by its ETag it is the same block. After a change it is
+// not.
 func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
 	x := contentOf("x", wire.ChunkBytes+10)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
@@ -215,7 +216,7 @@ func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
 	}
 }
 
-// Two nodes that each believe the other has it answer, instead of asking each other for ever.
+// Two nodes each believe that the other has a block. They answer, instead of asking each other for ever.
 func TestReadersDoNotAskInCircles(t *testing.T) {
 	f := &fleet{nodes: map[string]http.Handler{}}
 	var fetchers []*reading.Fetcher
@@ -237,7 +238,7 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 	_ = fetchers
 }
 
-// A body that breaks on the way through is cut, not completed.
+// A body that breaks off at the holder is cut off for the reader too, and not completed.
 func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
 	x := contentOf("x", 3*wire.ChunkBytes)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")

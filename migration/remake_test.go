@@ -36,7 +36,7 @@ func rich(t *testing.T) (n *node, want map[string][]byte, not []string) {
 	newer := wire.Opening{ID: "cache/app-0/x4", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, ModTime: 7, Members: []wire.MemberSize{{Name: "x4", Bytes: 5}}}
 	want[newer.ID] = []byte("newer")
 	wantDurable(t, landAll(t, n, openingFrames(1, newer, want[newer.ID])))
-	n.remove(t, ofApp("gone")) // which punches out what is free: what is refused hereafter is still there
+	n.remove(t, ofApp("gone")) // that frees space of removed blocks; blocks that are refused later keep theirs
 	other := wire.Opening{ID: "cache/app-0/x6", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "z", ModTime: 9, Members: []wire.MemberSize{{Name: "x6", Bytes: 7}}}
 	if said := landAll(t, n, openingFrames(1, other, []byte("another"))); said[0].Code != wire.VerdictConflict {
 		t.Fatalf("got %+v, want a conflict", said)
@@ -44,8 +44,8 @@ func rich(t *testing.T) (n *node, want map[string][]byte, not []string) {
 	return n, want, []string{"cache/gone/y", "cache/gone/z"}
 }
 
-// A catalog whose bytes are no longer what they were does not keep an agent from starting: it is set aside, and what the
-// segments have is served. What was removed or refused does not come back.
+// A damaged catalog does not keep an agent from starting: it is set aside, and the blocks in the segments are served. Removed and refused
+// blocks do not come back.
 func TestCatalogIsMadeAnewFromTheSegments(t *testing.T) {
 	flip := func(t *testing.T, p string, at ...int64) {
 		b, err := os.ReadFile(p)
@@ -131,8 +131,8 @@ func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/large", want["cache/-/large"])))
 }
 
-// Whatever bit of the catalog turns: the vault opens, no block is served with other bytes than its own, none is lost but one
-// whose own record it was, and new ones land.
+// Whichever bit of the catalog flips, the vault opens, no block is served with other bytes than its own, none is lost except one whose own
+// record has the bit, and new blocks land.
 func TestAnyBitOfTheCatalog(t *testing.T) {
 	n, want, _ := rich(t)
 	p := filepath.Join(n.Vault.Dir, "catalog.db")
@@ -144,7 +144,7 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 	rnd, page := rand.New(rand.NewPCG(1, 2)), os.Getpagesize()
 	for range 60 {
 		bad := bytes.Clone(good)
-		// Mostly where a page says what it is and where its keys are, and where it says anything.
+		// Mostly in a page's header and its keys, and mostly in a byte that is not 0.
 		at := rnd.IntN(len(bad)/page)*page + rnd.IntN(page>>(6*rnd.IntN(2)))
 		for bad[at] == 0 && rnd.IntN(8) != 0 {
 			at = rnd.IntN(len(bad)/page)*page + rnd.IntN(page>>(6*rnd.IntN(2)))
@@ -183,7 +183,7 @@ func TestAnyBitOfTheCatalog(t *testing.T) {
 	}
 }
 
-// A block that is no longer whole is named, and the blocks around it are found.
+// When the catalog is made anew, a block that is no longer whole is named, and the blocks around it are found.
 func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n, want, _ := rich(t)
 	r, err := n.Vault.Catalog.Get("cache/app-1/x21")
@@ -201,7 +201,7 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	b[r.Offset+r.Length-100] ^= 1 // in its data
-	b[o.Offset+20] ^= 1           // in its opening: nobody knows which it was
+	b[o.Offset+20] ^= 1           // in its opening, so its id is lost
 	if err := os.WriteFile(segment, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
 	n.wantRich(t, want, []string{"cache/app-1/x21", "cache/app-1/x33"})
 }
 
-// A disk that is away while the catalog is made anew is read when it is back. Until then nothing is taken for its own.
+// A disk that is away while the catalog is made anew is read when it is back. Until then the node counts no block as one of its own.
 func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	n := newNode(t, "b")
 	n.Vault.Close()
@@ -262,8 +262,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A data_dir that is new, or was made anew, has no catalog, while blocks lie on the other disks. They are read, and not cleared away like
-// blocks without a receipt.
+// A new data_dir has no catalog, while blocks lie on the other disks. They are read, and not removed like blocks without a receipt.
 func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
 	n, _ := onDisks(t, "b", nil, "d0")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
@@ -276,7 +275,8 @@ func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
 	}
 }
 
-// A record that cannot be read has a name and nothing else. A drain names it as lost, and one that carries what was born here passes it by.
+// A record that cannot be read has only its block's name. A drain names that block as lost, unless it sends only blocks that were born
+// here.
 func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")

@@ -14,8 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// A program cleans up a cache by removing its directory and making it again. What is in it when the node leaves is carried, though the
-// agent had opened the directory before.
+// A program clears a cache by removing its directory and making it again. The files in the new one are sent when the node leaves, even
+// though the agent had the old directory open.
 func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
 	write(t, filepath.Join(a.Dir, "c0/old"), contentOf("old", 1000))
@@ -34,7 +34,7 @@ func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 	}
 }
 
-// The disk of a directory that was made again may hang afterwards. A look whether anything is left here does not ask it then.
+// The disk of a directory that was made again may hang later. AnyLeft does not ask it then.
 func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
 	n, disks := newNode(t, "a", with(filesStore, "cache")), newFakeDisks(0)
 	s := n.Stores[0]
@@ -50,8 +50,8 @@ func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
 	}
 }
 
-// A disk that vanishes leaves the empty directory that it was mounted on, and a while passes before that is noticed. What can be read
-// of it still is carried, and nothing of it is forgotten.
+// A disk that vanishes leaves the empty directory that it was mounted on, which is noticed only after a while. What can still be read
+// of it is sent, and nothing of it is forgotten.
 func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	store := filepath.Join(a.Dir, "cache")
@@ -69,8 +69,8 @@ func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
 	}
 }
 
-// A disk is mounted over a store's directory that blocks land in. From then on they rest in the vault, and where the engine looks
-// once the agent was restarted; before, they landed beneath the mount.
+// A disk is mounted over a store's directory in which blocks land. From then on blocks go to the vault, and after a restart of the
+// agent to where the engine looks. Otherwise they would land beneath the mount.
 func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 	for name, size := range map[string]int{"small": 1000, "large": receiver.PackedBytes + 1} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 				}
 			}
 
-			// Else it would be taken for one whose disk is not mounted.
+			// Else the directory would be taken for one whose disk is not mounted.
 			if err := os.Mkdir(filepath.Join(dir, inventory.StagingDir), 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A disk that failed is taken out of a store's directories, one that is new is put among them. What landed in the others is where it was.
+// A failed disk is taken out of a store's directories, and a new one is put among them. Blocks that landed in the other directories are
+// still found.
 func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 	for name, dirs := range map[string][]string{
 		"exchanged": {"c2", "c0", "c1"}, "one more": {"new", "c0", "c1", "c2"}, "one less": {"c1", "c2"}, "two less": {"c2"},

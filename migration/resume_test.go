@@ -21,7 +21,7 @@ const (
 	narrow     = 4 << 20 // bytes per second: the block takes ten seconds
 )
 
-// large is a node with one large block, in a store of plain files or in Spark's, and what its largest file has.
+// large is a node with one large block, in a store of plain files or in Spark's, and the content of its largest file.
 func large(t *testing.T, layout string) (n *node, id string, content []byte) {
 	content = contentOf("large", largeBytes-7)
 	if layout == inventory.LayoutFiles {
@@ -37,8 +37,8 @@ func large(t *testing.T, layout string) (n *node, id string, content []byte) {
 	return n, "spark/blockmgr-1/shuffle_0_1_0.data", content
 }
 
-// cutting has a node's first connection break off behind so many bytes, and nobody reach it for a second. quiet: neither end is told.
-// twice: so does the next one, at once. then is what happens meanwhile.
+// cutting has a node's first connection break off after that many bytes, and the node out of reach for a second. quiet: neither end is
+// told. twice: the next connection breaks off too, at once. then is called when the first one breaks off.
 func cutting(n *node, at int64, quiet, twice bool, then func()) (came *atomic.Int64) {
 	came = new(atomic.Int64)
 	var until atomic.Pointer[time.Time]
@@ -51,7 +51,7 @@ func cutting(n *node, at int64, quiet, twice bool, then func()) (came *atomic.In
 		}
 		if until.Load() != nil && twice && again.CompareAndSwap(false, true) {
 			return &hooked{Conn: conn, afterRead: func(total int64) {
-				if total > 60 { // it has greeted, and asks
+				if total > 60 { // after the greeting, when it asks how much is there
 					conn.Close()
 				}
 			}}
@@ -78,15 +78,15 @@ func cutting(n *node, at int64, quiet, twice bool, then func()) (came *atomic.In
 	return came
 }
 
-// A link is cut for a second near the end of a large block. There is no time to send it anew, and what is missing is sent.
+// A link is cut for a second near the end of a large block. There is no time to send it again, but only the missing part is sent.
 func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		layout       string
 		quiet, twice bool
-		change       bool // to another version
-		touch        bool // with the content and the times as they were
+		change       bool // the block changes to another version
+		touch        bool // the file is replaced by one with the same content and times
 		time         time.Duration
-		most         float64 // of the block's bytes that cross the link
+		most         float64 // most of the block that may cross the link; 1: all of it once
 	}{
 		"cut":      {layout: inventory.LayoutFiles, time: 14 * time.Second, most: 1.1},
 		"no word":  {layout: inventory.LayoutSpark, quiet: true, time: 14*time.Second + peerTimeout, most: 1.1},
@@ -141,7 +141,8 @@ func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
 	}
 }
 
-// A link is cut in a large block, and its peer does not come back. There is time to send all of it to another, less than five seconds more.
+// A link is cut in a large block, and the peer does not come back. There is time to send all of it to another peer, if that begins within
+// five seconds.
 func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, id, content := large(t, inventory.LayoutFiles)
@@ -179,8 +180,8 @@ func TestLargeBlockDoesNotWaitForItsPeerUntilItIsTooLate(t *testing.T) {
 	})
 }
 
-// A peer stands still for long near the end of a large block. There is no time to send it anew to anybody, and when the peer goes on it is
-// sent what is missing.
+// A peer stands still for long near the end of a large block. There is no time to send the block again to anybody, but when the peer goes
+// on it is sent what is missing.
 func TestLargeBlockWaitsForItsPeerWhereNobodyElseHasTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, id, content := large(t, inventory.LayoutFiles)
@@ -218,7 +219,7 @@ func TestLargeBlockWaitsForItsPeerWhereNobodyElseHasTheTime(t *testing.T) {
 	})
 }
 
-// A peer that breaks off each time, or says that it has bytes that were never sent, does not keep the block from the others.
+// A peer that breaks off each time, or claims to have bytes that were never sent, does not keep the block from other peers.
 func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
 	for _, has := range []int64{wire.ResumeLeast, 1 << 50} {
 		synctest.Test(t, func(t *testing.T) {

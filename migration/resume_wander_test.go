@@ -18,9 +18,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Large blocks cross links that break off again and again, with a word or without, that turn bits, while their files are written anew: each
-// is at a peer in the end as its file is then, and nothing of the peers' room stays taken. LIFEBOAT_WANDERS=N has N stories
-// and not two, in which a lane once took what it waited for an answer for the pace of its link.
+// Large blocks cross links that break off again and again, with or without a word, and that flip bits, while their files are written anew.
+// In the end each block is at a peer as its file is then, and no room stays set aside there. The two seeds are those in which a lane once
+// counted its wait for an answer into the pace of its link; LIFEBOAT_WANDERS=N runs N seeds instead.
 func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 	seeds := []int{14, 15}
 	if stories, err := strconv.Atoi(os.Getenv("LIFEBOAT_WANDERS")); err == nil {
@@ -100,7 +100,7 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 				for range rewrites {
 					i := roll(3)
 					time.AfterFunc(time.Duration(roll(20_000))*time.Millisecond, func() {
-						if !tr.drain.plan.Sealed() { // else nobody looks any more
+						if !tr.drain.plan.Sealed() { // else no look follows
 							put(i)
 						}
 					})

@@ -13,7 +13,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Where it is not told how large a block may be, it may be as large as all the room.
+// A peer that does not say how large a block may be takes one as large as all its room.
 func TestMostForABlockIsThatOfItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -31,7 +31,7 @@ func TestMostForABlockIsThatOfItsPlace(t *testing.T) {
 	}
 }
 
-// A peer whose vault is full goes on taking what lands in its place.
+// A peer whose vault is full goes on taking blocks that land in place.
 func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
@@ -55,8 +55,8 @@ func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
 	})
 }
 
-// A block may fit only at a peer that is sent to last, as most are in a fleet of one pool. The block does not wait for what the others take
-// until there is no time left.
+// A block may fit only at a peer that ranks last, as most peers do in a fleet of one pool. It does not wait for the blocks of other peers
+// until no time is left.
 func TestWhoeverHasRoomForWhatWaitsIsSentTo(t *testing.T) {
 	for name, c := range map[string]Peer{
 		"of the pool that goes": {Zone: "z", Pool: "own"},

@@ -14,7 +14,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A block that no peer has room for is never settled. What is written meanwhile is carried all the same.
+// A block that no peer has room for is never settled. Files that are written meanwhile are sent all the same.
 func TestBlockThatFitsNowhereHoldsUpNothingNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
@@ -38,13 +38,14 @@ func TestBlockThatFitsNowhereHoldsUpNothingNew(t *testing.T) {
 	})
 }
 
-// The deadline comes amid what was found at first. What was written meanwhile has a name, and what changed meanwhile has one.
+// The deadline comes before all blocks of the first look are sent. Blocks that were written or changed meanwhile are named as
+// well.
 func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 	for _, at := range []time.Duration{5 * time.Second, 15 * time.Second, 44 * time.Second} { // looks are ten seconds apart
 		synctest.Test(t, func(t *testing.T) {
 			a, want := cached(t, 200, 100_000)
 			tr := newTrip(t, a, newNode(t, "b"))
-			tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 200_000, 1 // less than half of it in time
+			tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 200_000, 1 // less than half of it can be sent in time
 			written := make(chan struct{})
 			time.AfterFunc(at, func() {
 				defer close(written)
@@ -85,7 +86,7 @@ func (l slow) Scan(ctx context.Context, s *inventory.Store, part int, before inv
 	return l.FilesLayout.Scan(ctx, s, part, before, yield)
 }
 
-// Looks cost what sending needs: while blocks are left they are far between. They go on until the deadline.
+// Looks take resources from sending: while blocks are left they are far apart. They go on until the deadline.
 func TestLooksAreFarBetweenWhileBlocksAreLeft(t *testing.T) {
 	for _, takes := range []time.Duration{0, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

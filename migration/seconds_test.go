@@ -42,7 +42,7 @@ func mountSeconds(t *testing.T, dir string) {
 	})
 }
 
-// On a file system that counts whole seconds, a file that is written after a look may have a time of before it. The drain carries it.
+// On a file system that counts whole seconds, a file that is written after a look may have a time before it. The drain sends it.
 func TestWhatIsWrittenInTheSecondOfALookIsCarried(t *testing.T) {
 	for _, indexes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestWhatIsWrittenInTheSecondOfALookIsCarried(t *testing.T) {
 			second := time.Now().Truncate(time.Second).Add(time.Second)
 			<-time.After(time.Until(second) + inventory.ClockGrain/2)
 			write(t, filepath.Join(a.Dir, "cache/d/old"), want["cache/-/d/old"])
-			outlast(t) // the look begins when what was there is older than it
+			outlast(t) // the look begins when the files that were there are older than it
 			tr := newTrip(t, a, b)
 			tr.cfg.Connections = 1
 			var took time.Duration

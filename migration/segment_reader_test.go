@@ -14,7 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// Blocks that lie side by side in segments are read as they came, whatever they are made of, and nothing else is taken for them.
+// Small blocks that lie side by side in segments are read together. Each has its own bytes, whatever files it has, and no bytes
+// of its neighbours.
 func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
 	n := newNode(t, "b")
 	content := map[string][]byte{}

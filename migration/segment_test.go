@@ -12,8 +12,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
-// What the disk has of a large block leaves the page cache while the rest comes. Small blocks stay: those that become files
-// are read again at once. Either way they read back as they were.
+// While a large block comes, what the disk has of it leaves the page cache. Small blocks stay there: those that become
+// files are read again at once. Both read back as they were.
 func TestLargeBlocksLeaveThePageCache(t *testing.T) {
 	const all = 4 * diskio.WriteBehindBytes
 	for _, size := range []int{all, receiver.PackedBytes} {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// With seconds left each lane begins a block before anybody knows what the link carries. Those that give theirs up then
-// leave it to the others at once: a chunk of each that was read and not sent is the part of the link that another needs.
+// With seconds left, each lane begins a block before it is known what the link carries. Lanes that then give theirs up
+// leave the link to the others at once: a chunk that each has read and not sent would be part of what another needs.
 func TestBlocksThatAreGivenUpLeaveAShortTimeToOthers(t *testing.T) {
 	for _, row := range []struct{ kib, seconds, want int }{
 		{4882, 4, 1}, // half of what the link carries

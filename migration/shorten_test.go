@@ -13,12 +13,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Advice to go may stand for weeks. What was carried ahead and removed by its engine since does not make each pass longer.
+// Advice to go may stand for weeks. Blocks that were copied ahead and removed by their engine since do not make each pass
+// longer.
 func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 	for name, c := range map[string]struct {
 		past  int
 		tune  func(tr *trip)
-		whole bool // it stays as it is
+		whole bool // the account stays as it is
 	}{
 		"most of it is past":                     {leastPast + 100, func(*trip) {}, false},
 		"not much is past":                       {leastPast - 100, func(*trip) {}, true},
@@ -64,7 +65,7 @@ func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
 				return
 			}
 			var lines []string
-			stayed := 0 // what is here is remembered by some bits, which some of the others share
+			stayed := 0 // blocks that are here are remembered by a few bits, which some of the others share
 			for line, err := range manifest.AllLines(path) {
 				if err != nil {
 					t.Fatal(err)

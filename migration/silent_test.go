@@ -14,12 +14,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// slowLink is a connection to a machine that something is always on its way to.
+// slowLink is a connection over which something is always on its way.
 type slowLink struct{ net.Conn }
 
 func (slowLink) OnItsWay() bool { return true }
 
-// silences is a lane that writes to a peer, and what looks at it: after a while, in which the peer said something or not, is it silent?
+// silences returns a lane that writes to a peer, and a look at it: after that time, in which the peer said something or not, is the peer
+// silent?
 func silences(t *testing.T, conn net.Conn) (l *lane, look func(after time.Duration, says bool, want bool)) {
 	l = &lane{conn: conn}
 	l.writing.Store(true)
@@ -35,8 +36,8 @@ func silences(t *testing.T, conn net.Conn) (l *lane, look func(after time.Durati
 	}
 }
 
-// On a narrow link bytes are on their way to a peer for seconds, and it cannot answer for them. It does not count as silent for that, as
-// long as it says that it is there.
+// On a narrow link bytes are on their way to a peer for seconds, and it cannot answer them before they come. It does not count as silent
+// for that, as long as it says that it is there.
 func TestPeerBehindASlowLinkIsNotSilent(t *testing.T) {
 	l, look := silences(t, slowLink{})
 	look(0, true, false)
@@ -49,8 +50,8 @@ func TestPeerBehindASlowLinkIsNotSilent(t *testing.T) {
 	look(time.Second, true, false)
 }
 
-// A peer whose disk hangs reads nothing, and says that it is there. What it was sent fills the queues of both machines, and nothing is on its
-// way: the peer is silent.
+// A peer whose disk hangs reads nothing, and says that it is there. What it is sent fills the queues of both machines; after that nothing
+// is on its way, and the peer is silent.
 func TestPeerThatReadsNothingIsSilent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,10 +91,10 @@ func TestPeerThatReadsNothingIsSilent(t *testing.T) {
 	}
 	l.beat.Add(1)
 	look(time.Second, true, false)
-	look(silentForAdvised, true, true) // its disk, then
+	look(silentForAdvised, true, true) // nothing is on its way: its disk hangs
 }
 
-// slowKernel is a connection over a link that carries so many bytes a second. It takes all of a piece or nothing, and tells of each packet that
+// slowKernel is a connection over a link that carries that many bytes a second. It takes all of a piece or nothing, and knows which packets
 // the other end has.
 type slowKernel struct {
 	slowLink
@@ -114,7 +115,8 @@ func (c *slowKernel) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// A lane may share its link with so many that one piece takes longer than peerTimeout. Its peer takes something all the time.
+// A lane may share its link with so many others that one piece takes longer than peerTimeout. Its peer takes something all the time, and is
+// not silent.
 func TestPeerThatTakesAPieceForLongTakesSomething(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 1, 100_000)

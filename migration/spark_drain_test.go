@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// Where it cannot be told which files are one block, they are lost by name, and the account says why.
+// If it cannot be told which files make up a map output, the output is lost by name, and the account says why.
 func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
 	for x := range 2 {
@@ -27,7 +27,7 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	if stranded != 2 {
 		t.Errorf("got %d that would be lost for sure, want 2", stranded)
 	}
-	// They are whole, and stay behind: that is no reason to say that nothing was lost.
+	// The files are whole, and stay behind: that is no reason to say that nothing was lost.
 	sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "b"))
 	id := fmt.Sprintf("/shuffle_0_%d_0", apart(1)[0])
 	for name, e := range outcome(t, entries, manifest.Lost) {
@@ -40,7 +40,7 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	}
 }
 
-// What landed is found again by its id, by a scan of a node with another number of disks.
+// Blocks that landed are found again under their ids, by a scan of a node with another number of disks.
 func TestSparkScanFindsLandedBlocksUnderTheirIDs(t *testing.T) {
 	a := newNode(t, "a", with(sparkStore, "d0", "d1"))
 	writeMapOutput(t, []string{filepath.Join(a.Dir, "d0/x/blockmgr-a"), filepath.Join(a.Dir, "d1/x/blockmgr-b")}, 1, 1, 100, 200)

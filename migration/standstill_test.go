@@ -25,9 +25,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// Whatever peers are like and whatever is told of them, there is one with room for everything, or a fallback, that is there nearly all
-// of the time: everything is moved, soon, no byte is sent after the end, and nothing stays set aside at peers. LIFEBOAT_WANDERS=N has N
-// stories and not fourteen, in four of which blocks once waited for a peer that was not sent to; LIFEBOAT_WANDER=N has that of one seed.
+// Whatever peers do and whatever is said of them, if there is one with room for everything, or a fallback, that is there nearly all the
+// time, then everything is moved, soon, no byte is sent after the end, and no room stays set aside at peers. It runs fourteen seeds, in
+// four of which blocks once waited for a peer that was not sent to; LIFEBOAT_WANDERS=N runs N seeds instead, LIFEBOAT_WANDER=N that seed
+// alone.
 func TestNothingStandsStillWhileSomebodyHasRoom(t *testing.T) {
 	seeds, stories := []int{50, 169, 181, 228}, 10
 	if n, err := strconv.Atoi(os.Getenv("LIFEBOAT_WANDERS")); err == nil {
@@ -47,7 +48,7 @@ func TestNothingStandsStillWhileSomebodyHasRoom(t *testing.T) {
 	}
 }
 
-// soon is how long any of these takes at the most: things happen to peers for 40 s.
+// soon is how long any of these drains takes at most: things happen to peers for 40 s.
 const soon = 45 * time.Second
 
 // story is a node that leaves, and peers to which things happen.
@@ -55,11 +56,11 @@ type story struct {
 	rnd   *rand.Rand
 	from  *node
 	disks *nodetest.Disks
-	bytes int64 // of so many blocks
+	bytes int64 // of each block
 	count int
 	ports []*port
-	haven int    // which of them has room for everything; less than 0: the fallback alone has
-	all   string // what it is, for who reads of a failure
+	haven int    // the port that has room for everything; less than 0: only the fallback has
+	all   string // a description of the story, for the message of a failure
 
 	within   time.Duration // 0: there is no deadline
 	fallback *larder
@@ -67,7 +68,7 @@ type story struct {
 
 	mu    sync.Mutex
 	until time.Time
-	late  int // bytes that were sent after it
+	late  int // bytes that were sent after until
 }
 
 // port is a peer.
@@ -80,17 +81,17 @@ type port struct {
 
 	mu      sync.Mutex
 	told    Peer
-	known   bool // to the coordinator
-	frozen  bool // what is told of it does not change
+	known   bool // the coordinator names it
+	frozen  bool // what the coordinator says of it does not change
 	lies    func(*Peer)
 	refuses string
 	advised bool
 	down    bool
-	hung    chan struct{} // closed when it goes on; nil: it does
+	hung    chan struct{} // closed when the peer goes on; nil: it does not hang
 	conns   map[net.Conn]bool
 }
 
-// filling are disks that what lands takes room of.
+// filling are disks on which landed blocks take room.
 type filling struct{ *nodetest.Disks }
 
 func (f *filling) Take(need int64, among []string) (string, func(int64), bool) {
@@ -145,7 +146,7 @@ func newStory(t *testing.T, seed int) *story {
 	for i := range ports {
 		s.ports = append(s.ports, s.port(t, i, i == haven))
 	}
-	if haven >= 0 && ports > 2 && s.one(3) { // together they have twice the room
+	if haven >= 0 && ports > 2 && s.one(3) { // both together have twice the room
 		for i := range 3 {
 			p := s.ports[(haven+i)%ports]
 			p.haven, p.quota = true, 0
@@ -215,7 +216,7 @@ func (s *story) port(t *testing.T, i int, haven bool) *port {
 	return p
 }
 
-// filled gives the disks other room, but for what a haven has.
+// filled gives the disks other room, unless the peer is the haven.
 func (p *port) filled(s *story) (do func()) {
 	dirs := []string{}
 	for _, st := range p.Stores {
@@ -235,7 +236,7 @@ func (p *port) filled(s *story) (do func()) {
 	}
 }
 
-// tells is what the coordinator says of a peer; false: nothing.
+// tells returns what the coordinator says of a peer; known is false if it does not name the peer.
 func (p *port) tells() (is Peer, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,7 +255,7 @@ func (p *port) tells() (is Peer, known bool) {
 	return is, p.known
 }
 
-// happens has something happen to a peer, at a time. A haven takes blocks, and is away for two seconds at the most.
+// happens has something happen to a peer at some time. A haven goes on taking blocks, and is away for two seconds at most.
 func (s *story) happens(p *port) {
 	at, lasts := time.Duration(s.roll(20_000))*time.Millisecond, time.Duration(200+s.roll(20_000))*time.Millisecond
 	if p.haven {
@@ -316,7 +317,7 @@ func (p *port) goOn() {
 	p.hung = nil
 }
 
-// lose has the disks of the stores err, or be well again.
+// lose has the disks of the stores return errors, or be well again.
 func (p *port) lose(bad bool) {
 	for _, st := range p.Stores {
 		for _, dir := range st.Paths {
@@ -325,7 +326,7 @@ func (p *port) lose(bad bool) {
 	}
 }
 
-// dial is what comes before a connection.
+// dial is called before each connection.
 func (p *port) dial(ctx context.Context) error {
 	p.mu.Lock()
 	down, hung := p.down, p.hung
@@ -343,7 +344,7 @@ func (p *port) dial(ctx context.Context) error {
 	return nil
 }
 
-// moored is a connection at a peer.
+// moored is a connection at the peer's end.
 type moored struct {
 	net.Conn
 	p *port
@@ -367,7 +368,7 @@ func (c *moored) Close() error {
 	return c.Conn.Close()
 }
 
-// noted notes what is sent after the end.
+// noted counts the bytes that are sent after the end.
 type noted struct {
 	net.Conn
 	s *story
@@ -459,7 +460,7 @@ func (s *story) tell(t *testing.T) {
 	s.check(t, sum, entries)
 }
 
-// goesOn is what goes on beside the drain, from its beginning on: engines write, and others leave, too.
+// goesOn returns what begins with the drain and goes on beside it: engines write, and other nodes leave too.
 func (s *story) goesOn(t *testing.T, tr *trip) (begin func()) {
 	var late []time.Duration
 	for range s.roll(2) * s.roll(20) {
@@ -486,7 +487,7 @@ func (s *story) goesOn(t *testing.T, tr *trip) (begin func()) {
 	}
 }
 
-// check looks at what came of it. What was not moved, or stands still, there was room and time for.
+// check checks the outcome: there was room and time for every block, so all must have moved, and soon.
 func (s *story) check(t *testing.T, sum manifest.Summary, entries []manifest.Entry) {
 	took := sum.Finished.Sub(sum.Started)
 	for _, p := range s.ports {

@@ -10,7 +10,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 )
 
-// seeking is a disk that takes a moment to find each file, and none to read on.
+// seeking is a disk that takes a moment to find each file, and no time to read it.
 type seeking struct{ diskio.Disks }
 
 func (d seeking) Readable(dir string) bool {
@@ -18,8 +18,8 @@ func (d seeking) Readable(dir string) bool {
 	return d.Disks.Readable(dir)
 }
 
-// How fast small files are found on a disk says nothing of how fast a large one is carried: with nearly all of the time left, no large block
-// is given up for that.
+// How fast small files are found on a disk says nothing about how fast a large one is sent. No large block is given up for that while
+// nearly all of the time is left.
 func TestLargeBlocksAfterSmallOnesOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")

@@ -13,8 +13,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// A node with cached files and Spark's shuffle files leaves. Everything is at the peers afterwards, in as many local
-// directories as they have, and reads back byte for byte; what was unfinished is named.
+// A node with cached files and Spark's shuffle files leaves. Afterwards everything is at the peers, in as many local
+// directories as they have, and reads back byte for byte; unfinished files are named.
 func TestDrainMovesEverything(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "d0", "d1"))
 	b := newNode(t, "b", with(filesStore, "cache"), with(sparkStore, "d0", "d1", "d2"))
@@ -62,7 +62,7 @@ func TestDrainMovesEverything(t *testing.T) {
 			t.Fatalf("read %s at %s: status %d, %d bytes, want %d", id, at.Name, status, len(got), len(content))
 		}
 	}
-	// Spark on b would find its files where it looks for them.
+	// Spark on b would find its files at these places.
 	for id, at := range peer {
 		if at != b || !strings.HasPrefix(id, "spark/") {
 			continue
@@ -73,7 +73,7 @@ func TestDrainMovesEverything(t *testing.T) {
 			t.Errorf("index not in its place: %v", err)
 		}
 	}
-	// What was held is what b and c say that they hold.
+	// b and c report all blocks that they hold.
 	if n := len(b.Landed) + len(c.Landed); n != 326 {
 		t.Errorf("receivers were told of %d blocks, want 326", n)
 	}

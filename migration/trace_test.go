@@ -9,7 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/nodetest"
 )
 
-// Where a block was born is asked again of a catalog that hung: nobody takes it for one of this node's own because of that.
+// While the catalog hangs, it cannot say where a block was born. It is asked again later: until then the block does not
+// count as one of this node's own.
 func TestOriginIsAskedAgainOfACatalogThatHung(t *testing.T) {
 	b, f := onDisks(t, "b", nil, "d0")
 	wantDurable(t, landAll(t, b, blockFrames(1, "cache/-/x", contentOf("x", 1000))))

@@ -36,8 +36,8 @@ func (h heavy) Scan(ctx context.Context, s *inventory.Store, part int, before in
 	})
 }
 
-// Nobody knows the names of what lies in a directory that cannot be read. The account says so, or nothing would seem to be lost. It does
-// not say so if a later look could read the directory.
+// Nobody knows the names of the files in a directory that cannot be read. The account names the directory: else nothing would seem to be
+// lost. It does not if a later look could read the directory.
 func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 	for _, opens := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-// A deadline that comes before all is found has the account say where there is more.
+// If the deadline comes before all blocks are found, the account says where there are more.
 func TestWhatWasNotReadByTheDeadlineIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := cached(t, 50, 100)

@@ -9,7 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// A node leaves whose store is not mounted: what lies there is lost by name, and nothing else.
+// A node leaves whose store is not mounted. Blocks there are lost by name, and no others.
 func TestBlockOnADiskThatIsNotMountedIsLost(t *testing.T) {
 	for name, size := range map[string]int{"small": 1000, "large": receiver.PackedBytes + 1} {
 		t.Run(name, func(t *testing.T) {

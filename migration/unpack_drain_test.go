@@ -26,7 +26,7 @@ import (
 )
 
 func TestMapOutputsAreUnpackedWhole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where no time passes that the node could take for quiet
+	synctest.Test(t, func(t *testing.T) { // in a bubble no time passes that the node could take for a pause
 		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0", "d1"))
 		manager := filepath.Join(a.Dir, "d0/application_1_1/blockmgr-x")
 		var all []map[string][]byte

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk that hangs under one of the two accounts holds up nobody, and a copy that ends late because of it changes nothing.
+// A disk that hangs under one of the two accounts holds up nobody. A copy that ends late because of that changes nothing.
 func TestAccountOnADiskThatHangs(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(Path(to, Moved), []byte("newer\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(Path(from, Moved), 0o600); err != nil { // to open one that nobody writes to hangs
+	if err := unix.Mkfifo(Path(from, Moved), 0o600); err != nil { // opening it hangs until somebody writes
 		t.Skipf("no pipe to hang on: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -38,7 +38,7 @@ func TestAccountOnADiskThatHangs(t *testing.T) {
 	if err := answers.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := copyAccount(ctx, to, from, 0); !errors.Is(err, context.DeadlineExceeded) { // as the other one does, which nobody can wait for
+	if err := copyAccount(ctx, to, from, 0); !errors.Is(err, context.DeadlineExceeded) { // the copy that hung has ended like this too
 		t.Errorf("once it answers: got %v", err)
 	}
 	if is, err := os.ReadFile(Path(to, Moved)); err != nil || string(is) != "newer\n" {
@@ -46,7 +46,7 @@ func TestAccountOnADiskThatHangs(t *testing.T) {
 	}
 }
 
-// An account that lies in memory takes no more of it than it may. Of blocks beyond that it has the figures, and of lost ones as many names
+// An account in memory takes no more memory than it may. Of blocks beyond that it has only the figures, and of lost blocks as many names
 // as a drain's own memory has room for.
 func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// Lost blocks are named although the disk becomes full in the middle. Moved ones are not, and an error says so.
+// The disk becomes full in the middle. Lost blocks are still named; moved ones are not, and an error says so.
 func TestDiskOfTheAccountBecomesFull(t *testing.T) {
 	dir := smalldisk.New(t, 16<<20)
 	l, err := Open(filepath.Join(dir, "inc-1"), false, false, nil)

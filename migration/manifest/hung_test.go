@@ -25,7 +25,7 @@ func (h hungDisk) Write(p []byte) (int, error) {
 	return h.Writer.Write(p)
 }
 
-// A heartbeat and the feeding of systemd's watchdog ask how far the drain is: both go on while the disk of the account hangs.
+// A heartbeat and systemd's watchdog ask how far the drain is. Neither waits while the disk of the account hangs.
 func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
 	l, err := Open(t.TempDir(), false, false, nil)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// An account may be begun without the earlier one, which cannot be read or is too large for memory. It is put behind that one, not in its
-// place.
+// An account may be begun while the earlier one cannot be read, or is too large for memory. It is appended to the earlier one later, and
+// does not replace it.
 func TestAccountIsJoined(t *testing.T) {
 	line := func(id, outcome, peer, version string) string {
 		return `{"id":"cache/-/` + id + `","bytes":10,"outcome":"` + outcome + `","peer":"` + peer + `","version":"` + version + `"}` + "\n"
@@ -25,7 +25,7 @@ func TestAccountIsJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]Outcome{"a": Moved, "x": Moved, "n": Moved, "l": Lost}
-	for range 2 { // one that ends before that is known is made again
+	for range 2 { // a copy that ends before its end is recorded is made again
 		if err := Join(t.Context(), from, home); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The lines of a manifest are those of encoding/json, whoever wrote them and whoever reads them.
+// The lines of a manifest are what encoding/json would write and read.
 func FuzzLine(f *testing.F) {
 	f.Add("cache/-/x", int64(4096), "moved", "node-b", "", "00112233445566778899aabbccddeeff")
 	f.Add("cache/-/\"quoted\\\" <&> \u2028 \xff \x00 é", int64(-1), "lost", "", "disk /data does not answer", "")

@@ -11,7 +11,7 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-// A moved version is recognised by its line in the account, whatever the block is made of and whichever lifeboat wrote the line.
+// A moved version is recognised by its line in the account, whatever files the block has and whichever lifeboat wrote the line.
 func TestMovedLineTellsTheVersion(t *testing.T) {
 	modified := time.Unix(1_700_000_000, 123_456_789)
 	one := inventory.Block{ID: "cache/-/x <é>", Members: []inventory.Member{{Name: "x <é>", Bytes: 4096, ModTime: modified}}}
