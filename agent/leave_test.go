@@ -151,7 +151,7 @@ func TestWhatIsTakenBackIsAnswered(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		a := &Agent{log: log, manual: preemption.NewManual()} // nothing in it joins the notice to an incident
+		a := &Agent{log: log} // nothing in it joins the notice to an incident
 		a.limits.Store(&limits{})
 		var err error
 		if a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
