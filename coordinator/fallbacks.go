@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
@@ -17,6 +18,9 @@ const (
 	eachFallback = 2
 	// maxFallbacks bounds the nodes that are named. A fleet has one fallback, or one in each region.
 	maxFallbacks = 16
+	// spilledPatience bounds the search through the manifests for a block that is in a fallback. An entry takes 0.25 us to read
+	// (docs/design/measured.md), so it sees some millions.
+	spilledPatience = 2 * time.Second
 )
 
 // fallbacks are nodes that reach a fallback, a few for each. A block that no node holds may be in a fallback, and only the records there
@@ -72,8 +76,11 @@ func (f *fleet) spilled(node string) map[uint64]bool {
 
 // nameSpilled adds to a reply without holders the fallback into which a node put the block, unless a node that reads that fallback is named:
 // then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
-// agent that reads it is left. It reads files, so it is for operators and not for thousands of readers.
+// agent that reads it is left. It reads files, so it is for operators and not for thousands of readers, and it stops after spilledPatience:
+// whoever asks for a block that never was is not kept waiting for it.
 func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
+	ctx, cancel := context.WithTimeout(ctx, spilledPatience)
+	defer cancel()
 	whole := string(inventory.BlockID(id).Block())
 	for _, ref := range f.accounts() {
 		for e, err := range f.manifests.entries(ref) {
