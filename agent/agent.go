@@ -11,7 +11,7 @@
 //
 //	rules:        limits that a reload may change: reload
 //	incidents:    the journal, and what is asked about the open incident alone: state
-//	fleet:        the connection to the coordinator: fleet, wire
+//	fleet:        the connection to the coordinator: fleet
 //	landing:      the monitor of the disks: disks, landing
 //	course:       what is done about the open incident: course, state, lastcall
 //	  ahead:      prepare
@@ -23,7 +23,7 @@
 //	standby:      the fallback: fallback
 //	behind:       copies that may be out of date: catch_up
 //	doors:        listeners and who is connected: listen, guests
-//	Agent:        the rest of a running agent: new, keep, values, place, certificate, socket, simulate, load, manager, metrics, counters, directives
+//	Agent:        the rest: new, wire, keep, values, place, certificate, socket, simulate, load, manager, metrics, counters, directives
 //	Config:       what comes before one: config, join, machine, generalize, start
 package agent
 

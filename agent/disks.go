@@ -48,8 +48,8 @@ func (a *Agent) diskPaths() []string {
 	return paths
 }
 
-// Run runs the monitor until ctx ends. If the monitor fails nothing is known of any disk, so the node takes no
-// blocks; its own blocks can still leave.
+// Run runs the monitor until ctx ends. If the monitor fails nothing is known of any disk, so the node takes no blocks; its
+// own blocks can still leave.
 func (l *landing) Run(ctx context.Context) error {
 	if err := l.monitor.Run(ctx); err != nil {
 		l.log.Error("the disks are not watched: this node takes no blocks", "err", err)

@@ -72,8 +72,8 @@ func (s *fallbackState) lastRoom() *fallback.Room {
 	return s.room
 }
 
-// Run reports a fallback that would take nothing while there is time to repair it, and removes old blocks from a
-// directory. It also checks when a drain begins: otherwise the drain finds out only once peers take no more.
+// Run reports a fallback that would take nothing while there is time to repair it, and removes old blocks from a directory.
+// It also checks when a drain begins: otherwise the drain finds out only once peers take no more.
 func (s *standby) Run(ctx context.Context) error {
 	if s.storage == nil {
 		return nil
@@ -176,8 +176,8 @@ type sharer interface {
 	Beside(ctx context.Context, path string) (bool, error)
 }
 
-// doubt says why blocks in the fallback may not outlive this machine; empty: no reason is known. The fallback is
-// used all the same: a disk may be kept when its machine is not.
+// doubt says why blocks in the fallback may not outlive this machine; empty: no reason is known. The fallback is used all
+// the same: a disk may be kept when its machine is not.
 func (s *standby) doubt(ctx context.Context) string {
 	dir, ok := s.storage.(sharer)
 	if !ok {

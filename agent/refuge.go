@@ -276,8 +276,7 @@ func (r *refuge) ready(incident string) bool {
 	return err == nil
 }
 
-// moveIn moves an account to its refuge, with as much as can be read of it. With whole it needs all of it, or returns
-// false.
+// moveIn moves an account to its refuge, with as much as can be read of it. With whole it needs all of it, or returns false.
 func (r *refuge) moveIn(incident string, whole bool) bool {
 	if r.has(incident) {
 		return true

@@ -19,8 +19,8 @@ const (
 	strikeAgain = time.Second
 )
 
-// stop stops, when it is time, the workloads that are configured to be stopped and still run, until ctx ends. In a
-// rehearsal it stops none.
+// stop stops, when it is time, the workloads that are configured to be stopped and still run, until ctx ends. In a rehearsal
+// it stops none.
 func (t *attendant) stop(ctx context.Context) {
 	var stopping sync.WaitGroup
 	for _, w := range t.all {

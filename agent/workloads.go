@@ -66,8 +66,8 @@ func (a *Agent) openWorkloads() (err error) {
 	return nil
 }
 
-// Run looks at the workloads and tells them what is due, until ctx ends. Each has goroutines of its own, so one
-// that hangs holds up no other.
+// Run looks at the workloads and tells them what is due, until ctx ends. Each has goroutines of its own, so one that hangs
+// holds up no other.
 func (t *attendant) Run(ctx context.Context) error {
 	var attending sync.WaitGroup
 	for _, w := range t.all {
