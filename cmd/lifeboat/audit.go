@@ -122,7 +122,7 @@ func (a *audit) none() error {
 	return err
 }
 
-// printRecord prints a record on two lines.
+// printRecord prints a record on two lines, which are folded on a terminal that is too narrow: which nodes were named is what people look for.
 func printRecord(w io.Writer, r *api.AuditRecord) error {
 	at := "-"
 	if t := api.Instant(r.GetTime()); t != nil {
@@ -150,6 +150,14 @@ func printRecord(w io.Writer, r *api.AuditRecord) error {
 	for _, k := range slices.Sorted(maps.Keys(r.GetDetail())) {
 		became.WriteString("  " + k + "=" + r.GetDetail()[k])
 	}
-	_, err := fmt.Fprintf(w, "%s\n%s\n", show.Cut(show.Plain(asked), show.WidthOf(w)), show.Cut(show.Plain(became.String()), show.WidthOf(w)))
-	return err
+	const lead = 8 // columns, of both lines: the index, or nothing
+	for _, line := range []string{show.Plain(asked), show.Plain(became.String())} {
+		if most := show.WidthOf(w); show.Columns(line) > most {
+			line = line[:lead] + strings.Join(show.Fold(line[lead:], most-lead), "\n"+strings.Repeat(" ", lead))
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }

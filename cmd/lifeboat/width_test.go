@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
@@ -42,6 +43,27 @@ func TestPeersThatADrainSendsToFit(t *testing.T) {
 		if !strings.Contains(w.String(), want) {
 			t.Errorf("no %q in\n%s", want, w.String())
 		}
+	}
+}
+
+// Who asked for what of which nodes is read on a terminal of any width.
+func TestAuditNamesAllNodesOnANarrowTerminal(t *testing.T) {
+	r := &api.AuditRecord{
+		Index: 12, Time: timestamppb.New(time.Unix(0, 0)), Who: "operator:eve", Asked: "decommission", Nodes: []string{"host-a", "host-b", "host-c", "host-d"},
+		Outcome: "refused: node host-d: not known here", From: "10.0.0.1", Reason: "the rack is moved to another room",
+	}
+	w := show.Picture{Width: show.LeastWidth}
+	if err := printRecord(&w, r); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+    12  1970-01-01T00:00:00Z operator:eve decommission
+        host-a, host-b, host-c, host-d
+        refused: node host-d: not known here, from 10.0.0.1:
+        "the rack is moved to another room"
+`
+	if got := "\n" + w.String(); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
