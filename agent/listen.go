@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/accepted"
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
@@ -264,12 +265,12 @@ func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (n
 	defer cancel()
 	raw, err := a.deps.Dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, err // it names the address; the caller adds the node
+		return nil, fmt.Errorf("reach %s: %w", address, api.Plain(err)) // the caller adds the node
 	}
 	conn := wire.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
-		return nil, fmt.Errorf("handshake at %s: %w", address, err)
+		return nil, fmt.Errorf("handshake at %s: %w", address, api.Plain(err))
 	}
 	return conn, nil
 }

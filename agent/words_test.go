@@ -31,7 +31,7 @@ func TestEarnestIsNews(t *testing.T) {
 func TestTroubleOfAPeerDoesNotNameIt(t *testing.T) {
 	why := errors.New("dial tcp 10.0.0.1:7412: connect: connection refused")
 	a := &Agent{deps: Deps{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, why }}}
-	if _, err := a.dialNode(t.Context(), "host-b", "10.0.0.1:7412", httpProtocol); err == nil || err.Error() != why.Error() {
-		t.Errorf("got %q, want %q", err, why)
+	if _, err := a.dialNode(t.Context(), "host-b", "10.0.0.1:7412", httpProtocol); err == nil || err.Error() != "reach 10.0.0.1:7412: connection refused" || !errors.Is(err, why) {
+		t.Errorf("got %q, want %q in plain words", err, why)
 	}
 }
