@@ -23,7 +23,8 @@ func locateCommand() *cobra.Command {
 		Short: "Say which nodes have a block",
 		Long: `Says which nodes have a block: those that took it from a leaving node, or those that are found to have it in a store of
 theirs. What lies in a fallback, where no node has it, is shown as fallback:NAME and the address of an agent that reads it
-there. Without a coordinator it asks the agent of this machine. Exits 3 when nobody has it and 4 when it is known to be lost.`,
+there. Where no agent reads that fallback now, it says who put the block there, and exits 1. Without a coordinator it asks
+the agent of this machine. Exits 3 when nobody has it and 4 when it is known to be lost.`,
 		Example: `  lifeboat locate cache/-/model-7.bin
   lifeboat locate spark/app-20261121/shuffle_3_14_0 -o json`,
 		ValidArgsFunction: to.completeBlock,
