@@ -107,7 +107,10 @@ func read(from files) (*held, Name, error) {
 	}
 	// Some users' own CAs issue certificates for clients only, or for servers only. Here each side needs one for both.
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
-		if err := verifyChain(chain, roots, use); err != nil {
+		switch err := verifyChain(chain, roots, use); {
+		case errors.Is(err, ErrExpired):
+			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w (lifeboat tls issue --%s %s)", from.cert, name, err, name.Role, name.Name)
+		case err != nil:
 			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w: see %s", from.cert, name, err, from.ca)
 		}
 	}

@@ -154,7 +154,7 @@ func TestLoadFollowsTheClock(t *testing.T) {
 		}
 		time.Sleep(leafLife + time.Second)
 		_, err = Load(filepath.Join(dir, "ca.pem"), cert, key)
-		wantErr(t, err, "expired at 2000-12-31T00:00:00Z, now it is 2000-12-31T00:00:01Z: issue a new one")
+		wantErr(t, err, "expired at 2000-12-31T00:00:00Z, now it is 2000-12-31T00:00:01Z: issue a new one (lifeboat tls issue --node host-a)")
 	})
 }
 
