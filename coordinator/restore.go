@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -133,7 +135,47 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err := (frozen{m}).Persist(sink); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
+	made := []string{"raft.db", "snapshots"}
+	if done.Aside != "" {
+		made = append(made, filepath.Base(done.Aside))
+	}
+	if err := handOver(cfg.DataDir, made); err != nil {
+		return Restored{}, fmt.Errorf("restore: let the coordinator write in data_dir: %w", err)
+	}
 	return done, nil
+}
+
+// handOver gives what a restore made in data_dir to the owner of data_dir. root restores, and the coordinator runs as another user, who
+// could not open root's log. Links are not followed.
+func handOver(dataDir string, made []string) error {
+	if os.Geteuid() != 0 {
+		return nil // it is the restorer's own
+	}
+	root, err := os.OpenRoot(dataDir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	for _, name := range made {
+		err := fs.WalkDir(root.FS(), name, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			return root.Lchown(path, int(owner.Uid), int(owner.Gid))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // currentTerm is raft's own key for the term that it is in.

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -105,6 +108,42 @@ func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// root restores, and the coordinator runs as the user whom data_dir belongs to: what a restore makes, and what it puts aside, is that
+// user's.
+func TestRestoreByRootIsTheCoordinators(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root restores for another user")
+	}
+	const coordinators = 12345
+	cfg := Default()
+	cfg.DataDir = t.TempDir()
+	if err := os.Chown(cfg.DataDir, coordinators, coordinators); err != nil {
+		t.Fatal(err)
+	}
+	whole := headed(t, []byte(written(t, registry.New())), func(*saved) {})
+	for range 2 { // the second puts aside what the first made
+		if _, err := Restore(cfg, bytes.NewReader(whole), Restorer{}, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(cfg.DataDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if s := info.Sys().(*syscall.Stat_t); s.Uid != coordinators || s.Gid != coordinators {
+			t.Errorf("%s belongs to %d:%d, want the owner of data_dir", path, s.Uid, s.Gid)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // Events after a restore come after those in the snapshot, even if it has many terms: a follower goes on from where it was, and gets no event
