@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -138,10 +139,12 @@ func examine(path string) error {
 		return err
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: openTimeout, NoStatistics: true})
-	if errors.Is(err, bolterrors.ErrTimeout) {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return inUse(err)
-	}
-	if err != nil {
+	case errors.Is(err, fs.ErrPermission): // restored by another user, say
+		return errors.New("permission denied: the user whom the coordinator runs as must own data_dir and what is in it (chown -R)")
+	case err != nil:
 		return DamagedError{err}
 	}
 	defer db.Close()

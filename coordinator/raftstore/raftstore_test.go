@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 func openStore(t *testing.T, path string) *Store {
@@ -57,6 +59,33 @@ func checkEntries(s *Store, from, to uint64) error {
 		}
 	}
 	return nil
+}
+
+// A log that belongs to another user is whole: nobody is told to begin without it.
+func TestLogOfAnotherUserIsNotDamaged(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "raft.db")
+	if err := openStore(t, path).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(path, 0), os.Chmod(dir, 0o711), os.Chmod(filepath.Dir(dir), 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread, which is not root's any more for files, ends with this
+		if os.Geteuid() == 0 {
+			if err := unix.Setfsuid(65534); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := Open(path, slog.New(slog.DiscardHandler))
+		opened <- err
+	}()
+	err := <-opened
+	if _, bad := errors.AsType[DamagedError](err); bad || err == nil || !strings.Contains(err.Error(), "must own data_dir") {
+		t.Errorf("got %v, want that the file may not be read", err)
+	}
 }
 
 func TestRaftStoreKeeps(t *testing.T) {
