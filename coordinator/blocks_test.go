@@ -283,6 +283,21 @@ func TestManifestIsKept(t *testing.T) {
 	})
 }
 
+// A restored snapshot refers to manifests that it did not bring along.
+func TestManifestWhoseFileIsLostIsNotFound(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		a.goodbye("inc1")
+		if err := os.RemoveAll(filepath.Join(v.cfg.DataDir, "manifests")); err != nil {
+			v.Fatal(err)
+		}
+		v.restart()
+		_, err := manifestOf(v, "a")
+		v.refused(err, codes.NotFound, "no coordinator has it")
+	})
+}
+
 func manifestOf(v *town, node string) (entries []*api.ManifestEntry, err error) {
 	stream, err := v.operator().GetManifest(v.Context(), &api.GetManifestRequest{Node: node})
 	for err == nil {

@@ -200,11 +200,15 @@ func (f *fleet) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, 
 	return missed, why
 }
 
+// errNowhere is of a manifest that is not here, and that no other coordinator has: all were asked.
+var errNowhere = errors.New("no coordinator has it, and a restored snapshot brings none along")
+
 // fetch gets a manifest from the first coordinator that has it.
 func (f *fleet) fetch(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, sharePatience)
 	defer cancel()
 	var errs []error
+	lacking := 0
 	for _, p := range f.colleagues.all() {
 		client, err := f.colleagues.ask(p)
 		if err != nil {
@@ -223,17 +227,28 @@ func (f *fleet) fetch(ctx context.Context, file string) error {
 		if err == nil {
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", p.Name, err))
+		if status.Code(err) == codes.NotFound {
+			lacking++
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", p.Name, api.Why(err)))
+	}
+	if lacking == len(errs) {
+		return errNowhere
 	}
 	return errors.Join(errs...)
 }
 
-// obtain makes sure that a manifest's file is here: a new leader may not have fetched it yet.
+// obtain makes sure that a manifest's file is here: a new leader may not have fetched it yet. Where no coordinator has the file, the answer is
+// NotFound: whoever asked goes on to the account that the node left with a peer.
 func (f *fleet) obtain(ctx context.Context, ref *registry.ManifestRef) error {
-	if f.manifests.has(ref.File) || f.ledger.alone() {
+	if f.manifests.has(ref.File) {
 		return nil
 	}
-	if err := f.fetch(ctx, ref.File); err != nil {
+	switch err := f.fetch(ctx, ref.File); {
+	case errors.Is(err, errNowhere):
+		return status.Errorf(codes.NotFound, "the manifest of %s is not here: %v. It named %d blocks as moved, %d as lost and %d as skipped",
+			ref.Node, err, ref.Moved, ref.Lost, ref.Skipped)
+	case err != nil:
 		return status.Errorf(codes.Unavailable, "the manifest of %s is not here, and nobody who has it was reached: %v: ask again", ref.Node, err)
 	}
 	return nil

@@ -51,8 +51,8 @@ func (slowTaker) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart
 	}
 }
 
-// besideColleague returns the fleet of c1, one of three coordinators, and its directory. c2 serves as given, and the third is away.
-func besideColleague(t *testing.T, c2 api.CoordinationServer) (f *fleet, dir string) {
+// besideColleague returns the fleet of c1, one of so many coordinators, and its directory. c2 serves as given, and the others are away.
+func besideColleague(t *testing.T, members int, c2 api.CoordinationServer) (f *fleet, dir string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	as := func(name string) *certs.Identity {
@@ -66,7 +66,7 @@ func besideColleague(t *testing.T, c2 api.CoordinationServer) (f *fleet, dir str
 	t.Cleanup(func() { server.Stop(); <-ended })
 
 	dir = t.TempDir()
-	l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
+	l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(members), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func besideColleague(t *testing.T, c2 api.CoordinationServer) (f *fleet, dir str
 // leader waits for one.
 func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, dir := besideColleague(t, slowTaker{})
+		f, dir := besideColleague(t, 3, slowTaker{})
 		if err := os.WriteFile(filepath.Join(dir, "manifests", "n.jsonl"), []byte("{}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestManifestThatNobodyHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refs = 50
 		colleague := &withoutManifests{}
-		f, dir := besideColleague(t, colleague)
+		f, dir := besideColleague(t, 3, colleague)
 		is := &f.ledger.fsm.machine.Manifests
 		for range refs {
 			*is = append(*is, &registry.ManifestRef{File: "n-" + string(rune('a'+len(*is))) + ".jsonl"})
@@ -143,4 +143,18 @@ func TestManifestThatNobodyHas(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A manifest that all coordinators say they do not have is not found, so that whoever asks goes on to the node's peers. While one of them does
+// not answer, it may be there.
+func TestManifestIsNotFoundOnceAllWereAsked(t *testing.T) {
+	for members, want := range map[int]codes.Code{2: codes.NotFound, 3: codes.Unavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			f, _ := besideColleague(t, members, &withoutManifests{})
+			err := f.obtain(t.Context(), &registry.ManifestRef{Node: "n", File: "n-a.jsonl", Moved: 3})
+			if status.Code(err) != want {
+				t.Errorf("got %v of %d coordinators, want %v", err, members, want)
+			}
+		})
+	}
 }

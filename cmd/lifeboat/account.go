@@ -13,7 +13,8 @@ import (
 )
 
 // account reads, message by message, the newest account (manifest) that a node left with its peers. Nil: there is none, or
-// none that can be read now. For a node that is leaving or has left, only accounts of that drain count, not those of earlier ones.
+// none that can be read now. For a node that is leaving or has left, or whose last manifest is known by its figures, only accounts of that
+// drain count, not those of earlier ones.
 func (r *reach) account(ctx context.Context, node string) (recv func() (*api.GoodbyeRequest, error)) {
 	var newest *api.ManifestSummary
 	for _, id := range r.accounts(ctx, node) {
@@ -47,6 +48,8 @@ func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
 	prefix := api.AccountPrefix(node)
 	if n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node}); err == nil {
 		switch incident := n.GetStatus().GetNotice().GetIncident(); {
+		case n.GetManifest() != nil: // the coordinators have only its figures: an earlier account would tell of another drain
+			prefix += n.Manifest.Incident
 		case n.GetState() == "DECOMMISSIONING" && incident == "":
 			return nil // the node has not heard the order yet, and so has no account of it
 		case n.GetState() == "DECOMMISSIONING", departed(n):

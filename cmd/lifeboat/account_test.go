@@ -29,6 +29,11 @@ func TestAnEarlierDrainsAccountIsNoneOfThisOne(t *testing.T) {
 			t.Errorf("%s under %q: got %q, want %q", c.state, c.incident, got, c.want)
 		}
 	}
+	// The coordinators know the figures of the last drain, and a restored snapshot did not bring its entries along.
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "ACTIVE", "manifest": {"incident": "inc-2"}}]}`)
+	if got := to.accounts(t.Context(), "host-a"); !slices.Equal(got, []string{second}) {
+		t.Errorf("the last of several drains: got %v, want the account of that one", got)
+	}
 	f.put(t, "nodes.json", `{}`)
 	if got := to.accounts(t.Context(), "host-a"); len(got) != 2 {
 		t.Errorf("forgotten: got %q, want all", got)
