@@ -136,6 +136,10 @@ func (x *examination) diagnoseAgent(add adder) {
 	case x.agentErr != nil && x.host.UnitErr == nil && slices.Contains([]string{"failed", "activating"}, x.host.Unit.ActiveState):
 		add("agent", stateBad, "systemctl status "+x.host.Unit.Name+" says why, journalctl -u "+x.host.Unit.Name+" more", "none answers on %s: %s", x.socket, strings.TrimSuffix(x.host.Unit.Name+" is "+x.host.Unit.ActiveState+": "+said, ": "))
 		return
+	case x.agentErr != nil && x.unset != "": // systemctl start would do nothing, and say nothing
+		add("agent", stateBad, "lifeboat join makes this machine a node; or write that file, then systemctl start lifeboat-"+x.kind+"; or name another file: --config",
+			"none answers on %s, and there is no %s: nothing is set up", x.socket, x.unset)
+		return
 	case x.agentErr != nil:
 		add("agent", stateBad, "start it: systemctl start lifeboat-"+x.kind+"; or name its socket: --socket", "none answers on %s", x.socket)
 		return

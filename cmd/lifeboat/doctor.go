@@ -81,6 +81,7 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 type examination struct {
 	kind     string // the daemon whose file was read: agent, sidecar or coordinator
 	config   error  // why the file cannot be used; nil: it can, or it is not there
+	unset    string // the file that every daemon of this kind reads by default, and that is not there
 	settings preemption.Settings
 	firmware string // the provider that the firmware names
 
@@ -127,7 +128,7 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	}
 	var look func(context.Context)
 	if look, to.otherwise, x.config = x.load(file); !given && errors.Is(x.config, fs.ErrNotExist) {
-		x.config = nil
+		x.config, x.unset = nil, file
 	}
 	x.socket = to.socketPath()
 	x.agent, x.agentErr = askAgent(ctx, to)

@@ -63,6 +63,9 @@ func TestDiagnosis(t *testing.T) {
 		{"nobody there", func(x *examination) { x.instanceErr = errors.New("connect: connection refused") }, "metadata", stateBad, "169.254.169.254"},
 		{"the clock is off", func(x *examination) { x.skew = -3 * time.Minute }, "clock, to the cloud", stateBad, "time server"},
 		{"no agent", func(x *examination) { x.agent, x.agentErr = nil, errors.New("refused") }, "agent", stateBad, "--socket"},
+		{"a machine that is not set up", func(x *examination) {
+			x.agent, x.agentErr, x.unset = nil, errors.New("refused"), defaultAgentConfig
+		}, "agent", stateBad, "no /etc/lifeboat/agent.yaml: nothing is set up lifeboat join"},
 		{"an agent that is not ours to ask", func(x *examination) { x.agent, x.agentErr = nil, fmt.Errorf("doctor: %w: for root", os.ErrPermission) }, "agent", stateUnknown, "ask as root"},
 		{"an agent that hangs", func(x *examination) { x.agent, x.agentErr = nil, fmt.Errorf("doctor: %w", errHangs) }, "agent", stateBad, "restart lifeboat-agent"},
 		{"an agent that fails", func(x *examination) {
