@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	stdlog "log"
 	"log/slog"
@@ -251,6 +252,10 @@ func (a *Agent) pageHandler() (http.Handler, error) {
 	return mux, nil
 }
 
+// errNotAnswered is of a node whose connections open, and no more: its kernel answers, and its agent does not, or the path between lets only
+// small packets through.
+var errNotAnswered = errors.New("it takes connections and answers nothing: its agent hangs, or large packets are lost on the way (MTU)")
+
 // dialPeer opens a stream for blocks; dialHolder one for reading.
 func (a *Agent) dialPeer(ctx context.Context, p migration.Peer) (net.Conn, error) {
 	return a.dialNode(ctx, p.Node, p.Address, wire.Protocol)
@@ -261,7 +266,7 @@ func (a *Agent) dialHolder(ctx context.Context, h reading.Holder) (net.Conn, err
 }
 
 func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, errNotAnswered)
 	defer cancel()
 	raw, err := a.deps.Dial(ctx, "tcp", address)
 	if err != nil {
@@ -270,6 +275,9 @@ func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (n
 	conn := wire.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
+		if cause := context.Cause(ctx); errors.Is(cause, errNotAnswered) {
+			err = cause
+		}
 		return nil, fmt.Errorf("handshake at %s: %w", address, api.Plain(err))
 	}
 	return conn, nil
