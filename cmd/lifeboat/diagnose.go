@@ -221,7 +221,7 @@ func (x *examination) diagnoseFleet(add adder) {
 // foreign guesses from the error's text whether this node and its coordinator are of two fleets: one refuses the other's certificate.
 func (x *examination) foreign() bool {
 	words := x.agent.GetCoordinatorTrouble()
-	return strings.Contains(words, "not signed by our CA") || strings.Contains(words, "remote error: tls")
+	return strings.Contains(words, "not signed by our CA") || strings.Contains(words, "refuses this certificate")
 }
 
 // coordinatorRemedy guesses from the error's text what keeps the node and its coordinator apart.
@@ -235,7 +235,7 @@ func (x *examination) coordinatorRemedy() string {
 		return "another machine has this one's name: stop that one (lifeboat node " + x.agent.GetNode() + " shows its address), or give this one " +
 			"a certificate under another name: lifeboat tls issue --node NAME"
 	}
-	return "a drain goes on without it, to the peers last heard of"
+	return "see that it runs, that coordinators names its listen.grpc (by default port " + coordinatorPort + "), and that nothing is in the way; a drain goes on without it, to the peers last heard of"
 }
 
 // noPeers is the remedy for a node without peers. Nodes that are there may be no peers, for instance without room.

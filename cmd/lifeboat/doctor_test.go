@@ -395,7 +395,7 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell:
 
 // A node whose coordinator is of another fleet needs that fleet's CA, and cannot count on peers that it heard of before.
 func TestDoctorOfAnotherFleet(t *testing.T) {
-	for _, words := range []string{`certificate is not signed by our CA: peer claims to be "coordinator c1", want any coordinator`, "error reading server preface: remote error: tls: bad certificate"} {
+	for _, words := range []string{`certificate is not signed by our CA: peer claims to be "coordinator c1", want any coordinator`, api.Plain(errors.New("error reading server preface: remote error: tls: bad certificate")).Error()} {
 		x := well()
 		x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: beat: " + words
 		found := map[string]finding{}
