@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/vault"
 )
 
 // Each block that got a receipt is read back once, off the disk and not out of the page cache. So a bit that turned
@@ -28,7 +29,7 @@ func (r *Receiver) scrub(ctx context.Context) {
 	rested := time.Now()
 	for ctx.Err() == nil {
 		if id, ok := u.TakeSuspect(); ok {
-			r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.lookAt(ctx, w, id) })
+			r.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { r.lookAt(ctx, w, id); return nil })
 			continue
 		}
 		next := scrubEvery
@@ -42,14 +43,12 @@ func (r *Receiver) scrub(ctx context.Context) {
 			}
 			no, stretch, soon := u.TakeSegment(now, scrubAfter)
 			if no != 0 {
-				r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.scrubSegment(ctx, w, no, stretch) })
+				r.readSegment(ctx, no, stretch)
 				continue
 			}
 			placed, later := u.TakePlaced(now, scrubAfter)
 			if !placed.Since.IsZero() {
-				if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) { r.scrubPlaced(ctx, w, placed) }) {
-					u.Again(placed)
-				}
+				r.readPlaced(ctx, placed)
 				continue
 			}
 			for _, wait := range []time.Duration{soon, later, scrubEvery - now.Sub(rested)} {
@@ -63,6 +62,19 @@ func (r *Receiver) scrub(ctx context.Context) {
 		case <-time.After(next):
 		case <-ctx.Done():
 		}
+	}
+}
+
+// readSegment and readPlaced read back what rests in a segment, and in place. What a disk did not answer about waits as if it had just landed.
+func (r *Receiver) readSegment(ctx context.Context, no uint32, s vault.UnreadStretch) {
+	if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { return r.scrubSegment(ctx, w, no, s) }) {
+		r.cfg.Vault.Unread.AgainIn(no, s)
+	}
+}
+
+func (r *Receiver) readPlaced(ctx context.Context, p vault.UnreadPlaced) {
+	if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { return r.scrubPlaced(ctx, w, p) }) {
+		r.cfg.Vault.Unread.Again(p)
 	}
 }
 

@@ -68,3 +68,43 @@ func hangsOpen(t *testing.T, file string) (thaw func()) {
 	t.Cleanup(thaw)
 	return thaw
 }
+
+// What a disk or the catalog does not answer about is yet to be read back, and is not passed by until the next day.
+func TestWhatCannotBeReadBackWaits(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0")
+	x := contentOf("x", 1000)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", x)))
+	r, err := n.Vault.Catalog.Get("cache/-/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := vault.UnreadStretch{To: r.Offset + r.Length}
+	u := &n.Vault.Unread
+	u.TakeSegment(time.Now().Add(time.Hour), scrubAfter)
+	want := func(what string, waits bool) {
+		t.Helper()
+		n.receiver.readSegment(t.Context(), r.Segment, all)
+		n.receiver.readPlaced(t.Context(), vault.UnreadPlaced{Since: time.Now()})
+		no, s, _ := u.TakeSegment(time.Now().Add(time.Hour), scrubAfter)
+		if (no == r.Segment && s.To == all.To) != waits {
+			t.Errorf("%s: segment %d waits up to byte %d", what, no, s.To)
+		}
+	}
+	wantPlaced := func(what string, waits bool) {
+		t.Helper()
+		if p, _ := u.TakePlaced(time.Now().Add(time.Hour), scrubAfter); p.Since.IsZero() == waits {
+			t.Errorf("%s: what lies in place waits is %t", what, !waits)
+		}
+	}
+	want("all answers", false)
+	f.Set(f.Bad, n.More[0], true)
+	want("the segment's disk is silent", true)
+	wantPlaced("a segment's disk is silent", false)
+	f.Set(f.Bad, n.More[0], false)
+	flip(t, n.More[0], x, 10)
+	goOn := n.hangCatalog(f)
+	want("the catalog does not say what is broken", true)
+	wantPlaced("nor what lies in place", true)
+	goOn()
+	want("the catalog answers", false)
+}

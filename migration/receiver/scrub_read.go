@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,22 +19,24 @@ import (
 )
 
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
-// Only where a frame does not match does it ask the catalog which block lies there.
-func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) {
+// Only where a frame does not match does it ask the catalog which block lies there. It returns a SilentError if the stretch is to be read
+// once more, as a disk did not answer.
+func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) error {
 	dir, err := r.cfg.Vault.Home(no)
-	if err != nil || r.hangs(dir) != nil {
-		return // its blocks are not held now; readers are told so
+	if err = cmp.Or(err, r.hangs(dir)); err != nil {
+		return err // its blocks are not held now; readers are told so
 	}
 	done := r.cfg.Vault.Read(no)
 	defer done()
 	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: vault.SegmentFile(dir, no), at: s.From, to: s.To, urgent: s.Urgent}
 	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
 		if _, empty, unread := r.cfg.Vault.Catalog.Free(no); unread == nil && empty {
-			return // all of it was removed meanwhile, or became files
+			return nil // all of it was removed meanwhile, or became files
 		}
 		r.fault(dir, err)
-		r.sift(ctx, work, no, walk.at, s)
+		return r.sift(ctx, work, no, walk.at, s)
 	}
+	return nil
 }
 
 // segmentWalk is one reading of a stretch of a segment.
@@ -98,12 +101,13 @@ func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 	w.r.paces(ctx, bytes, w.urgent)
 }
 
-// sift checks each block that lies in a segment behind an offset, because something there is not as it landed.
-func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) {
+// sift checks each block that lies in a segment behind an offset, because something there is not as it landed. It returns a SilentError if
+// the catalog does not say which do.
+func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) error {
 	for rec, err := range r.cfg.Vault.Catalog.All() {
 		switch {
-		case ctx.Err() != nil:
-			return
+		case ctx.Err() != nil, diskio.IsSilent(err):
+			return err
 		case err != nil && rec.ID != "":
 			r.forgetUnsound(inventory.BlockID(rec.ID))
 		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.To:
@@ -111,15 +115,17 @@ func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from 
 			r.paces(ctx, rec.Bytes(), s.Urgent)
 		}
 	}
+	return nil
 }
 
-// scrubPlaced reads back the blocks that lie in place, and checks all records on the way.
-func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) {
+// scrubPlaced reads back the blocks that lie in place, and checks all records on the way. It returns a SilentError if the catalog does not say
+// which do.
+func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) error {
 	var read int64
 	for rec, err := range r.cfg.Vault.Catalog.All() {
 		switch {
-		case ctx.Err() != nil:
-			return
+		case ctx.Err() != nil, diskio.IsSilent(err):
+			return err
 		case err != nil && rec.ID != "":
 			r.forgetUnsound(inventory.BlockID(rec.ID))
 		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.Landed):
@@ -132,6 +138,7 @@ func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.U
 			read = 0
 		}
 	}
+	return nil
 }
 
 // recordCost is how many bytes a look at one record counts for, beside the bytes of its block.

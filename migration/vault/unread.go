@@ -79,6 +79,13 @@ func (u *Unread) Again(p UnreadPlaced) {
 	u.notePlaced(p.Landed, time.Now(), p.Urgent)
 }
 
+// AgainIn adds a stretch once more whose disk, or the catalog's, did not answer.
+func (u *Unread) AgainIn(no uint32, s UnreadStretch) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.noteSegment(no, s.From, s.To, time.Now(), s.Urgent)
+}
+
 // NoteAll adds all that rests here. It is not urgent.
 func (u *Unread) NoteAll(ends map[uint32]catalog.End) {
 	u.mu.Lock()
