@@ -140,6 +140,7 @@ type Drain struct {
 	homes     *homes
 	looks     *looks
 	missed    atomic.Bool                       // some look did not meet all that is here
+	inVault   atomic.Bool                       // a look through the vault has not come back
 	stirred   stirred                           // where files came or went since the first look
 	fallback  *fallback                         // nil: there is none
 	over      atomic.Pointer[map[string]string] // nil: no app is known to be

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/nodetest"
@@ -101,5 +102,29 @@ func TestWhatALookThatHangsHasNotMetIsMetByTheNext(t *testing.T) {
 				t.Errorf("%d looks hung: what was written amid the drain was not moved: %v", hung, entries)
 			}
 		})
+	}
+}
+
+// The disk that the vault's catalog is on hangs under a read, which nobody told the drain of before. What is written to the stores meanwhile is
+// met by the next look all the same, and what lies in the vault is named.
+func TestCatalogThatHangsUnderAReadHoldsUpNoLook(t *testing.T) {
+	a, f := onDisks(t, "a", []inventory.StoreConfig{with(filesStore, "s0")}, "v")
+	wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/landed", contentOf("landed", 1000))))
+	a.receiver = nil
+	write(t, filepath.Join(a.Dir, "s0", "early"), contentOf("early", 1000))
+	b := newNode(t, "b")
+	tr := newTrip(t, a, b)
+	defer nodetest.HangMeta(a.Vault.Catalog)()
+	f.Set(f.Bad, a.Vault.Dir, true)
+	time.AfterFunc(2*time.Second, func() { write(t, filepath.Join(a.Dir, "s0", "late"), contentOf("late", 1000)) })
+	_, entries := tr.run(within(t, diskio.Overdue+4*time.Second))
+	moved, lost := outcome(t, entries, manifest.Moved), outcome(t, entries, manifest.Lost)
+	if len(moved) != 2 {
+		t.Errorf("moved %v, want what lies in the store", moved)
+	}
+	for _, dir := range a.Vault.Paths() {
+		if e := lost["(what lies in "+dir+")"]; e.Reason != "disk "+a.Vault.Dir+" does not answer" {
+			t.Errorf("of %s got %+v", dir, e)
+		}
 	}
 }

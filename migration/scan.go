@@ -119,31 +119,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			}
 		}
 	}
-	reading.Go(func() {
-		if !d.concernsAny(d.cfg.Vault.Paths()) {
-			return
-		}
-		began := time.Now()
-		if pass == 0 && d.cfg.Settle != nil {
-			patient, cancel := context.WithTimeout(naming, settlePatience)
-			d.cfg.Settle(patient)
-			cancel()
-		}
-		if !d.askFor(naming, d.cfg.Vault.Paths(), take) {
-			return
-		}
-		for it, err := range carried(d.cfg.Vault, d.cfg.Stores) {
-			if naming.Err() != nil || !take(it, err) {
-				return
-			}
-			if err != nil && it.ID == "" && d.cfg.Vault.Count().Blocks > 0 { // its catalog says no more
-				d.vaultMissed(began, err)
-				return
-			}
-		}
-		d.looks.read(d.cfg.Vault.Paths(), began) // the catalog names what lies on any of its disks
-		d.ask()
-	})
+	reading.Go(func() { d.scanVault(naming, pass, take) })
 	reading.Wait()
 	d.planRest(ctx, &d.homes.spares)
 	if pass == 0 && !d.history.allMet() {
@@ -159,6 +135,51 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		return 1 // nobody knows
 	}
 	return int(found.Load())
+}
+
+// scanVault looks through the vault for as long as the catalog's disk answers. A look that hangs is left behind, and no other begins before
+// it comes back: the drain goes on looking through the stores.
+func (d *Drain) scanVault(ctx context.Context, pass int, take func(inventory.Item, error) bool) {
+	dirs := d.cfg.Vault.Paths()
+	if !d.concernsAny(dirs) {
+		return
+	}
+	began := time.Now()
+	if pass == 0 && d.cfg.Settle != nil {
+		patient, cancel := context.WithTimeout(ctx, settlePatience)
+		d.cfg.Settle(patient)
+		cancel()
+	}
+	var unread error
+	look := func(yield func(inventory.Item, error) bool) bool {
+		defer d.inVault.Store(false)
+		if !d.askFor(ctx, dirs, yield) {
+			return false
+		}
+		for it, err := range carried(d.cfg.Vault, d.cfg.Stores) {
+			if ctx.Err() != nil || !yield(it, err) {
+				return false
+			}
+			if err != nil && it.ID == "" && d.cfg.Vault.Count().Blocks > 0 { // its catalog says no more
+				unread = err
+				return false
+			}
+		}
+		return true
+	}
+	whole, hung := false, true
+	if d.inVault.CompareAndSwap(false, true) {
+		_, whole, hung = d.lookUnlessHung(ctx, dirs, look, take)
+	}
+	switch {
+	case hung:
+		d.vaultMissed(began, diskio.Silence(d.cfg.Vault.Dir))
+	case unread != nil:
+		d.vaultMissed(began, unread)
+	case whole:
+		d.looks.read(dirs, began) // the catalog names what lies on any of its disks
+		d.ask()
+	}
 }
 
 // ask makes the questions that wait be asked now.
