@@ -73,7 +73,7 @@ func (in *incidents) isTold(ctx context.Context, ended time.Time, patience time.
 func (c *course) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
 	dir := filepath.Join(c.refuge.accountDir(p.Incident.ID), "account")
 	from := filepath.Join(dir, "store")
-	file := filepath.Join(from, api.AccountName(c.beat.node, p.Incident.ID))
+	file := filepath.Join(from, api.AccountName(c.fleet.node, p.Incident.ID))
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (c *course) saidSince(p page) (last time.Time) {
 func (c *course) wroteSince(ctx context.Context) bool {
 	began := time.Now()
 	for pause := firstLook; ; pause = min(2*pause, mostLookPause) {
-		answers, changed := c.evacuations.disks.Changed(), c.incidents.Changes()
+		answers, changed := c.disks.Changed(), c.incidents.Changes()
 		p, _ := c.incidents.Open()
 		said := c.saidSince(p)
 		if said.IsZero() {

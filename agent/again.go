@@ -28,10 +28,10 @@ func (c *course) carryAgain(ctx context.Context) {
 	defer looking.Wait()
 	looking.Go(func() { c.watchWrites(ctx) })
 	done := map[migration.Broken]bool{} // which blocks of the newest reply are dealt with: every reply repeats them
-	lapsed, ends := c.beat.Lapsed(), c.beat.AppsChanged()
+	lapsed, ends := c.fleet.Lapsed(), c.fleet.AppsChanged()
 	for ctx.Err() == nil {
 		incidents := c.incidents.Changes()
-		asked, changed := c.beat.Again()
+		asked, changed := c.fleet.Again()
 		wanted := brokenFrom(asked)
 		maps.DeleteFunc(done, func(b migration.Broken, _ bool) bool { return !slices.Contains(wanted, b) })
 		left := slices.DeleteFunc(wanted, func(b migration.Broken) bool { return done[b] })
@@ -53,10 +53,10 @@ func (c *course) carryAgain(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-lapsed:
-			lapsed = c.beat.Lapsed()
+			lapsed = c.fleet.Lapsed()
 			vigil.doubt()
 		case <-ends:
-			ends, vigil.ends = c.beat.AppsChanged(), true
+			ends, vigil.ends = c.fleet.AppsChanged(), true
 		case was := <-c.written:
 			if p.Work.stands(was.Work.Drained.Finished) { // else it may have been met since
 				c.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})
@@ -189,7 +189,7 @@ func (c *course) passAgain(ctx context.Context, p page, broken []migration.Broke
 	}
 	c.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), preemption.Left(p.Incident.Deadline()))
-	c.beat.Nudge()
+	c.fleet.Nudge()
 	over()
 	c.leaveAccount(ctx)
 	return true

@@ -11,7 +11,7 @@
 //
 //	rules:        limits that a reload may change: reload
 //	incidents:    the journal, and what is asked about the open incident alone: state
-//	fleet:        the connection to the coordinator: fleet
+//	fleet:        the connection to the coordinator, and what is asked of it: fleet
 //	landing:      the monitor of the disks: disks, landing
 //	course:       what is done about the open incident: course, state, lastcall
 //	  ahead:      prepare
@@ -93,7 +93,7 @@ type Agent struct {
 	told        *migration.Appraisals // the values that programs on this machine gave blocks; nil: the file cannot be read
 	receiver    *receiver.Receiver
 	reader      *reading.Reader
-	beat        fleet
+	fleet       fleet
 	cloud       preemption.Cloud // nil: none is listened to
 	directives  *directives
 	incidents   incidents
@@ -119,7 +119,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, life := errgroup.WithContext(life)
 	g.Go(func() error { return a.receiver.Run(life) })
 	g.Go(func() error { return a.at.Run(life) })
-	g.Go(func() error { return a.beat.Run(life) })
+	g.Go(func() error { return a.fleet.Run(life) })
 	g.Go(func() error { return a.course.notices.Run(life) })
 	g.Go(func() error { return a.learnPlace(life) })
 	g.Go(func() error { return a.keepCertificate(life) })
@@ -181,13 +181,13 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 	at := a.place.Load()
 	cfg := migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
-		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.beat.alone, Peers: a.beat.peers, Missed: a.beat.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.beat.whereIs, AtHome: a.reader.Fetch.AtHome,
-		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.course.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.fleet.alone, Peers: a.fleet.peers, Missed: a.fleet.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.fleet.whereIs, AtHome: a.reader.Fetch.AtHome,
+		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.course.appsOver, OverChanged: a.fleet.AppsChanged, Log: a.log,
 	}
 	if a.behind.is.Load() {
-		cfg.WhoElse = a.beat.whoElse
+		cfg.WhoElse = a.fleet.whoElse
 	}
-	if a.beat.Namesake() {
+	if a.fleet.Namesake() {
 		cfg.Namesake = a.behind.askHolders()
 	}
 	return cfg

@@ -65,7 +65,7 @@ func (a *Agent) keepCertificate(ctx context.Context) error {
 			if err := unix.Access(filepath.Dir(t.Cert), unix.W_OK); err != nil {
 				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, t.Cert, err, filepath.Join(a.cfg.DataDir, "tls"))
 			}
-			cert, ca, err = a.beat.Renew(ctx, request)
+			cert, ca, err = a.fleet.Renew(ctx, request)
 			if status.Code(err) == codes.FailedPrecondition {
 				err = fmt.Errorf("%w: %w", enrol.ErrNotOffered, err)
 			}

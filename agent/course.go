@@ -20,8 +20,9 @@ type course struct {
 	log         *slog.Logger
 	keep        time.Duration // receive.keep
 	limits      *rules
-	beat        *fleet
+	fleet       *fleet
 	incidents   *incidents
+	disks       *landing
 	workloads   *attendant
 	evacuations *evacuations
 	refuge      *refuge
@@ -42,7 +43,7 @@ type course struct {
 
 func (a *Agent) openCourse() {
 	a.course = course{
-		log: a.log, keep: a.cfg.Receive.Keep, limits: &a.limits, beat: &a.beat, incidents: &a.incidents, workloads: &a.workloads, evacuations: a.evacuations,
+		log: a.log, keep: a.cfg.Receive.Keep, limits: &a.limits, fleet: &a.fleet, incidents: &a.incidents, disks: &a.disks, workloads: &a.workloads, evacuations: a.evacuations,
 		refuge: a.refuge, ballast: a.ballast.account, logind: a.deps.Logind, counts: a.counts, aside: &a.aside, drainConfig: a.drainConfig,
 		manual: preemption.NewManual(), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1),
 	}

@@ -61,7 +61,7 @@ func (l *landing) Run(ctx context.Context) error {
 func (a *Agent) tellOfDisks(ctx context.Context) error {
 	for {
 		changed := a.disks.Changed()
-		a.beat.Nudge()
+		a.fleet.Nudge()
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -39,7 +39,7 @@ func (c *course) keptSince() time.Time {
 // not answer, since then nobody can say whether the peers still have them, and in a rehearsal, which is to show what a drain
 // does.
 func (c *course) adopt(incident, dir string) {
-	if c.beat.alone() || c.incidents.rehearses() || c.refuge.has(incident) {
+	if c.fleet.alone() || c.incidents.rehearses() || c.refuge.has(incident) {
 		return
 	}
 	last, at := "", time.Time{}

@@ -172,7 +172,7 @@ func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*ap
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
-		a.beat.Nudge()
+		a.fleet.Nudge()
 		reply := &api.EvacuateDiskReply{}
 		for _, v := range dropped {
 			was := a.evacuations.wireOne(v)
@@ -186,7 +186,7 @@ func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*ap
 			return nil, status.Error(codes.Internal, err.Error()) // an order that a restart would forget is refused
 		}
 	}
-	a.beat.Nudge()
+	a.fleet.Nudge()
 	return &api.EvacuateDiskReply{Evacuations: a.evacuations.wire(ours)}, nil
 }
 

@@ -77,7 +77,7 @@ func (f *fleet) whoHas(ctx context.Context, ids []inventory.BlockID) (at []readi
 func (a *Agent) homeOf(ctx context.Context, node string, about []reading.Version) (receiver.Home, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
+	is, err := a.fleet.CheckPeers(ctx, 0, []string{node})
 	if err != nil {
 		return receiver.Home{}, err
 	}

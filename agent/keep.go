@@ -20,7 +20,7 @@ func (a *Agent) gone(ids []inventory.BlockID, why string) {
 		words[i] = string(id)
 	}
 	a.counts.removed.Add(float64(len(ids)))
-	a.beat.Gone(why, words...)
+	a.fleet.Gone(why, words...)
 }
 
 // broken checks a block that a reader found broken. If it is, the receiver removes it and the coordinator is told (broke),
@@ -28,7 +28,7 @@ func (a *Agent) gone(ids []inventory.BlockID, why string) {
 func (a *Agent) broken(id inventory.BlockID) {
 	a.counts.broken.Inc()
 	if !a.receiver.Suspect(id) {
-		a.beat.Gone("it was broken", string(id))
+		a.fleet.Gone("it was broken", string(id))
 	}
 }
 
@@ -37,7 +37,7 @@ func (a *Agent) broken(id inventory.BlockID) {
 func (c *course) appsOver(ctx context.Context, apps []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	over, err := c.beat.CheckApps(ctx, apps)
+	over, err := c.fleet.CheckApps(ctx, apps)
 	maps.DeleteFunc(over, func(app, _ string) bool { return c.workloads.inUse(app) })
 	c.vigil.leave(slices.Collect(maps.Keys(over)))
 	return over, err

@@ -49,7 +49,7 @@ func (c *course) drain(ctx context.Context) (over bool) {
 	if err := c.incidents.Amend(func(w *work) { w.Drained, w.Unfinished = &sum, unfinished }); err != nil {
 		c.log.Error("cannot write to the journal that the drain is over: a restart would look through the stores again", "err", err)
 	}
-	c.beat.Nudge()
+	c.fleet.Nudge()
 	return true
 }
 
@@ -85,7 +85,7 @@ func (c *course) tell(ctx context.Context) {
 		}
 		select {
 		case <-changed:
-		case <-c.beat.Unaccounted():
+		case <-c.fleet.Unaccounted():
 			told = time.Time{}
 			c.log.Warn("the coordinator has lost the manifest of the drain: it is sent again")
 			if err := c.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
@@ -99,7 +99,7 @@ func (c *course) tell(ctx context.Context) {
 // takeBack tells the coordinator that the node is still there after a drain that counts for nothing: the coordinator may
 // have seen its end.
 func (c *course) takeBack(ctx context.Context, incident string) {
-	c.insist(ctx, callTimeout, func(ctx context.Context) error { return c.beat.Withdraw(ctx, incident) })
+	c.insist(ctx, callTimeout, func(ctx context.Context) error { return c.fleet.Withdraw(ctx, incident) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -150,7 +150,7 @@ func (c *course) empty(ctx context.Context, incident string) (sum manifest.Summa
 	end := c.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up
-		end.Error("drained", "why", whyLost(c.manifest(incident)), "see", "lifeboat manifest "+c.beat.node)
+		end.Error("drained", "why", whyLost(c.manifest(incident)), "see", "lifeboat manifest "+c.fleet.node)
 	} else {
 		end.Info("drained")
 	}
@@ -264,7 +264,7 @@ func (c *course) announce(ctx context.Context) {
 		if notice == nil {
 			return nil
 		}
-		return c.beat.WorkerDecommission(ctx, notice)
+		return c.fleet.WorkerDecommission(ctx, notice)
 	})
 }
 
@@ -281,7 +281,7 @@ func (c *course) goodbye(ctx context.Context) {
 			return nil // the drain no longer counts (see undoRehearsed)
 		}
 		said = p.Work.Drained.Finished
-		return c.beat.Goodbye(ctx, c.summary(p), c.legible(c.manifest(p.Incident.ID)))
+		return c.fleet.Goodbye(ctx, c.summary(p), c.legible(c.manifest(p.Incident.ID)))
 	})
 	if ctx.Err() != nil {
 		return
@@ -366,12 +366,12 @@ func (c *course) recommission(ctx context.Context, why error) {
 		c.aside.Go(func() { // a coordinator that hangs must not delay the next notice
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
-			if err := c.beat.Withdraw(call, p.Incident.ID); err != nil {
+			if err := c.fleet.Withdraw(call, p.Incident.ID); err != nil {
 				c.log.Debug("the coordinator was not told; the next beats tell it", "err", err)
 			}
 		})
 	}
-	c.beat.Nudge()
+	c.fleet.Nudge()
 }
 
 // farewell tells the coordinator that the agent stops while the node stays. It has its own clock: the context that ends
@@ -382,7 +382,7 @@ func (c *course) farewell(ctx context.Context) {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := c.beat.Unavailable(last); err != nil {
+	if err := c.fleet.Unavailable(last); err != nil {
 		c.log.Debug("the coordinator was not told of the restart; the lease will tell", "err", err)
 	}
 }

@@ -63,7 +63,7 @@ func (a *Agent) figures(to figures.To) {
 	scrubbed, broken := a.receiver.Scrubbed()
 	to.Counter("lifeboat_scrubbed_bytes_total", "Bytes from other nodes that were read back off the disks after they had landed.", float64(scrubbed))
 	to.Counter("lifeboat_broken_blocks_total", "Blocks from other nodes that were found not to be whole any more, and removed.", float64(broken))
-	if _, at, _ := a.beat.Health(); !at.IsZero() {
+	if _, at, _ := a.fleet.Health(); !at.IsZero() {
 		to.Gauge("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", time.Since(at).Seconds())
 	}
 	a.diskFigures(to)

@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.openReceiver()
-	a.behind.fleet, a.behind.receiver, a.behind.fetch, a.behind.doubted = &a.beat, a.receiver, a.reader.Fetch, make(chan string, mostDoubted)
+	a.behind.fleet, a.behind.receiver, a.behind.fetch, a.behind.doubted = &a.fleet, a.receiver, a.reader.Fetch, make(chan string, mostDoubted)
 	a.behind.is.Store(true) // until it has asked
 	if a.at.page, err = a.pageHandler(); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (a *Agent) openStores() (err error) {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
 	}
 	e := a.evacuations
-	e.log, e.disks, e.incidents, e.limits, e.fleet, e.drainConfig = a.log, &a.disks, &a.incidents, &a.limits, &a.beat, a.drainConfig
+	e.log, e.disks, e.incidents, e.limits, e.fleet, e.drainConfig = a.log, &a.disks, &a.incidents, &a.limits, &a.fleet, a.drainConfig
 	a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
 		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.course.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk.Beside,
 	})
@@ -132,12 +132,12 @@ func (a *Agent) openReceiver() {
 	a.receiver = receiver.New(receiver.Config{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.disks.room, Disks: &a.disks,
 		MaxStreams: most.MaxStreams, MaxBytes: int64(most.MaxBytes), Keep: most.Keep, ScrubBytesPerSecond: int64(most.ScrubBytesPerSecond),
-		Admit: a.incidents.admit, Landed: a.beat.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.beat.broke,
-		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.course.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+		Admit: a.incidents.admit, Landed: a.fleet.landed, Gone: a.gone, Ended: a.fleet.Report, Broken: a.fleet.broke,
+		InUse: a.workloads.inUse, Home: a.homeOf, Over: a.course.appsOver, OverChanged: a.fleet.AppsChanged, Log: a.log,
 	})
 	a.reader = &reading.Reader{
 		Node: a.cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: &a.disks, Log: a.log, Broken: a.broken, Fallback: a.fallback.lastResort,
-		Fetch: &reading.Fetcher{Locate: a.beat.locate, LocateMore: a.beat.locateMore, WhoHas: a.beat.whoHas, Dial: a.dialHolder},
+		Fetch: &reading.Fetcher{Locate: a.fleet.locate, LocateMore: a.fleet.locateMore, WhoHas: a.fleet.whoHas, Dial: a.dialHolder},
 	}
 }
 
@@ -146,7 +146,7 @@ func (a *Agent) openReceiver() {
 const cloudTimeout = 2 * time.Second
 
 func (a *Agent) openNotices(ctx context.Context) (err error) {
-	a.directives = &directives{next: func(ctx context.Context) (*api.Directive, error) { return a.beat.NextDirective(ctx) }}
+	a.directives = &directives{next: func(ctx context.Context) (*api.Directive, error) { return a.fleet.NextDirective(ctx) }}
 	sources := []preemption.Source{a.course.manual, a.directives}
 	if a.cloud, err = a.cfg.Cloud.Open(a.log, a.deps.Dial, a.counts.Polled); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (a *Agent) openNotices(ctx context.Context) (err error) {
 
 func (a *Agent) openHeartbeat() error {
 	var err error
-	if a.beat.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
+	if a.fleet.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
 		return err
 	}
 	address, err := a.advertised()
@@ -178,9 +178,9 @@ func (a *Agent) openHeartbeat() error {
 		return err
 	}
 	a.deps.Identity.Distrust(a.at.guests.revokedAt)
-	a.beat.node = a.cfg.Node.Name
-	a.beat.Client, err = heartbeat.New(heartbeat.Config{
-		Node: a.cfg.Node.Name, Incarnation: a.beat.incarnation, PeerAddress: address,
+	a.fleet.node = a.cfg.Node.Name
+	a.fleet.Client, err = heartbeat.New(heartbeat.Config{
+		Node: a.cfg.Node.Name, Incarnation: a.fleet.incarnation, PeerAddress: address,
 		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
 		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"), Status: a.status, Held: a.held, Revoked: a.at.distrust, Log: a.log,
@@ -252,7 +252,7 @@ func (a *Agent) resume() {
 	a.course.notices.Believe(p.Incident.Notices...)
 	for _, n := range p.Incident.Notices {
 		if n.Source == preemption.SourceOperator && !n.Withdrawn {
-			a.beat.Believe(n.ID)
+			a.fleet.Believe(n.ID)
 			a.directives.last = n.ID
 		}
 	}

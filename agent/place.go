@@ -55,7 +55,7 @@ func (a *Agent) learnPlace(ctx context.Context) error {
 			a.log.Debug("the cloud still does not say which zone and machine type this is", "err", err)
 		} else if now := *a.place.Load(); now != before {
 			a.log.Info("the cloud has said which zone and machine type this is", "zone", now.zone, "pool", now.pool)
-			a.beat.Nudge()
+			a.fleet.Nudge()
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (c *course) copyAhead(ctx context.Context) {
 	c.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(c.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()
-		asked, changed := c.beat.Again()
+		asked, changed := c.fleet.Again()
 		pause := copyAgain
 		sum, err := c.refuge.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 			cfg := c.aheadConfig(i.ID, dir)
@@ -124,7 +124,7 @@ var errTurned = errors.New("all peers are advised to go now, or not any more")
 func (c *course) untilPeersTurn(ctx context.Context, advised bool) {
 	look := time.NewTicker(lookAround)
 	defer look.Stop()
-	for c.beat.allAdvised() == advised {
+	for c.fleet.allAdvised() == advised {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -140,7 +140,7 @@ func (c *course) aheadConfig(incident, dir string) migration.DrainConfig {
 	cfg.Ballast = nil // it is for the names of lost blocks
 	cfg.Once = true
 	cfg.Settle = nil // the next pass takes blocks that leaving peers send meanwhile
-	cfg.Own = c.beat.allAdvised()
+	cfg.Own = c.fleet.allAdvised()
 	cfg.Advised = func() bool { return cfg.Own }
 	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
 	return cfg

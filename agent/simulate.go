@@ -64,7 +64,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.SendFor = durationpb.New(a.limits.sendUntil(i).Sub(begins))
 		reply.Actions = a.workloads.plans(i)
 	}
-	peers, room, unreached := a.beat.peers(), a.fallback.is.Load().lastRoom(), []string(nil)
+	peers, room, unreached := a.fleet.peers(), a.fallback.is.Load().lastRoom(), []string(nil)
 	if r.DryRun { // otherwise the drain asks
 		peers, room, unreached = a.ask(ctx)
 	}
@@ -88,12 +88,12 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 // ask asks the peers and the fallback what room they have now, all at once as a drain does. unreached names those that did
 // not answer.
 func (a *Agent) ask(ctx context.Context) (answered []migration.Peer, room *fallback.Room, unreached []string) {
-	peers := a.beat.peers()
+	peers := a.fleet.peers()
 	failed := make([]error, len(peers)+1)
 	var asking sync.WaitGroup
 	for i := range peers {
 		asking.Go(func() {
-			peers[i], failed[i] = migration.AskRoom(ctx, peers[i], a.dialPeer, a.cfg.Node.Name, a.beat.alone())
+			peers[i], failed[i] = migration.AskRoom(ctx, peers[i], a.dialPeer, a.cfg.Node.Name, a.fleet.alone())
 		})
 	}
 	asking.Go(func() { room, failed[len(peers)] = a.fallback.room(ctx) })

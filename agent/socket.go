@@ -62,10 +62,10 @@ func (l *local) Cancel(ctx context.Context, r *api.CancelRequest) (*api.CancelRe
 
 func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
 	a := l.agent
-	coordinator, answered, trouble := a.beat.Health()
+	coordinator, answered, trouble := a.fleet.Health()
 	s := &api.AgentStatus{
-		Node: a.cfg.Node.Name, Incarnation: a.beat.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
-		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.cfg.Cloud.Resolve(),
+		Node: a.cfg.Node.Name, Incarnation: a.fleet.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
+		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.fleet.Peers(), Provider: a.cfg.Cloud.Resolve(),
 	}
 	_, changes := a.incidents.Stance()
 	preemption.Tell(s, a.course.notices.Health(), a.incidents.current(), changes)

@@ -116,7 +116,7 @@ func (c *course) join(ctx context.Context, n preemption.Notice) {
 	c.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
 		preemption.Left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
 	c.counts.joined(was.Incident, i, n)
-	c.beat.Nudge()
+	c.fleet.Nudge()
 	if i.Withdrawn() && !p.Begun {
 		c.recommission(ctx, errWithdrawn) // the node only watched or copied ahead: no drain has begun
 	}
@@ -166,7 +166,7 @@ func (c *course) begin(i preemption.Incident) {
 		c.log.Error("cannot write to the journal that the drain has begun", "incident", i.ID, "err", err)
 	}
 	c.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), preemption.Left(i.Deadline()))
-	c.beat.Nudge()
+	c.fleet.Nudge()
 }
 
 func (in *incidents) outlived() bool {
@@ -246,7 +246,7 @@ func (c *course) leavesFor(i preemption.Incident) string {
 	}
 	said := i.Source() + " says " + string(i.Kind())
 	if i.Source() == preemption.SourceOperator {
-		said += ", which lifeboat recommission " + c.beat.node + " takes back"
+		said += ", which lifeboat recommission " + c.fleet.node + " takes back"
 	}
 	return said
 }

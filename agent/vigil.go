@@ -169,7 +169,7 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 		if q.absent != nil {
 			age = max(age, absentFor)
 		}
-		h, err := v.course.beat.checkHeld(ctx, age, blocks)
+		h, err := v.course.fleet.checkHeld(ctx, age, blocks)
 		q.answered(h, err)
 		return h.Missing, h.Why, err
 	}
@@ -428,7 +428,7 @@ func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []s
 	v.mu.Lock()
 	since, peers := v.since, union(union(takers, v.heirs), v.stale)
 	v.mu.Unlock()
-	said, err := v.course.beat.CheckPeers(ctx, since, peers)
+	said, err := v.course.fleet.CheckPeers(ctx, since, peers)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err != nil {

@@ -34,7 +34,7 @@ func (c *course) waitsFor(i preemption.Incident) (all []string) {
 	if !ordered(i) {
 		return all
 	}
-	apps, heard := c.beat.Apps()
+	apps, heard := c.fleet.Apps()
 	if !heard {
 		return append(all, "the coordinator has not said yet which apps still want this node's blocks")
 	}

@@ -104,7 +104,7 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 func (c *course) summary(p page) *api.ManifestSummary {
 	sum := p.Work.Drained
 	s := &api.ManifestSummary{
-		Node: c.beat.node, Incarnation: c.beat.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
+		Node: c.fleet.node, Incarnation: c.fleet.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
 		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
 		Total: apiCount(sum.Total()), Moved: apiCount(sum.Moved), Lost: apiCount(sum.Lost), Skipped: apiCount(sum.Skipped),
 		Unfinished: p.Work.Unfinished,

@@ -48,7 +48,7 @@ func (a *Agent) openWorkloads() (err error) {
 	if units == nil {
 		units = workloads.Systemd{}
 	}
-	a.workloads = attendant{node: a.cfg.Node.Name, log: a.log, incidents: &a.incidents, limits: &a.limits, nudge: a.beat.Nudge}
+	a.workloads = attendant{node: a.cfg.Node.Name, log: a.log, incidents: &a.incidents, limits: &a.limits, nudge: a.fleet.Nudge}
 	// A running hook survives a restart of the agent but not a boot, like the directory of the socket. So its state lies
 	// there.
 	state := filepath.Join(filepath.Dir(a.cfg.Listen.Socket), "hooks")
