@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -150,11 +152,12 @@ func TestSparkReadsWhatItHadCached(t *testing.T) {
 }
 
 // With spark.authenticate, a NodeManager's shuffle service knows an application's secret only if an executor of it has started there; that
-// of a standalone worker has one secret for all. Where the service does not know the secret, or there is no service, the driver fetches the
-// landed map outputs, and executors read them at the driver.
+// of a standalone worker has one secret for all. Where the service does not know the secret, or is silent, or there is no service, the
+// driver fetches the landed map outputs, and executors read them at the driver. The end of a shuffle makes room for another to be fetched:
+// here there is room for one only.
 func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 	jars := sparkJars(t)
-	for _, why := range []string{"no secret", "no service"} {
+	for _, why := range []string{"no secret", "no service", "silent"} {
 		t.Run(why, func(t *testing.T) {
 			f := newFleet(t)
 			run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--app", "spark").exits(0)
@@ -164,37 +167,72 @@ func TestSparkReadsWhatNoShuffleServiceServes(t *testing.T) {
 			_, port, _ := net.SplitHostPort(freeAddress(t))
 			const secret = "sesame"
 			const options = "-Dspark.authenticate=true -Dspark.authenticate.secret=" + secret
+			const room = 32 << 10
+			own := t.TempDir() // the driver's
 			settings := []string{
 				"spark.driver.host=localhost", "spark.driver.bindAddress=127.0.0.1", "spark.executor.memory=512m",
-				"spark.executor.extraClassPath=" + classes, "spark.local.dir=" + t.TempDir(), "spark.authenticate=true", "spark.authenticate.secret=" + secret,
-				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket,
+				"spark.executor.extraClassPath=" + classes, "spark.local.dir=" + own, "spark.authenticate=true", "spark.authenticate.secret=" + secret,
+				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket, fmt.Sprint("spark.lifeboat.fetch=", room),
 				"spark.lifeboat.coordinators=" + f.http, "spark.lifeboat.ca=" + filepath.Join(f.tls, "ca.pem"),
 				"spark.lifeboat.cert=" + filepath.Join(f.tls, "spark.pem"), "spark.lifeboat.key=" + filepath.Join(f.tls, "spark.key"),
 			}
-			if why == "no secret" {
+			var silent *silence
+			if why != "no service" {
 				_, service, _ := net.SplitHostPort(freeAddress(t))
 				settings = append(settings, "spark.shuffle.service.enabled=true", "spark.shuffle.service.port="+service, "spark.lifeboat.dirs="+strings.Join(b.spark(), ","))
-				talk(t, jvm(slices.Concat(java, []string{"Services", service, secret, "127.0.0.1=known", "127.0.0.2=unknown", "127.0.0.3=known"})))
+				services := []string{"Services", service, secret, "127.0.0.1=known", "127.0.0.3=known"}
+				if why == "silent" {
+					silent = listenInSilence(t, "127.0.0.2:"+service)
+				} else {
+					services = append(services, "127.0.0.2=unknown")
+				}
+				talk(t, jvm(slices.Concat(java, services)))
 			}
 			deploy, master := f.sparks(java, jars), "spark://127.0.0.1:"+port
 			deploy(nil, options, "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0")
 			leaver := deploy.worker(a.spark(), a.host, master, options)
 			f.up()
 			s := talk(t, jvm(slices.Concat(java, []string{"Reduce", master}, settings)))
-			s.says("719400 of 1200 mapped", "sum")
-			s.says("[127.0.0.1]", "where")
-			s.says("entered", "merge", a.host, "127.0.0.3")
-			s.says("[127.0.0.1, 127.0.0.3]", "merged")
-			deploy.worker([]string{filepath.Join(f.dir, "third")}, "127.0.0.3", master, options)
-
-			a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
-			f.until(func() error { // small blocks become files later
+			fetched := func() error { // small blocks become files later
 				if got := s.ask("where"); got != "[localhost]" {
 					return fmt.Errorf("the driver looks for map outputs at %s, not at its own host", got)
 				}
 				return nil
+			}
+			s.says("719400 of 1200 mapped", "sum")
+			s.says("[127.0.0.1]", "where")
+
+			a.verb("decommission", "--self", "--timeout", "90s").exits(0)
+			if silent != nil {
+				f.until(silent.wasAsked)
+			}
+			s.says("entered", "merge", a.host, "127.0.0.3")
+			f.until(func() error { // what was merged at the leaver nobody is sent to
+				if got := s.ask("merged"); got != "[127.0.0.3]" {
+					return fmt.Errorf("the driver looks for merged parts at %s", got)
+				}
+				return nil
 			})
-			s.says("[127.0.0.3]", "merged") // nobody is sent to what was merged at the leaving host
+			f.until(fetched)
+			if silent != nil {
+				if took := <-silent.left; took > 20*time.Second { // 5 s, and what a busy machine adds; Spark's own patience with an authentication is 30 s
+					t.Errorf("the driver waited %v for a silent shuffle service", took)
+				}
+			}
+			var has int64
+			for name, content := range tree(t, own) {
+				if strings.HasPrefix(filepath.Base(name), "shuffle_") {
+					has += int64(len(content))
+				}
+			}
+			if has <= room/2 || has > room {
+				t.Errorf("the driver has fetched %d bytes, want more than half of %d, and no more than that", has, room)
+			}
+
+			s.says("ended", "anew")
+			s.says("719400 of 1200 mapped", "sum")
+			f.until(fetched)
+			deploy.worker([]string{filepath.Join(f.dir, "third")}, "127.0.0.3", master, options)
 			if err := syscall.Kill(-leaver.Process.Pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -354,6 +392,41 @@ func (f *fleet) sparks(java []string, jars string) sparks {
 
 func (start sparks) worker(dirs []string, host, master, options string) *exec.Cmd {
 	return start(dirs, options, "worker.Worker", "--host", host, "--webui-port", "0", "--cores", "1", "--memory", "512m", "--work-dir", filepath.Join(filepath.Dir(dirs[0]), "work-"+host), master)
+}
+
+// silence is a shuffle service that takes a connection and says nothing.
+type silence struct {
+	asked atomic.Bool        // somebody has connected
+	left  chan time.Duration // how long he waited
+}
+
+func (s *silence) wasAsked() error {
+	if !s.asked.Load() {
+		return errors.New("nobody has asked the silent shuffle service")
+	}
+	return nil
+}
+
+func listenInSilence(t *testing.T, address string) *silence {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	s := &silence{left: make(chan time.Duration, 1)}
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		begun := time.Now()
+		s.asked.Store(true)
+		_, _ = io.Copy(io.Discard, conn)
+		s.left <- time.Since(begun)
+	}()
+	return s
 }
 
 // shuffleService is Spark's external shuffle service, which ends with the test.

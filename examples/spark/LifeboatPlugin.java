@@ -554,7 +554,7 @@ public final class LifeboatPlugin implements SparkPlugin {
         private void tell(String host, int port) throws IOException, InterruptedException {
             if (setting("spark.lifeboat.dirs", "").isEmpty()) throw new IOException("spark.lifeboat.dirs is not set: it cannot be told of Lifeboat's directories");
             boolean authenticated = SparkEnv.get().securityManager().isAuthenticationEnabled();
-            TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of("spark.shuffle.io.connectionCreationTimeout", "5s")));
+            TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of("spark.shuffle.io.connectionCreationTimeout", "5s", "spark.network.auth.rpcTimeout", "5s")));
             try (ExternalBlockStoreClient client = new ExternalBlockStoreClient(conf, SparkEnv.get().securityManager(), authenticated, 5000)) {
                 client.init(setting("spark.app.id", ""));
                 client.registerWithShuffleServer(host, port, EXECUTOR + host, new ExecutorShuffleInfo(landed(), 64, "org.apache.spark.shuffle.sort.SortShuffleManager"));

@@ -3,7 +3,9 @@ import java.io.InputStreamReader;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
@@ -28,6 +30,7 @@ import scala.collection.JavaConverters;
  * Reduce MASTER [KEY=VALUE]...
  *   sum    sums all up, and says how many records were mapped for that
  *   where  the hosts at which the driver believes map outputs to be
+ *   anew   ends the shuffle: the next sum maps all again, for another
  *   merge  enters a second shuffle, of which parts are merged at these hosts, in place of the cluster manager that has mergers
  *   merged the hosts at which the driver believes parts to be merged
  * </pre>
@@ -39,14 +42,21 @@ public final class Reduce {
         JavaSparkContext spark = new JavaSparkContext(conf);
         spark.setLogLevel("WARN");
         LongAccumulator mapped = spark.sc().longAccumulator();
-        JavaPairRDD<Integer, Long> sums = spark.parallelize(IntStream.range(0, 1200).boxed().collect(Collectors.toList()), 12).mapToPair(i -> {
+        Supplier<JavaPairRDD<Integer, Long>> shuffle = () -> spark.parallelize(IntStream.range(0, 1200).boxed().collect(Collectors.toList()), 12).mapToPair(i -> {
             mapped.add(1);
             return new Tuple2<>(i % 100, (long) i);
         }).reduceByKey(Long::sum, 4);
+        JavaPairRDD<Integer, Long> sums = shuffle.get();
         System.out.println("ready");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             try {
+                if (line.equals("anew")) {
+                    for (Object id : Set.copyOf(shuffles().keySet())) spark.sc().cleaner().get().doCleanupShuffle((Integer) id, true);
+                    sums = shuffle.get();
+                    System.out.println("ended");
+                    continue;
+                }
                 System.out.println(answer(line, sums, mapped));
             } catch (Throwable e) {
                 System.out.println("failed: " + e.toString().replace('\n', ' '));
