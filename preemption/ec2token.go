@@ -27,7 +27,7 @@ const renewAgain = time.Minute
 const tokenEvery = askLimit + 100*time.Millisecond
 
 // session stands between the SDK and the wire, and keeps the token. The SDK itself would keep it for five minutes by the
-// wall clock, and fetch it while a poll waits; the session gives the SDK a word without meaning for a token.
+// wall clock, and fetch it while a poll waits: bare keeps it from that.
 //
 // The SDK reads every body to its end, so its length is capped here. And an answer to the request for a token never counts
 // as one to the question itself: 404 there is not "no notice".
@@ -57,9 +57,6 @@ func newSession(wire http.RoundTripper, allowV1 bool) *session {
 
 // RoundTrip sends the SDK's request with the token, and once more with a new token if that one is refused.
 func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPut {
-		return unmeant(r), nil
-	}
 	token, err := s.current(r)
 	if err != nil {
 		return nil, err
@@ -83,19 +80,9 @@ func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 // errRefused says that the service refused a new token too: it knows no tokens, or keeps none.
 var errRefused = fmt.Errorf("a new metadata token is refused: %w", &statusError{http.StatusUnauthorized})
 
-// unmeant answers the SDK's own request for a token without asking the service.
-func unmeant(r *http.Request) *http.Response {
-	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
-		Header: http.Header{ttlHeader: {strconv.Itoa(longestTTL)}},
-		Body:   io.NopCloser(strings.NewReader("kept-elsewhere")),
-	}
-}
-
 // send sends a request with a token, or without one.
 func (s *session) send(r *http.Request, token string) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Del(tokenHeader)
 	if token != "" {
 		r.Header.Set(tokenHeader, token)
 	}

@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// metadata asks the EC2 instance metadata service through the AWS SDK's client, without its retries and fallback: by default
+// metadata asks the EC2 instance metadata service through the AWS SDK's client, without its tokens, retries and fallback: by default
 // it reports a refused connection after 4 s, and falls back to version 1 without a word.
 type metadata struct {
 	client    *imds.Client
@@ -33,14 +33,21 @@ func newMetadata(cfg Metadata, allowV1 bool) (*metadata, error) {
 		transport: transport,
 		session:   session,
 		client: imds.New(imds.Options{
-			Endpoint:                 cfg.Endpoint,
-			ClientEnableState:        imds.ClientEnabled, // the configuration asked for EC2
-			EnableFallback:           aws.FalseTernary,   // the session decides that
-			Retryer:                  aws.NopRetryer{},   // the next poll is the retry
-			DisableDefaultMaxBackoff: true,
-			HTTPClient:               &http.Client{Transport: session, CheckRedirect: refuseRedirects},
+			Endpoint:          cfg.Endpoint,
+			ClientEnableState: imds.ClientEnabled, // the configuration asked for EC2
+			APIOptions:        []func(*middleware.Stack) error{bare},
+			HTTPClient:        &http.Client{Transport: session, CheckRedirect: refuseRedirects},
 		}),
 	}, nil
+}
+
+// bare takes out of the SDK's stack what the session and the polls do: the session keeps the token, and the next poll is the retry. All
+// that is left is done for each question, as long as the host lives.
+func bare(s *middleware.Stack) error {
+	_, token := s.Finalize.Remove("APITokenProvider")
+	_, refused := s.Deserialize.Remove("APITokenProvider")
+	_, again := s.Finalize.Remove("Retry")
+	return errors.Join(token, refused, again)
 }
 
 // get returns the text at path, or false where the service says that there is none. Everything else is an error, which
