@@ -88,20 +88,20 @@ func TestAnotherAppointment(t *testing.T) {
 			}
 			var got []string
 			for _, s := range m.Machines {
-				begins := time.Until(time.Unix(0, m.Windows[s.Window].StartNanoseconds)).Round(time.Hour)
+				begins := time.Until(time.Unix(0, m.Windows[s.Window].StartNanoseconds)).Round(time.Minute)
 				got = append(got, s.Machine.Hostname+" "+s.Mode+" "+begins.String())
 			}
 			if said := strings.Join(got, ", "); said != want {
 				v.Errorf("got %q, want %q", said, want)
 			}
 		}
-		if err := add(v.Context(), 24*time.Hour, time.Hour, "a", "b", "c"); err != nil {
+		if err := add(v.Context(), 24*time.Minute, time.Minute, "a", "b", "c"); err != nil {
 			v.Fatal(err)
 		}
-		v.refused(add(v.Context(), 48*time.Hour, time.Hour, "A"), codes.FailedPrecondition, "machine A has an appointment already, from ")
+		v.refused(add(v.Context(), 48*time.Minute, time.Minute, "A"), codes.FailedPrecondition, "machine A has an appointment already, from ")
 		call := metadata.AppendToOutgoingContext(v.Context(), api.CallHeader, "one")
 		for range 2 { // the second is a retry by a caller that did not hear the answer
-			if err := add(call, 24*time.Hour, time.Hour, "d"); err != nil {
+			if err := add(call, 24*time.Minute, time.Minute, "d"); err != nil {
 				v.Fatal(err)
 			}
 		}
@@ -109,15 +109,15 @@ func TestAnotherAppointment(t *testing.T) {
 		if _, err := v.operator().ChangeMachines(v.Context(), down); err != nil {
 			v.Fatal(err)
 		}
-		time.Sleep(30 * time.Hour)
-		v.refused(add(v.Context(), 24*time.Hour, time.Hour, "a", "b"), codes.FailedPrecondition, "machine b is DOWN: lifeboat maintenance up comes first")
-		if err := add(v.Context(), 24*time.Hour, time.Hour, "a", "e"); err != nil {
+		time.Sleep(30 * time.Minute)
+		v.refused(add(v.Context(), 24*time.Minute, time.Minute, "a", "b"), codes.FailedPrecondition, "machine b is DOWN: lifeboat maintenance up comes first")
+		if err := add(v.Context(), 24*time.Minute, time.Minute, "a", "e"); err != nil {
 			v.Fatal(err)
 		}
-		expect("b DOWN -6h0m0s, c DRAINING -6h0m0s, d DRAINING -6h0m0s, a DRAINING 24h0m0s, e DRAINING 24h0m0s")
-		if err := add(v.Context(), 36*time.Hour, time.Hour, "c", "d"); err != nil { // their windows go with the last of them
+		expect("b DOWN -6m0s, c DRAINING -6m0s, d DRAINING -6m0s, a DRAINING 24m0s, e DRAINING 24m0s")
+		if err := add(v.Context(), 36*time.Minute, time.Minute, "c", "d"); err != nil { // their windows go with the last of them
 			v.Fatal(err)
 		}
-		expect("b DOWN -6h0m0s, a DRAINING 24h0m0s, e DRAINING 24h0m0s, c DRAINING 36h0m0s, d DRAINING 36h0m0s")
+		expect("b DOWN -6m0s, a DRAINING 24m0s, e DRAINING 24m0s, c DRAINING 36m0s, d DRAINING 36m0s")
 	})
 }

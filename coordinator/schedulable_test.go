@@ -235,7 +235,7 @@ func TestWorkIsGivenBackWhenAnAppointmentIsOver(t *testing.T) {
 		}
 		appoint := func() {
 			v.Helper()
-			w := &api.MaintenanceWindow{Machines: []*api.Machine{{Hostname: "a"}}, StartNanoseconds: time.Now().Add(time.Hour).UnixNano(), DurationNanoseconds: new(int64(time.Minute))}
+			w := &api.MaintenanceWindow{Machines: []*api.Machine{{Hostname: "a"}}, StartNanoseconds: time.Now().Add(time.Minute).UnixNano(), DurationNanoseconds: new(int64(time.Minute))}
 			if _, err := v.operator().ScheduleMaintenance(v.Context(), &api.ScheduleMaintenanceRequest{Windows: []*api.MaintenanceWindow{w}, Add: true}); err != nil {
 				v.Fatal(err)
 			}
@@ -247,7 +247,7 @@ func TestWorkIsGivenBackWhenAnAppointmentIsOver(t *testing.T) {
 		for range 2 {
 			appoint()
 			told("with an appointment", "MaintenanceScheduled; NodeUnschedulable a maintenance", false)
-			a.live(3659)
+			a.live(119)
 			told("at its end", "", false)
 			a.live(2)
 			told("once it is over", "NodeSchedulable a", true)
