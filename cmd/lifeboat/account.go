@@ -48,11 +48,13 @@ func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
 	prefix := api.AccountPrefix(node)
 	if n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node}); err == nil {
 		switch incident := n.GetStatus().GetNotice().GetIncident(); {
-		case n.GetManifest() != nil: // the coordinators have only its figures: an earlier account would tell of another drain
-			prefix += n.Manifest.Incident
 		case n.GetState() == "DECOMMISSIONING" && incident == "":
 			return nil // the node has not heard the order yet, and so has no account of it
-		case n.GetState() == "DECOMMISSIONING", departed(n):
+		case n.GetState() == "DECOMMISSIONING":
+			prefix += incident
+		case n.GetManifest() != nil: // the coordinators have only its figures: an earlier account would tell of another drain
+			prefix += n.Manifest.Incident
+		case departed(n):
 			prefix += incident
 		}
 	}
