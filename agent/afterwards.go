@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
@@ -129,13 +131,22 @@ func (c *course) wroteSince(ctx context.Context) bool {
 }
 
 // anyLeft reports whether there is something to carry that the account does not name: neither as moved nor with one of the
-// outcomes in nor. known is false if a disk does not answer, or something else keeps the node from telling.
+// outcomes in nor. known is false if that cannot be told because a disk does not answer. Where something else is in the way, as
+// more blocks than can be looked through in leftTimeout, another look would tell no more.
 func (c *course) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) (some, known bool) {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	some, err := migration.AnyLeft(look, c.drainConfig(p.Incident.ID, c.refuge.accountDir(p.Incident.ID), 0), nor...)
-	if err != nil && ctx.Err() == nil {
+	cfg := c.drainConfig(p.Incident.ID, c.refuge.accountDir(p.Incident.ID), 0)
+	some, err := migration.AnyLeft(look, cfg, nor...)
+	if err == nil {
+		return some, true
+	}
+	if ctx.Err() == nil {
 		c.log.Warn("cannot tell whether there are blocks here that the drain has not carried", "incident", p.Incident.ID, "err", err)
 	}
-	return some, err == nil
+	dirs := cfg.Vault.Paths()
+	for _, s := range cfg.Stores {
+		dirs = append(dirs, s.Paths...)
+	}
+	return false, !diskio.IsSilent(err) && !slices.ContainsFunc(dirs, func(dir string) bool { return !c.disks.Readable(dir) })
 }
