@@ -202,26 +202,25 @@ func TestRehearsalLosesNothing(t *testing.T) {
 
 func (v *town) lists(node string, want ...string) {
 	v.Helper()
-	stream, err := v.operator().ListBlocks(v.Context(), &api.ListBlocksRequest{Node: node})
+	got, err := listed(v, node)
 	if err != nil {
 		v.Fatal(err)
-	}
-	var got []string
-	for {
-		r, err := stream.Recv()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			v.Fatal(err)
-		}
-		for _, b := range r.Blocks {
-			got = append(got, fmt.Sprint(b.Id, " ", b.State, " ", b.Holders, " ", b.From))
-		}
 	}
 	if !slices.Equal(got, want) {
 		v.Errorf("blocks of %q: got %q, want %q", node, got, want)
 	}
+}
+
+func listed(v *town, node string) (blocks []string, err error) {
+	for r, err := range api.Received(v.operator().ListBlocks(v.Context(), &api.ListBlocksRequest{Node: node})) {
+		if err != nil {
+			return blocks, err
+		}
+		for _, b := range r.Blocks {
+			blocks = append(blocks, fmt.Sprint(b.Id, " ", b.State, " ", b.Holders, " ", b.From))
+		}
+	}
+	return blocks, nil
 }
 
 // A drained node serves its blocks for as long as its machine lives.
@@ -295,6 +294,29 @@ func TestManifestWhoseFileIsLostIsNotFound(t *testing.T) {
 		v.restart()
 		_, err := manifestOf(v, "a")
 		v.refused(err, codes.NotFound, "no coordinator has it")
+	})
+}
+
+// Where the files of manifests are gone, the list of blocks has all else, and says whose lost blocks it lacks.
+func TestListWithoutAManifestSaysSo(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		a.register()
+		b.register()
+		a.goodbye("inc1", &api.ManifestEntry{Id: "spark/app/x", Bytes: 7, Outcome: "lost", Reason: "no peer"})
+		gone := v.manifestFiles()
+		b.goodbye("inc2", &api.ManifestEntry{Id: "spark/app/y", Bytes: 7, Outcome: "lost", Reason: "no peer"})
+		for _, file := range gone {
+			if err := os.Remove(filepath.Join(v.cfg.DataDir, "manifests", file)); err != nil {
+				v.Fatal(err)
+			}
+		}
+		v.restart()
+		got, err := listed(v, "")
+		if want := []string{"spark/app/y lost [] b"}; !slices.Equal(got, want) {
+			v.Errorf("got %q, want %q", got, want)
+		}
+		v.refused(err, codes.DataLoss, "the manifest of a is not here: what it names as lost is not listed, 1 in all")
 	})
 }
 

@@ -3,7 +3,11 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,8 +28,12 @@ type operator struct {
 	closing context.Context // ends when the server stops, and with it streams that follow events
 }
 
-// listBatch is how many items go into one message of a list.
-const listBatch = 1000
+const (
+	// listBatch is how many items go into one message of a list.
+	listBatch = 1000
+	// mostUnread is how many manifests that cannot be read an error names: a restored fleet may lack thousands.
+	mostUnread = 3
+)
 
 func (s *operator) ListNodes(context.Context, *api.ListNodesRequest) (*api.ListNodesReply, error) {
 	reply := &api.ListNodesReply{}
@@ -143,13 +151,23 @@ func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStream
 	if err := s.eachHeld(r.Node, send); err != nil {
 		return err
 	}
-	if err := s.eachLost(r.Node, send); err != nil {
+	unread, err := s.eachLost(r.Node, send)
+	if err != nil {
 		return err
 	}
 	if err := s.eachBroken(r.Node, send); err != nil {
 		return err
 	}
-	return flush()
+	if err := flush(); err != nil {
+		return err
+	}
+	if more := len(unread) - mostUnread; more > 0 {
+		unread = append(unread[:mostUnread], fmt.Sprintf("and %d other manifests", more))
+	}
+	if len(unread) > 0 {
+		return status.Error(codes.DataLoss, strings.Join(unread, "; "))
+	}
+	return nil
 }
 
 func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error {
@@ -191,7 +209,9 @@ func (f *fleet) keeps(source string) bool {
 	return f.hasLeft(n) && !n.Namesake && len(f.reachable([]string{source})) > 0
 }
 
-func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error {
+// eachLost lists the blocks that manifests name as lost. unread says of which manifests it cannot: after a restore, the coordinators
+// have the figures of the manifests that came before, and not the files.
+func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) (unread []string, err error) {
 	var refs []*registry.ManifestRef
 	s.ledger.view(func(m *registry.Registry) {
 		for _, ref := range m.Manifests {
@@ -202,8 +222,12 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 	})
 	for _, ref := range refs {
 		for e, err := range s.manifests.entries(ref) {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("the manifest of %s is not here", ref.Node)
+			}
 			if err != nil {
-				return status.Error(codes.DataLoss, err.Error())
+				unread = append(unread, fmt.Sprintf("%v: what it names as lost is not listed, %d in all", err, ref.Lost))
+				break
 			}
 			if newest := s.manifests.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
 				continue // not lost, or listed with the newest manifest that names it
@@ -212,11 +236,11 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 				continue
 			}
 			if err := send(&api.BlockInfo{Id: e.ID, Bytes: e.Bytes, From: ref.Node, State: "lost"}); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return unread, nil
 }
 
 // eachBroken lists lost blocks that no manifest names: they were moved, and broke afterwards.
