@@ -787,11 +787,12 @@ public final class LifeboatPlugin implements SparkPlugin {
         private SSLSocket ask(String at, String what) throws IOException, GeneralSecurityException {
             String host = at.substring(0, at.lastIndexOf(':'));
             int port = Integer.parseInt(at.substring(host.length() + 1));
+            SSLSocketFactory tls = tls(); // a busy JVM takes seconds the first time, and a coordinator waits ten for the handshake of a connection
             Socket plain = new Socket(Proxy.NO_PROXY);
             try {
                 plain.connect(new InetSocketAddress(host, port), WAIT);
                 plain.setSoTimeout(WAIT);
-                SSLSocket coordinator = (SSLSocket) tls().createSocket(plain, host, port, true);
+                SSLSocket coordinator = (SSLSocket) tls.createSocket(plain, host, port, true);
                 coordinator.startHandshake();
                 verify((X509Certificate) coordinator.getSession().getPeerCertificates()[0]);
                 coordinator.getOutputStream().write((what + " HTTP/1.0\r\nContent-Length: 0\r\n\r\n").getBytes(StandardCharsets.US_ASCII));
