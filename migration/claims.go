@@ -71,7 +71,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 		d.homes.flush() // no look may follow that would do it
 	}
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
+		d.cfg.Log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
 	}
 }
 
@@ -201,7 +201,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 	}
 	err := cmp.Or(ask(), silent)
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
+		d.cfg.Log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
 	}
 	return err == nil && !d.plan.Sealed(), err
 }
