@@ -100,5 +100,16 @@ func TestWhatIsInAFallbackThatNobodyReadsIsNotLost(t *testing.T) {
 		if r, err := v.operator().Locate(v.Context(), &api.LocateRequest{Id: x}); err != nil || r.Spilled != "" || len(r.Fallbacks) != 1 {
 			v.Errorf("got %v, %v, want c to ask, which reads the fallback", r, err)
 		}
+
+		// Another node had it anew, and lost it: what is in the fallback is an older version.
+		c.status.Fallback = "else"
+		c.beat()
+		d := v.agent("d")
+		d.register()
+		d.goodbye("inc3", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "lost", Reason: "no peer"})
+		v.lists("", x+" lost [] gone")
+		if r, err := v.operator().Locate(v.Context(), &api.LocateRequest{Id: x}); err != nil || r.Spilled != "" || r.State != "lost" {
+			v.Errorf("got %v, %v, want what is lost", r, err)
+		}
 	})
 }

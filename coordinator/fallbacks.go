@@ -61,21 +61,30 @@ func (f *fleet) accounts(nodes ...string) (refs []*registry.ManifestRef) {
 	return refs
 }
 
-// spilled are the hashes of the blocks that a node put into a fallback, by its manifests.
-func (f *fleet) spilled(node string) map[uint64]bool {
-	all := map[uint64]bool{}
+// spilled are the hashes of the blocks that a node put into a fallback, and when the last manifest that says so came.
+func (f *fleet) spilled(node string) map[uint64]time.Time {
+	last := map[uint64]time.Time{}
 	for _, ref := range f.accounts(node) {
 		for e, err := range f.manifests.entries(ref) {
-			if err == nil && e.Outcome == manifest.Moved && strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
-				all[f.manifests.hash(e.ID)] = true
+			if err != nil || e.Outcome != manifest.Moved || !strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
+				continue
+			}
+			if h := f.manifests.hash(e.ID); last[h].Before(ref.At) {
+				last[h] = ref.At
 			}
 		}
 	}
-	return all
+	return last
 }
 
-// nameSpilled adds to a reply without holders the fallback into which a node put the block, unless a node that reads that fallback is named:
-// then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
+// lostAfter reports whether a manifest names the block as lost that came no sooner than at.
+func (f *fleet) lostAfter(id string, at time.Time) bool {
+	lost := f.lost(id)
+	return lost != nil && !lost.At.Before(at)
+}
+
+// nameSpilled adds to a reply without holders the fallback into which a node put the block, unless it was named as lost since, or a node that
+// reads that fallback is named: then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
 // agent that reads it is left. It reads files, so it is for operators and not for thousands of readers, and it stops after spilledPatience:
 // whoever asks for a block that never was is not kept waiting for it.
 func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
@@ -94,7 +103,7 @@ func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id stri
 			if !spilled || e.Outcome != manifest.Moved || e.ID != id && e.ID != whole {
 				continue
 			}
-			if !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return f.leases.read(h.Node).status.GetFallback() == name }) {
+			if !f.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return f.leases.read(h.Node).status.GetFallback() == name }) {
 				reply.State, reply.Spilled, reply.SpilledBy = "unknown", name, ref.Node
 			}
 			return

@@ -190,9 +190,14 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 			if b.State == "lost" && s.lost(b.Id) == nil && s.keeps(b.From) {
 				continue // its source is there and has it, so it is not lost
 			}
-			inFallback := func(node string) bool { return spilled(node)[s.manifests.hash(b.Id)] }
-			if b.State == "lost" && (slices.ContainsFunc(said, inFallback) || inFallback(b.From)) {
-				continue // who had it left it there: Locate asks who reads the fallback
+			if b.State == "lost" {
+				inFallback := func(node string) bool {
+					at, is := spilled(node)[s.manifests.hash(b.Id)]
+					return is && !s.lostAfter(b.Id, at)
+				}
+				if slices.ContainsFunc(said, inFallback) || inFallback(b.From) {
+					continue // who had it left it there: Locate asks who reads the fallback
+				}
 			}
 			if err := send(b); err != nil {
 				return err
