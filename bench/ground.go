@@ -14,7 +14,7 @@ import (
 // ground is the work directory. Each run has a target directory in it.
 //
 // A file system that has just freed thousands of inodes is slow to make new ones: ext4 steps over those freed in the last
-// seconds one by one, which once quadrupled the receiver's CPU time on small files (docs/benchmarks.md). So every run has
+// seconds one by one, which once quadrupled the receiver's CPU time on small files (docs/benchmarks/transfers.md, "Traps"). So every run has
 // a directory of its own below one with the +T attribute, which spreads its children over the block groups. A run's files
 // are truncated when it is over, and deleted only at the end.
 type ground struct {

@@ -177,7 +177,7 @@ func warm(dir string) error {
 const claimed = 3 << 30
 
 // claimMemory touches memory and frees it, so that every contender finds memory that the hypervisor has given already. To touch pages that
-// the hypervisor was told were free costs more than all that is done with them (docs/benchmarks.md).
+// the hypervisor was told were free costs more than all that is done with them (docs/benchmarks/transfers.md, "Traps").
 func claimMemory() error {
 	p, err := unix.Mmap(-1, 0, claimed, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/design/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/benchmarks/*.md", "docs/design/*.md"} {
 		paths, err := fs.Glob(os.DirFS(root), pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +39,9 @@ var (
 	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9]+(?: [a-z0-9]+)*):`)
 	makeCall   = regexp.MustCompile("(?m)(?:`|^\\s*\\$? ?)make ([a-z0-9]+)\\b")
 	sourceFile = regexp.MustCompile("`([a-z0-9_/]+\\.go)`")
-	link       = regexp.MustCompile(`\]\(([^):#]+)(?:#[^)]*)?\)`)
+	link       = regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]*))?\)`)
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInName  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	yamlBlock  = regexp.MustCompile("(?s)```yaml\n# [^\n]*(agent|coordinator)\\.yaml[^\n]*\n(.*?)```")
 )
 
@@ -65,14 +67,29 @@ func TestDocumentsNameMakeTargetsThatExist(t *testing.T) {
 	}
 }
 
-func TestDocumentsLinkToFilesThatExist(t *testing.T) {
-	for path, text := range documents(t) {
+func TestDocumentsLinkToWhatExists(t *testing.T) {
+	texts := documents(t)
+	for path, text := range texts {
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(path), m[1])); err != nil {
+			target := path
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
 				t.Errorf("%s links to %s: %v", path, m[1], err)
+			} else if m[2] != "" && !slices.Contains(anchors(texts[target]), m[2]) {
+				t.Errorf("%s links to %s#%s, and there is no such heading", path, target, m[2])
 			}
 		}
 	}
+}
+
+// anchors are the names by which GitHub and GitLab let the headings of a document be linked to.
+func anchors(text string) (names []string) {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		names = append(names, strings.ReplaceAll(notInName.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return names
 }
 
 // Documents name a source file by its path or, where that leaves no doubt, by the end of the path.
