@@ -20,8 +20,8 @@ var forUsers = []string{"api", "client"}
 // unasked are the names that stay although only tests use them, or no other package does, and why.
 var unasked = map[string]string{
 	"(*coordinator/raftstore.Store).DB":         "tests look into the file, and fill it up",
-	"(*migration/receiver.Receiver).DropGhosts": "as UnpackNow",
-	"(*migration/receiver.Receiver).UnpackNow":  "a step of Run, for the stories of package migration",
+	"(*migration/receiver.removal).DropGhosts":  "as UnpackNow",
+	"(*migration/receiver.unpackers).UnpackNow": "a step of Run, for the stories of package migration",
 	"(*migration/vault.Segment).WriteBy":        "tests have its disk full, or hang",
 	"preemption.NewAzure":                       "as NewEC2, which tests of other packages ask for",
 	"preemption.NewGCE":                         "as NewEC2",

@@ -27,14 +27,13 @@ type Home struct {
 
 // aged is one look for blocks that have been here long enough. One goroutine uses it.
 type aged struct {
-	r      *Receiver
+	cfg    *Config
 	now    time.Time
 	silent int // nodes about which nothing could be learned
 }
 
 func (a *aged) old(rec catalog.Record) bool {
-	cfg := a.r.cfg
-	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(vault.HeldOf(rec).App()))
+	return a.now.Sub(rec.Landed) > a.cfg.Keep && (a.cfg.InUse == nil || !a.cfg.InUse(vault.HeldOf(rec).App()))
 }
 
 // ended returns the records, of some old ones, whose blocks are to go. If nothing can be learned of a block's home the
@@ -42,7 +41,7 @@ func (a *aged) old(rec catalog.Record) bool {
 func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog.Record) {
 	of := map[string][]catalog.Record{}
 	for _, rec := range old {
-		if a.r.cfg.Home == nil || rec.Origin == "" || rec.Origin == a.r.cfg.Node {
+		if a.cfg.Home == nil || rec.Origin == "" || rec.Origin == a.cfg.Node {
 			ended = append(ended, rec)
 		} else {
 			of[rec.Origin] = append(of[rec.Origin], rec)
@@ -56,17 +55,17 @@ func (a *aged) ended(ctx context.Context, old []catalog.Record) (ended []catalog
 		for i, rec := range records {
 			about[i] = reading.Version{ID: inventory.BlockID(rec.ID), Tag: rec.Tag()}
 		}
-		home, err := a.r.cfg.Home(ctx, node, about)
+		home, err := a.cfg.Home(ctx, node, about)
 		if err != nil {
 			a.silent++
-			a.r.cfg.Log.Info("it is not known whether a node has still what came from it: that is kept for now", "node", node, "blocks", len(about), "err", err)
+			a.cfg.Log.Info("it is not known whether a node has still what came from it: that is kept for now", "node", node, "blocks", len(about), "err", err)
 			continue
 		}
 		for i, rec := range records {
-			if a.now.Sub(rec.Landed) > home.KnownFor && 0 < home.KnownFor && home.KnownFor <= a.r.cfg.Keep {
+			if a.now.Sub(rec.Landed) > home.KnownFor && 0 < home.KnownFor && home.KnownFor <= a.cfg.Keep {
 				continue // the block may come from the machine before this one
 			}
-			if home.Stays || home.GoneFor > a.r.cfg.Keep || slices.Contains(home.Lacks, i) {
+			if home.Stays || home.GoneFor > a.cfg.Keep || slices.Contains(home.Lacks, i) {
 				ended = append(ended, rec)
 			}
 		}

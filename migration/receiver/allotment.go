@@ -68,12 +68,12 @@ const (
 
 // allot sets room aside on the best of these directories: for a block or its first bytes, and if there is plenty of room, for blocks that
 // may follow.
-func (r *Receiver) allot(bytes, first int64, among []string) (dir string, a *allotment, err error) {
-	if step := min(allotBytes, r.most(r.open(among))/allotShare); step > bytes {
-		if dir, release, err := r.take(step, step, among); err == nil {
+func (v *volumes) allot(bytes, first int64, among []string) (dir string, a *allotment, err error) {
+	if step := min(allotBytes, v.most(v.open(among))/allotShare); step > bytes {
+		if dir, release, err := v.take(step, step, among); err == nil {
 			return dir, newAllotment(step, release), nil
 		}
 	}
-	dir, release, err := r.take(bytes, first, among)
+	dir, release, err := v.take(bytes, first, among)
 	return dir, newAllotment(bytes, release), err
 }

@@ -17,8 +17,8 @@ import (
 
 // isAt reports whether a stream works on a directory.
 func (r *Receiver) isAt(dir string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.streams.mu.Lock()
+	defer r.streams.mu.Unlock()
 	for in := range r.live {
 		if at, _, is := in.work.On(time.Now()); is && at == dir {
 			return true

@@ -32,7 +32,7 @@ type CatchUp struct {
 
 // CatchUp removes blocks that have changed meanwhile, as far as anybody says so. It reports false if not all could be
 // asked.
-func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
+func (r *removal) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
 	if r.storesAway() {
 		return false
 	}
@@ -46,7 +46,7 @@ func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
 
 type catchingUp struct {
 	CatchUp
-	r      *Receiver
+	r      *removal
 	at     map[string]string // addresses of the nodes that blocks were born on; "": not there
 	silent map[string]bool   // nodes that did not answer
 	made   madeDirs

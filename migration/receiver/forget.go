@@ -12,7 +12,7 @@ import (
 )
 
 // forget removes one version of a landed block when the node that the block was born on says so.
-func (r *Receiver) forget(node string, id inventory.BlockID, tag string) error {
+func (r *removal) forget(node string, id inventory.BlockID, tag string) error {
 	rec, err := r.cfg.Vault.Catalog.Get(id)
 	if err == nil {
 		err = catalog.Forgettable(node, tag, rec.Origin, rec.Tag())
@@ -28,7 +28,7 @@ func (r *Receiver) forget(node string, id inventory.BlockID, tag string) error {
 }
 
 // ServeForget answers DELETE /blocks/{id} from a node.
-func (r *Receiver) ServeForget(w http.ResponseWriter, req *http.Request, node string) {
+func (r *removal) ServeForget(w http.ResponseWriter, req *http.Request, node string) {
 	id, err := inventory.ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))
 	tag := req.Header.Get("If-Match")
 	if err == nil && tag == "" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
@@ -20,11 +19,11 @@ import (
 const takenOver = "an engine removed or replaced its files there"
 
 // DropGhosts looks for ghosts among the landed blocks and removes them. It returns for how long it worked.
-func (r *Receiver) DropGhosts(ctx context.Context) time.Duration {
-	if r.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
+func (r *removal) DropGhosts(ctx context.Context) time.Duration {
+	if r.door.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
 		return 0
 	}
-	worked, hangs := diskio.InStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
+	worked, hangs := diskio.InStints(ctx, r.storesAway, r.door.leaving, func(ctx context.Context, rest func() bool) {
 		defer r.lookingForGhosts.Store(false)
 		gone, err := r.removeAll(ctx, takenOver, func(rec catalog.Record) bool { return rest() && r.ghost(rec) }, nil)
 		if gone.Blocks > 0 {
@@ -41,7 +40,7 @@ func (r *Receiver) DropGhosts(ctx context.Context) time.Duration {
 }
 
 // lay removes the record of a ghost, unless another version has taken its place since it was read.
-func (r *Receiver) lay(ghost catalog.Record) error {
+func (r *removal) lay(ghost catalog.Record) error {
 	c := r.cfg.Vault.Catalog
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
@@ -52,15 +51,10 @@ func (r *Receiver) lay(ghost catalog.Record) error {
 	return err
 }
 
-func (r *Receiver) storesAway() bool {
-	away := func(dir string) bool { return r.hangs(dir) != nil }
-	return slices.ContainsFunc(r.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
-}
-
 // ghost reports whether a file of a block in place is no longer the one that landed, or whether an engine has rewritten a block that
 // came home to the vault. In a directory without a staging directory nothing ever landed: a disk that is not mounted, or mounted
 // elsewhere, looks like that, and its records are no ghosts.
-func (r *Receiver) ghost(rec catalog.Record) bool {
+func (r *removal) ghost(rec catalog.Record) bool {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {
 		return rec.Outdone(s, r.cfg.Node)

@@ -45,8 +45,8 @@ func TestOwnFileOfAnotherSizeIsNotRead(t *testing.T) {
 
 // theStream returns the receiver's side of the only stream.
 func (n *node) theStream() *inbound {
-	n.receiver.mu.Lock()
-	defer n.receiver.mu.Unlock()
+	n.receiver.streams.mu.Lock()
+	defer n.receiver.streams.mu.Unlock()
 	for in := range n.receiver.live {
 		return in
 	}

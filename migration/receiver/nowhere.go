@@ -39,26 +39,6 @@ func (in *inbound) landNowhere(o wire.Opening, why error) bool {
 	return true
 }
 
-// under returns the directories that a landed block lies in; none if that is not known now.
-func (r *Receiver) under(rec catalog.Record) (dirs []string) {
-	if rec.Segment != 0 {
-		dir, err := r.cfg.Vault.Home(rec.Segment)
-		if err != nil {
-			return nil
-		}
-		return []string{dir}
-	}
-	s := r.stores[inventory.BlockID(rec.ID).Store()]
-	for _, p := range rec.Placed {
-		if s == nil || p.Root >= len(s.Paths) {
-			return nil
-		}
-		dirs = append(dirs, s.Paths[p.Root])
-	}
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
-}
-
 // under returns the directories of a block that is being committed; none if it is not. The copy that comes again is
 // committed behind the first (awaits).
 func (c *committer) under(o wire.Opening) []string {

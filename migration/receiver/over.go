@@ -54,7 +54,7 @@ func News(changed func() <-chan struct{}) <-chan struct{} {
 const ItsAppIsOver = "its app is over: "
 
 // letGo removes the landed blocks of apps as they end, until ctx ends.
-func (r *Receiver) letGo(ctx context.Context) {
+func (r *removal) letGo(ctx context.Context) {
 	news := News(r.cfg.OverChanged)
 	for gap := time.Duration(0); Turn(ctx, news, gap, OverEvery); gap = overGap {
 		news = News(r.cfg.OverChanged) // so that an end during the question below is heard next
@@ -69,7 +69,7 @@ func (r *Receiver) letGo(ctx context.Context) {
 }
 
 // letGoOf removes the landed blocks of those of the apps that are over.
-func (r *Receiver) letGoOf(ctx context.Context, apps []string) {
+func (r *removal) letGoOf(ctx context.Context, apps []string) {
 	over, err := r.cfg.Over(ctx, apps)
 	if err != nil {
 		r.cfg.Log.Debug("nobody says which apps are over", "err", err)

@@ -38,7 +38,7 @@ func TestHolderAsksWhenAnAppEnds(t *testing.T) {
 		anew := func() (was *chan struct{}) { next := make(chan struct{}); return changed.Swap(&next) }
 		ends := func() { close(*anew()) }
 		anew()
-		r := &Receiver{cfg: Config{Vault: ofApps(t, 1, "p"), Log: slog.New(slog.DiscardHandler), Over: func(context.Context, []string) (map[string]string, error) {
+		r := &removal{cfg: &Config{Vault: ofApps(t, 1, "p"), Log: slog.New(slog.DiscardHandler), Over: func(context.Context, []string) (map[string]string, error) {
 			if asked = append(asked, time.Since(began)); len(asked) == 1 {
 				ends()
 			}

@@ -1,9 +1,7 @@
 package receiver
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -36,31 +34,12 @@ func (r *Receiver) oversee(ctx context.Context) {
 
 // look answers for the blocks that a disk holds up, and gives up the streams that wait for the disk.
 func (r *Receiver) look(now time.Time) {
-	stuck := r.commit.stuck(now)
 	for _, u := range r.unpackers.all {
 		u.look(now)
 	}
-	var given []*inbound
-	r.mu.Lock()
-	for w := range r.backs {
-		if dir, hangs := r.hangsIn(w, now); hangs {
-			stuck = append(stuck, dir)
-		}
-	}
-	for in, lost := range r.live {
-		dir, took, ok := in.work.On(now)
-		if !ok || took < diskio.Suspect || took < diskio.Overdue && r.disks.Keeps(dir) {
-			continue
-		}
-		stuck = append(stuck, dir)
-		if !lost {
-			r.live[in] = true
-			in.why = diskio.Silence(dir)
-			given = append(given, in)
-		}
-	}
-	r.stuck = stuck // before anybody is answered: a sender comes again at once, and must not be sent to the same disk
-	r.mu.Unlock()
+	under, given := r.streams.heldUp(now, r.disks)
+	// Before anybody is answered: a sender comes again at once, and must not be sent to the same disk.
+	r.volumes.avoid(slices.Concat(r.commit.stuck(now), r.scrubber.stuck(now), under))
 	r.commit.refuse(now)
 	for _, in := range given {
 		r.disks.Fault(in.why.Dir, in.why)
@@ -128,83 +107,6 @@ func (r *Receiver) tell(dir string) error {
 		r.cfg.Landed(all)
 	}
 	return nil
-}
-
-func (r *Receiver) come(in *inbound) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.live[in] = false
-}
-
-func (r *Receiver) gone(in *inbound) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.live, in)
-}
-
-// open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there. It returns
-// none while the catalog's disk is not well, for each block needs a record there.
-func (r *Receiver) open(dirs []string) []string {
-	r.mu.Lock()
-	stuck := r.stuck
-	r.mu.Unlock()
-	if catalog := r.cfg.Vault.Dir; slices.Contains(stuck, catalog) || !r.disks.Keeps(catalog) {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
-		return slices.Contains(stuck, dir) || !r.disks.Writable(dir)
-	})
-}
-
-// answers returns a SilentError if a landed block lies where a read may never come back, and an awayError if its disk is not
-// mounted.
-func (r *Receiver) answers(old catalog.Record) error {
-	if old.Segment != 0 {
-		dir, err := r.cfg.Vault.Home(old.Segment)
-		if err != nil {
-			return err
-		}
-		return r.hangs(dir)
-	}
-	s := r.stores[inventory.BlockID(old.ID).Store()]
-	if s == nil {
-		return nil
-	}
-	var errs []error
-	for _, p := range old.Placed {
-		if p.Root < len(s.Paths) {
-			errs = append(errs, r.hangs(s.Paths[p.Root]), s.Away(s.Paths[p.Root]))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// hangs returns a SilentError for a directory that a read may not come back from.
-func (r *Receiver) hangs(dir string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.disks.Readable(dir) || slices.Contains(r.stuck, dir) {
-		return diskio.Silence(dir)
-	}
-	return nil
-}
-
-// sound returns an error unless every disk of the store is there and answers. A block lands in its place only where the
-// receiver is sure that no other directory has a file of that name.
-func (r *Receiver) sound(s *inventory.Store) error {
-	for _, p := range s.Paths {
-		if err := cmp.Or(r.hangs(p), s.Away(p), s.Displaced(p)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fault reports an error that is a disk's own.
-func (r *Receiver) fault(dir string, err error) {
-	if diskio.IsFault(err) {
-		r.disks.Fault(dir, err)
-	}
 }
 
 // sayRemade logs that the catalog was made anew, and reports each block that is no longer whole.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
@@ -17,18 +18,29 @@ import (
 // A landed block ends with its app, at an operator's word, or when it has been here long enough. First readers no longer
 // find it, then the coordinator hears that it is gone, and last its space comes back.
 
+// removal takes away what landed, once it has ended.
+type removal struct {
+	cfg *Config
+	*volumes
+	door      *door
+	unpackers *unpackers
+	waste     <-chan struct{} // gets one when segments have much space to give back
+
+	lookingForGhosts atomic.Bool // a look is under way, or hangs on a disk
+}
+
 // errRemoved says that a block was removed, or became files, while it came again.
 var errRemoved = errors.New("what was here is being moved or removed: send it again")
 
 // Remove removes the landed blocks that asked picks, and returns their count. Blocks on disks that do not answer stay, and so
 // do blocks that land anew at this moment; the error tells of the former. A reader of a block in a segment reads on to its
 // end; a later reader is told why the block is gone.
-func (r *Receiver) Remove(ctx context.Context, why string, asked func(vault.Held) bool) (removed inventory.Count, err error) {
+func (r *removal) Remove(ctx context.Context, why string, asked func(vault.Held) bool) (removed inventory.Count, err error) {
 	return r.removeAll(ctx, why, func(rec catalog.Record) bool { return asked(vault.HeldOf(rec)) }, nil)
 }
 
 // removeAll removes the blocks that asked picks; with a sift, of each batch of them only those that sift returns.
-func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog.Record) bool, sift func(context.Context, []catalog.Record) []catalog.Record) (removed inventory.Count, err error) {
+func (r *removal) removeAll(ctx context.Context, why string, asked func(catalog.Record) bool, sift func(context.Context, []catalog.Record) []catalog.Record) (removed inventory.Count, err error) {
 	var batch []catalog.Record
 	var errs []error
 	made := madeDirs{}
@@ -59,7 +71,7 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(catalog
 }
 
 // giveBack frees what removed blocks took: the directories that were made for them, and their space in segments.
-func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
+func (r *removal) giveBack(ctx context.Context, made madeDirs) error {
 	for d := range made {
 		if r.hangs(d.store.Paths[d.root]) == nil {
 			d.clear()
@@ -71,7 +83,7 @@ func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 // removeBatch removes files first, then records. A crash between the two leaves records of files that are gone: readers
 // get a 404, and the next removal takes the records. The other way round a crash would leave files that nobody knows of.
 // tell hears of the removed blocks while nothing else is committed.
-func (r *Receiver) removeBatch(batch []catalog.Record, tell func([]catalog.Record)) (removed inventory.Count, err error) {
+func (r *removal) removeBatch(batch []catalog.Record, tell func([]catalog.Record)) (removed inventory.Count, err error) {
 	var errs []error
 	store := func(rec catalog.Record) string { return inventory.BlockID(rec.ID).Store() }
 	for len(batch) > 0 {
@@ -86,13 +98,13 @@ func (r *Receiver) removeBatch(batch []catalog.Record, tell func([]catalog.Recor
 }
 
 // removeOf is removeBatch for blocks of one store.
-func (r *Receiver) removeOf(store string, batch []catalog.Record, tell func([]catalog.Record)) (inventory.Count, error) {
+func (r *removal) removeOf(store string, batch []catalog.Record, tell func([]catalog.Record)) (inventory.Count, error) {
 	var errs []error
 	var going []catalog.Record
 	var claimed []catalog.Record
 	touched := map[*inventory.Store][]place{}
 	c := r.cfg.Vault.Catalog
-	defer r.pauseUnpacking(store)()
+	defer r.unpackers.pause(store)()
 	for _, rec := range batch {
 		rec = r.cfg.Vault.Now(rec)
 		if len(rec.Placed) > 0 {
@@ -186,7 +198,7 @@ func (d madeDir) clear() {
 }
 
 // removed returns a function that tells Gone of removed blocks, with the reason.
-func (r *Receiver) removed(why string) func(gone []catalog.Record) {
+func (r *removal) removed(why string) func(gone []catalog.Record) {
 	return func(gone []catalog.Record) {
 		if r.cfg.Gone == nil {
 			return
@@ -201,7 +213,7 @@ func (r *Receiver) removed(why string) func(gone []catalog.Record) {
 
 // unplace removes the files of a block in a store, if they are still the ones that landed: the index first, so that no
 // engine sees half a block. A file that an engine has put in their place is the engine's own, and stays.
-func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]place) error {
+func (r *removal) unplace(rec catalog.Record, touched map[*inventory.Store][]place) error {
 	s := r.stores[inventory.BlockID(rec.ID).Store()]
 	if s == nil || len(rec.Placed) > len(rec.Members) {
 		return nil
@@ -232,7 +244,7 @@ func (r *Receiver) unplace(rec catalog.Record, touched map[*inventory.Store][]pl
 const tidyEvery = time.Hour
 
 // tidy removes blocks that have been here longer than Keep, and gives back space, until ctx ends.
-func (r *Receiver) tidy(ctx context.Context) {
+func (r *removal) tidy(ctx context.Context) {
 	wait := tidyEvery
 	if r.cfg.Keep > 0 {
 		wait = max(time.Second, min(wait, r.cfg.Keep/10))
@@ -243,7 +255,7 @@ func (r *Receiver) tidy(ctx context.Context) {
 			select {
 			case <-next:
 				next = nil
-			case <-r.commit.waste:
+			case <-r.waste:
 				r.reclaim(ctx)
 			case <-ctx.Done():
 				return
@@ -253,16 +265,16 @@ func (r *Receiver) tidy(ctx context.Context) {
 }
 
 // reclaim gives back the space in segments that commits have left free.
-func (r *Receiver) reclaim(ctx context.Context) {
+func (r *removal) reclaim(ctx context.Context) {
 	if err := r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
 		r.cfg.Log.Warn("the space of blocks that came anew could not be given back: it is tried again", "err", err)
 	}
 }
 
-func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
+func (r *removal) tidyOnce(ctx context.Context, now time.Time) {
 	gone, err := inventory.Count{}, error(nil)
 	if r.cfg.Keep > 0 {
-		a := aged{r, now, 0}
+		a := aged{r.cfg, now, 0}
 		gone, err = r.removeAll(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), a.old, a.ended)
 	} else {
 		err = r.cfg.Vault.Reclaim(ctx)

@@ -2,6 +2,8 @@ package receiver
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
@@ -22,33 +24,47 @@ const (
 	scrubStep = 1 << 20
 )
 
-// scrub reads landed blocks back until ctx ends. Without a rate it looks only at blocks that readers found broken.
-func (r *Receiver) scrub(ctx context.Context) {
-	u := &r.cfg.Vault.Unread
+// scrubber reads back what landed.
+type scrubber struct {
+	cfg *Config
+	*volumes
+	door    *door
+	streams *streams
+	removal *removal
+
+	mu    sync.Mutex
+	backs map[*diskio.Work]bool // reads under way
+
+	scrubbed, broken atomic.Int64 // bytes that were read back, blocks that were found broken
+}
+
+// run reads landed blocks back until ctx ends. Without a rate it looks only at blocks that readers found broken.
+func (sc *scrubber) run(ctx context.Context) {
+	u := &sc.cfg.Vault.Unread
 	some := u.News()
 	rested := time.Now()
 	for ctx.Err() == nil {
 		if id, ok := u.TakeSuspect(); ok {
-			r.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { r.lookAt(ctx, w, id); return nil })
+			sc.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { sc.lookAt(ctx, w, id); return nil })
 			continue
 		}
 		next := scrubEvery
-		if r.cfg.ScrubBytesPerSecond > 0 {
+		if sc.cfg.ScrubBytesPerSecond > 0 {
 			now := time.Now()
 			if now.Sub(rested) >= scrubEvery {
 				rested = now
-				if ends, err := r.cfg.Vault.Catalog.SegmentEnds(); err == nil { // else the next caller reports the error
+				if ends, err := sc.cfg.Vault.Catalog.SegmentEnds(); err == nil { // else the next caller reports the error
 					u.NoteAll(ends)
 				}
 			}
 			no, stretch, soon := u.TakeSegment(now, scrubAfter)
 			if no != 0 {
-				r.readSegment(ctx, no, stretch)
+				sc.readSegment(ctx, no, stretch)
 				continue
 			}
 			placed, later := u.TakePlaced(now, scrubAfter)
 			if !placed.Since.IsZero() {
-				r.readPlaced(ctx, placed)
+				sc.readPlaced(ctx, placed)
 				continue
 			}
 			for _, wait := range []time.Duration{soon, later, scrubEvery - now.Sub(rested)} {
@@ -66,44 +82,31 @@ func (r *Receiver) scrub(ctx context.Context) {
 }
 
 // readSegment and readPlaced read back what rests in a segment, and in place. What a disk did not answer about waits as if it had just landed.
-func (r *Receiver) readSegment(ctx context.Context, no uint32, s vault.UnreadStretch) {
-	if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { return r.scrubSegment(ctx, w, no, s) }) {
-		r.cfg.Vault.Unread.AgainIn(no, s)
+func (sc *scrubber) readSegment(ctx context.Context, no uint32, s vault.UnreadStretch) {
+	if !sc.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { return sc.scrubSegment(ctx, w, no, s) }) {
+		sc.cfg.Vault.Unread.AgainIn(no, s)
 	}
 }
 
-func (r *Receiver) readPlaced(ctx context.Context, p vault.UnreadPlaced) {
-	if !r.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { return r.scrubPlaced(ctx, w, p) }) {
-		r.cfg.Vault.Unread.Again(p)
+func (sc *scrubber) readPlaced(ctx context.Context, p vault.UnreadPlaced) {
+	if !sc.readBack(ctx, func(ctx context.Context, w *diskio.Work) error { return sc.scrubPlaced(ctx, w, p) }) {
+		sc.cfg.Vault.Unread.Again(p)
 	}
 }
 
 // paces waits for as long as reading so many bytes may take at the current rate.
-func (r *Receiver) paces(ctx context.Context, bytes int64, urgent bool) {
-	rate := r.cfg.ScrubBytesPerSecond
+func (sc *scrubber) paces(ctx context.Context, bytes int64, urgent bool) {
+	rate := sc.cfg.ScrubBytesPerSecond
 	if rate <= 0 {
 		return // a block that a reader met: it is checked as fast as the reader read it
 	}
-	if !urgent || r.takesIn() {
+	if !urgent || sc.takesIn() {
 		rate = max(1, rate/scrubGives)
 	}
 	diskio.Sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
 }
 
 // takesIn reports whether the disks are needed for something else: blocks come in, or this node leaves.
-func (r *Receiver) takesIn() bool {
-	if r.leaving() {
-		return true
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.owing > 0 {
-		return true
-	}
-	for in := range r.live {
-		if in.open.Load() {
-			return true
-		}
-	}
-	return false
+func (sc *scrubber) takesIn() bool {
+	return sc.door.leaving() || sc.door.owes() || sc.streams.any(func(in *inbound) bool { return in.open.Load() })
 }

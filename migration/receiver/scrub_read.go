@@ -21,27 +21,27 @@ import (
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
 // Only where a frame does not match does it ask the catalog which block lies there. It returns a SilentError if the stretch is to be read
 // once more, as a disk did not answer.
-func (r *Receiver) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) error {
-	dir, err := r.cfg.Vault.Home(no)
-	if err = cmp.Or(err, r.hangs(dir)); err != nil {
+func (sc *scrubber) scrubSegment(ctx context.Context, work *diskio.Work, no uint32, s vault.UnreadStretch) error {
+	dir, err := sc.cfg.Vault.Home(no)
+	if err = cmp.Or(err, sc.hangs(dir)); err != nil {
 		return err // its blocks are not held now; readers are told so
 	}
-	done := r.cfg.Vault.Read(no)
+	done := sc.cfg.Vault.Read(no)
 	defer done()
-	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: vault.SegmentFile(dir, no), at: s.From, to: s.To, urgent: s.Urgent}
+	walk := segmentWalk{sc: sc, work: work, dir: dir, no: no, path: vault.SegmentFile(dir, no), at: s.From, to: s.To, urgent: s.Urgent}
 	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
-		if _, empty, unread := r.cfg.Vault.Catalog.Free(no); unread == nil && empty {
+		if _, empty, unread := sc.cfg.Vault.Catalog.Free(no); unread == nil && empty {
 			return nil // all of it was removed meanwhile, or became files
 		}
-		r.fault(dir, err)
-		return r.sift(ctx, work, no, walk.at, s)
+		sc.fault(dir, err)
+		return sc.sift(ctx, work, no, walk.at, s)
 	}
 	return nil
 }
 
 // segmentWalk is one reading of a stretch of a segment.
 type segmentWalk struct {
-	r      *Receiver
+	sc     *scrubber
 	work   *diskio.Work
 	dir    string
 	no     uint32
@@ -68,7 +68,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 		w.work.Begin(&w.dir)
 		fr, err := frames.Next()
 		if err != nil {
-			end := w.r.cfg.Vault.Catalog.Hole(w.no, w.at)
+			end := w.sc.cfg.Vault.Catalog.Hole(w.no, w.at)
 			if end <= w.at {
 				return err
 			}
@@ -93,26 +93,26 @@ func (w *segmentWalk) run(ctx context.Context) error {
 // pause gives others the disk for a while, and checks the records of the blocks that were read since the last pause.
 func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 	w.work.End()
-	w.r.scrubbed.Add(bytes)
-	for _, id := range w.r.cfg.Vault.Catalog.Unsound(w.ids) {
-		w.r.forgetUnsound(id)
+	w.sc.scrubbed.Add(bytes)
+	for _, id := range w.sc.cfg.Vault.Catalog.Unsound(w.ids) {
+		w.sc.forgetUnsound(id)
 	}
 	w.ids = w.ids[:0]
-	w.r.paces(ctx, bytes, w.urgent)
+	w.sc.paces(ctx, bytes, w.urgent)
 }
 
 // sift checks each block that lies in a segment behind an offset, because something there is not as it landed. It returns a SilentError if
 // the catalog does not say which do.
-func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) error {
-	for rec, err := range r.cfg.Vault.Catalog.All() {
+func (sc *scrubber) sift(ctx context.Context, work *diskio.Work, no uint32, from int64, s vault.UnreadStretch) error {
+	for rec, err := range sc.cfg.Vault.Catalog.All() {
 		switch {
 		case ctx.Err() != nil, diskio.IsSilent(err):
 			return err
 		case err != nil && rec.ID != "":
-			r.forgetUnsound(inventory.BlockID(rec.ID))
+			sc.forgetUnsound(inventory.BlockID(rec.ID))
 		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.To:
-			r.check(rec, work)
-			r.paces(ctx, rec.Bytes(), s.Urgent)
+			sc.check(rec, work)
+			sc.paces(ctx, rec.Bytes(), s.Urgent)
 		}
 	}
 	return nil
@@ -120,21 +120,21 @@ func (r *Receiver) sift(ctx context.Context, work *diskio.Work, no uint32, from 
 
 // scrubPlaced reads back the blocks that lie in place, and checks all records on the way. It returns a SilentError if the catalog does not say
 // which do.
-func (r *Receiver) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) error {
+func (sc *scrubber) scrubPlaced(ctx context.Context, work *diskio.Work, p vault.UnreadPlaced) error {
 	var read int64
-	for rec, err := range r.cfg.Vault.Catalog.All() {
+	for rec, err := range sc.cfg.Vault.Catalog.All() {
 		switch {
 		case ctx.Err() != nil, diskio.IsSilent(err):
 			return err
 		case err != nil && rec.ID != "":
-			r.forgetUnsound(inventory.BlockID(rec.ID))
+			sc.forgetUnsound(inventory.BlockID(rec.ID))
 		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.Landed):
-			r.check(rec, work)
-			r.scrubbed.Add(rec.Bytes())
+			sc.check(rec, work)
+			sc.scrubbed.Add(rec.Bytes())
 			read += rec.Bytes()
 		}
 		if read += recordCost; read >= scrubStep {
-			r.paces(ctx, read, p.Urgent)
+			sc.paces(ctx, read, p.Urgent)
 			read = 0
 		}
 	}
@@ -146,44 +146,44 @@ const recordCost = 256
 
 // lookAt checks a block that a reader found broken or gone. If the block is fine, the coordinator is told that it is
 // held, for the reader has said otherwise.
-func (r *Receiver) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
-	rec, err := r.cfg.Vault.Catalog.Get(id)
+func (sc *scrubber) lookAt(ctx context.Context, work *diskio.Work, id inventory.BlockID) {
+	rec, err := sc.cfg.Vault.Catalog.Get(id)
 	switch {
 	case errors.Is(err, wire.ErrCorrupt):
-		r.forgetUnsound(id)
+		sc.forgetUnsound(id)
 	case err != nil:
-	case r.answers(rec) == nil && r.ghost(rec):
+	case sc.answers(rec) == nil && sc.removal.ghost(rec):
 		made := madeDirs{}
-		_, _ = r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) { made.note(r.stores, gone); r.removed(takenOver)(gone) }) // else DropGhosts logs why
+		_, _ = sc.removal.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) { made.note(sc.stores, gone); sc.removal.removed(takenOver)(gone) }) // else DropGhosts logs why
 		for d := range made {
 			d.clear()
 		}
-	case r.check(rec, work) == nil && r.cfg.Landed != nil:
-		r.cfg.Landed([]vault.Held{vault.HeldOf(rec)})
+	case sc.check(rec, work) == nil && sc.cfg.Landed != nil:
+		sc.cfg.Landed([]vault.Held{vault.HeldOf(rec)})
 	}
-	r.paces(ctx, rec.Bytes(), true)
+	sc.paces(ctx, rec.Bytes(), true)
 }
 
 // check reads a block back off its disk, and a second time if it was not whole. A block that fails twice is condemned.
-func (r *Receiver) check(rec catalog.Record, work *diskio.Work) error {
-	err := r.offDisk(rec, work)
+func (sc *scrubber) check(rec catalog.Record, work *diskio.Work) error {
+	err := sc.offDisk(rec, work)
 	if rotten(err) {
-		err = r.offDisk(rec, work)
+		err = sc.offDisk(rec, work)
 	}
 	if rotten(err) {
-		r.condemn(rec, err)
+		sc.condemn(rec, err)
 		return err
 	}
 	return nil // it is whole, or an engine's now, or its disk does not answer, which is not the block's fault
 }
 
 // offDisk is intact for what the disk holds: it first drops the block's pages from the page cache.
-func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
-	if err := r.answers(rec); err != nil {
+func (sc *scrubber) offDisk(rec catalog.Record, work *diskio.Work) error {
+	if err := sc.answers(rec); err != nil {
 		return err
 	}
 	defer work.End()
-	s := r.stores[inventory.BlockID(rec.ID).Store()]
+	s := sc.stores[inventory.BlockID(rec.ID).Store()]
 	next := func(i int, dir *string) {
 		work.Begin(dir)
 		var f *os.File
@@ -203,7 +203,7 @@ func (r *Receiver) offDisk(rec catalog.Record, work *diskio.Work) error {
 			f.Close()
 		}
 	}
-	return r.each(rec, next, func(_ *string, m wire.MemberSize, c io.Reader) error { return readThrough(m, c, work.GoesOn) })
+	return sc.each(rec, next, func(_ *string, m wire.MemberSize, c io.Reader) error { return readThrough(m, c, work.GoesOn) })
 }
 
 // rotten reports whether a read failed because the bytes are not what landed, or because the disk does not give them
@@ -217,23 +217,23 @@ func rotten(err error) bool {
 }
 
 // condemn removes a block whose bytes here are not what landed, and reports it.
-func (r *Receiver) condemn(rec catalog.Record, why error) {
-	gone, err := r.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) {
+func (sc *scrubber) condemn(rec catalog.Record, why error) {
+	gone, err := sc.removal.removeBatch([]catalog.Record{rec}, func(gone []catalog.Record) {
 		for _, g := range gone {
-			r.broke(vault.HeldOf(g), why)
+			sc.broke(vault.HeldOf(g), why)
 		}
 	})
 	if err != nil {
-		r.cfg.Log.Error("a block from another node is broken and cannot be removed: it is refused to readers", "block", rec.ID, "err", errors.Join(why, err))
+		sc.cfg.Log.Error("a block from another node is broken and cannot be removed: it is refused to readers", "block", rec.ID, "err", errors.Join(why, err))
 	} else if gone.Blocks == 0 {
-		r.cfg.Log.Debug("a block that was broken has been replaced meanwhile", "block", rec.ID)
+		sc.cfg.Log.Debug("a block that was broken has been replaced meanwhile", "block", rec.ID)
 	}
 }
 
 // forgetUnsound removes the record of a block if the record cannot be read: nobody knows any more where the block lies
 // and what its bytes should be.
-func (r *Receiver) forgetUnsound(id inventory.BlockID) {
-	c := r.cfg.Vault.Catalog
+func (sc *scrubber) forgetUnsound(id inventory.BlockID) {
+	c := sc.cfg.Vault.Catalog
 	c.Writing.Lock()
 	defer c.Writing.Unlock()
 	if len(c.Unsound([]inventory.BlockID{id})) == 0 {
@@ -241,23 +241,23 @@ func (r *Receiver) forgetUnsound(id inventory.BlockID) {
 	}
 	why := fmt.Errorf("its record in %s: %w", c.Path(), wire.ErrCorrupt)
 	if err := c.Forget(id); err != nil {
-		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
+		sc.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
 		return
 	}
-	r.broke(vault.Held{ID: id}, why)
+	sc.broke(vault.Held{ID: id}, why)
 }
 
 // broke reports a block that rested here, was broken, and is gone.
-func (r *Receiver) broke(h vault.Held, why error) {
-	r.broken.Add(1)
-	r.cfg.Log.Error("a block from another node is broken here: it is removed", "block", h.ID, "node", h.From, "bytes", h.Bytes, "err", why)
-	if r.cfg.Broken != nil {
-		r.cfg.Broken(h)
+func (sc *scrubber) broke(h vault.Held, why error) {
+	sc.broken.Add(1)
+	sc.cfg.Log.Error("a block from another node is broken here: it is removed", "block", h.ID, "node", h.From, "bytes", h.Bytes, "err", why)
+	if sc.cfg.Broken != nil {
+		sc.cfg.Broken(h)
 	}
 }
 
 // Scrubbed returns how many bytes were read back since the start, and how many blocks were found broken.
-func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), r.broken.Load() }
+func (sc *scrubber) Scrubbed() (bytes, broken int64) { return sc.scrubbed.Load(), sc.broken.Load() }
 
 // Suspect has a block checked that a reader found broken. It reports false when too many wait to be checked.
-func (r *Receiver) Suspect(id inventory.BlockID) bool { return r.cfg.Vault.Unread.Suspect(id) }
+func (sc *scrubber) Suspect(id inventory.BlockID) bool { return sc.cfg.Vault.Unread.Suspect(id) }

@@ -105,34 +105,6 @@ func (in *inbound) handOver() *unfinished {
 	return u
 }
 
-// claim cuts an older stream of the same node that is receiving this block, and has it hand the block over; nil: no
-// stream has it.
-func (r *Receiver) claim(by *inbound, open string) *unfinished {
-	r.mu.Lock()
-	var of *inbound
-	for in := range r.live {
-		if in != by && in.node == by.node && in.block.is(open) {
-			of = in
-		}
-	}
-	r.mu.Unlock()
-	if of == nil {
-		return nil
-	}
-	of.cut()
-	late := time.NewTimer(claimPatience)
-	defer late.Stop()
-	has := make(chan *unfinished, 1)
-	select {
-	case of.claims <- has:
-		return <-has
-	case <-of.parted: // it had too little of the block to keep
-		return nil
-	case <-late.C:
-		return nil
-	}
-}
-
 // resume goes on with a block that an earlier stream brought part of, and tells the sender how much is here. It reports false if
 // nothing is.
 func (in *inbound) resume(f wire.Frame) bool {

@@ -52,8 +52,8 @@ type Unpacking struct {
 }
 
 // Unpacking returns what waits to become files.
-func (r *Receiver) Unpacking() (all Unpacking) {
-	for _, u := range r.unpackers.all {
+func (us *unpackers) Unpacking() (all Unpacking) {
+	for _, u := range us.all {
 		u.mu.Lock()
 		all.Waiting = all.Waiting.Plus(u.noted).Plus(u.taken).Plus(u.left)
 		all.Occupied = all.Occupied.Plus(u.occupied)
@@ -62,10 +62,14 @@ func (r *Receiver) Unpacking() (all Unpacking) {
 	return all
 }
 
-// unpackers are the unpackers of a receiver.
+// unpackers make files of the small blocks that landed for stores that want files.
 type unpackers struct {
-	all    []*unpacker
-	lately diskio.Moment // when a block last landed
+	cfg *Config
+	*volumes
+	door    *door
+	streams *streams
+	all     []*unpacker
+	lately  diskio.Moment // when a block last landed
 }
 
 // packing is what a small block's landing in a segment relies on: that no file of its id is in place.
@@ -97,7 +101,7 @@ func (l *landed) overtaken(c *catalog.Catalog) error {
 // unpacker makes files of the blocks of one store. Each store has its own, so that a disk that hangs holds up no other
 // store.
 type unpacker struct {
-	r     *Receiver
+	of    *unpackers
 	store *inventory.Store
 	wake  chan struct{}
 	gate  chan struct{} // holds an item while a goroutine changes the files of blocks that wait
@@ -122,32 +126,33 @@ type unpacker struct {
 // mostFresh bounds the memory for landed blocks: beyond it the unpacker looks through the store's part of the catalog.
 const mostFresh = 4 << 10
 
-func newUnpackers(r *Receiver) (all []*unpacker) {
-	for _, s := range r.cfg.Stores {
+func newUnpackers(cfg *Config, v *volumes, d *door, s *streams) *unpackers {
+	us := &unpackers{cfg: cfg, volumes: v, door: d, streams: s}
+	for _, s := range cfg.Stores {
 		if s.Land == inventory.LandPlace {
-			all = append(all, &unpacker{r: r, store: s, wake: make(chan struct{}, 1), gate: make(chan struct{}, 1)})
+			us.all = append(us.all, &unpacker{of: us, store: s, wake: make(chan struct{}, 1), gate: make(chan struct{}, 1)})
 		}
 	}
-	return all
+	return us
 }
 
 // landed notes landed blocks that wait to become files, and passes all of them on to Landed.
-func (r *Receiver) landed(held []vault.Held) {
+func (us *unpackers) landed(held []vault.Held) {
 	now := time.Now()
-	r.unpackers.lately.Note(now)
+	us.lately.Note(now)
 	for _, h := range held {
-		if u := r.unpackerOf(h.ID); u != nil && h.Packed {
+		if u := us.unpackerOf(h.ID); u != nil && h.Packed {
 			u.note(now, h)
 		}
 	}
-	if r.cfg.Landed != nil {
-		r.cfg.Landed(held)
+	if us.cfg.Landed != nil {
+		us.cfg.Landed(held)
 	}
 }
 
 // unpackerOf returns nil if a block's store wants no files.
-func (r *Receiver) unpackerOf(id inventory.BlockID) *unpacker {
-	for _, u := range r.unpackers.all {
+func (us *unpackers) unpackerOf(id inventory.BlockID) *unpacker {
+	for _, u := range us.all {
 		if u.store.Name == id.Store() {
 			return u
 		}
@@ -173,13 +178,13 @@ func (u *unpacker) note(now time.Time, h vault.Held) {
 	}
 }
 
-// unpack makes files of the blocks that wait, as they land, until ctx ends.
-func (r *Receiver) unpack(ctx context.Context) {
+// run makes files of the blocks that wait, as they land, until ctx ends.
+func (us *unpackers) run(ctx context.Context) {
 	var working sync.WaitGroup
-	for _, u := range r.unpackers.all {
+	for _, u := range us.all {
 		working.Go(func() {
 			if err := u.count(ctx); err != nil {
-				r.cfg.Log.Warn("it is not known which blocks wait to become files: all are looked through", "store", u.store.Name, "err", err)
+				us.cfg.Log.Warn("it is not known which blocks wait to become files: all are looked through", "store", u.store.Name, "err", err)
 			}
 			for u.await(ctx) {
 				u.pass(ctx)
@@ -215,7 +220,7 @@ func (u *unpacker) count(ctx context.Context) error {
 // await returns true when it is time to unpack, and false when ctx has ended.
 func (u *unpacker) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		changed := u.r.disks.Changed()
+		changed := u.of.disks.Changed()
 		wait, something := u.wait(time.Now())
 		if something && wait <= 0 {
 			return true
@@ -249,30 +254,21 @@ func (u *unpacker) wait(now time.Time) (wait time.Duration, something bool) {
 		return 0, false
 	case !noted && retry.After(now):
 		return retry.Sub(now), true
-	case u.r.leaving():
+	case u.of.door.leaving():
 		return diskio.LookAfter, true
 	}
 	if !noted {
 		since = retry
 	}
-	return min(u.r.untilQuiet(now), since.Add(unpackPatience).Sub(now)), true
-}
-
-// leaving reports whether this node takes no blocks: it may have to send on what it has, from where it lies.
-func (r *Receiver) leaving() bool {
-	return r.cfg.Admit(false).Refused != ""
+	return min(u.of.untilQuiet(now), since.Add(unpackPatience).Sub(now)), true
 }
 
 // untilQuiet returns how long it takes at least until no block is landing; 0: none is.
-func (r *Receiver) untilQuiet(now time.Time) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for in := range r.live {
-		if in.open.Load() || in.waiting.Load() > 0 {
-			return lull
-		}
+func (us *unpackers) untilQuiet(now time.Time) time.Duration {
+	if us.streams.any(func(in *inbound) bool { return in.open.Load() || in.waiting.Load() > 0 }) {
+		return lull
 	}
-	return max(0, lull-r.unpackers.lately.Ago(now))
+	return max(0, lull-us.lately.Ago(now))
 }
 
 // take hands out what is to be looked at: the blocks that have landed, or with all everything in the catalog.
@@ -320,19 +316,19 @@ func (u *unpacker) pass(ctx context.Context) {
 		return
 	}
 	u.giveBack(ctx)
-	u.r.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
+	u.of.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
 }
 
 // giveBack frees the segments' space of blocks that became files.
 func (u *unpacker) giveBack(ctx context.Context) {
-	if err := u.r.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
-		u.r.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)
+	if err := u.of.cfg.Vault.Reclaim(ctx); err != nil && ctx.Err() == nil {
+		u.of.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)
 	}
 }
 
 // rest pauses after a group if blocks are landing, so that unpacking takes one part in unpackShare of the time.
 func (u *unpacker) rest(ctx context.Context, took time.Duration) {
-	if u.r.untilQuiet(time.Now()) > 0 {
+	if u.of.untilQuiet(time.Now()) > 0 {
 		diskio.Sleep(ctx, (unpackShare-1)*took)
 	}
 }
@@ -355,9 +351,9 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 			u.retry = time.Now()
 			break
 		}
-		if !u.told && u.r.knows(u.store.Paths) {
+		if !u.told && u.of.knows(u.store.Paths) {
 			u.told = true
-			u.r.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
+			u.of.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
 				"store", u.store.Name, "blocks", u.left.Blocks, "err", err)
 		}
 		u.retry, u.troubled = time.Now().Add(unpackAgain), true
@@ -372,7 +368,7 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 func (u *unpacker) pick(fresh []vault.Held) (group []catalog.Record, rest []vault.Held, err error) {
 	for bytes := int64(0); len(fresh) > 0 && len(group) < groupBlocks && bytes < groupBytes; {
 		h := fresh[0]
-		r, err := u.r.cfg.Vault.Catalog.Get(h.ID)
+		r, err := u.of.cfg.Vault.Catalog.Get(h.ID)
 		if diskio.IsSilent(err) {
 			return nil, fresh, err
 		}
@@ -394,8 +390,8 @@ func (u *unpacker) done(n inventory.Count) {
 }
 
 // UnpackNow makes files of all blocks that wait, whether or not blocks are landing.
-func (r *Receiver) UnpackNow(ctx context.Context) {
-	for _, u := range r.unpackers.all {
+func (us *unpackers) UnpackNow(ctx context.Context) {
+	for _, u := range us.all {
 		u.mu.Lock()
 		u.missed = true
 		u.mu.Unlock()

@@ -55,13 +55,13 @@ func (u *unpacker) group(ctx context.Context, records []catalog.Record) (made in
 	defer func() {
 		for _, m := range moves {
 			m.room()
-			u.r.cfg.Vault.Unclaim(inventory.BlockID(m.was.ID))
+			u.of.cfg.Vault.Unclaim(inventory.BlockID(m.was.ID))
 		}
 	}()
-	from := vault.NewReplay(u.r.cfg.Vault)
+	from := vault.NewReplay(u.of.cfg.Vault)
 	defer from.Close()
 	for _, r := range records {
-		if err = ctx.Err(); err == nil && u.r.leaving() {
+		if err = ctx.Err(); err == nil && u.of.door.leaving() {
 			err = errLeaving
 		}
 		if err != nil {
@@ -90,11 +90,11 @@ func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if err := u.r.accept(false, 0); err != nil {
+	if err := u.of.door.accept(false, 0); err != nil {
 		<-u.gate
 		return nil, errLeaving
 	}
-	answered := sync.OnceFunc(func() { u.r.answered(1) })
+	answered := sync.OnceFunc(func() { u.of.door.answered(1) })
 	u.mu.Lock()
 	u.release = answered
 	u.mu.Unlock()
@@ -104,7 +104,7 @@ func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 // look stops a drain's wait for an unpacker that hangs on a disk.
 func (u *unpacker) look(now time.Time) {
 	dir, took, ok := u.work.On(now)
-	if !ok || took < diskio.Suspect || took < diskio.Overdue && u.r.disks.Keeps(dir) {
+	if !ok || took < diskio.Suspect || took < diskio.Overdue && u.of.disks.Keeps(dir) {
 		return
 	}
 	u.mu.Lock()
@@ -115,13 +115,13 @@ func (u *unpacker) look(now time.Time) {
 	}
 }
 
-// pauseUnpacking waits until no files are being made of a store's blocks, for diskio.Suspect at most: a disk may hang. Other stores'
+// pause waits until no files are being made of a store's blocks, for diskio.Suspect at most: a disk may hang. Other stores'
 // unpackers go on, so that this store's disk holds up no one else.
-func (r *Receiver) pauseUnpacking(store string) (resume func()) {
+func (us *unpackers) pause(store string) (resume func()) {
 	var held []*unpacker
 	late := time.NewTimer(diskio.Suspect)
 	defer late.Stop()
-	for _, u := range r.unpackers.all {
+	for _, u := range us.all {
 		if u.store.Name != store {
 			continue
 		}
@@ -147,8 +147,8 @@ func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 
 // stage writes the files of a block into the staging directory.
 func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err error) {
-	v, s := u.r.cfg.Vault, u.store
-	if err := u.r.sound(s); err != nil {
+	v, s := u.of.cfg.Vault, u.store
+	if err := u.of.sound(s); err != nil {
 		return nil, err
 	}
 	if !v.ClaimRemoval(inventory.BlockID(r.ID)) { // to make files and to remove them both need that nobody else touches them
@@ -167,7 +167,7 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 		m.there, m.into = true, &landed{Record: into, store: s}
 		return m, nil
 	}
-	roots, room, err := u.r.homes(s, r.Opening, r.Bytes(), func(wire.Opening) (catalog.Record, error) { return r, nil })
+	roots, room, err := u.of.homes(s, r.Opening, r.Bytes(), func(wire.Opening) (catalog.Record, error) { return r, nil })
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 	defer u.work.End()
 	l, err := landInPlace(s, r.Opening, roots, v.Catalog, &u.work)
 	if err != nil {
-		u.r.fault(s.Paths[roots[0]], err)
+		u.of.fault(s.Paths[roots[0]], err)
 		return nil, err
 	}
 	var refused error // by the store's disk, not by the segment's
@@ -190,7 +190,7 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 		err = refused
 	}
 	if refused != nil {
-		u.r.fault(*l.at(), refused)
+		u.of.fault(*l.at(), refused)
 	}
 	if err != nil {
 		l.abort()
@@ -216,7 +216,7 @@ func (u *unpacker) there(r catalog.Record) bool {
 		return false
 	}
 	defer u.work.End()
-	return u.r.intact(r, u.work.Begin) == nil
+	return u.of.intact(r, u.work.Begin) == nil
 }
 
 // put gives staged files their names, and then has their records say so.
@@ -245,13 +245,13 @@ func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 		}
 		return made, err
 	}
-	publish(u.store, blocks, u.r.cfg.Vault.Catalog, u.r.disks, &u.work)
+	publish(u.store, blocks, u.of.cfg.Vault.Catalog, u.of.disks, &u.work)
 	return u.settle(moves)
 }
 
 // announce writes into the records where the files will be, and returns the blocks whose records had not changed.
 func (u *unpacker) announce(moves []*move) (still []*move, err error) {
-	c := u.r.cfg.Vault.Catalog
+	c := u.of.cfg.Vault.Catalog
 	var was, into []catalog.Record
 	for _, m := range moves {
 		r := m.was
@@ -279,7 +279,7 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 // settle has the records of published blocks say that they lie in place. A block that could not be published stays in
 // its segment.
 func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
-	c := u.r.cfg.Vault.Catalog
+	c := u.of.cfg.Vault.Catalog
 	var was, into []catalog.Record
 	for _, m := range moves {
 		r := m.into.Record
@@ -296,7 +296,7 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 		return made, err // the records are announced still, and the next pass finds the files
 	}
 	var files []catalog.Change
-	defer func() { u.r.cfg.Vault.Unread.Note(files) }()
+	defer func() { u.of.cfg.Vault.Unread.Note(files) }()
 	for i, m := range moves {
 		n := inventory.Count{Blocks: 1, Bytes: m.was.Bytes()}
 		switch {
@@ -315,7 +315,7 @@ func (u *unpacker) settle(moves []*move) (made inventory.Count, err error) {
 // again looks at a block that has changed meanwhile, and notes it if it waits still.
 func (u *unpacker) again(r catalog.Record) {
 	u.done(inventory.Count{Blocks: 1, Bytes: r.Bytes()})
-	now, err := u.r.cfg.Vault.Catalog.Get(inventory.BlockID(r.ID))
+	now, err := u.of.cfg.Vault.Catalog.Get(inventory.BlockID(r.ID))
 	if diskio.IsSilent(err) { // the next pass reads what the record has become
 		now, err = r, nil
 	}
@@ -328,7 +328,7 @@ func (u *unpacker) again(r catalog.Record) {
 func (u *unpacker) leave(r catalog.Record, why error) error {
 	_, packed := errors.AsType[*packedError](why)
 	_, full := errors.AsType[*FullError](why)
-	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.Bytes() // only the disk that the layout wants is full
+	others := full && u.of.most(u.of.open(u.store.Paths)) >= r.Bytes() // only the disk that the layout wants is full
 	if !packed && !others && (full || diskio.IsSilent(why) || diskio.IsFault(why)) {
 		return why
 	}
@@ -338,9 +338,9 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 	u.taken, u.left = u.taken.Less(n), u.left.Plus(n)
 	if others {
 		u.troubled = true
-		if !u.told && u.r.knows(u.store.Paths) {
+		if !u.told && u.of.knows(u.store.Paths) {
 			u.told = true
-			u.r.cfg.Log.Warn("no files can be made of some blocks: they stay in their segments and are read from there, and it is tried again", "store", u.store.Name, "one", r.ID, "err", why)
+			u.of.cfg.Log.Warn("no files can be made of some blocks: they stay in their segments and are read from there, and it is tried again", "store", u.store.Name, "one", r.ID, "err", why)
 		}
 		return nil
 	}
@@ -350,7 +350,7 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 		}
 		if !u.said {
 			u.said = true
-			u.r.cfg.Log.Warn("a file or a mount is in the way of a block: the block stays in its segment and is read from there; further ones are not named", "block", r.ID, "err", why)
+			u.of.cfg.Log.Warn("a file or a mount is in the way of a block: the block stays in its segment and is read from there; further ones are not named", "block", r.ID, "err", why)
 		}
 		return nil
 	}
@@ -358,7 +358,7 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 		u.retry = time.Now().Add(unpackAgain)
 		return nil
 	}
-	u.r.cfg.Log.Warn("no file can be made of a block: it stays in its segment", "block", r.ID, "err", why)
+	u.of.cfg.Log.Warn("no file can be made of a block: it stays in its segment", "block", r.ID, "err", why)
 	return nil
 }
 
@@ -366,7 +366,7 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 // looked at.
 func (u *unpacker) packed(after []byte) (group []catalog.Record, last []byte, err error) {
 	wanted := func(r catalog.Record) bool { return wants(u.store, r) } // a record that cannot be read is reported by its readers
-	return u.r.cfg.Vault.Catalog.Some(u.store.Name, after, wanted, groupBlocks, groupBytes)
+	return u.of.cfg.Vault.Catalog.Some(u.store.Name, after, wanted, groupBlocks, groupBytes)
 }
 
 // wants reports whether a block rests in a segment and belongs in the store's directories.
