@@ -189,10 +189,8 @@ said later. The first word decides whose certificate speaks for it from then on.
 			if cmd.Flags().Changed("lease") {
 				r.Lease = durationpb.New(lease)
 			}
-			return ask(cmd.Context(), to.operator, "apps beat", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				_, err := operator.BeatApp(ctx, &r)
-				return err
-			})
+			_, err := call(cmd.Context(), to.operator, "apps beat", api.OperatorClient.BeatApp, &r)
+			return err
 		},
 		ValidArgsFunction: to.completeApps,
 	}

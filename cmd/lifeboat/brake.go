@@ -67,11 +67,7 @@ that is heard before is not. Nodes that fall silent later meet the brake anew.`,
 		Example: `  lifeboat brake release --reason "rack 7 burnt down"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var reply *api.ReleaseBrakeReply
-			err := ask(cmd.Context(), to.operator, "brake release", askTimeout, func(ctx context.Context, operator api.OperatorClient) (err error) {
-				reply, err = operator.ReleaseBrake(ctx, &api.ReleaseBrakeRequest{Reason: reason})
-				return err
-			})
+			reply, err := call(cmd.Context(), to.operator, "brake release", api.OperatorClient.ReleaseBrake, &api.ReleaseBrakeRequest{Reason: reason})
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,13 +37,12 @@ func cordonCommand(verb string, undo bool) *cobra.Command {
 		ValidArgsFunction: to.completeNodes,
 		Args:              someNamed(verb, "nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), to.operator, verb+" "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.Deactivate(ctx, &api.DeactivateRequest{Nodes: args, Reason: reason, Undo: undo})
-				if err != nil {
-					return err
-				}
-				return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
-			})
+			reply, err := call(cmd.Context(), to.operator, verb+" "+strings.Join(args, ", "), api.OperatorClient.Deactivate,
+				&api.DeactivateRequest{Nodes: args, Reason: reason, Undo: undo})
+			if err != nil {
+				return err
+			}
+			return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
 		},
 	}
 	to.coordinatorFlags(cmd)

@@ -284,13 +284,12 @@ func recommissionCommand() *cobra.Command {
 			if self {
 				return cancelSelf(cmd, &to, out, reason)
 			}
-			return ask(cmd.Context(), to.operator, "recommission "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args, Reason: reason})
-				if err != nil {
-					return err
-				}
-				return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
-			})
+			reply, err := call(cmd.Context(), to.operator, "recommission "+strings.Join(args, ", "), api.OperatorClient.Recommission,
+				&api.RecommissionRequest{Nodes: args, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
 		},
 	}
 	to.coordinatorFlags(cmd)
@@ -322,11 +321,7 @@ to withdraw, and 1 when something else still makes the machine leave, such as th
 }
 
 func cancelSelf(cmd *cobra.Command, to *reach, out show.Format, reason string) error {
-	var reply *api.CancelReply
-	err := ask(cmd.Context(), to.agent, "cancel", askTimeout, func(ctx context.Context, agent api.LocalClient) (err error) {
-		reply, err = agent.Cancel(ctx, &api.CancelRequest{Reason: reason})
-		return err
-	})
+	reply, err := call(cmd.Context(), to.agent, "cancel", api.LocalClient.Cancel, &api.CancelRequest{Reason: reason})
 	if err != nil {
 		return err
 	}

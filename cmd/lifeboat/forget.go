@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -30,13 +29,11 @@ deactivate, are forgotten with it. One that is GONE stays out. For a machine tha
 		ValidArgsFunction: to.completeNodes,
 		Args:              someNamed("forget", "nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), to.operator, "forget "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.Forget(ctx, &api.ForgetRequest{Nodes: args, Reason: reason})
-				if err != nil {
-					return err
-				}
-				return printForgotten(cmd, out, reply.GetNodes())
-			})
+			reply, err := call(cmd.Context(), to.operator, "forget "+strings.Join(args, ", "), api.OperatorClient.Forget, &api.ForgetRequest{Nodes: args, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return printForgotten(cmd, out, reply.GetNodes())
 		},
 	}
 	to.coordinatorFlags(cmd)

@@ -184,13 +184,11 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
   lifeboat raft transfer --to c2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), to.operator, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom, Reason: reason})
-				if err == nil {
-					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", show.Dash(reply.GetLeader()))
-				}
-				return err
-			})
+			reply, err := call(cmd.Context(), to.operator, "raft "+cmd.Name(), api.OperatorClient.TransferLeadership, &api.TransferLeadershipRequest{To: whom, Reason: reason})
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", show.Dash(reply.GetLeader()))
+			}
+			return err
 		},
 	}
 	to.coordinatorFlags(cmd)

@@ -177,7 +177,18 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	return api.NewOperatorClient(l.conn), l, nil
 }
 
-// ask makes one call to the leading coordinator or the agent of this machine. what names the question in the error of a failed call.
+// call makes one call to the leading coordinator, or to the agent of this machine: method is one of the client's, such as
+// api.OperatorClient.Forget. what is as in ask.
+func call[C, Q, A any](ctx context.Context, to func() (C, *link, error), what string, method func(C, context.Context, Q, ...grpc.CallOption) (A, error), request Q) (reply A, err error) {
+	err = ask(ctx, to, what, askTimeout, func(ctx context.Context, client C) (err error) {
+		reply, err = method(client, ctx, request)
+		return err
+	})
+	return reply, err
+}
+
+// ask puts a question that takes more than one call, or more time than others, to the leading coordinator or the agent of this machine.
+// what names the question in the error of a failed call.
 func ask[C any](ctx context.Context, to func() (C, *link, error), what string, patience time.Duration, question func(context.Context, C) error) error {
 	client, l, err := to()
 	if err != nil {

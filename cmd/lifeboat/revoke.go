@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,10 +40,8 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
 				return listRevoked(cmd, &to, out)
 			}
 			r.Role, r.Name = args[0], args[1]
-			return ask(cmd.Context(), to.operator, "revoke "+r.Role+" "+r.Name, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				_, err := operator.Revoke(ctx, r)
-				return err
-			})
+			_, err := call(cmd.Context(), to.operator, "revoke "+r.Role+" "+r.Name, api.OperatorClient.Revoke, r)
+			return err
 		},
 	}
 	to.coordinatorFlags(cmd)
@@ -55,28 +52,26 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
 }
 
 func listRevoked(cmd *cobra.Command, to *reach, out show.Format) error {
-	return ask(cmd.Context(), to.operator, "revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-		reply, err := operator.ListRevoked(ctx, &api.ListRevokedRequest{})
-		if err != nil {
-			return err
+	reply, err := call(cmd.Context(), to.operator, "revoke", api.OperatorClient.ListRevoked, &api.ListRevokedRequest{})
+	if err != nil {
+		return err
+	}
+	if out == show.JSON {
+		type revokedJSON struct {
+			Role string    `json:"role"`
+			Name string    `json:"name"`
+			At   time.Time `json:"at"`
 		}
-		if out == show.JSON {
-			type revokedJSON struct {
-				Role string    `json:"role"`
-				Name string    `json:"name"`
-				At   time.Time `json:"at"`
-			}
-			all := []revokedJSON{}
-			for _, r := range reply.GetRevoked() {
-				all = append(all, revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()})
-			}
-			return show.WriteJSON(cmd.OutOrStdout(), all)
-		}
-		t := show.Table{Wordy: true}
-		t.Row("ROLE", "NAME", "MADE BEFORE")
+		all := []revokedJSON{}
 		for _, r := range reply.GetRevoked() {
-			t.Row(r.GetRole(), r.GetName(), r.GetAt().AsTime().UTC().Format(time.RFC3339))
+			all = append(all, revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()})
 		}
-		return t.Print(cmd.OutOrStdout())
-	})
+		return show.WriteJSON(cmd.OutOrStdout(), all)
+	}
+	t := show.Table{Wordy: true}
+	t.Row("ROLE", "NAME", "MADE BEFORE")
+	for _, r := range reply.GetRevoked() {
+		t.Row(r.GetRole(), r.GetName(), r.GetAt().AsTime().UTC().Format(time.RFC3339))
+	}
+	return t.Print(cmd.OutOrStdout())
 }

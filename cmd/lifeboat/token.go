@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -44,20 +43,18 @@ fleet's CA as well, so it is told to no other fleet.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Life = durationpb.New(life)
-			return ask(cmd.Context(), to.operator, "token create", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.CreateToken(ctx, &r)
-				if err != nil {
-					return err
-				}
-				if out == show.JSON {
-					return show.WriteJSON(cmd.OutOrStdout(), struct {
-						Token string `json:"token"`
-						tokenJSON
-					}{reply.GetToken(), tokenToJSON(reply.GetInfo())})
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), reply.GetToken())
+			reply, err := call(cmd.Context(), to.operator, "token create", api.OperatorClient.CreateToken, &r)
+			if err != nil {
 				return err
-			})
+			}
+			if out == show.JSON {
+				return show.WriteJSON(cmd.OutOrStdout(), struct {
+					Token string `json:"token"`
+					tokenJSON
+				}{reply.GetToken(), tokenToJSON(reply.GetInfo())})
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), reply.GetToken())
+			return err
 		},
 	}
 	to.coordinatorFlags(cmd)
@@ -99,20 +96,18 @@ func tokenListCommand() *cobra.Command {
 		Example: `  lifeboat token list`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), to.operator, "token list", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.ListTokens(ctx, &api.ListTokensRequest{})
-				if err != nil {
-					return err
+			reply, err := call(cmd.Context(), to.operator, "token list", api.OperatorClient.ListTokens, &api.ListTokensRequest{})
+			if err != nil {
+				return err
+			}
+			if out == show.JSON {
+				all := []tokenJSON{}
+				for _, t := range reply.GetTokens() {
+					all = append(all, tokenToJSON(t))
 				}
-				if out == show.JSON {
-					all := []tokenJSON{}
-					for _, t := range reply.GetTokens() {
-						all = append(all, tokenToJSON(t))
-					}
-					return show.WriteJSON(cmd.OutOrStdout(), all)
-				}
-				return printTokens(cmd.OutOrStdout(), reply.GetTokens())
-			})
+				return show.WriteJSON(cmd.OutOrStdout(), all)
+			}
+			return printTokens(cmd.OutOrStdout(), reply.GetTokens())
 		},
 	}
 	to.coordinatorFlags(cmd)
@@ -142,10 +137,8 @@ func tokenRevokeCommand() *cobra.Command {
 		Example: `  lifeboat token revoke 0123456789ab --reason "was mailed to the wrong list"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), to.operator, "token revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				_, err := operator.RevokeToken(ctx, &api.RevokeTokenRequest{Id: args[0], Reason: reason})
-				return err
-			})
+			_, err := call(cmd.Context(), to.operator, "token revoke", api.OperatorClient.RevokeToken, &api.RevokeTokenRequest{Id: args[0], Reason: reason})
+			return err
 		},
 	}
 	to.coordinatorFlags(cmd)
