@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -92,11 +91,7 @@ func (a *audit) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := list.End(); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintln(a.w)
-		return err
+		return list.End("\n")
 	}
 	if len(records) == 0 {
 		return a.none()
@@ -124,11 +119,7 @@ func (a *audit) none() error {
 
 // printRecord prints a record on two lines, which are folded on a terminal that is too narrow: which nodes were named is what people look for.
 func printRecord(w io.Writer, r *api.AuditRecord) error {
-	at := "-"
-	if t := api.Instant(r.GetTime()); t != nil {
-		at = t.Format(time.RFC3339)
-	}
-	asked := fmt.Sprintf("%6d  %s  %-16s  %s", r.GetIndex(), at, r.GetWho(), r.GetAsked())
+	asked := fmt.Sprintf("%6d  %s  %-16s  %s", r.GetIndex(), show.Instant(r.GetTime()), r.GetWho(), r.GetAsked())
 	if len(r.GetNodes()) > 0 {
 		asked += "  " + strings.Join(r.GetNodes(), ", ")
 	}

@@ -233,9 +233,5 @@ func (p *blockPrinter) end() error {
 	if p.out != show.JSON {
 		return nil
 	}
-	if err := p.list.End(); err != nil {
-		return err
-	}
-	_, err := io.WriteString(p.w, "\n")
-	return err
+	return p.list.End("\n")
 }

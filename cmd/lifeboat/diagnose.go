@@ -195,7 +195,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		case overdue(s, time.Now()):
 			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue"
 		}
-		add("certificate", state, remedy, "good until %s", ends.AsTime().UTC().Format(time.RFC3339))
+		add("certificate", state, remedy, "good until %s", show.Instant(ends))
 	}
 	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
 		add("coordinator", stateBad, x.coordinatorRemedy(), "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))

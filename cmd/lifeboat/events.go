@@ -219,10 +219,6 @@ func (f *follower) print(e *api.Event) error {
 		}
 		fmt.Fprintf(&data, "  %s=%s", k, v)
 	}
-	at := "-"
-	if t := api.Instant(e.GetTime()); t != nil {
-		at = t.Format(time.RFC3339)
-	}
-	_, err := fmt.Fprintf(f.w, "%12s  %s  %-22s  %s%s\n", api.PlaceOf(e), at, show.Plain(e.GetType()), show.Plain(show.Dash(e.GetNode())), show.Plain(data.String()))
+	_, err := fmt.Fprintf(f.w, "%12s  %s  %-22s  %s%s\n", api.PlaceOf(e), show.Instant(e.GetTime()), show.Plain(e.GetType()), show.Plain(show.Dash(e.GetNode())), show.Plain(data.String()))
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -141,11 +140,11 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 	t := show.Table{Folded: true}
 	t.Row("node", m.GetNode())
 	incident := fmt.Sprintf("%s: %s from %s", show.Dash(m.GetIncident()), show.Dash(m.GetKind()), show.Dash(m.GetSource()))
-	if at := api.Instant(m.GetNoticedAt()); at != nil {
-		incident += ", noticed at " + at.Format(time.RFC3339)
+	if at := m.GetNoticedAt(); at != nil {
+		incident += ", noticed at " + show.Instant(at)
 	}
 	t.Row("incident", incident)
-	t.Row("deadline", since(api.Instant(m.GetDeadline())))
+	t.Row("deadline", show.Instant(m.GetDeadline()))
 	if m.GetSource() == preemption.SourceRehearsal {
 		t.Row("rehearsal", "the node stayed, and has all of its blocks: lost is what would have been")
 	}
@@ -198,10 +197,7 @@ func (p *manifestPrinter) end(asked string) error {
 		return notFoundf("%s: there is none", asked)
 	}
 	if p.out == show.JSON {
-		if err := p.entries.End(); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(p.w, "}\n"); err != nil {
+		if err := p.entries.End("}\n"); err != nil {
 			return err
 		}
 	} else if err := p.sums.print(p.w); err != nil {

@@ -280,13 +280,7 @@ func printNode(w io.Writer, n *api.Node) error {
 		}
 		t.Row("maintenance", what)
 	}
-	for i, what := range waitsFor(n) {
-		label := ""
-		if i == 0 {
-			label = "waits for"
-		}
-		t.Row(label, what)
-	}
+	t.List("waits for", waitsFor(n)...)
 	t.Row("address", show.Dash(n.GetPeerAddress()))
 	t.Row("incarnation", show.Dash(n.GetIncarnation()))
 	t.Row("zone", show.Dash(n.GetZone()))

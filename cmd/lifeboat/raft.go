@@ -66,8 +66,7 @@ lead over and takes it only where nobody else can.`,
 				_, err := fmt.Fprintf(w, "%s is the only coordinator\n", s.GetName())
 				return err
 			}
-			t := memberTable(s.GetMembers())
-			return t.Print(w)
+			return memberTable(s.GetMembers()).Print(w)
 		})
 	}
 	return cmd
@@ -157,9 +156,8 @@ func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) e
 		if err != nil {
 			return err
 		}
-		t := memberTable(reply.GetMembers())
 		fmt.Fprintln(cmd.ErrOrStderr(), survives(len(reply.GetMembers())))
-		return t.Print(cmd.OutOrStdout())
+		return memberTable(reply.GetMembers()).Print(cmd.OutOrStdout())
 	})
 }
 
@@ -297,8 +295,8 @@ func localUser() string {
 	return "local:" + name
 }
 
-func memberTable(members []*api.Member) show.Table {
-	var t show.Table
+func memberTable(members []*api.Member) *show.Table {
+	t := &show.Table{}
 	t.Row("COORDINATOR", "ADDRESS", "ROLE", "LAG", "CLOCK", "VERSION")
 	for _, m := range members {
 		role, lag, clock := "follower", fmt.Sprint(m.GetLag()), "-"

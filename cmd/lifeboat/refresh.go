@@ -232,7 +232,7 @@ func hostRows(t *show.Table, h *api.HostLists) {
 	if h == nil {
 		return
 	}
-	t.Row("hosts", hostsLine(h)+", since "+since(api.Instant(h.GetSince())))
+	t.Row("hosts", hostsLine(h)+", since "+show.Instant(h.GetSince()))
 	if h.GetTrouble() != "" {
 		t.Row("host files", h.GetTrouble())
 	}

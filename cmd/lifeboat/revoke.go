@@ -71,7 +71,7 @@ func listRevoked(cmd *cobra.Command, to *reach, out show.Format) error {
 	t := show.Table{Wordy: true}
 	t.Row("ROLE", "NAME", "MADE BEFORE")
 	for _, r := range reply.GetRevoked() {
-		t.Row(r.GetRole(), r.GetName(), r.GetAt().AsTime().UTC().Format(time.RFC3339))
+		t.Row(r.GetRole(), r.GetName(), show.Instant(r.GetAt()))
 	}
 	return t.Print(cmd.OutOrStdout())
 }

@@ -22,7 +22,10 @@ type screen struct {
 	last  time.Time
 }
 
-func newScreen(w io.Writer) *screen { return &screen{w: w, width: show.TerminalWidth(w)} }
+func newScreen(w io.Writer) *screen {
+	width, _ := show.TerminalSize(w)
+	return &screen{w: w, width: width}
+}
 
 func (s *screen) say(format string, args ...any) {
 	s.keep()

@@ -154,13 +154,15 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 	if r.GetPeers() > 0 || r.GetLostBytes() > 0 {
 		t.Row("to whom", takers(r))
 	}
+	var unreached []string
 	for i, one := range r.GetUnreached() {
 		if i == unreachedShown {
-			t.Row("", fmt.Sprintf("and %d more: -o json has all", len(r.GetUnreached())-i))
+			unreached = append(unreached, fmt.Sprintf("and %d more: -o json has all", len(r.GetUnreached())-i))
 			break
 		}
-		t.Row([]string{"WARNING", ""}[min(i, 1)], "takes nothing now: "+one)
+		unreached = append(unreached, "takes nothing now: "+one)
 	}
+	t.List("WARNING", unreached...)
 	if r.GetLostBytes() > 0 {
 		t.Row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", show.Size(r.GetLostBytes())))
 	}
@@ -170,19 +172,13 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 			where, what = "too large", what+": for the fallback"
 		}
 		t.Row(where, fmt.Sprintf("%s (%s) %s", show.Count(n, "block"), show.Size(r.GetLargeBytes()), what))
-		for _, one := range r.GetLarge() {
-			t.Row("", one)
-		}
+		t.List("", r.GetLarge()...)
 	}
 	if s := stays(r); s != "" {
 		t.Row("WARNING", s+": lost whoever has room")
-		for _, one := range r.GetStaying() {
-			t.Row("", one)
-		}
+		t.List("", r.GetStaying()...)
 	}
-	for i, a := range r.GetActions() {
-		t.Row([]string{"actions", ""}[min(i, 1)], a)
-	}
+	t.List("actions", r.GetActions()...)
 	if err := t.Print(w); err != nil {
 		return err
 	}
@@ -248,12 +244,8 @@ type simulationJSON struct {
 }
 
 func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {
-	actions := r.GetActions()
-	if actions == nil {
-		actions = []string{}
-	}
 	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
-		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes(),
+		r.GetBlocks(), r.GetBytes(), append([]string{}, r.GetActions()...), r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes(),
 		r.GetStayingBlocks(), r.GetStayingBytes(), r.GetUnreadDirectories(), append([]string{}, r.GetStaying()...),
 		r.GetTakenBytes(), r.FallbackRoomBytes, r.GetAdvisedPeers(), r.GetPoolRoomBytes(), append([]string{}, r.GetUnreached()...),
 		r.GetLargeBlocks(), r.GetLargeBytes(), append([]string{}, r.GetLarge()...)}

@@ -69,7 +69,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	t := show.Table{Folded: true}
 	t.Row("node", s.GetNode())
 	t.Row("version", show.Dash(s.GetVersion()))
-	t.Row("since", since(api.Instant(s.GetStartedAt())))
+	t.Row("since", show.Instant(s.GetStartedAt()))
 	if !s.GetSidecar() {
 		coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
 		if s.GetLastHeartbeat() == nil {
@@ -90,7 +90,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	}
 	t.Row("cloud", cmp.Or(s.GetProvider(), "none"))
 	if ends := s.GetCertificateEnds(); ends != nil && overdue(s, time.Now()) {
-		t.Row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
+		t.Row("certificate", "ends "+show.Instant(ends)+": lifeboat doctor says what to do")
 	}
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
 	if u := s.GetUnpacking(); u != nil {
@@ -103,9 +103,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if x := s.GetIndex(); x != nil {
 		t.Row("indexed", fmt.Sprintf("%s, %s, of plain files, as of %s ago", show.Count(x.GetBlocks(), "block"), show.Size(x.GetBytes()), show.Age(x.GetAge())))
 	}
-	for i, what := range orPeer(s.GetWaitsFor(), s.GetStatus().GetDrain()) {
-		t.Row(map[bool]string{true: "waits for"}[i == 0], what)
-	}
+	t.List("waits for", orPeer(s.GetWaitsFor(), s.GetStatus().GetDrain())...)
 	if s.GetChanges() != nil {
 		t.Row("next", "goes further "+show.Left(s.GetChanges()))
 	}
@@ -242,7 +240,7 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	if len(s.GetMembers()) > 0 {
 		t.Row("term", fmt.Sprint(s.GetTerm()))
 	}
-	t.Row("since", since(api.Instant(s.GetStartedAt())))
+	t.Row("since", show.Instant(s.GetStartedAt()))
 	var nodes []string
 	for _, state := range slices.Sorted(maps.Keys(s.GetNodes())) {
 		nodes = append(nodes, fmt.Sprintf("%d %s", s.GetNodes()[state], state))
@@ -271,13 +269,5 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	if err := t.Print(w); err != nil || len(s.GetMembers()) == 0 {
 		return err
 	}
-	members := memberTable(s.GetMembers())
-	return show.Sections(w, &members)
-}
-
-func since(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.Format(time.RFC3339)
+	return show.Sections(w, memberTable(s.GetMembers()))
 }

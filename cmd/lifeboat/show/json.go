@@ -43,12 +43,12 @@ func (l *JSONList) Add(v any) error {
 	return err
 }
 
-// End closes the array. It writes no newline: the array may be inside a document.
-func (l *JSONList) End() error {
-	after := "\n]"
+// End closes the array, and adds what follows it: the end of a document around it, or of the line.
+func (l *JSONList) End(after string) error {
+	end := "\n]"
 	if l.items == 0 {
-		after = "[]"
+		end = "[]"
 	}
-	_, err := io.WriteString(l.W, after)
+	_, err := io.WriteString(l.W, end+after)
 	return err
 }

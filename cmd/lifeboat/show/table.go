@@ -29,6 +29,14 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
+// List adds a line for each of some texts, with a label before the first.
+func (t *Table) List(label string, texts ...string) {
+	for _, text := range texts {
+		t.Row(label, text)
+		label = ""
+	}
+}
+
 // Below adds an indented line about the last row.
 func (t *Table) Below(line string) {
 	if t.below == nil {

@@ -47,12 +47,6 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// TerminalWidth returns how many columns w has; 0: it is no terminal.
-func TerminalWidth(w io.Writer) int {
-	width, _ := TerminalSize(w)
-	return width
-}
-
 // TerminalSize returns how many columns and lines w has; 0: it is no terminal.
 func TerminalSize(w io.Writer) (width, height int) {
 	if !IsTerminal(w) {

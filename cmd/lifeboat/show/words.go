@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/config"
 )
@@ -57,6 +58,14 @@ func Age(d *durationpb.Duration) string {
 		return "-"
 	}
 	return Span(max(0, d.AsDuration()))
+}
+
+// Instant formats when something was or will be; nil: not known.
+func Instant(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return t.AsTime().Format(time.RFC3339)
 }
 
 // Dash replaces an empty cell by "-", so that awk counts the columns right.
