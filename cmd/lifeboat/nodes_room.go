@@ -27,6 +27,10 @@ type together struct {
 	Fallback    bool   `json:"fallback"`                // each node of the group has one
 	// The room of those fallbacks, each name counted once; null: there is none, or one does not tell its room, as a bucket.
 	FallbackRoom *int64 `json:"fallback_room_bytes"`
+
+	files  int64            // of HaveBytes, those of plain files
+	stores []string         // of plain files
+	spills map[string]int64 // the room of each fallback, the least that a node told; MaxInt64: none told it
 }
 
 // lostBytes returns how much would find no room in the fallbacks either; at least.
@@ -49,76 +53,66 @@ func holdsNow(n *api.Node) bool {
 // all go at once.
 func roomTogether(nodes []*api.Node) []together {
 	groups := map[[2]string]*together{}
-	files := map[[2]string]int64{} // bytes of plain files
-	stores := map[[2]string][]string{}
-	spills := map[[2]string]map[string]int64{} // room of fallbacks by name: the least that a node told
-	in := func(n *api.Node) [][2]string {
-		all := [][2]string{{n.GetZone(), ""}}
-		if n.GetPool() != "" {
-			all = append(all, [2]string{n.GetZone(), n.GetPool()})
-		}
-		return all
-	}
 	for _, n := range nodes {
 		if !holdsNow(n) {
 			continue
 		}
-		st := n.GetStatus()
-		here := inventory.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
-		has := here + inventory.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
-		if d := st.GetDrain(); n.GetState() == "DECOMMISSIONING" { // what it moved is taken off the others' room already
-			moved := inventory.Count{Blocks: d.GetBlocksMoved(), Bytes: d.GetBytesMoved()}.Takes()
-			here, has = max(0, here-moved), max(0, has-moved)
-		}
-		for _, key := range in(n) {
-			g := cmp.Or(groups[key], &together{Zone: key[0], Pool: key[1], Fallback: true})
-			groups[key] = g
-			g.Nodes++
-			g.HaveBytes += has
-			g.Fallback = g.Fallback && st.GetFallback() != ""
-			if spills[key] == nil {
-				spills[key] = map[string]int64{}
-			}
-			room := spillRoom(st)
-			if least, told := spills[key][st.GetFallback()]; told {
-				room = min(room, least)
-			}
-			spills[key][st.GetFallback()] = room
-			files[key] += here
-			stores[key] = append(stores[key], filesStores(st)...)
-		}
-	}
-	for key, g := range groups {
-		placed := int64(0)
-		for _, n := range nodes {
-			if !n.GetSchedulable() || slices.Contains(in(n), key) {
-				continue
-			}
-			peer := peerOf(n.GetStatus())
-			g.OthersRoom, g.OthersVault, placed = g.OthersRoom+peer.RoomBytes, g.OthersVault+peer.RoomFor(), placed+peer.RoomFor(stores[key]...)
-		}
-		g.ShortBytes = max(0, g.HaveBytes-g.OthersRoom, files[key]-placed)
-		if rooms := slices.Collect(maps.Values(spills[key])); g.Fallback && !slices.Contains(rooms, math.MaxInt64) {
-			g.FallbackRoom = new(int64)
-			for _, room := range rooms {
-				*g.FallbackRoom += min(room, 1<<56) // a network share may claim endless room, and the sum must not overflow
-			}
+		for _, pool := range slices.Compact([]string{"", n.GetPool()}) {
+			key := [2]string{n.GetZone(), pool}
+			groups[key] = cmp.Or(groups[key], &together{Zone: n.GetZone(), Pool: pool, Fallback: true, spills: map[string]int64{}})
+			groups[key].add(n)
 		}
 	}
 	all := make([]together, 0, len(groups))
 	for _, g := range groups {
+		g.weigh(nodes)
 		all = append(all, *g)
 	}
 	slices.SortFunc(all, func(a, b together) int { return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Pool, b.Pool)) })
 	return all
 }
 
-// spillRoom returns the room of a node's fallback; MaxInt64: the fallback does not tell it, as a bucket.
-func spillRoom(st *api.Status) int64 {
-	if st.FallbackRoomBytes == nil {
-		return math.MaxInt64
+// add counts what a node of the group has.
+func (g *together) add(n *api.Node) {
+	st := n.GetStatus()
+	here := inventory.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
+	has := here + inventory.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+	if d := st.GetDrain(); n.GetState() == "DECOMMISSIONING" { // what it moved is taken off the others' room already
+		moved := inventory.Count{Blocks: d.GetBlocksMoved(), Bytes: d.GetBytesMoved()}.Takes()
+		here, has = max(0, here-moved), max(0, has-moved)
 	}
-	return st.GetFallbackRoomBytes()
+	g.Nodes++
+	g.HaveBytes += has
+	g.files += here
+	g.stores = append(g.stores, filesStores(st)...)
+	g.Fallback = g.Fallback && st.GetFallback() != ""
+	room := int64(math.MaxInt64)
+	if st.FallbackRoomBytes != nil {
+		room = st.GetFallbackRoomBytes()
+	}
+	if least, told := g.spills[st.GetFallback()]; told {
+		room = min(room, least)
+	}
+	g.spills[st.GetFallback()] = room
+}
+
+// weigh compares what the group has with the room of the nodes that would stay, and of its fallbacks.
+func (g *together) weigh(nodes []*api.Node) {
+	placed := int64(0)
+	for _, n := range nodes {
+		if goes := n.GetZone() == g.Zone && (g.Pool == "" || n.GetPool() == g.Pool); goes || !n.GetSchedulable() {
+			continue
+		}
+		peer := peerOf(n.GetStatus())
+		g.OthersRoom, g.OthersVault, placed = g.OthersRoom+peer.RoomBytes, g.OthersVault+peer.RoomFor(), placed+peer.RoomFor(g.stores...)
+	}
+	g.ShortBytes = max(0, g.HaveBytes-g.OthersRoom, g.files-placed)
+	if rooms := slices.Collect(maps.Values(g.spills)); g.Fallback && !slices.Contains(rooms, math.MaxInt64) {
+		g.FallbackRoom = new(int64)
+		for _, room := range rooms {
+			*g.FallbackRoom += min(room, 1<<56) // a network share may claim endless room, and the sum must not overflow
+		}
+	}
 }
 
 // peerOf returns a node as a peer with the room that it reports.
