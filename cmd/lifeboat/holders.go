@@ -75,10 +75,9 @@ func (r *reach) nodes(named []*api.Holder) ([]*holder, error) {
 func (r *reach) self() *holder {
 	path := r.socketPath()
 	l := &link{elsewhere: true}
-	dial := l.dialler("unix", path)
 	return &holder{client: blockClient(&http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := dial(ctx, "", "")
+			conn, err := l.dial(ctx, "unix", path)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, l.dialError())
 			}

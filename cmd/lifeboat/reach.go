@@ -172,7 +172,7 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	l.conn = client.New(client.Config{
 		Addresses:   addrs,
 		Credentials: certs.Credentials(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
-		Dial:        l.dialler("", ""),
+		Dial:        l.dial,
 	})
 	return api.NewOperatorClient(l.conn), l, nil
 }
@@ -235,8 +235,7 @@ type link struct {
 // environment names.
 func dialSocket(whom, path string) (*link, error) {
 	l := &link{whom: whom}
-	dial := l.dialler("unix", path)
-	return l, l.connect(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, "", "") })
+	return l, l.connect(func(ctx context.Context, _ string) (net.Conn, error) { return l.dial(ctx, "unix", path) })
 }
 
 func (l *link) connect(dial func(context.Context, string) (net.Conn, error)) error {
@@ -253,20 +252,14 @@ func (l *link) connect(dial func(context.Context, string) (net.Conn, error)) err
 	return nil
 }
 
-// dialler returns a dial function that keeps its last error. network and address, unless empty, replace those that it is called with.
-func (l *link) dialler(network, address string) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, askedNetwork, askedAddress string) (net.Conn, error) {
-		d := net.Dialer{Timeout: dialTimeout}
-		c, err := d.DialContext(ctx, cmp.Or(network, askedNetwork), cmp.Or(address, askedAddress))
-		l.note(err)
-		return c, err
-	}
-}
-
-func (l *link) note(err error) {
+// dial dials, and keeps the error for dialError.
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	conn, err := d.DialContext(ctx, network, address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastErr = err
+	return conn, err
 }
 
 // dialError returns why the last dial failed, in words for people; nil: it did not.
