@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
@@ -76,19 +75,11 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) iter.Seq2[*api.BlockInfo, error] {
 	return func(yield func(*api.BlockInfo, error) bool) {
 		local, err := r.local()
-		var l *link
-		var stream grpc.ServerStreamingClient[api.ListBlocksReply]
-		if err == nil && local {
-			var agent api.LocalClient
-			if agent, l, err = r.agent(); err == nil {
-				stream, err = agent.ListBlocks(ctx, req)
-			}
-		} else if err == nil {
-			var operator api.OperatorClient
-			if operator, l, err = r.operator(); err == nil {
-				stream, err = operator.ListBlocks(ctx, req)
-			}
+		if err != nil {
+			yield(nil, err)
+			return
 		}
+		stream, l, err := openStream(ctx, r, local, api.LocalClient.ListBlocks, api.OperatorClient.ListBlocks, req)
 		if l == nil {
 			yield(nil, err)
 			return
@@ -116,25 +107,15 @@ func (r *reach) hasStore(ctx context.Context, store string, there map[string]boo
 	}
 	var all []*api.Status
 	if local {
-		agent, l, err := r.agent()
+		s, err := call(ctx, r.agent, "ask for the stores", api.LocalClient.GetStatus, &api.GetAgentStatusRequest{})
 		if err != nil {
 			return err
-		}
-		defer l.Close()
-		s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
-		if err != nil {
-			return l.rpcError("ask for the stores", err)
 		}
 		all = append(all, s.GetStatus())
 	} else {
-		operator, l, err := r.operator()
+		nodes, err := call(ctx, r.operator, "ask for the stores", api.OperatorClient.ListNodes, &api.ListNodesRequest{})
 		if err != nil {
 			return err
-		}
-		defer l.Close()
-		nodes, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
-		if err != nil {
-			return l.rpcError("ask for the stores", err)
 		}
 		for _, n := range nodes.GetNodes() {
 			all = append(all, n.GetStatus())

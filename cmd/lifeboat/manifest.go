@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -39,29 +38,17 @@ exits 4 for what would have been lost: the node stayed, and has its blocks.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asked := "manifest of this machine"
-			var stream grpc.ServerStreamingClient[api.GoodbyeRequest]
-			var l *link
-			if self {
-				agent, link, err := to.agent()
-				if err != nil {
-					return err
-				}
-				defer link.Close()
-				l = link
-				if stream, err = agent.GetManifest(cmd.Context(), &api.GetManifestRequest{}); err != nil {
-					return l.rpcError(asked, err)
-				}
-			} else {
-				operator, link, err := to.operator()
-				if err != nil {
-					return err
-				}
-				defer link.Close()
-				l, asked = link, "manifest of "+args[0]
-				if stream, err = operator.GetManifest(cmd.Context(), &api.GetManifestRequest{Node: args[0]}); err != nil {
-					return l.rpcError(asked, err)
-				}
+			asked, request := "manifest of this machine", &api.GetManifestRequest{}
+			if !self {
+				asked, request.Node = "manifest of "+args[0], args[0]
+			}
+			stream, l, err := openStream(cmd.Context(), &to, self, api.LocalClient.GetManifest, api.OperatorClient.GetManifest, request)
+			if l == nil {
+				return err
+			}
+			defer l.Close()
+			if err != nil {
+				return l.rpcError(asked, err)
 			}
 			p := manifestPrinter{w: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), out: out, all: all}
 			recv := stream.Recv

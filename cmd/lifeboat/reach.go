@@ -204,6 +204,26 @@ func ask[C any](ctx context.Context, to func() (C, *link, error), what string, p
 	return err // an error of this side, such as a full disk under the output
 }
 
+// openStream opens a stream at the agent of this machine or, unless local, at the leading coordinator. A link that is not nil is to be closed,
+// also after an error.
+func openStream[Q, A any](ctx context.Context, r *reach, local bool,
+	agents func(api.LocalClient, context.Context, Q, ...grpc.CallOption) (grpc.ServerStreamingClient[A], error),
+	coordinators func(api.OperatorClient, context.Context, Q, ...grpc.CallOption) (grpc.ServerStreamingClient[A], error),
+	request Q) (stream grpc.ServerStreamingClient[A], l *link, err error) {
+	if local {
+		var agent api.LocalClient
+		if agent, l, err = r.agent(); err == nil {
+			stream, err = agents(agent, ctx, request)
+		}
+		return stream, l, err
+	}
+	var operator api.OperatorClient
+	if operator, l, err = r.operator(); err == nil {
+		stream, err = coordinators(operator, ctx, request)
+	}
+	return stream, l, err
+}
+
 // agent returns a client of this machine's agent.
 func (r *reach) agent() (api.LocalClient, *link, error) {
 	path := r.socketPath()
