@@ -51,53 +51,13 @@ is not read for its name.`,
   lifeboat config check -o json agent.yaml | jq -r '.faults[] | "\(.file):\(.line) \(.key)"'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, kind, guess := args[0], "", ""
+			kind := ""
 			for _, k := range daemonKinds {
 				if *said[k] {
 					kind = k
 				}
 			}
-			if kind == "" {
-				if _, err := os.Stat(file); err != nil {
-					if out == show.JSON {
-						if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, []error{err})); err != nil {
-							return err
-						}
-					}
-					if errors.Is(err, fs.ErrPermission) {
-						err = fmt.Errorf("%w: %s", err, whoMayRead)
-					}
-					return usagef("config check: %w", err)
-				}
-				kind, guess = kindOf(file)
-			}
-			note, remarks, wrong := fits(cmd.Context(), kind, file)
-			err := errors.Join(wrong...)
-			remarks = append(remarks, config.Replaced(file)...)
-			for _, name := range config.Overlooked(file) {
-				remarks = append(remarks, name+" is not read: only what ends in .yaml is")
-			}
-			if out == show.JSON {
-				if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, wrong)); err != nil {
-					return err
-				}
-			}
-			if err != nil {
-				if guess != "" {
-					guess = " (" + guess + ")"
-				}
-				return usagef("config check %s: not fit for %s%s:\n%w", file, article(kind), guess, err)
-			}
-			if out == show.JSON {
-				return nil
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
-			for _, more := range append([]string{note, guess}, remarks...) {
-				if more != "" {
-					fmt.Fprintln(cmd.OutOrStdout(), more)
-				}
-			}
-			return nil
+			return checkConfig(cmd, out, args[0], kind)
 		},
 	}
 	for _, k := range daemonKinds {
@@ -107,6 +67,51 @@ is not read for its name.`,
 	oneFlag(cmd, false, daemonKinds...)
 	out.Flag(cmd)
 	return cmd
+}
+
+// checkConfig checks a file of settings as the daemon of that kind would read it; empty: of the kind that the file seems to be for.
+func checkConfig(cmd *cobra.Command, out show.Format, file, kind string) error {
+	guess := ""
+	if kind == "" {
+		if _, err := os.Stat(file); err != nil {
+			if out == show.JSON {
+				if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, []error{err})); err != nil {
+					return err
+				}
+			}
+			if errors.Is(err, fs.ErrPermission) {
+				err = fmt.Errorf("%w: %s", err, whoMayRead)
+			}
+			return usagef("config check: %w", err)
+		}
+		kind, guess = kindOf(file)
+	}
+	note, remarks, wrong := fits(cmd.Context(), kind, file)
+	remarks = append(remarks, config.Replaced(file)...)
+	for _, name := range config.Overlooked(file) {
+		remarks = append(remarks, name+" is not read: only what ends in .yaml is")
+	}
+	if out == show.JSON {
+		if err := show.WriteJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, wrong)); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(wrong...); err != nil {
+		if guess != "" {
+			guess = " (" + guess + ")"
+		}
+		return usagef("config check %s: not fit for %s%s:\n%w", file, article(kind), guess, err)
+	}
+	if out == show.JSON {
+		return nil
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
+	for _, more := range append([]string{note, guess}, remarks...) {
+		if more != "" {
+			fmt.Fprintln(cmd.OutOrStdout(), more)
+		}
+	}
+	return nil
 }
 
 // whoMayRead is the remedy for files that the caller may not read.

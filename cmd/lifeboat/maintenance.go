@@ -39,11 +39,7 @@ The same is at the coordinator's HTTP address, in Mesos's JSON: POST and GET /ma
 }
 
 func maintenanceScheduleCommand() *cobra.Command {
-	var to reach
-	var out show.Format
-	var at, reason string
-	var long time.Duration
-	var cancel bool
+	var s scheduling
 	cmd := &cobra.Command{
 		Use:   "schedule FILE | schedule --at WHEN MACHINE... | schedule --cancel",
 		Short: "Say which machines are to be worked on, and when",
@@ -59,72 +55,85 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
   lifeboat maintenance schedule plan.json --reason "new kernels"
   lifeboat maintenance show -o json > plan.json          # to edit it`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if at == "" {
+			if s.at == "" {
 				return nil, cobra.ShellCompDirectiveDefault // a file
 			}
-			return to.completeNodes(cmd, args, prefix)
+			return s.to.completeNodes(cmd, args, prefix)
 		},
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case cancel && (at != "" || len(args) > 0):
-				return usagef("--cancel leaves nothing in the schedule: name neither machines nor a file")
-			case at != "" && len(args) == 0:
-				return usagef("--at: name the machines")
-			case at == "" && !cancel && len(args) != 1:
-				return usagef("name one file, or say with --at when the machines are worked on")
-			case at == "" && cmd.Flags().Changed("for"):
-				return usagef("--for is how long a window lasts that --at begins")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			r := &api.ScheduleMaintenanceRequest{Reason: reason}
-			var start func(now time.Time) time.Time
-			switch {
-			case at != "":
-				w := &api.MaintenanceWindow{Machines: machinesNamed(args)}
-				if start, err = instant(at); err != nil {
-					return usagef("--at: %v", err)
-				}
-				if cmd.Flags().Changed("for") {
-					w.DurationNanoseconds = new(long.Nanoseconds())
-				}
-				r.Windows, r.Add = []*api.MaintenanceWindow{w}, true
-			case !cancel:
-				if r.Windows, err = readSchedule(typed(cmd.Context(), cmd.InOrStdin()), args[0]); err != nil {
-					return err
-				}
-			}
-			return ask(cmd.Context(), to.operator, "maintenance schedule", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				if start != nil {
-					m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
-					if err != nil {
-						return err
-					}
-					r.Windows[0].StartNanoseconds = start(clockOf(m)).UnixNano()
-				}
-				m, err := operator.ScheduleMaintenance(ctx, r)
-				if err != nil {
-					return err
-				}
-				var named []*api.Machine
-				for _, w := range r.Windows {
-					named = append(named, w.GetMachines()...)
-				}
-				for _, name := range withoutNode(m, named) { // their nodes may join later, or the name is mistyped
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node stands for it: is that its name? lifeboat nodes lists those that are known\n", show.Plain(name))
-				}
-				return printSchedule(cmd.OutOrStdout(), out, m)
-			})
-		},
+		Args: s.check,
+		RunE: s.run,
 	}
-	to.coordinatorFlags(cmd)
-	out.Flag(cmd)
-	cmd.Flags().StringVar(&at, "at", "", "add the machines, to be worked on from `WHEN`: an instant, a time from now such as 90m, or now")
-	cmd.Flags().DurationVar(&long, "for", 0, "how long, as far as anybody knows (with --at)")
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "schedule nothing")
-	reasonFlag(cmd, &reason)
+	s.to.coordinatorFlags(cmd)
+	s.out.Flag(cmd)
+	cmd.Flags().StringVar(&s.at, "at", "", "add the machines, to be worked on from `WHEN`: an instant, a time from now such as 90m, or now")
+	cmd.Flags().DurationVar(&s.long, "for", 0, "how long, as far as anybody knows (with --at)")
+	cmd.Flags().BoolVar(&s.cancel, "cancel", false, "schedule nothing")
+	reasonFlag(cmd, &s.reason)
 	return cmd
+}
+
+// scheduling is the verb `maintenance schedule`.
+type scheduling struct {
+	to         reach
+	out        show.Format
+	at, reason string
+	long       time.Duration
+	cancel     bool
+}
+
+func (s *scheduling) check(cmd *cobra.Command, args []string) error {
+	switch {
+	case s.cancel && (s.at != "" || len(args) > 0):
+		return usagef("--cancel leaves nothing in the schedule: name neither machines nor a file")
+	case s.at != "" && len(args) == 0:
+		return usagef("--at: name the machines")
+	case s.at == "" && !s.cancel && len(args) != 1:
+		return usagef("name one file, or say with --at when the machines are worked on")
+	case s.at == "" && cmd.Flags().Changed("for"):
+		return usagef("--for is how long a window lasts that --at begins")
+	}
+	return nil
+}
+
+func (s *scheduling) run(cmd *cobra.Command, args []string) (err error) {
+	r := &api.ScheduleMaintenanceRequest{Reason: s.reason}
+	var start func(now time.Time) time.Time
+	switch {
+	case s.at != "":
+		w := &api.MaintenanceWindow{Machines: machinesNamed(args)}
+		if start, err = instant(s.at); err != nil {
+			return usagef("--at: %v", err)
+		}
+		if cmd.Flags().Changed("for") {
+			w.DurationNanoseconds = new(s.long.Nanoseconds())
+		}
+		r.Windows, r.Add = []*api.MaintenanceWindow{w}, true
+	case !s.cancel:
+		if r.Windows, err = readSchedule(typed(cmd.Context(), cmd.InOrStdin()), args[0]); err != nil {
+			return err
+		}
+	}
+	return ask(cmd.Context(), s.to.operator, "maintenance schedule", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+		if start != nil {
+			m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
+			if err != nil {
+				return err
+			}
+			r.Windows[0].StartNanoseconds = start(clockOf(m)).UnixNano()
+		}
+		m, err := operator.ScheduleMaintenance(ctx, r)
+		if err != nil {
+			return err
+		}
+		var named []*api.Machine
+		for _, w := range r.Windows {
+			named = append(named, w.GetMachines()...)
+		}
+		for _, name := range withoutNode(m, named) { // their nodes may join later, or the name is mistyped
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node stands for it: is that its name? lifeboat nodes lists those that are known\n", show.Plain(name))
+		}
+		return printSchedule(cmd.OutOrStdout(), s.out, m)
+	})
 }
 
 // instant parses a time as people write it: RFC 3339, a duration from now, or "now". at wants the coordinator's time, which is known later.
