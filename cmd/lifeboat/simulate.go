@@ -68,7 +68,7 @@ KIND is one of ` + kindWords() + `.`,
 		if cmd.Flags().Changed("in") {
 			req.In = durationpb.New(in)
 		}
-		reply, err := agent.Simulate(cmd.Context(), req)
+		reply, err := agent.Simulate(cmd.Context(), req) // without a limit of its own: it looks through all stores
 		if err != nil {
 			return l.rpcError("simulate "+args[0], err)
 		}
@@ -141,6 +141,20 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 	if r.GetSendFor() != nil {
 		t.Row("time to send in", show.Span(r.GetSendFor().AsDuration()))
 	}
+	carryRows(&t, r)
+	t.List("actions", r.GetActions()...)
+	if err := t.Print(w); err != nil {
+		return err
+	}
+	if !dry && r.GetIncident() != "" {
+		_, err := fmt.Fprintf(w, "\nwatch it: lifeboat status --watch%s    take it back: lifeboat cancel%s\n", at, at)
+		return err
+	}
+	return nil
+}
+
+// carryRows adds what would be carried, to whom, and what would be lost.
+func carryRows(t *show.Table, r *api.SimulateReply) {
 	if r.GetBlocks() > 0 || r.GetSendFor() != nil { // a sidecar carries nothing and says neither
 		carry := fmt.Sprintf("%s, %s", show.Count(r.GetBlocks(), "block"), show.Size(r.GetBytes()))
 		if r.GetTakenBytes()-r.GetBytes() > r.GetBytes()/16 { // tiny blocks: their records count
@@ -178,15 +192,6 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		t.Row("WARNING", s+": lost whoever has room")
 		t.List("", r.GetStaying()...)
 	}
-	t.List("actions", r.GetActions()...)
-	if err := t.Print(w); err != nil {
-		return err
-	}
-	if !dry && r.GetIncident() != "" {
-		_, err := fmt.Fprintf(w, "\nwatch it: lifeboat status --watch%s    take it back: lifeboat cancel%s\n", at, at)
-		return err
-	}
-	return nil
 }
 
 // takers says which peers and fallback would take blocks, and how much room they have.
