@@ -70,7 +70,7 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 			}
 		}
 		if bad > 0 {
-			return fmt.Errorf("doctor: %s bad", show.Count(int64(bad), "thing")+map[bool]string{true: " is", false: " are"}[bad == 1])
+			return fmt.Errorf("doctor: %s bad", are(bad, "thing"))
 		}
 		return nil
 	}
@@ -144,7 +144,7 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 func ofThisHost(file string) string {
 	for _, kind := range []string{"agent", "sidecar", "coordinator"} {
 		path := filepath.Join(filepath.Dir(file), kind+".yaml")
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		if exists(path) {
 			return path
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -180,8 +179,8 @@ func (j *joiner) start(ctx context.Context, daemon string) error {
 		return nil
 	}
 	for _, verb := range []string{"enable", "restart"} { // not start: the daemon may run with older settings, or be failing
-		if out, err := exec.CommandContext(ctx, "systemctl", verb, unit).CombinedOutput(); err != nil {
-			return fmt.Errorf("systemctl %s %s: %w: %s", verb, unit, err, bytes.TrimSpace(out))
+		if err := runs(exec.CommandContext(ctx, "systemctl", verb, unit)); err != nil {
+			return err
 		}
 	}
 	fmt.Fprintf(j.out, "%s runs, and starts with the host\n", unit)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -125,7 +126,7 @@ func installService(w io.Writer, s service.Service, daemon string) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s is installed (%s) and starts with the host\n", units.Name(daemon), s.Platform())
-	if _, err := os.Stat(settingsOf(daemon)); errors.Is(err, fs.ErrNotExist) {
+	if !exists(settingsOf(daemon)) {
 		fmt.Fprintf(w, "it has no settings yet: write %s, then: lifeboat service start %s\n", settingsOf(daemon), daemon)
 	}
 	return nil
@@ -146,24 +147,22 @@ func surround(w io.Writer) error {
 			return err
 		}
 	}
-	for _, command := range [][]string{
-		{"systemd-sysusers", "lifeboat.conf"},
-		{"systemd-tmpfiles", "--create", "lifeboat.conf"},
-	} {
-		if err := runs(command...); err != nil {
-			return err
-		}
+	if err := runs(exec.Command("systemd-sysusers", "lifeboat.conf")); err != nil {
+		return err
+	}
+	if err := runs(exec.Command("systemd-tmpfiles", "--create", "lifeboat.conf")); err != nil {
+		return err
 	}
 	// HUP has logind read its settings again. On a host without logind nothing delays a shutdown, but the daemon is of use there too.
-	if err := runs("systemctl", "kill", "--signal=HUP", "systemd-logind.service"); err != nil {
+	if err := runs(exec.Command("systemctl", "kill", "--signal=HUP", "systemd-logind.service")); err != nil {
 		fmt.Fprintf(w, "logind was not told how long a shutdown may wait (%v): it learns it when it is started\n", err)
 	}
 	return nil
 }
 
-func runs(command ...string) error {
-	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(string(out)))
+func runs(c *exec.Cmd) error {
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(c.Args, " "), err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -10,14 +10,14 @@ func fallbackWords(f *api.Fallback) string {
 	switch {
 	case f.GetTried() == nil:
 		return f.GetName() + ", not tried yet"
-	case f.GetTrouble() == "" && f.GetDoubt() != "":
+	case f.GetTrouble() != "":
+		return f.GetName() + ", TAKES NOTHING for " + show.Age(f.GetSince()) + ": " + f.GetTrouble()
+	case f.GetDoubt() != "":
 		return f.GetName() + ", would take blocks, and MAY NOT OUTLIVE THIS MACHINE: " + f.GetDoubt()
-	case f.GetTrouble() == "" && f.RoomBytes != nil:
+	case f.RoomBytes != nil:
 		return f.GetName() + ", would take blocks, with room for " + show.Size(f.GetRoomBytes()) + ", tried " + show.Age(f.GetTried()) + " ago"
-	case f.GetTrouble() == "":
-		return f.GetName() + ", would take blocks, tried " + show.Age(f.GetTried()) + " ago"
 	}
-	return f.GetName() + ", TAKES NOTHING for " + show.Age(f.GetSince()) + ": " + f.GetTrouble()
+	return f.GetName() + ", would take blocks, tried " + show.Age(f.GetTried()) + " ago"
 }
 
 // fallbackJSON is the fallback, where blocks go that no peer takes, as of its last trial.
