@@ -1,12 +1,10 @@
 package heartbeat
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -162,16 +160,12 @@ func readPeers(file string) ([]*api.Peer, error) {
 	return parsePeers(text)
 }
 
-// parsePeers accepts one complete JSON list and nothing after it. It ignores unknown fields: a newer agent may have written
+// parsePeers ignores unknown fields: a newer agent may have written
 // them before this one replaced it, and without peers this one could not drain until it finds a coordinator.
 func parsePeers(text []byte) ([]*api.Peer, error) {
 	var records []peerRecord
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if err := dec.Decode(&records); err != nil {
+	if err := json.Unmarshal(text, &records); err != nil {
 		return nil, fmt.Errorf("is not a list of peers: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("goes on after the list of peers")
 	}
 	peers := make([]*api.Peer, len(records))
 	for i, r := range records {
