@@ -241,7 +241,7 @@ func (c *Client) answered() {
 func (c *Client) beatFailed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.beatTrouble = words(err)
+	c.beatTrouble = plain(err)
 }
 
 func (c *Client) tellDone(err error) {
@@ -249,6 +249,6 @@ func (c *Client) tellDone(err error) {
 	defer c.mu.Unlock()
 	c.tellTrouble = ""
 	if err != nil {
-		c.tellTrouble = words(err)
+		c.tellTrouble = plain(err)
 	}
 }

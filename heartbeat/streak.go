@@ -24,7 +24,7 @@ func (s *streak) goesOn(err error) {
 	}
 	if code := status.Code(err); !s.said[code] {
 		s.said[code] = true
-		s.log.Warn(s.starts, "err", words(err))
+		s.log.Warn(s.starts, "err", plain(err))
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// words is an error as a person should read it: without the three layers that gRPC wraps around what a coordinator or the
+// plain is an error as a person should read it: without the three layers that gRPC wraps around what a coordinator or the
 // network said. It is for logs and tables; nothing branches on it.
-func words(err error) string {
+func plain(err error) string {
 	text := err.Error()
 	inner, ok := errors.AsType[interface {
 		error
@@ -26,5 +26,5 @@ func words(err error) string {
 // plainError is an error in plain words that keeps its gRPC status: a reader of blocks may be told what a call returns.
 type plainError struct{ error }
 
-func (e plainError) Error() string { return words(e.error) }
+func (e plainError) Error() string { return plain(e.error) }
 func (e plainError) Unwrap() error { return e.error }

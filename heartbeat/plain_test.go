@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestWords(t *testing.T) {
+func TestPlain(t *testing.T) {
 	refused := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:7411: connect: connection refused"`)
 	foreign := status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: peer claims to be \"coordinator c1\", want \"coordinator c2\""`)
 	for want, err := range map[string]error{
@@ -18,7 +18,7 @@ func TestWords(t *testing.T) {
 		"register: connection refused": fmt.Errorf("register: %w", refused),
 		`register: no handshake: peer claims to be "coordinator c1", want "coordinator c2"`: fmt.Errorf("register: %w", foreign),
 	} {
-		if got := words(err); got != want {
+		if got := plain(err); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
