@@ -139,48 +139,26 @@ func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error) error {
 // sendWords sends words in their order. A coordinator reads what landed in a message before what is gone, but a block may
 // have come, gone and come again: so each message holds only one of the two, and one reason for gone blocks.
 func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
-	for len(words) > 0 {
-		gone := words[0].held == nil
-		n := slices.IndexFunc(words, func(w word) bool { return (w.held == nil) != gone || w.why != words[0].why })
-		if n < 0 {
-			n = len(words)
-		}
-		tell := sendLanded
-		if gone {
-			tell = sendGone
-		}
-		if err := tell(words[:n], send); err != nil {
-			return err
-		}
-		words = words[n:]
-	}
-	return nil
-}
-
-func sendLanded(words []word, send func(*api.ReportBlocksRequest) error) error {
 	var landed heldRuns
+	var gone []string
+	var size batch // of gone
 	for i, w := range words {
-		if !landed.add(w.held) && i+1 < len(words) {
-			continue
+		var full bool
+		if w.held != nil {
+			full = landed.add(w.held)
+		} else {
+			gone = append(gone, w.id)
+			full = size.add(len(w.id))
 		}
-		if err := send(landed.take()); err != nil {
-			return err
+		if i+1 < len(words) && !full && (words[i+1].held == nil) == (w.held == nil) && words[i+1].why == w.why {
+			continue // the next goes with it
 		}
-	}
-	return nil
-}
-
-func sendGone(words []word, send func(*api.ReportBlocksRequest) error) error {
-	r, size := &api.ReportBlocksRequest{Why: words[0].why}, batch{}
-	for i, w := range words {
-		r.Gone = append(r.Gone, w.id)
-		if !size.add(len(w.id)) && i+1 < len(words) {
-			continue
-		}
+		r := landed.take()
+		r.Gone, r.Why = gone, w.why
 		if err := send(r); err != nil {
 			return err
 		}
-		r, size = &api.ReportBlocksRequest{Why: w.why}, batch{}
+		gone, size = nil, batch{}
 	}
 	return nil
 }
