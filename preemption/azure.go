@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -219,12 +218,4 @@ func (a *Azure) ask(ctx context.Context, method, path string, say []byte) ([]byt
 		return nil, fmt.Errorf("body is longer than %d bytes", azureBodyLimit)
 	}
 	return body, nil
-}
-
-// inTime replaces err by a short error when time ran out.
-func inTime(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no whole answer in time: %w", ctx.Err())
-	}
-	return err
 }

@@ -31,12 +31,6 @@ const (
 	upcomingEvery = time.Minute
 )
 
-// Runner is a Source that listens in goroutines of its own, while Run runs. A Watcher runs it.
-type Runner interface {
-	// Run listens until ctx ends, and returns nil then.
-	Run(ctx context.Context) error
-}
-
 // GCE is the source that listens to Google Compute Engine's metadata server, and to servers that speak like it. It listens
 // while Run runs.
 //

@@ -43,12 +43,10 @@ func (m *gceMetadata) get(ctx context.Context, path string) (answer, error) {
 		return answer{body: []byte(body), found: true, etag: one.etag}, nil
 	case absent:
 		return answer{}, nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return answer{}, fmt.Errorf("no whole answer in time: %w", ctx.Err())
 	case one.err != nil:
-		return answer{}, one.err
+		return answer{}, inTime(ctx, one.err)
 	default: // the body broke off
-		return answer{}, err
+		return answer{}, inTime(ctx, err)
 	}
 }
 

@@ -144,10 +144,7 @@ func stopDeadline(since, within []byte, now time.Time) time.Time {
 	if err != nil || most <= 0 || most > longest {
 		return time.Time{}
 	}
-	by := from.Add(most)
-	if latest := now.Add(most); by.After(latest) {
-		by = latest
-	}
+	by := earliest(from.Add(most), now.Add(most))
 	if !by.After(now) {
 		return time.Time{}
 	}

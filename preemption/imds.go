@@ -3,7 +3,6 @@ package preemption
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -78,16 +77,12 @@ func explain(ctx context.Context, err error) error {
 	if code := status(err); code != 0 {
 		return &statusError{code}
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no whole answer in time: %w", ctx.Err())
-	}
 	if errors.Is(err, errLong) {
-		return errLong
+		err = errLong
+	} else if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // the caller adds what was asked
 	}
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err // the caller adds what was asked
-	}
-	return err
+	return inTime(ctx, err)
 }
 
 // status is the HTTP status of the answer that err stands for, or 0. A refused token is no answer.

@@ -318,7 +318,7 @@ func (n Notice) outlivedAt() time.Time {
 	case n.Deadline.IsZero(), n.Stands:
 	case n.Source == SourceRehearsal:
 		return n.Deadline
-	case fromCloud(n.Source) || n.Source == SourceLogind:
+	case n.Source == SourceLogind || slices.Contains(Providers(), n.Source):
 		return n.Deadline.Add(outliveAfter)
 	}
 	return time.Time{}

@@ -84,6 +84,14 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	return u, nil
 }
 
+// inTime replaces err by a short error when time ran out.
+func inTime(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("no whole answer in time: %w", ctx.Err())
+	}
+	return err
+}
+
 // statusError is an answer whose status says nothing about the question.
 type statusError struct{ Code int }
 

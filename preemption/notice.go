@@ -17,11 +17,6 @@ const (
 	SourceRehearsal = "simulate" // somebody on this host rehearses a notice
 )
 
-// fromCloud reports whether a source is a cloud, which may go on showing a notice that came to nothing.
-func fromCloud(source string) bool {
-	return source == SourceEC2 || source == SourceGCE || source == SourceAzure
-}
-
 // Notice is one source's word that this machine will or may go. It is plain data: it can be copied and kept as JSON.
 type Notice struct {
 	// Source and ID together say which notice this is. The ID contains no time that the source may move, and is the same
@@ -64,6 +59,12 @@ type Source interface {
 	// or its withdrawal. It returns an error when ctx ends, and may be called again after any error. One goroutine at a
 	// time calls it.
 	Next(ctx context.Context) (Notice, error)
+}
+
+// Runner is a Source that listens in goroutines of its own, while Run runs. A Watcher runs it.
+type Runner interface {
+	// Run listens until ctx ends, and returns nil then.
+	Run(ctx context.Context) error
 }
 
 // Believer is a Source that remembers what it has said.
