@@ -1,7 +1,6 @@
 package preemption
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,11 +13,8 @@ import (
 // A notice on a full disk is not forgotten by a restart, as long as there is ballast.
 func TestKeeperJoinsOnAFullDisk(t *testing.T) {
 	dir := smalldisk.New(t, 1<<20)
-	cfg := KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Ballast: durable.NewBallast(filepath.Join(dir, "ballast"))}
-	k, err := OpenKeeper[int](cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := KeeperConfig{Dir: dir, Ballast: durable.NewBallast(filepath.Join(dir, "ballast"))}
+	k := openKeeper(t, cfg)
 	if err := cfg.Ballast.Keep(32 << 10); err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +24,11 @@ func TestKeeperJoinsOnAFullDisk(t *testing.T) {
 	if _, _, err := k.Join(Notice{Source: SourceManual, ID: "x", Kind: KindManual, SeenAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Amend(func(w *int) { *w = 7 }); err != nil {
+	if err := k.Amend(func(w *string) { *w = "half" }); err != nil {
 		t.Error(err)
 	}
-	again, err := OpenKeeper[int](cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p, open := again.Open(); !open || p.Work != 7 {
+	again := openKeeper(t, cfg)
+	if p, open := again.Open(); !open || p.Work != "half" {
 		t.Errorf("got %+v (open: %v), want the incident", p, open)
 	}
 }

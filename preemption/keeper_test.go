@@ -1,13 +1,11 @@
 package preemption
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +31,13 @@ func (m *machine) pass(d time.Duration) {
 
 func (m *machine) start(t *testing.T) *Keeper[string] {
 	t.Helper()
-	k, err := OpenKeeper[string](KeeperConfig{Dir: m.dir, Log: slog.New(slog.DiscardHandler), Clock: func() Moment { return m.clock }})
+	return openKeeper(t, KeeperConfig{Dir: m.dir, Clock: func() Moment { return m.clock }})
+}
+
+func openKeeper(t *testing.T, cfg KeeperConfig) *Keeper[string] {
+	t.Helper()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	k, err := OpenKeeper[string](cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,10 +182,7 @@ func TestKeeperWritesByTheClockOfTheMoment(t *testing.T) {
 // notices.
 func TestKeeperFollowsThePolicy(t *testing.T) {
 	policy := Policy{}
-	k, err := OpenKeeper[string](KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return policy }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKeeper(t, KeeperConfig{Dir: t.TempDir(), Policy: func() Policy { return policy }})
 	freeze := Notice{Source: SourceAzure, ID: "f", Kind: KindFreeze, SeenAt: time.Now()}
 	if _, changed, err := k.Join(freeze); changed || err != nil {
 		t.Errorf("a freeze changed something (%v)", err)
@@ -212,10 +213,7 @@ func TestKeeperFollowsThePolicy(t *testing.T) {
 func TestKeeperDoesNotWaver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		estimate := 10 * time.Minute
-		k, err := OpenKeeper[string](KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Estimate: func() time.Duration { return estimate }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := openKeeper(t, KeeperConfig{Dir: t.TempDir(), Estimate: func() time.Duration { return estimate }})
 		join(t, k, Notice{Source: SourceAzure, ID: "e", Kind: KindRedeploy, Appointed: true, Deadline: time.Now().Add(time.Hour), SeenAt: time.Now()})
 		s, changes := k.Stance()
 		if s != StancePreCopy || time.Until(changes) != 30*time.Minute {
@@ -238,10 +236,7 @@ func TestKeeperDoesNotWaver(t *testing.T) {
 // A full disk keeps nobody from acting, and is reported.
 func TestKeeperActsWithoutItsDisk(t *testing.T) {
 	dir := t.TempDir()
-	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKeeper(t, KeeperConfig{Dir: dir})
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -280,48 +275,10 @@ func TestKeeperOpensOneIncident(t *testing.T) {
 	})
 }
 
-// A journal of the version before says that the node has begun to leave, but not for which notices: it counts for all that
-// it would leave for.
-func TestKeeperReadsWhoHadBegun(t *testing.T) {
-	dir := t.TempDir()
-	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	join(t, k, Notice{Source: SourceAzure, ID: "e", Kind: KindRedeploy, Appointed: true, Deadline: time.Now().Add(10 * time.Hour), SeenAt: time.Now()})
-	join(t, k, Notice{Source: SourceOperator, ID: "o", Kind: KindManual, SeenAt: time.Now()})
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("got %v, %v", files, err)
-	}
-	page, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := regexp.MustCompile(`,\s*"left_at":\s*"[^"]*"`).ReplaceAll(page, nil)
-	if bytes.Equal(page, before) {
-		t.Fatalf("%s does not say when it left", page)
-	}
-	if err := os.WriteFile(files[0], before, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	k, err = OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := k.Open()
-	if s, _ := k.Stance(); s != StanceDrain || (p.Incident.LeftAt().Sub(p.Incident.NoticedAt())).Abs() > time.Second {
-		t.Errorf("got %s since %s, want it to leave since it was noticed at %s", s, p.Incident.LeftAt(), p.Incident.NoticedAt())
-	}
-}
-
 // When the journal's disk hangs, writers wait and readers do not: the heartbeat reads.
 func TestKeeperAnswersWhileItsDiskHangs(t *testing.T) {
 	dir, writes, disk := t.TempDir(), make(chan struct{}), make(chan struct{})
-	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Synced: func(time.Duration) { writes <- struct{}{}; <-disk }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKeeper(t, KeeperConfig{Dir: dir, Synced: func(time.Duration) { writes <- struct{}{}; <-disk }})
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
@@ -357,10 +314,7 @@ func TestKeeperWhoseDiskHangs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		disk, answers := &durable.Beside{}, make(chan struct{})
-		k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Disk: disk})
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := openKeeper(t, KeeperConfig{Dir: dir, Disk: disk})
 		go disk.Do("what it hangs at", func() error { <-answers; return nil })
 		synctest.Wait()
 		began := time.Now()
@@ -381,10 +335,7 @@ func TestKeeperWhoseDiskHangs(t *testing.T) {
 		p, _, _ = k.Join(terminate(time.Minute))
 		close(answers)
 		synctest.Wait()
-		again, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := openKeeper(t, KeeperConfig{Dir: dir})
 		if is, open := again.Open(); !open || is.Incident.ID != p.Incident.ID {
 			t.Errorf("a restart finds %+v, %v, want %s", is, open, p.Incident.ID)
 		}
