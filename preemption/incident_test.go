@@ -21,23 +21,6 @@ func after(source, id string, kind Kind, lead time.Duration) Notice {
 
 func withdrawn(n Notice) Notice { n.Withdrawn = true; return n }
 
-// A rehearsal shortens no deadline once a node leaves in earnest, and is not what it leaves for.
-func TestRehearsalGivesWay(t *testing.T) {
-	i := Open(after(SourceRehearsal, "simulate", KindTerminate, time.Minute))
-	i.Join(after(SourceEC2, "r", KindRebalance, 0))
-	if i.Source() != SourceRehearsal || !i.Deadline().Equal(noon.Add(time.Minute)) {
-		t.Errorf("beside mere advice: got %s by %v, want the rehearsal", i.Source(), i.Deadline())
-	}
-	i.Join(after(SourceManual, "m", KindManual, time.Hour))
-	if i.Source() != SourceManual || !i.Deadline().Equal(noon.Add(time.Hour)) {
-		t.Errorf("in earnest: got %s by %v, want a person's word and its hour", i.Source(), i.Deadline())
-	}
-	i.Join(withdrawn(after(SourceManual, "m", KindManual, time.Hour)))
-	if i.Source() != SourceRehearsal || !i.Deadline().Equal(noon.Add(time.Minute)) {
-		t.Errorf("taken back: got %s by %v, want the rehearsal", i.Source(), i.Deadline())
-	}
-}
-
 func TestSeverityOnlyRises(t *testing.T) {
 	i := Open(after(SourceEC2, "r", KindRebalance, 0))
 	for _, step := range []struct {
@@ -164,28 +147,30 @@ func TestCopyOfAnIncidentStaysAsItWas(t *testing.T) {
 	}
 }
 
-// A rehearsal gives way to a notice in earnest for which the node goes as far, and not to a lesser one.
+// A rehearsal gives way to a notice in earnest for which the node goes as far, and not to a lesser one. It shortens no deadline of that, and
+// is not what the node leaves for.
 func TestRehearsedUntilSomethingGoesAsFar(t *testing.T) {
 	pretended := after(SourceRehearsal, "simulate", KindTerminate, time.Minute)
 	i := Open(pretended)
 	for _, step := range []struct {
 		join     Notice
 		want     bool
+		source   string
 		deadline time.Duration
 	}{
-		{after(SourceEC2, "r", KindRebalance, 0), true, time.Minute},
-		{after(SourceManual, "m", KindManual, time.Hour), false, time.Hour},
-		{withdrawn(after(SourceManual, "m", KindManual, 0)), true, time.Minute},
-		{withdrawn(pretended), false, 0}, // the advice is left
-		{withdrawn(after(SourceEC2, "r", KindRebalance, 0)), false, 0},
+		{after(SourceEC2, "r", KindRebalance, 0), true, SourceRehearsal, time.Minute},
+		{after(SourceManual, "m", KindManual, time.Hour), false, SourceManual, time.Hour},
+		{withdrawn(after(SourceManual, "m", KindManual, 0)), true, SourceRehearsal, time.Minute},
+		{withdrawn(pretended), false, SourceEC2, 0}, // the advice is left
+		{withdrawn(after(SourceEC2, "r", KindRebalance, 0)), false, SourceManual, 0},
 	} {
 		i.Join(step.join)
 		var want time.Time
 		if step.deadline != 0 {
 			want = noon.Add(step.deadline)
 		}
-		if i.Rehearsed() != step.want || !i.Deadline().Equal(want) {
-			t.Errorf("after %+v: rehearsed %t until %v, want %t until %v", step.join, i.Rehearsed(), i.Deadline(), step.want, want)
+		if i.Rehearsed() != step.want || i.Source() != step.source || !i.Deadline().Equal(want) {
+			t.Errorf("after %+v: rehearsed %t, by %s until %v, want %t, by %s until %v", step.join, i.Rehearsed(), i.Source(), i.Deadline(), step.want, step.source, want)
 		}
 	}
 }
