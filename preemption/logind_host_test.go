@@ -172,6 +172,14 @@ func (l *loginLock) Close() error {
 	return nil
 }
 
+// listenToLogind returns a host that is up and at rest, and what is heard of it.
+func listenToLogind(t *testing.T) (*loginHost, *overheard) {
+	t.Helper()
+	host := newLoginHost()
+	l, _ := host.source(t)
+	return host, listenTo(t, l)
+}
+
 // listenTo runs a source in the background, as a watcher does, and returns what it gives.
 func listenTo(t *testing.T, s Source) *overheard {
 	t.Helper()

@@ -21,9 +21,7 @@ func TestLogindNotesAShutdown(t *testing.T) {
 	} {
 		t.Run("how "+string(how), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				host := newLoginHost()
-				l, _ := host.source(t)
-				news := listenTo(t, l)
+				host, news := listenToLogind(t)
 				if got := host.held(); got != 1 {
 					t.Errorf("%d locks from the start, want 1", got)
 				}
@@ -114,9 +112,7 @@ func TestLogindReleasesOnlyItsOwn(t *testing.T) {
 
 func TestLogindRebootTurnsIntoPowerOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := newLoginHost()
-		l, _ := host.source(t)
-		news := listenTo(t, l)
+		host, news := listenToLogind(t)
 		host.say(reboots)
 		first := news.one(t)
 		time.Sleep(time.Minute) // logind is asked again, and does not say how
@@ -132,9 +128,7 @@ func TestLogindRebootTurnsIntoPowerOff(t *testing.T) {
 
 func TestLogindRestartsWhileAllIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := newLoginHost()
-		l, _ := host.source(t)
-		news := listenTo(t, l)
+		host, news := listenToLogind(t)
 		for i := range 5 {
 			time.Sleep(time.Minute)
 			before := time.Now()
@@ -160,9 +154,7 @@ func TestLogindRestartsWhileAllIsQuiet(t *testing.T) {
 
 func TestLogindRestartsWhileTheHostGoesDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := newLoginHost()
-		l, _ := host.source(t)
-		news := listenTo(t, l)
+		host, news := listenToLogind(t)
 		host.say(reboots)
 		n := news.one(t)
 		host.set(func() { host.manager = reboots })

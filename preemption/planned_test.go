@@ -24,9 +24,7 @@ func TestPlannedShutdown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				host := newLoginHost()
-				l, _ := host.source(t)
-				news := listenTo(t, l)
+				host, news := listenToLogind(t)
 				time.Sleep(time.Hour + 3*time.Second)
 				at := time.Now().Add(row.in)
 				host.set(func() { host.plan = systemd.Plan{How: row.how, At: at} })
@@ -62,9 +60,7 @@ func TestPlannedShutdown(t *testing.T) {
 // The notice of a shutdown that has begun replaces that of the plan, and calling it off withdraws both.
 func TestPlannedShutdownBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := newLoginHost()
-		l, _ := host.source(t)
-		news := listenTo(t, l)
+		host, news := listenToLogind(t)
 		at := time.Now().Add(2 * time.Minute)
 		host.set(func() { host.plan = systemd.Plan{How: systemd.HowPowerOff, At: at} })
 		time.Sleep(loginEvery)
@@ -85,9 +81,7 @@ func TestPlannedShutdownBegins(t *testing.T) {
 
 func TestPlannedRebootTurnsIntoPowerOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := newLoginHost()
-		l, _ := host.source(t)
-		news := listenTo(t, l)
+		host, news := listenToLogind(t)
 		for _, how := range []systemd.How{systemd.HowPowerOff, systemd.HowReboot} {
 			host.set(func() { host.plan = systemd.Plan{How: how, At: time.Now().Add(time.Hour)} })
 			time.Sleep(loginEvery)
@@ -102,9 +96,7 @@ func TestPlannedRebootTurnsIntoPowerOff(t *testing.T) {
 func TestPlannedRebootIsOneWhenItBegins(t *testing.T) {
 	for early, want := range map[time.Duration]Kind{0: KindReboot, time.Minute: KindShutdown} { // a shutdown before the planned time is another one
 		synctest.Test(t, func(t *testing.T) {
-			host := newLoginHost()
-			l, _ := host.source(t)
-			news := listenTo(t, l)
+			host, news := listenToLogind(t)
 			at := time.Now().Add(2 * time.Minute)
 			host.set(func() { host.plan = systemd.Plan{How: systemd.HowReboot, At: at} })
 			time.Sleep(loginEvery)
