@@ -47,33 +47,11 @@ var gceTroubles = map[string]func(*gceCloud){
 	"garbage":         func(c *gceCloud) { c.failWith(fromGoogle("<html>?")) },
 	"captive portal":  func(c *gceCloud) { c.failWith(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "FALSE") }) },
 	"somebody's 404":  func(c *gceCloud) { c.failWith(http.NotFound) },
-	"endless body":    func(c *gceCloud) { c.failWith(endlessly(http.StatusOK)) },
-	"endless 404":     func(c *gceCloud) { c.failWith(endlessly(http.StatusNotFound)) },
-	"endless 503":     func(c *gceCloud) { c.failWith(endlessly(http.StatusServiceUnavailable)) },
-	"trickling body":  func(c *gceCloud) { c.failWith(trickling) },
+	"endless body":    func(c *gceCloud) { c.failWith(flood(http.StatusOK)) },
+	"endless 404":     func(c *gceCloud) { c.failWith(flood(http.StatusNotFound)) },
+	"endless 503":     func(c *gceCloud) { c.failWith(flood(http.StatusServiceUnavailable)) },
+	"trickling body":  func(c *gceCloud) { c.failWith(trickle) },
 	"body breaks off": func(c *gceCloud) { c.failWith(breakingOff) },
-}
-
-func endlessly(status int) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Metadata-Flavor", "Google")
-		w.WriteHeader(status)
-		for chunk := bytes.Repeat([]byte("x"), 32<<10); ; {
-			if _, err := w.Write(chunk); err != nil {
-				return
-			}
-		}
-	}
-}
-
-func trickling(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Metadata-Flavor", "Google")
-	for {
-		if _, err := w.Write([]byte(" ")); err != nil || http.NewResponseController(w).Flush() != nil {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }
 
 func breakingOff(w http.ResponseWriter, _ *http.Request) {
@@ -147,7 +125,6 @@ func TestGCETroubleKeepsTheBelief(t *testing.T) {
 	}
 }
 
-// TestGCERefusalByRuleIsAskedLessOften: 403 is no outage, and ends by somebody's hand.
 // A server that restarts may have no keys for some seconds. What it said before stands, with the time that it had.
 func TestGCEKeysThatAreAwayForAMomentTakeNothingBack(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
@@ -207,6 +184,7 @@ func TestGCESlowServerIsHeard(t *testing.T) {
 	}
 }
 
+// 403 is no outage, and ends by somebody's hand.
 func TestGCERefusalByRuleIsAskedLessOften(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
 		c.listen(t)
@@ -227,7 +205,7 @@ func TestGCERefusalByRuleIsAskedLessOften(t *testing.T) {
 	})
 }
 
-// TestGCELostHangingGETs: a connection that died without a word is made good by the plain read.
+// A hanging GET whose connection died without a word is made good by the plain read.
 func TestGCELostHangingGETs(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
 		c.listen(t)
@@ -273,7 +251,6 @@ func TestGCEIdleSourceAsksLittleAndLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestGCEServersThatDoNotWait: some answer a hanging GET at once, some refuse it, some have no ETags. None makes us spin,
 // flapper is a cloud whose metadata service can be made to fail.
 type flapper interface {
 	Fail(status int)
@@ -300,7 +277,8 @@ func failThenFlap(t *testing.T, c flapper, log *bytes.Buffer, settles time.Durat
 	return once
 }
 
-// and with none do we miss anything.
+// Some servers answer a hanging GET at once, some refuse it, some have no ETags. None makes us spin, and with none do we miss
+// anything.
 func TestGCEServersThatDoNotWait(t *testing.T) {
 	for name, alter := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
 		"answers at once": func(_ http.ResponseWriter, r *http.Request) bool { r.URL.RawQuery = ""; return false },

@@ -63,11 +63,13 @@ func (c *cloud) onlyData(h http.HandlerFunc) {
 	})
 }
 
+// flood sends a body without an end, and trickle one that comes slowly. With their headers each cloud's client reads them.
 func flood(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "300")
+		w.Header().Set("Metadata-Flavor", "Google")
 		w.WriteHeader(status)
-		for chunk := bytes.Repeat([]byte("x"), 4096); ; {
+		for chunk := bytes.Repeat([]byte("x"), 32<<10); ; {
 			if _, err := w.Write(chunk); err != nil {
 				return
 			}
@@ -76,6 +78,7 @@ func flood(status int) http.HandlerFunc {
 }
 
 func trickle(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Metadata-Flavor", "Google")
 	for {
 		if _, err := w.Write([]byte(" ")); err != nil || http.NewResponseController(w).Flush() != nil {
 			return
