@@ -17,7 +17,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -407,23 +406,6 @@ func TestDoctorOfAnotherFleet(t *testing.T) {
 		}
 		if f := found["peers"]; f.State != stateWarn || !strings.Contains(f.Found, "1 peer with room for 1.0 GiB, as last heard of") {
 			t.Errorf("%s: got %+v, want a warning", words, f)
-		}
-	}
-}
-
-func TestFold(t *testing.T) {
-	for _, row := range []struct {
-		text  string
-		width int
-		want  []string
-	}{
-		{"", 10, []string{""}},
-		{"one two three", 7, []string{"one two", "three"}},
-		{"one two three", 100, []string{"one two three"}},
-		{"incomprehensibilities go", 5, []string{"incomprehensibilities", "go"}},
-	} {
-		if got := show.Fold(row.text, row.width); strings.Join(got, "|") != strings.Join(row.want, "|") {
-			t.Errorf("fold %q to %d: got %q, want %q", row.text, row.width, got, row.want)
 		}
 	}
 }

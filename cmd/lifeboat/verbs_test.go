@@ -185,19 +185,6 @@ func TestFollowFailsWhenNobodyIsThere(t *testing.T) {
 	}
 }
 
-func TestBuildName(t *testing.T) {
-	for want, b := range map[string]build{
-		"v1.2.3":                      {Version: "v1.2.3", Revision: "0123456789abcdef"},
-		"devel":                       {Version: "devel"},
-		"devel+0123456789ab":          {Version: "devel", Revision: "0123456789abcdef"},
-		"devel+0123456789ab-modified": {Version: "devel", Revision: "0123456789abcdef", Modified: true},
-	} {
-		if got := b.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 // An error on this side, such as a full disk under the output, is not reported as the coordinator's answer.
 func TestOwnTroubleIsNotTheCoordinators(t *testing.T) {
 	f := newFleet(t, true)

@@ -13,3 +13,16 @@ func TestVersionIsTheOneGiven(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestBuildName(t *testing.T) {
+	for want, b := range map[string]build{
+		"v1.2.3":                      {Version: "v1.2.3", Revision: "0123456789abcdef"},
+		"devel":                       {Version: "devel"},
+		"devel+0123456789ab":          {Version: "devel", Revision: "0123456789abcdef"},
+		"devel+0123456789ab-modified": {Version: "devel", Revision: "0123456789abcdef", Modified: true},
+	} {
+		if got := b.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

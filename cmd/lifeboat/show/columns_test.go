@@ -27,6 +27,8 @@ func TestWideTextIsMeasured(t *testing.T) {
 		{"カーネル更新のため", "カーネル更|新のため"},
 		{"a kernel カーネル更新", "a kernel|カーネル更|新"},
 		{"/a/path/that/is/long is gone", "/a/path/that/is/long|is gone"},
+		{"one two three", "one two|three"},
+		{"", ""},
 	} {
 		if got := strings.Join(Fold(c.text, 10), "|"); got != c.want {
 			t.Errorf("%q: got %q, want %q", c.text, got, c.want)
