@@ -356,6 +356,16 @@ func newClient(t *testing.T, cfg Config) *Client {
 	return c
 }
 
+// beating returns a client that runs until the test ends, and whose only coordinator is co.
+func beating(t *testing.T, co api.MembershipServer) *Client {
+	t.Helper()
+	n := newNetwork()
+	n.serve(t, addrA, co)
+	c := newClient(t, config(n, addrA))
+	start(t, c)
+	return c
+}
+
 // start runs a client until stop is called or the test ends; it fails the test when Run returns early or with an error.
 func start(t *testing.T, c *Client) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

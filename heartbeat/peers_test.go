@@ -76,10 +76,8 @@ func TestPeersFollowTheCoordinator(t *testing.T) {
 // begins uses the list from before.
 func TestPeersOutliveAnAnswerThatSaysNothingOfThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{version: 3, peers: twoPeers}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{version: 3, peers: twoPeers}
+		c := beating(t, co)
 		time.Sleep(5 * time.Second)
 		co.set(func() { co.version, co.peers = 0, nil })
 		time.Sleep(5 * time.Second)

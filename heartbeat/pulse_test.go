@@ -17,10 +17,8 @@ import (
 
 func TestRegistersThenBeatsAtTheToldPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{interval: 3 * time.Second}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{interval: 3 * time.Second}
+		c := beating(t, co)
 		time.Sleep(time.Minute)
 
 		co.mu.Lock()
@@ -80,9 +78,8 @@ func TestTellsWhereItStandsOnceThatIsKnown(t *testing.T) {
 
 func TestPaceFromTheWireIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{interval: 1}
-		n.serve(t, addrA, co)
-		start(t, newClient(t, config(n, addrA)))
+		co := &coordinator{interval: 1}
+		beating(t, co)
 		time.Sleep(time.Second)
 		if got := co.beatCount(); got > 15 {
 			t.Errorf("got %d beats in a second, want at most one each %v", got, leastInterval)
@@ -99,10 +96,8 @@ func TestPaceFromTheWireIsBounded(t *testing.T) {
 
 func TestNudgeBeatsNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{interval: time.Minute}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{interval: time.Minute}
+		c := beating(t, co)
 		time.Sleep(time.Second)
 		before := co.beatCount()
 		c.Nudge()
@@ -306,9 +301,8 @@ func TestHangingCoordinatorCostsFiveSecondsAnAttempt(t *testing.T) {
 
 func TestOneHangingCoordinatorAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{known: true, onBeat: hang}
-		n.serve(t, addrA, co)
-		start(t, newClient(t, config(n, addrA)))
+		co := &coordinator{known: true, onBeat: hang}
+		beating(t, co)
 		time.Sleep(2 * time.Minute)
 		co.mu.Lock()
 		defer co.mu.Unlock()

@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -127,6 +128,23 @@ func TestBackIsSaidOnce(t *testing.T) {
 		n.serve(t, addrA, &coordinator{known: true, interval: 100 * time.Millisecond})
 		if got := said(); got != 1 || silent < 10*time.Second || silent > 20*time.Second {
 			t.Errorf("said %d times at the return, of %s, want once, of ten seconds and some", got, silent)
+		}
+	})
+}
+
+// If several silences end before anything receives from Back, it has the longest of them.
+func TestBackHasTheLongestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{back: make(chan time.Duration, 1)}
+		c.answered()
+		<-c.Back()
+		for _, silence := range []time.Duration{time.Second, time.Minute, 2 * time.Second} {
+			c.beatFailed(errors.New("cut off"))
+			time.Sleep(silence)
+			c.answered()
+		}
+		if got := <-c.Back(); got != time.Minute {
+			t.Errorf("no beat was answered for %s, want a minute", got)
 		}
 	})
 }

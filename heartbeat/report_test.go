@@ -407,10 +407,8 @@ func TestSlowBeatDoesNotCutAGoodbye(t *testing.T) {
 // In a large fleet the next beat may be ten seconds away, and the peer whose blocks landed here may be gone by then.
 func TestReportDoesNotWaitForTheBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{interval: 10 * time.Second}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{interval: 10 * time.Second}
+		c := beating(t, co)
 		time.Sleep(time.Minute)
 		for _, id := range []string{"x", "y"} {
 			beats := co.beatCount()

@@ -39,10 +39,8 @@ func none(t *testing.T, c *Client, within time.Duration) {
 
 func TestDirectiveIsGivenOncePerChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{}
+		c := beating(t, co)
 		none(t, c, 10*time.Second)
 
 		// A coordinator counts the remaining time down, so the deadline stays the same.
@@ -80,7 +78,7 @@ func TestDirectiveIsGivenOncePerChange(t *testing.T) {
 
 func TestDirectiveSurvivesLostReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{directive: directive("d-1", time.Minute)}
+		co := &coordinator{directive: directive("d-1", time.Minute)}
 		lost := 0
 		co.onBeat = func(context.Context) error {
 			if lost++; lost <= 3 {
@@ -88,19 +86,15 @@ func TestDirectiveSurvivesLostReplies(t *testing.T) {
 			}
 			return nil
 		}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		c := beating(t, co)
 		next(t, c, time.Minute, "d-1")
 	})
 }
 
 func TestDirectiveThatWasMissedIsNotGivenLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{directive: directive("d-1", time.Hour)}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{directive: directive("d-1", time.Hour)}
+		c := beating(t, co)
 		time.Sleep(5 * time.Second) // nobody asks
 		co.set(func() { co.directive = nil })
 		time.Sleep(5 * time.Second)
@@ -125,10 +119,8 @@ func TestRemainingTimeIsAsOfTheReturn(t *testing.T) {
 
 func TestForgottenNodeKeepsItsDirective(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, co := newNetwork(), &coordinator{directive: &api.Directive{Decommission: "d-1"}}
-		n.serve(t, addrA, co)
-		c := newClient(t, config(n, addrA))
-		start(t, c)
+		co := &coordinator{directive: &api.Directive{Decommission: "d-1"}}
+		c := beating(t, co)
 		next(t, c, 5*time.Second, "d-1")
 		co.set(func() { co.known = false })
 		none(t, c, 10*time.Second) // "register" says nothing of what is wished
