@@ -29,8 +29,6 @@ type Config struct {
 	Limit        time.Duration // a probe that takes longer counts as hung; at most Every, which is the default
 	SlowAt       time.Duration // if probes take this long to write and sync, the disk is slow; 1 s
 	ReserveBytes int64         // bytes that stay free
-	// BlockBytes is the size of a block when slots are counted; 64 MiB.
-	BlockBytes int64
 	// SampleBytes is how much is written to find the speed of a disk that nobody has used for a while; 4 MiB. Negative:
 	// nothing.
 	SampleBytes int64
@@ -42,6 +40,9 @@ type Config struct {
 // probeBytes is the size of a probe: one page.
 const probeBytes = page
 
+// slotBytes is the size of a block, when slots are counted.
+const slotBytes = 64 << 20
+
 // looks is how many times the room is measured from one probe to the next.
 const looks = 5
 
@@ -49,7 +50,6 @@ func (c Config) withDefaults() Config {
 	c.Every = cmp.Or(c.Every, 10*time.Second)
 	c.Limit = min(cmp.Or(c.Limit, c.Every), c.Every)
 	c.SlowAt = cmp.Or(c.SlowAt, time.Second)
-	c.BlockBytes = cmp.Or(c.BlockBytes, 64<<20)
 	c.SampleBytes = cmp.Or(c.SampleBytes, 4<<20)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

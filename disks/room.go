@@ -76,7 +76,7 @@ func (m *Monitor) view(now time.Time, p *place) Disk {
 	if d.Health.Writable() && m.stale(now, p) {
 		d.Health, d.Why, d.Since = Unknown, "no probe has come to an end since "+p.answered.Format(time.TimeOnly), p.answered
 	}
-	d.Slots, d.FreeSlots = d.TotalBytes/m.cfg.BlockBytes, d.UsableBytes/m.cfg.BlockBytes
+	d.Slots, d.FreeSlots = d.TotalBytes/slotBytes, d.UsableBytes/slotBytes
 	if dev := m.devices[p.device]; dev != nil {
 		d.ReservedBytes = dev.reserved
 		d.Flush, d.Fetch = dev.speed.rate(now, Flush), dev.speed.rate(now, Fetch)
