@@ -263,15 +263,13 @@ func newBody(ctx context.Context, b []byte) *body {
 // lingering returns a context for the request that sends the body. When ctx ends and the body was sent whole, the context goes on for
 // answerGrace, for the bucket may still answer; otherwise it ends with ctx.
 func (b *body) lingering(ctx context.Context) (context.Context, context.CancelFunc) {
-	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	late, stop := lingering(ctx)
 	undo := context.AfterFunc(ctx, func() {
 		if !b.sent.Load() {
-			cancel() // half a body that is stuck in a slow connection is of no use
-			return
+			stop() // half a body that is stuck in a slow connection is of no use
 		}
-		time.AfterFunc(answerGrace, cancel)
 	})
-	return late, func() { undo(); cancel() }
+	return late, func() { undo(); stop() }
 }
 
 func (b *body) Read(p []byte) (int, error) {

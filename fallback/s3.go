@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,9 +113,7 @@ func (e *keysError) Error() string {
 
 // keysIn reads a profile of a credentials file when its keys are needed.
 func keysIn(file, profile string) aws.CredentialsProvider {
-	if profile == "" {
-		profile = awsconfig.DefaultSharedConfigProfile
-	}
+	profile = cmp.Or(profile, awsconfig.DefaultSharedConfigProfile)
 	read := func(ctx context.Context) (aws.Credentials, error) {
 		shared, err := awsconfig.LoadSharedConfigProfile(ctx, profile, func(o *awsconfig.LoadSharedConfigOptions) {
 			o.CredentialsFiles, o.ConfigFiles, o.Logger = []string{file}, []string{}, logging.Nop{}
