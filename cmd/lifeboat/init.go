@@ -139,7 +139,7 @@ func (i *initialiser) goBy(file string) error {
 }
 
 // own is the path of a file of the coordinator's certificate: in its data directory, the only place where it can renew it, because it is
-// not root and its unit lets it write nowhere else. A certificate beside the CA, where init used to put it, stays there.
+// not root and its unit lets it write nowhere else. A certificate that is already beside the CA stays there.
 func (i *initialiser) own(name string) string {
 	if old := i.tls(i.name + ".pem"); exists(old) {
 		return i.tls(name)
