@@ -192,7 +192,7 @@ func notOrdered(n *api.Node, timeout *durationpb.Duration, gone bool) string {
 			return n.GetName() + " is " + state + ": nothing more was asked of it"
 		}
 	case "LOST", "SHUTDOWN":
-		return n.GetName() + " is " + n.GetState() + ": the order waits until it is back"
+		return n.GetName() + " is " + state + ": the order waits until it is back"
 	}
 	return ""
 }

@@ -36,12 +36,16 @@ func saying(body string, length int64) roundTrip {
 
 func getInto(t *testing.T, into string, stdout io.Writer, from ...*holder) error {
 	t.Helper()
+	return getWith(t, getter{stderr: io.Discard}, into, stdout, from...)
+}
+
+func getWith(t *testing.T, g getter, into string, stdout io.Writer, from ...*holder) error {
+	t.Helper()
 	to, err := newTarget(into, stdout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer to.Close()
-	g := getter{stderr: io.Discard}
 	return g.fromAny(t.Context(), "cache/-/a", from, nil, to)
 }
 
@@ -177,17 +181,13 @@ func TestGetGoesOnElsewhereInTheMiddle(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var out strings.Builder
-			to, err := newTarget("-", &out)
-			if err != nil {
-				t.Fatal(err)
-			}
 			g := getter{span: c.span, stderr: io.Discard, others: func(context.Context, string) (have []*holder) {
 				if len(c.others) > 0 {
 					have, c.others = c.others[0], c.others[1:]
 				}
 				return have
 			}}
-			err = g.fromAny(t.Context(), "cache/-/a", []*holder{goes}, nil, to)
+			err := getWith(t, g, "-", &out, goes)
 			if (err != nil) != c.fails || out.String() != c.want {
 				t.Errorf("%s: got %q, %v, want %q", c.why, out.String(), err, c.want)
 			}
@@ -207,13 +207,9 @@ func TestGetTurnsToOthersThanTheHolders(t *testing.T) {
 		{nil, ""},
 	} {
 		var out strings.Builder
-		to, err := newTarget("-", &out)
-		if err != nil {
-			t.Fatal(err)
-		}
 		asked := 0
 		g := getter{stderr: io.Discard, others: func(context.Context, string) []*holder { asked++; return c.others }}
-		err = g.fromAny(t.Context(), "cache/-/a", []*holder{gone}, nil, to)
+		err := getWith(t, g, "-", &out, gone)
 		if out.String() != c.want || (err == nil) != (c.want != "") || asked != 1 {
 			t.Errorf("got %q, %v, asked %d times, want %q, once", out.String(), err, asked, c.want)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -120,7 +121,7 @@ func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link
 	ended, err := newWaiter(r.cmd.ErrOrStderr(), "", "").run(ctx, c.look)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; `lifeboat refresh-nodes %s --client` shows it again; to take it back, take them out of %s and run lifeboat refresh-nodes",
-			names, r.graceful.flag(), exclusive(reply.GetHosts()))
+			names, r.graceful.flag(), cmp.Or(reply.GetHosts().GetExcludeFile(), reply.GetHosts().GetIncludeFile()))
 	}
 	if err != nil {
 		return nil, err
@@ -133,14 +134,6 @@ func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link
 		}
 	}
 	return ended, nil
-}
-
-// exclusive returns the host file by which nodes are taken back: the exclude file, or else the include file.
-func exclusive(h *api.HostLists) string {
-	if h.GetExcludeFile() == "" {
-		return h.GetIncludeFile()
-	}
-	return h.GetExcludeFile()
 }
 
 // clientClock observes leaving nodes and at a set time forces those that are left: only nodes that it waits for, and only while they are

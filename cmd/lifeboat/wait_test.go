@@ -366,15 +366,20 @@ func (a *drainedAgent) GetStatus(context.Context, *api.GetAgentStatusRequest, ..
 	return a.status(), nil
 }
 
-func TestTimeoutIsRemembered(t *testing.T) {
-	f := newFleet(t, true)
+func (f *fleet) leaving(t *testing.T, names ...string) *leavingNodes {
+	t.Helper()
 	to := reach{coordinator: f.coordinator, devInsecure: true}
 	operator, l, err := to.operator()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	fleet := &leavingNodes{operator: operator, link: l, names: []string{"host-a"}}
+	t.Cleanup(func() { l.Close() })
+	return &leavingNodes{operator: operator, link: l, names: names}
+}
+
+func TestTimeoutIsRemembered(t *testing.T) {
+	f := newFleet(t, true)
+	fleet := f.leaving(t, "host-a")
 	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONING", "subState": "TIMEOUT"}]}`)
 	if seen, err := fleet.look(t.Context()); err != nil || seen[0].ended {
 		t.Fatalf("got %+v, %v, want a node on its way", seen, err)
@@ -389,13 +394,7 @@ func TestTimeoutIsRemembered(t *testing.T) {
 // The coordinator may forget a node that is done while others are still leaving.
 func TestWaitOutlivesWhatIsForgotten(t *testing.T) {
 	f := newFleet(t, true)
-	to := reach{coordinator: f.coordinator, devInsecure: true}
-	operator, l, err := to.operator()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	fleet := &leavingNodes{operator: operator, link: l, names: []string{"host-a", "host-b"}}
+	fleet := f.leaving(t, "host-a", "host-b")
 	const b = `{"name": "host-b", "state": "DECOMMISSIONING", "subState": "MIGRATING"}`
 	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONED", "manifest": {}}, `+b+`]}`)
 	if _, err := fleet.look(t.Context()); err != nil {
