@@ -145,7 +145,7 @@ func (c *course) empty(ctx context.Context, incident string) (sum manifest.Summa
 		// When time is up during the pause, one more pass names what was not met.
 		c.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
-	sum.Started, cut = began, sending.Err() != nil
+	sum.Started, cut = byClockAt(sum.Finished, began), sending.Err() != nil
 	i := c.incidents.current()
 	end := c.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -100,20 +101,25 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 	return d
 }
 
-// summary is an incident's manifest without its entries.
+// summary is an incident's manifest without its entries. All of its instants are by the wall clock as it was when the drain
+// ended, for people subtract them from each other.
 func (c *course) summary(p page) *api.ManifestSummary {
 	sum := p.Work.Drained
 	s := &api.ManifestSummary{
 		Node: c.fleet.node, Incarnation: c.fleet.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
-		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
+		NoticedAt: timestamppb.New(byClockAt(sum.Finished, p.Incident.NoticedAt())), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
 		Total: apiCount(sum.Total()), Moved: apiCount(sum.Moved), Lost: apiCount(sum.Lost), Skipped: apiCount(sum.Skipped),
 		Unfinished: p.Work.Unfinished,
 	}
 	if d := p.Incident.Deadline(); !d.IsZero() {
-		s.Deadline = timestamppb.New(d)
+		s.Deadline = timestamppb.New(byClockAt(sum.Finished, d))
 	}
 	return s
 }
+
+// byClockAt returns an instant as the wall clock that now shows would have shown it. If the clock was set in between, the
+// difference of what it showed then and now is not the time that passed: a drain would have taken minus an hour.
+func byClockAt(now, instant time.Time) time.Time { return now.Add(instant.Sub(now)) }
 
 func apiCount(c inventory.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
 
