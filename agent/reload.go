@@ -28,9 +28,12 @@ func limitsOf(cfg Config) *limits {
 func (r *rules) policy() preemption.Policy { return r.Load().Policy }
 
 // Reload takes over the settings of a new configuration that may change while the agent runs, even during a drain. A policy
-// applies to notices that come after it. Reload returns the sections that differ and were not taken over: they need a
-// restart.
+// applies to notices that come after it. The certificate is read again too: who has put a new one in its place need not wait
+// until the keeper looks. Reload returns the sections that differ and were not taken over: they need a restart.
 func (a *Agent) Reload(cfg Config) (left []string) {
+	if err := a.deps.Identity.Reload(); err != nil {
+		a.log.Warn("the certificate's files are not in order: what was read before stays in use until a restart", "file", a.cfg.TLS.Cert, "err", err)
+	}
 	a.limits.Store(limitsOf(cfg))
 	a.disks.monitor.SetReserve(int64(cfg.Receive.ReserveBytes))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // it was taken over, unlike the rest of its section

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -14,7 +17,7 @@ import (
 func TestReload(t *testing.T) {
 	old := Default()
 	old.Coordinators = []string{"10.0.0.1:7411"}
-	a := &Agent{cfg: old, file: old}
+	a := &Agent{cfg: old, file: old, log: slog.New(slog.DiscardHandler), deps: Deps{Identity: certs.Dev(old.identity())}}
 	a.cfg.Node.Name = "host-a" // it is from the certificate, so the file has not changed
 	stub := &stubDisks{}
 	a.disks.monitor = stub
@@ -42,5 +45,47 @@ func TestReload(t *testing.T) {
 	now.Disks.Every, now.Receive.Paths, now.Receive.ScrubBytesPerSecond = time.Minute, []string{"/mnt/spare"}, 1<<20
 	if left, want := a.Reload(now), []string{"coordinators", "disks", "listen", "receive.max_streams", "receive.paths", "receive.scrub_bytes_per_second"}; !slices.Equal(left, want) {
 		t.Errorf("got %v left alone, want %v", left, want)
+	}
+}
+
+// A reload takes up a certificate that was put in the place of the one in use, and keeps the one in use if it cannot.
+func TestReloadTakesTheCertificate(t *testing.T) {
+	dir := t.TempDir()
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	issue := func() (cert, key string) {
+		cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleNode, Name: "host-a"}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert, key
+	}
+	cert, key := issue()
+	id, err := certs.Load(filepath.Join(dir, "ca.pem"), cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{cfg: Default(), log: slog.New(slog.DiscardHandler), deps: Deps{Identity: id}}
+	a.disks.monitor = &stubDisks{}
+	if a.workloads.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
+		t.Fatal(err)
+	}
+	if a.evacuations, err = openEvacuations(dir, new(durable.Beside)); err != nil {
+		t.Fatal(err)
+	}
+	was := id.Leaf()
+	issue()
+	a.Reload(Default())
+	if id.Leaf().Equal(was) {
+		t.Error("the certificate that was put in its place is not shown")
+	}
+	was = id.Leaf()
+	if err := os.WriteFile(cert, []byte("half a certi"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.Reload(Default())
+	if !id.Leaf().Equal(was) {
+		t.Error("the certificate in use is gone")
 	}
 }

@@ -20,8 +20,8 @@ func agentCommand() *cobra.Command {
 
 SIGTERM and SIGINT stop it without decommissioning the node, unless the host goes down; a drain under way goes on when it is
 started again.
-SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does. SIGHUP reads the configuration again: drain, receive,
-policy and disks.evacuate change at once, the rest needs a restart; a file with faults changes nothing.`,
+SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does. SIGHUP reads the configuration and the certificate again:
+drain, receive, policy and disks.evacuate change at once, the rest needs a restart; a file with faults changes nothing.`,
 		Example: `  lifeboat agent --config /etc/lifeboat/agent.yaml
   lifeboat agent --config agent.yaml --log-format json`,
 		Args: cobra.NoArgs,

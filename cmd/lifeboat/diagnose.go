@@ -191,9 +191,9 @@ func (x *examination) diagnoseFleet(add adder) {
 		state, remedy := stateOK, ""
 		switch {
 		case time.Until(ends.AsTime()) <= 0:
-			state, remedy = stateBad, "nobody talks to this node: put a new one there (lifeboat tls issue, lifeboat join), then restart the agent"
+			state, remedy = stateBad, "nobody talks to this node: put a new one there (lifeboat tls issue, lifeboat join), then systemctl reload lifeboat-agent"
 		case overdue(s, time.Now()):
-			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue"
+			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue, then systemctl reload lifeboat-agent"
 		}
 		add("certificate", state, remedy, "good until %s", show.Instant(ends))
 	}
