@@ -121,13 +121,14 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	if !given {
 		file = ofThisHost(file)
 	}
-	if _, err := os.Stat(file); err == nil {
+	_, there := os.Stat(file)
+	if there == nil {
 		if kind, _ := kindOf(file); kind != "agent" {
 			x.kind = kind
 		}
 	}
 	var look func(context.Context)
-	if look, to.otherwise, x.config = x.load(file); !given && errors.Is(x.config, fs.ErrNotExist) {
+	if look, to.otherwise, x.config = x.load(file); !given && errors.Is(there, fs.ErrNotExist) {
 		x.config, x.unset = nil, file
 	}
 	x.socket = to.socketPath()
@@ -192,8 +193,12 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		return func(context.Context) {}, "", err
 	}
 	x.settings, x.carrier, x.drain = cfg.Cloud, true, cfg.Drain
-	if _, err := cfg.Identity(); cfg.Join != (agent.Join{}) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, certs.ErrExpired)) {
-		x.awaits = cfg.TLS.Cert
+	_, err = cfg.Identity()
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		err = nil // as of a coordinator
+	case cfg.Join != (agent.Join{}) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, certs.ErrExpired)):
+		x.awaits, err = cfg.TLS.Cert, nil
 	}
 	return func(ctx context.Context) {
 		x.stores = lookAtStores(ctx, cfg.Stores, x.agentRoot())
@@ -202,7 +207,7 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		for _, s := range cfg.Workloads {
 			x.told = append(x.told, doubtsOf(ctx, s))
 		}
-	}, cfg.Listen.Socket, nil
+	}, cfg.Listen.Socket, err
 }
 
 // agentRoot is a path to the root directory as the agent's process sees it; empty: the agent does not run, or its process is not known.

@@ -287,8 +287,9 @@ func TestDoctorSeesWhatIsBesideADiskThatHangs(t *testing.T) {
 			f.Close()
 		}
 	})
-	f.put(t, "agent.yaml", fmt.Sprintf(`coordinators: ["10.0.0.1:7411"]
-tls: {ca: ca.pem, cert: node.pem, key: node.key}
+	f.put(t, "agent.yaml", fmt.Sprintf(`coordinators: ["127.0.0.1:7411"]
+listen: {peer: "127.0.0.1:7412"}
+tls: {dev_insecure: true}
 cloud: {provider: none}
 stores: [{name: ill, kind: cache, layout: files, paths: [%s, %s]}, {name: well, kind: cache, layout: files, paths: [%s]}]
 workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}}]
@@ -306,6 +307,22 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}}]
 	for _, d := range x.told[0].doubts {
 		if d.Bad {
 			t.Errorf("of the workload: got %q", d.Found)
+		}
+	}
+}
+
+// An agent whose certificate has ended, or is not there, does not start. Doctor says so, not only that it is to be started; and
+// not that its file is missing, where it looks for the file by itself.
+func TestDoctorSeesThatTheAgentHasNoCertificate(t *testing.T) {
+	f := newFleet(t, false)
+	f.put(t, "agent.yaml", `coordinators: ["10.0.0.1:7411"]
+tls: {ca: ca.pem, cert: node.pem, key: node.key}
+cloud: {provider: none}
+`)
+	for _, given := range []bool{true, false} {
+		x := examine(t.Context(), &reach{socket: f.socket}, filepath.Join(f.dir, "agent.yaml"), given)
+		if all := x.diagnose(); all[0].Check != "configuration" || !strings.Contains(all[0].Found, "ca.pem: no such file") || x.unset != "" {
+			t.Errorf("given %t: got %+v, no %q, want that the certificate is not there", given, all[0], x.unset)
 		}
 	}
 }
@@ -355,14 +372,14 @@ func TestDoctorGoesByTheFile(t *testing.T) {
 	f := newFleet(t, false)
 	f.put(t, "agent.json", `{"node": "host-a", "sidecar": true}`)
 	f.put(t, "plain", "no program")
-	settings := fmt.Sprintf("node: {name: host-a}\nlisten: {socket: %s}\ncloud: {provider: none}\n", f.socket)
+	settings := fmt.Sprintf("node: {name: host-a}\nlisten: {socket: %s%%s}\ncloud: {provider: none}\n", f.socket)
 	program := func(name, path string) string {
 		return fmt.Sprintf("  - {name: %s, hook: {command: [%s]}}\n", name, path)
 	}
-	f.put(t, "sidecar.yaml", settings+"actions:\n"+program("there", "/bin/sh")+program("gone", "/nowhere/drain")+program("plain", filepath.Join(f.dir, "plain"))+
+	f.put(t, "sidecar.yaml", fmt.Sprintf(settings, "")+"actions:\n"+program("there", "/bin/sh")+program("gone", "/nowhere/drain")+program("plain", filepath.Join(f.dir, "plain"))+
 		"  - {name: agent, agent: {socket: /nowhere/agent.sock}}\n")
-	f.put(t, "agent.yaml", settings+`coordinators: ["10.0.0.1:7411"]
-tls: {ca: ca.pem, cert: node.pem, key: node.key}
+	f.put(t, "agent.yaml", fmt.Sprintf(settings, ", peer: 127.0.0.1:7412")+`coordinators: ["127.0.0.1:7411"]
+tls: {dev_insecure: true}
 workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell: {hook: {command: [/nowhere/drain]}}}]
 `)
 	for file, want := range map[string][]string{
