@@ -221,16 +221,23 @@ func (x *examination) diagnoseFleet(add adder) {
 // foreign guesses from the error's text whether this node and its coordinator are of two fleets: one refuses the other's certificate.
 func (x *examination) foreign() bool {
 	words := x.agent.GetCoordinatorTrouble()
-	return strings.Contains(words, "not signed by our CA") || strings.Contains(words, "refuses this certificate")
+	return strings.Contains(words, "not signed by our CA") || strings.Contains(words, refused)
 }
+
+// refused is in the error if the coordinator refuses this node's certificate. It does not say why to one that it does not let in.
+const refused = "refuses this certificate"
 
 // coordinatorRemedy guesses from the error's text what keeps the node and its coordinator apart.
 func (x *examination) coordinatorRemedy() string {
 	words := x.agent.GetCoordinatorTrouble()
 	switch {
 	case x.foreign():
-		return "they are of two fleets: fetch the ca.pem that tls.ca of that coordinator names to where this node's does, and a certificate of its making " +
+		remedy := "they are of two fleets: fetch the ca.pem that tls.ca of that coordinator names to where this node's does, and a certificate of its making " +
 			"(lifeboat tls issue there, or lifeboat join); or name the right coordinators. lifeboat tls pin CA.pem tells one CA from another"
+		if strings.Contains(words, refused) {
+			remedy = "ask an operator for lifeboat revoke: if it lists this node, its certificate was revoked, and lifeboat tls issue makes one with another key. If not, " + remedy
+		}
+		return remedy
 	case strings.Contains(words, "another incarnation"), strings.Contains(words, "registered with incarnation"):
 		return "another machine has this one's name: stop that one (lifeboat node " + x.agent.GetNode() + " shows its address), or give this one " +
 			"a certificate under another name: lifeboat tls issue --node NAME"

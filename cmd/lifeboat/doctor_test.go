@@ -409,7 +409,8 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell:
 	}
 }
 
-// A node whose coordinator is of another fleet needs that fleet's CA, and cannot count on peers that it heard of before.
+// A node whose coordinator is of another fleet needs that fleet's CA, and cannot count on peers that it heard of before. If it is the
+// coordinator that refuses, the node's certificate may as well be revoked.
 func TestDoctorOfAnotherFleet(t *testing.T) {
 	for _, words := range []string{`certificate is not signed by our CA: peer claims to be "coordinator c1", want any coordinator`, api.Plain(errors.New("error reading server preface: remote error: tls: bad certificate")).Error()} {
 		x := well()
@@ -420,6 +421,8 @@ func TestDoctorOfAnotherFleet(t *testing.T) {
 		}
 		if f := found["coordinator"]; f.State != stateBad || !strings.Contains(f.Remedy, "ca.pem") {
 			t.Errorf("%s: got %+v, want it to name ca.pem", words, f)
+		} else if refuses := strings.Contains(words, "refuses"); strings.Contains(f.Remedy, "lifeboat revoke") != refuses {
+			t.Errorf("%s: got %+v, want it to say that the certificate may be revoked: %t", words, f, refuses)
 		}
 		if f := found["peers"]; f.State != stateWarn || !strings.Contains(f.Found, "1 peer with room for 1.0 GiB, as last heard of") {
 			t.Errorf("%s: got %+v, want a warning", words, f)

@@ -112,7 +112,7 @@ func notOurs(said string) error {
 	}
 	// gRPC may get the alert from a read or from a write: see certs.Credentials.
 	if _, alert, refused := strings.Cut(strings.TrimSuffix(said, `"`), "remote error: tls: "); refused {
-		return fmt.Errorf("it refuses this certificate (%s): is --tls-dir of its fleet, and in its time? Its log says what it takes it for", alert)
+		return fmt.Errorf("it refuses this certificate (%s): is --tls-dir of its fleet, in its time, and not revoked? Its log says what it takes it for", alert)
 	}
 	if strings.HasPrefix(said, context.DeadlineExceeded.Error()) { // at the start of the message it is of this side's own deadline
 		return errHangs

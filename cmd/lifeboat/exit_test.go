@@ -26,7 +26,7 @@ func TestWhoHangsIsSaidToHang(t *testing.T) {
 		{codes.DeadlineExceeded, "nothing was taken for 30s", "nothing was taken for 30s"},
 		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: expired"`, "no handshake: tls: expired: is --tls-dir of its fleet"},
 		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: EOF"`, "no handshake: it closes the connection: is --tls-dir of its fleet"},
-		{codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: bad certificate"`, "it refuses this certificate (bad certificate): is --tls-dir of its fleet"},
+		{codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: bad certificate"`, "it refuses this certificate (bad certificate): is --tls-dir of its fleet, in its time, and not revoked?"},
 	} {
 		got := (&link{whom: "coordinator c1:7411"}).rpcError("list nodes", status.Error(c.code, c.said)).Error()
 		if !strings.HasPrefix(got, "list nodes: coordinator c1:7411: "+c.want) {
