@@ -15,6 +15,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 )
@@ -102,7 +103,8 @@ func (d *Door) opens(key string) bool {
 func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
 	said, err := d.first(r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
+		w.Header().Set("Refresh", "5") // so that a browser that was opened too early shows the page once there is one
+		http.Error(w, err.Error()+"\n\nSee that a coordinator runs, and that --pages names its listen.http.\nThis asks again every 5 seconds.", http.StatusBadGateway)
 		return
 	}
 	defer said.Body.Close()
@@ -150,7 +152,11 @@ func (d *Door) get(r *http.Request, at string) (*http.Response, error) {
 			q.Header.Set(h, v)
 		}
 	}
-	return d.client.Do(q)
+	said, err := d.client.Do(q)
+	if whole, ok := errors.AsType[*url.Error](err); ok {
+		return nil, fmt.Errorf("the coordinator's page at %s: %w", at, whole.Err)
+	}
+	return said, err
 }
 
 // stream copies an answer piece by piece, as it comes: a stream of events lasts for hours.

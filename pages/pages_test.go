@@ -120,6 +120,30 @@ func TestDoorFindsTheLeader(t *testing.T) {
 	}
 }
 
+// Who opens the page while no coordinator answers is told which were asked, why none answers and what to do, and need not load it
+// again by hand.
+func TestDoorSaysThatNoCoordinatorAnswers(t *testing.T) {
+	d, browser := open(t, func(http.ResponseWriter, *http.Request) {})
+	d.addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
+	said, err := browser.Get(d.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Body.Close()
+	body, err := io.ReadAll(said.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"the coordinator's page at 127.0.0.1:1: ", "the coordinator's page at 127.0.0.1:2: ", "connection refused", "--pages"} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("got %s, want %q in it", body, want)
+		}
+	}
+	if said.StatusCode != http.StatusBadGateway || said.Header.Get("Refresh") == "" {
+		t.Errorf("got %s, asked again after %q s", said.Status, said.Header.Get("Refresh"))
+	}
+}
+
 // The page reckons from the time at which the leader answered, by the leader's clock: the clock of the machine in
 // between may be wrong.
 func TestDoorTellsTheLeadersTime(t *testing.T) {
