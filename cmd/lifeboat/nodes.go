@@ -200,11 +200,11 @@ func moreUrgent(a, b *api.Node) int {
 	return cmp.Compare(left(a), left(b))
 }
 
-// remaining returns the time to a node's deadline; nil: no deadline is known, or the node has left and the deadline passed, so that
-// nothing is to happen any more.
+// remaining returns the time to a node's deadline; nil: no deadline is known, or nothing is to happen any more, as the node has left and
+// the deadline passed, or it is gone.
 func remaining(n *api.Node) *durationpb.Duration {
 	r := cmp.Or(n.GetRemaining(), n.GetStatus().GetNotice().GetRemaining())
-	if departed(n) && r.AsDuration() <= 0 {
+	if n.GetState() == "GONE" || departed(n) && r.AsDuration() <= 0 {
 		return nil
 	}
 	return r
