@@ -120,6 +120,9 @@ func TestSocketDecommissionsAndCancels(t *testing.T) {
 			t.Errorf("%.60v: got %v, want it refused", r, err)
 		}
 	}
+	if r, err := calls.Simulate(ctx, &api.SimulateRequest{Kind: "preempt", In: durationpb.New(0)}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a rehearsal that is over as it begins: got %v %v, want it refused", r, err)
+	}
 	said, err := calls.DecommissionSelf(ctx, &api.DecommissionSelfRequest{Timeout: durationpb.New(time.Hour), Reason: "a test"})
 	if err != nil {
 		t.Fatal(err)
