@@ -214,16 +214,33 @@ func (s *search) goOn(address string, err error) bool {
 }
 
 // conclude completes the error of a coordinator that names another one as the leader, if the leader could not be asked: it
-// says why not, such as a firewall in the way, or a certificate of another CA.
+// says why not, such as a firewall in the way, or a certificate of another CA. If none could be asked, and not all for the same reason,
+// the last one's reason is not enough: the error says each one's.
 func (s *search) conclude(err error) error {
 	hint, follows := api.LeaderOf(err)
-	fault := s.faults[hint.GetAddress()]
-	if !follows || fault == nil {
+	told := status.Convert(err).Proto()
+	switch fault := s.faults[hint.GetAddress()]; {
+	case follows && fault != nil:
+		told.Message += ", and cannot be asked from here: " + api.Why(fault)
+	case !follows && status.Code(err) == codes.Unavailable && s.differ():
+		var each []string
+		for _, address := range slices.Sorted(maps.Keys(s.faults)) {
+			each = append(each, address+": "+api.Why(s.faults[address]))
+		}
+		told.Message = strings.Join(each, "; ")
+	default:
 		return err
 	}
-	told := status.Convert(err).Proto()
-	told.Message += ", and cannot be asked from here: " + api.Why(fault)
 	return status.ErrorProto(told)
+}
+
+// differ reports whether the coordinators did not answer for different reasons.
+func (s *search) differ() bool {
+	reasons := map[string]bool{}
+	for _, fault := range s.faults {
+		reasons[api.Why(fault)] = true
+	}
+	return len(reasons) > 1
 }
 
 // turn sets another address to use, unless another call has done so meanwhile.

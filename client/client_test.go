@@ -219,6 +219,28 @@ func TestCallsWaitForAnElection(t *testing.T) {
 	})
 }
 
+// If no coordinator can be asked, and one for another reason than the next, the error has the reason of each.
+func TestEachReasonIsTold(t *testing.T) {
+	reasons := map[string]error{"a:1": errors.New("no route"), "b:1": errors.New("refused"), "c:1": errors.New("refused")}
+	for _, s := range []struct {
+		given []string
+		want  string
+	}{
+		{[]string{"b:1", "a:1"}, "a:1: no route; b:1: refused"},
+		{[]string{"b:1", "c:1"}, `connection error: desc = "transport: Error while dialing: refused"`},
+		{[]string{"a:1"}, `connection error: desc = "transport: Error while dialing: no route"`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := New(Config{Addresses: s.given, Credentials: insecure.NewCredentials(), Dial: func(_ context.Context, _, address string) (net.Conn, error) { return nil, reasons[address] }})
+			defer conn.Close()
+			_, err := api.NewOperatorClient(conn).GetNode(t.Context(), &api.GetNodeRequest{})
+			if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != s.want {
+				t.Errorf("%v: got %v, want %s", s.given, err, s.want)
+			}
+		})
+	}
+}
+
 // If the leader that is named cannot be reached, the error says why, and not only that it leads.
 func TestLeaderOutOfReachIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

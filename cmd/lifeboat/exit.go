@@ -65,8 +65,9 @@ func (l *link) rpcError(asked string, err error) error {
 	case codes.InvalidArgument:
 		return &exitError{exitUsage, err}
 	case codes.Unavailable, codes.DeadlineExceeded:
-		// The dialler's error is better: gRPC's own message wraps it in three layers.
-		if dial := l.dialError(); dial != nil {
+		// The dialler's error is better: gRPC's own message wraps it in three layers. But it is of one coordinator, and the message may be
+		// of all, each with a reason of its own.
+		if dial := l.dialError(); dial != nil && (s.Code() == codes.DeadlineExceeded || strings.HasPrefix(s.Message(), connectionError)) {
 			return fmt.Errorf("%s: %s does not answer: %w", asked, l.whom, dial)
 		}
 	}
@@ -93,13 +94,16 @@ var errHangs = errors.New("no answer in time, though connections are taken: it m
 // unacknowledged is gRPC's message when the server no longer answers pings.
 const unacknowledged = "keepalive ping failed to receive ACK within timeout"
 
+// connectionError is what gRPC puts before why a connection was not made.
+const connectionError = "connection error: desc = "
+
 // notOurs translates gRPC's messages about a server that hangs, is no coordinator, or is not of this fleet, into plain words; nil: the
 // message is another one. It is for people; nothing branches on it.
 func notOurs(said string) error {
 	if strings.Contains(said, unacknowledged) {
 		return errHangs
 	}
-	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
+	if quoted, ok := strings.CutPrefix(said, connectionError); ok {
 		why, err := strconv.Unquote(quoted)
 		reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: ")
 		preface, silent := strings.CutPrefix(why, "error reading server preface: ")

@@ -7,12 +7,15 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -55,6 +58,15 @@ func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
 func TestNameThatIsNotKnown(t *testing.T) {
 	l := &link{lastErr: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "cordinator", IsNotFound: true}}}
 	if got, want := l.dialError().Error(), "no host of the name cordinator is known: is cordinator its name?"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Of several coordinators of which none answers, each for a reason of its own, the error is not that of the last one that was dialled.
+func TestReasonsOfSeveralCoordinators(t *testing.T) {
+	l := &link{whom: "coordinator a:1, b:1", lastErr: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+	const each = "a:1: it refuses this certificate (bad certificate); b:1: connection refused"
+	if got, want := l.rpcError("list nodes", status.Error(codes.Unavailable, each)).Error(), "list nodes: coordinator a:1, b:1: "+each; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
