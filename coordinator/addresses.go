@@ -94,3 +94,19 @@ func (l *ledger) nameAt(address string) string {
 	}
 	return ""
 }
+
+// coordinators are the addresses of the present members, which the settings may lag behind. A coordinator on its own gives none: it does
+// not know at which address others reach it.
+func (l *ledger) coordinators() (addresses []string) {
+	if l.alone() {
+		return nil
+	}
+	for _, s := range l.servers() {
+		at := s.Address
+		if moved, err := l.ServerAddr(s.ID); err == nil {
+			at = moved
+		}
+		addresses = append(addresses, string(at))
+	}
+	return addresses
+}

@@ -221,7 +221,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 		at := fate{from: cmp.Or(w.From, from)}
 		was := brokenAt{from: at.from, peer: holder, bytes: cmp.Or(w.Bytes, bytes)}
 		for _, source := range slices.Compact([]string{at.from, cmp.Or(w.Origin, at.from)}) {
-			if _, known := f.node(source); known { // a forgotten node can be asked for nothing
+			if _, known := f.ledger.node(source); known { // a forgotten node can be asked for nothing
 				was.sources = append(was.sources, source)
 			}
 		}
@@ -261,7 +261,7 @@ func (f *fleet) fate(sources []string) (then, by string) {
 		by = sources[0]
 	}
 	for _, source := range sources {
-		n, known := f.node(source)
+		n, known := f.ledger.node(source)
 		switch {
 		case !known || !f.present(n) || n.Namesake && !f.hasLeft(n):
 		case f.leavesWith(n):

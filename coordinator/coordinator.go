@@ -175,11 +175,11 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return f.audience.watch(ctx) })
 	g.Go(func() error { return f.tellMoves(ctx) })
 	g.Go(func() error { return f.logLeaving(ctx) })
-	g.Go(func() error { return f.watchDisk(ctx) })
+	g.Go(func() error { return f.ledger.watchDisk(ctx, f.log) })
 	g.Go(func() error { return f.postHooks(ctx) })
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })
-		g.Go(func() error { return f.noteTurns(serving) })
+		g.Go(func() error { return f.ledger.noteTurns(serving, f.log) })
 		g.Go(func() error { return f.keepManifests(ctx) })
 		g.Go(func() error { return f.stepAside(ctx) })
 		g.Go(func() error { return f.lookAround(ctx) })
@@ -204,7 +204,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	})
 	words := []any{"grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String()}
 	if f.ledger.alone() { // one of several does not know the nodes before it has heard a leader, or leads
-		words = append(words, "nodes", len(f.nodes()))
+		words = append(words, "nodes", len(f.ledger.nodes()))
 	}
 	c.deps.Log.Info("coordinator serves", words...)
 	if c.deps.Ready != nil {

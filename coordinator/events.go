@@ -90,6 +90,8 @@ type reader struct {
 	forgave api.Place // the hub's forgot when this reader last looked: soft events up to there cause no gap again
 }
 
+func (l *ledger) reader(at api.Place) *reader { return &reader{replica: l.fsm, at: at} }
+
 // more returns the next events, oldest first, each once. If there are none, news is closed as soon as there are.
 func (r *reader) more() (events []*told, news <-chan struct{}) {
 	events, news, ok := r.replica.hub.from(r.number)

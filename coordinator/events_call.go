@@ -46,7 +46,7 @@ func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServe
 
 // send writes events to a stream: up to the newest, or with stay until ctx ends.
 func (s *operator) send(ctx context.Context, stream grpc.ServerStream, sub *subscriber, want filter, at api.Place, stay bool) error {
-	r := s.reader(at)
+	r := s.ledger.reader(at)
 	defer func() { s.audience.gaps.Add(int64(r.gaps)) }()
 	for ctx.Err() == nil {
 		events, news := r.more()
@@ -77,5 +77,3 @@ func (s *operator) send(ctx context.Context, stream grpc.ServerStream, sub *subs
 	}
 	return nil
 }
-
-func (f *fleet) reader(at api.Place) *reader { return &reader{replica: f.ledger.fsm, at: at} }

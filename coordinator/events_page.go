@@ -57,7 +57,7 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	defer sub.leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	p := &page{w: w, control: control, sub: sub, want: want, from: s.reader(at)}
+	p := &page{w: w, control: control, sub: sub, want: want, from: s.ledger.reader(at)}
 	defer func() { s.audience.gaps.Add(int64(p.from.gaps)) }()
 	p.follow(ctx)
 }

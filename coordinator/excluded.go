@@ -35,6 +35,6 @@ func (s *membership) heedDisks(n registry.Node, st *api.Status) (registry.Node, 
 	if _, err := s.doFor(n.Name, c); err != nil {
 		return n, unlessOften(err)
 	}
-	n, _ = s.node(n.Name)
+	n, _ = s.ledger.node(n.Name)
 	return n, nil
 }

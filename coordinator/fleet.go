@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,25 +138,6 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 		f.heedBars(events)
 	}
 	return events, err
-}
-
-// node reads the durable record of one node.
-func (f *fleet) node(name string) (n registry.Node, known bool) {
-	f.ledger.view(func(m *registry.Registry) { n, known = m.Nodes[name] })
-	return n, known
-}
-
-// nodes reads the durable records of all nodes, by name.
-func (f *fleet) nodes() []registry.Node {
-	var all []registry.Node
-	f.ledger.view(func(m *registry.Registry) {
-		all = make([]registry.Node, 0, len(m.Nodes))
-		for _, n := range m.Nodes {
-			all = append(all, n)
-		}
-	})
-	slices.SortFunc(all, func(a, b registry.Node) int { return strings.Compare(a.Name, b.Name) })
-	return all
 }
 
 // picture is one node as people and programs see it.
@@ -303,7 +283,7 @@ func (f *fleet) lost(id string) (by *registry.ManifestRef) {
 func (f *fleet) reachable(names []string) []*api.Holder {
 	var stay, leave []*api.Holder
 	for _, name := range names {
-		n, _ := f.node(name)
+		n, _ := f.ledger.node(name)
 		h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
 		switch n.State {
 		case registry.Active:
@@ -327,7 +307,7 @@ func (f *fleet) present(n registry.Node) bool {
 
 // answers reports whether a holder was heard within suspect_after, and has not announced a restart.
 func (f *fleet) answers(h *api.Holder) bool {
-	n, _ := f.node(h.Node)
+	n, _ := f.ledger.node(h.Node)
 	p := f.leases.read(h.Node)
 	return n.State != registry.Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
 }

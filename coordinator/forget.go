@@ -22,7 +22,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 	}
 	reply := &api.ForgetReply{}
 	for _, name := range names {
-		n, _ := s.node(name) // the registry refuses unknown nodes
+		n, _ := s.ledger.node(name) // the registry refuses unknown nodes
 		if n.Forgettable() && s.present(n) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.Shown())
 		}

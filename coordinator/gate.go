@@ -32,23 +32,13 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 		return nil, g.denied(ctx, info.FullMethod, err)
 	}
 	if !anybodys(info.FullMethod) {
-		if _, err := g.lead(ctx); err != nil {
+		if _, err := g.ledger.leadSoon(ctx); err != nil {
 			return nil, g.redirect(err)
 		}
 	}
 	ctx, asked := g.audited(ctx, info.FullMethod, req)
 	reply, err := next(ctx, req)
 	return reply, g.redirect(g.settle(ctx, asked, err))
-}
-
-// lead is the term in which a call may be answered here: a context that ends when another coordinator may lead. While no leader is known it
-// waits, for as long as an election takes.
-func (f *fleet) lead(ctx context.Context) (term context.Context, err error) {
-	if term, err = f.ledger.lead(); err == nil {
-		return term, nil
-	}
-	f.ledger.await(ctx)
-	return f.ledger.lead()
 }
 
 // stream handles a streaming call. The call ends with the term in which it began, for what follows is for the next leader to say.
@@ -60,7 +50,7 @@ func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerI
 	if anybodys(info.FullMethod) {
 		return next(srv, stream)
 	}
-	term, err := g.lead(ctx)
+	term, err := g.ledger.leadSoon(ctx)
 	if err != nil {
 		return g.redirect(err)
 	}

@@ -69,55 +69,6 @@ func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
 	}
 }
 
-// leaderless is how long there may be no leader before a warning: an election takes a few times the election timeout.
-const leaderless = 5 * time.Second
-
-// noteTurns wakes calls that wait for a leader when there may be one, and logs which coordinator leads, until ctx ends. It runs for longer
-// than govern: otherwise calls that wait while this coordinator stops would hold it up.
-func (f *fleet) noteTurns(ctx context.Context) error {
-	said, leads, known := "", "", "" // the first two as last logged
-	late := time.NewTimer(leaderless)
-	defer late.Stop()
-	for {
-		name, address := f.ledger.leader()
-		switch {
-		case name != "":
-			late.Stop()
-		case known != "":
-			late.Reset(leaderless)
-		}
-		known = name
-		if name != "" && name != leads {
-			if leads = name; name != f.cfg.Name { // takeOver logs its own lead
-				f.log.Info("another coordinator leads", "name", name, "address", address)
-			}
-		}
-		if outside := f.ledger.outside(); outside != said {
-			if said = outside; outside != "" {
-				f.log.Warn("this coordinator is no member of a fleet", "why", outside)
-			} else {
-				f.log.Info("this coordinator is a member of its fleet")
-			}
-		}
-		var look <-chan time.Time // raft tells neither a new member that it was let in, nor a removed one without a leader that it was removed
-		if said != "" || name == "" {
-			look = time.After(time.Second)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-look:
-		case <-f.ledger.turned:
-			f.ledger.office.turns()
-		case <-late.C:
-			if said == "" {
-				leads = ""
-				f.log.Warn("no coordinator leads: are more than half of them up, and do they reach each other?")
-			}
-		}
-	}
-}
-
 // takeOver begins to answer for the fleet; all that was decided must be applied. What only the last leader knew, from heartbeats and
 // reports, the nodes say again. No node is LOST before this leader has waited a full lease for it.
 func (f *fleet) takeOver(ctx context.Context, term uint64) error {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
@@ -34,28 +35,28 @@ func outlast(ctx context.Context, wait func() error) error {
 }
 
 // watchDisk keeps a coordinator whose disk hangs from holding the lead, until ctx ends.
-func (f *fleet) watchDisk(ctx context.Context) error {
+func (l *ledger) watchDisk(ctx context.Context, log *slog.Logger) error {
 	hung := false
 	var base context.Context // of the term that was broken off
 	var number uint64
 	return every(ctx, raftstore.HangPace, func() {
-		err := f.ledger.store.Hangs()
+		err := l.store.Hangs()
 		if hung == (err != nil) {
 			return
 		}
 		if hung = err != nil; hung {
-			f.log.Error("the disk of data_dir hangs, and this coordinator decides nothing until it answers: look at it, or replace it", "err", err)
+			log.Error("the disk of data_dir hangs, and this coordinator decides nothing until it answers: look at it, or replace it", "err", err)
 		} else {
-			f.log.Info("the disk of data_dir answers again")
+			log.Info("the disk of data_dir answers again")
 		}
-		if f.ledger.alone() {
+		if l.alone() {
 			return
 		}
-		f.ledger.streams.silence(hung)
+		l.streams.silence(hung)
 		if hung {
-			number, base = f.ledger.term(), f.ledger.office.quit() // else followers of events here would miss what another leader decides
-		} else if base != nil && f.ledger.leads() && f.ledger.term() == number {
-			f.ledger.office.enter(base, number) // the disk answered before raft lost the lead
+			number, base = l.term(), l.office.quit() // else followers of events here would miss what another leader decides
+		} else if base != nil && l.leads() && l.term() == number {
+			l.office.enter(base, number) // the disk answered before raft lost the lead
 		}
 	})
 }

@@ -28,7 +28,7 @@ func TestDiskThatHangsIsTold(t *testing.T) {
 		f := &fleet{ledger: l, log: slog.New(slog.NewTextHandler(&said, nil))}
 		ctx, cancel := context.WithCancel(t.Context())
 		watched := make(chan error, 1)
-		go func() { watched <- f.watchDisk(ctx) }()
+		go func() { watched <- f.ledger.watchDisk(ctx, f.log) }()
 		ready := func() int {
 			w := httptest.NewRecorder()
 			(&web{fleet: f}).ready(w, nil)
@@ -84,7 +84,7 @@ func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var g sync.WaitGroup
 		g.Go(func() { f.govern(ctx) })
-		g.Go(func() { f.watchDisk(ctx) })
+		g.Go(func() { f.ledger.watchDisk(ctx, f.log) })
 		defer g.Wait()
 		defer cancel()
 		time.Sleep(5 * time.Second)

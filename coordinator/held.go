@@ -54,7 +54,7 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		if age, gone := s.goneFor(peer); gone {
 			reply.GoneFor[peer] = durationpb.New(age)
 		}
-		n, known := s.node(peer)
+		n, known := s.ledger.node(peer)
 		if known {
 			reply.KnownFor[peer] = durationpb.New(time.Since(n.Began))
 		}
@@ -87,7 +87,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 		return is
 	})
 	l.leaves = once(func(node string) bool {
-		n, _ := f.node(node)
+		n, _ := f.ledger.node(node)
 		return n.Leaving() || n.State == registry.Decommissioned
 	})
 	if r.GetElsewhere() {
@@ -174,13 +174,13 @@ func (l *lookingFor) missing() {
 // node has handed on what it could, and after two beats the peers that took those blocks have reported them; whatever else it still has
 // is lost when its machine goes.
 func (f *fleet) vouches(name string) bool {
-	n, _ := f.node(name)
+	n, _ := f.ledger.node(name)
 	return f.hasYet(name) && (n.State != registry.Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack)
 }
 
 // hasYet reports whether a node can be reached and is the machine that reported its blocks.
 func (f *fleet) hasYet(name string) bool {
-	n, _ := f.node(name)
+	n, _ := f.ledger.node(name)
 	_, another := f.blocks.Reported(name, n.ID)
 	return !another && len(f.reachable([]string{name})) > 0
 }
@@ -192,7 +192,7 @@ func (f *fleet) hasYet(name string) bool {
 // it, since this leader took over. A node that is not known may have gone when the log began: after a loss of the coordinators' disks
 // that is a new log.
 func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
-	n, known := f.node(name)
+	n, known := f.ledger.node(name)
 	p, led := f.leases.read(name), *f.tookOver.Load()
 	went := n.Since
 	switch {

@@ -432,7 +432,7 @@ func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.leases.register("b", &api.RegisterRequest{Status: &api.Status{}}, time.Now())
-		n, _ := f.node("b")
+		n, _ := f.ledger.node("b")
 		return n.ID
 	}
 	tells := func(id string) {

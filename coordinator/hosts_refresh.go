@@ -260,7 +260,7 @@ func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
 		did[e.Node] = cmp.Or(actions[e.Type], did[e.Node])
 	}
 	var all []*api.RefreshedNode
-	for _, n := range f.nodes() {
+	for _, n := range f.ledger.nodes() {
 		if did[n.Name] != "" || n.Leaving() && lists.Judge(n.Name, n.PeerAddress).Excluded() {
 			all = append(all, &api.RefreshedNode{Node: f.picture(n), Action: did[n.Name]})
 		}

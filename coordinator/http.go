@@ -61,7 +61,7 @@ func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 			refuseHTTP(w, http.StatusUnauthorized, err.Error())
 			return
 		}
-		if _, err := s.lead(r.Context()); err != nil {
+		if _, err := s.ledger.leadSoon(r.Context()); err != nil {
 			s.turnAway(w, r)
 			return
 		}
@@ -97,7 +97,7 @@ func (s *web) listNodes(w http.ResponseWriter, r *http.Request) {
 		body = packed
 	}
 	io.WriteString(body, "[")
-	for i, n := range s.nodes() { // encoded one by one: all at once would take a hundred megabytes of memory
+	for i, n := range s.ledger.nodes() { // encoded one by one: all at once would take a hundred megabytes of memory
 		one, err := json.Marshal(api.NodeToJSON(s.picture(n)))
 		if err != nil {
 			s.log.Error("a node cannot be written as JSON", "node", n.Name, "err", err)
@@ -114,7 +114,7 @@ func (s *web) listNodes(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
-	n, known := s.node(r.PathValue("node"))
+	n, known := s.ledger.node(r.PathValue("node"))
 	if !known {
 		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("node %q is not known here: GET /nodes lists those that are", r.PathValue("node")))
 		return

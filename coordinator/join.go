@@ -111,7 +111,7 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 		return nil, err
 	}
 	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.authority.PEM())}
-	reply.Coordinators = p.coordinators()
+	reply.Coordinators = p.ledger.coordinators()
 	return reply, nil
 }
 
@@ -127,22 +127,6 @@ func (p *porch) write(j *registry.Joining) error {
 		p.quotas.giveBack(who, joinEvery)
 	}
 	return err
-}
-
-// coordinators are the addresses of the present members, which the settings may lag behind. A coordinator on its own gives none: it does
-// not know at which address others reach it.
-func (f *fleet) coordinators() (addresses []string) {
-	if f.ledger.alone() {
-		return nil
-	}
-	for _, s := range f.ledger.servers() {
-		at := s.Address
-		if moved, err := f.ledger.ServerAddr(s.ID); err == nil {
-			at = moved
-		}
-		addresses = append(addresses, string(at))
-	}
-	return addresses
 }
 
 // vouch checks the machine's token or its cloud's document, and notes in j which of them it joins by, and with a token the role.

@@ -268,7 +268,7 @@ func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 		if err := f.ledger.raft.AddNonvoter("c4", "c4:7411", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := f.coordinators(), []string{f.cfg.Peers[0].Address, "c4:7411"}; !slices.Equal(got, want) {
+		if got, want := f.ledger.coordinators(), []string{f.cfg.Peers[0].Address, "c4:7411"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		cancel()

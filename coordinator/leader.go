@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -133,12 +134,32 @@ func (l *ledger) lead() (context.Context, error) {
 	return term, nil
 }
 
+// leadSoon is lead for a call: while no leader is known it waits, for as long as an election takes.
+func (l *ledger) leadSoon(ctx context.Context) (term context.Context, err error) {
+	if term, err = l.lead(); err == nil {
+		return term, nil
+	}
+	l.await(ctx)
+	return l.lead()
+}
+
 // term is the number of raft's term; 0 for a coordinator on its own, which leads in all of them.
 func (l *ledger) term() uint64 {
 	if l.alone() {
 		return 0
 	}
 	return l.raft.CurrentTerm()
+}
+
+// reign is the number of the term in which this coordinator took the lead. Raft's own may be a later one, in which another leads.
+func (l *ledger) reign() uint64 {
+	if l.alone() {
+		return l.raft.CurrentTerm()
+	}
+	o := l.office
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.number
 }
 
 func (l *ledger) inOffice() (term context.Context, sure bool) { return l.office.now(l.term()) }
@@ -271,4 +292,53 @@ func (l *ledger) outside() string {
 		return "this coordinator was removed (lifeboat raft remove): stop it and have nobody ask it any more, or add it again (lifeboat raft add)"
 	}
 	return ""
+}
+
+// leaderless is how long there may be no leader before a warning: an election takes a few times the election timeout.
+const leaderless = 5 * time.Second
+
+// noteTurns wakes calls that wait for a leader when there may be one, and logs which coordinator leads, until ctx ends. It runs for longer
+// than govern: otherwise calls that wait while this coordinator stops would hold it up.
+func (l *ledger) noteTurns(ctx context.Context, log *slog.Logger) error {
+	said, leads, known := "", "", "" // the first two as last logged
+	late := time.NewTimer(leaderless)
+	defer late.Stop()
+	for {
+		name, address := l.leader()
+		switch {
+		case name != "":
+			late.Stop()
+		case known != "":
+			late.Reset(leaderless)
+		}
+		known = name
+		if name != "" && name != leads {
+			if leads = name; name != string(l.own) { // takeOver logs its own lead
+				log.Info("another coordinator leads", "name", name, "address", address)
+			}
+		}
+		if outside := l.outside(); outside != said {
+			if said = outside; outside != "" {
+				log.Warn("this coordinator is no member of a fleet", "why", outside)
+			} else {
+				log.Info("this coordinator is a member of its fleet")
+			}
+		}
+		var look <-chan time.Time // raft tells neither a new member that it was let in, nor a removed one without a leader that it was removed
+		if said != "" || name == "" {
+			look = time.After(time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look:
+		case <-l.turned:
+			l.office.turns()
+		case <-late.C:
+			if said == "" {
+				leads = ""
+				log.Warn("no coordinator leads: are more than half of them up, and do they reach each other?")
+			}
+		}
+	}
 }

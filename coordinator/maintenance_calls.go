@@ -174,7 +174,7 @@ func (f *fleet) maintenance() *api.Maintenance {
 		return all
 	}
 	on := map[*registry.Scheduled][]*api.MachineNode{}
-	for _, n := range f.nodes() {
+	for _, n := range f.ledger.nodes() {
 		if a := plan.Of(n.Name, n.PeerAddress, now); a.Scheduled != nil {
 			on[a.Scheduled] = append(on[a.Scheduled], &api.MachineNode{Node: n.Name, State: string(n.Shown()), Answer: registry.Answer(n), Since: timestamppb.New(n.Since)})
 		}

@@ -26,7 +26,7 @@ func TestMemberSaysSo(t *testing.T) {
 		f := &fleet{cfg: Config{Name: "c2"}, ledger: l, log: slog.New(slog.NewTextHandler(&log, nil))}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- f.noteTurns(ctx) }()
+		go func() { ended <- f.ledger.noteTurns(ctx, f.log) }()
 		time.Sleep(time.Minute)
 		servers := []raft.Server{{ID: "c1", Address: "10.0.0.1:7411"}, {ID: "c2", Address: "10.0.0.2:7411"}, {ID: "c3", Address: "10.0.0.3:7411"}}
 		if err := l.raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {

@@ -171,7 +171,7 @@ func TestNoMemberSaysSo(t *testing.T) {
 			f := &fleet{cfg: Config{Name: own}, ledger: l, log: slog.New(slog.NewTextHandler(&log, nil))}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if err := f.noteTurns(ctx); err != nil {
+			if err := f.ledger.noteTurns(ctx, f.log); err != nil {
 				t.Fatal(err)
 			}
 			ready := httptest.NewRecorder()

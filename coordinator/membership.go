@@ -39,9 +39,9 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if err := s.admit(c); err != nil {
 		return nil, err
 	}
-	was, _ := s.node(name)
+	was, _ := s.ledger.node(name)
 	if was.Incarnation == r.Incarnation && s.leases.repeats(name, r) { // a cut link held it back: it must not undo what has happened since
-		return &api.RegisterReply{NodeId: was.ID, Pace: s.paceTo(was), Term: s.reign()}, nil
+		return &api.RegisterReply{NodeId: was.ID, Pace: s.paceTo(was), Term: s.ledger.reign()}, nil
 	}
 	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
 		return nil, asStatus(fmt.Errorf("node %s: %w", name, registry.ErrIncarnation))
@@ -56,9 +56,9 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	s.hears(name, r.Status)
 	s.apps.hear(name, r.Status)
 	s.roster.change()
-	n, _ := s.node(name)
+	n, _ := s.ledger.node(name)
 	s.heedNotice(n, r.Status)
-	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo(n), Term: s.reign(), Namesake: n.Namesake}, nil
+	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo(n), Term: s.ledger.reign(), Namesake: n.Namesake}, nil
 }
 
 func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
@@ -69,7 +69,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if err := cmp.Or(checkIncarnation(r.Incarnation), checkStatus(r.Status)); err != nil {
 		return nil, err
 	}
-	n, known := s.node(name)
+	n, known := s.ledger.node(name)
 	if !known || n.Incarnation != r.Incarnation {
 		s.metrics.beats.WithLabelValues("unknown").Inc()
 		return s.reply(n, &api.HeartbeatReply{Register: true}), nil
@@ -105,7 +105,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
 	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
 	if n := s.blocks.EndsOf(name); n > 0 {
-		reply.Lapses = s.reign()<<32 | uint64(n) // with the term, because a new leader counts from 0
+		reply.Lapses = s.ledger.reign()<<32 | uint64(n) // with the term, because a new leader counts from 0
 	}
 	s.ledger.view(func(m *registry.Registry) {
 		reply.Unaccounted = unaccounted(n, r.Status) && !m.Told(n, r.Status.GetAccounted())
@@ -136,7 +136,7 @@ func (s *membership) heal(n registry.Node, st *api.Status, unsaid int) (registry
 	if err != nil || len(events) == 0 {
 		return n, unlessOften(err)
 	}
-	n, _ = s.node(n.Name)
+	n, _ = s.ledger.node(n.Name)
 	return n, nil
 }
 
@@ -231,7 +231,7 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 }
 
 func (s *membership) registered(name, incarnation string) error {
-	switch n, known := s.node(name); {
+	switch n, known := s.ledger.node(name); {
 	case !known:
 		return status.Errorf(codes.NotFound, "node %s is not known here: it must register first", name)
 	case n.Incarnation != incarnation:

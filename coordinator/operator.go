@@ -37,7 +37,7 @@ const (
 
 func (s *operator) ListNodes(context.Context, *api.ListNodesRequest) (*api.ListNodesReply, error) {
 	reply := &api.ListNodesReply{}
-	for _, n := range s.nodes() {
+	for _, n := range s.ledger.nodes() {
 		reply.Nodes = append(reply.Nodes, s.picture(n))
 	}
 	return reply, nil
@@ -55,7 +55,7 @@ func (s *operator) known(name string) (registry.Node, error) {
 	if err := checkWord("node", name, maxName); err != nil {
 		return registry.Node{}, err
 	}
-	n, known := s.node(name)
+	n, known := s.ledger.node(name)
 	if !known {
 		return registry.Node{}, status.Errorf(codes.NotFound, "node %q is not known here: lifeboat nodes lists those that are", name)
 	}
@@ -97,7 +97,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 	for _, name := range names {
 		// A node that is done and still under its own notice would be decommissioned again by its next heartbeat.
 		p := s.leases.read(name)
-		if n, _ := s.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.present(n) {
+		if n, _ := s.ledger.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.present(n) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
 		}
 	}
@@ -110,7 +110,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 func (s *operator) pictures(names []string) []*api.Node {
 	var nodes []*api.Node
 	for _, name := range names {
-		if n, known := s.node(name); known {
+		if n, known := s.ledger.node(name); known {
 			nodes = append(nodes, s.picture(n))
 		}
 	}
@@ -210,7 +210,7 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 // keeps reports whether a source still has the blocks that it sent: it was about to leave, and is still there, or there again, as the same
 // machine. A source that was never about to leave sent blocks from a disk that was dying.
 func (f *fleet) keeps(source string) bool {
-	n, _ := f.node(source)
+	n, _ := f.ledger.node(source)
 	return f.hasLeft(n) && !n.Namesake && len(f.reachable([]string{source})) > 0
 }
 

@@ -85,17 +85,6 @@ func (f *fleet) paceTo(n registry.Node) *api.Pace {
 
 // reply adds to r what every answer to a beat of n has.
 func (f *fleet) reply(n registry.Node, r *api.HeartbeatReply) *api.HeartbeatReply {
-	r.Pace, r.Term, r.Now = f.paceTo(n), f.reign(), timestamppb.Now()
+	r.Pace, r.Term, r.Now = f.paceTo(n), f.ledger.reign(), timestamppb.Now()
 	return r
-}
-
-// reign is the number of the term in which this coordinator took the lead. Raft's own may be a later one, in which another leads.
-func (f *fleet) reign() uint64 {
-	if f.ledger.alone() {
-		return f.ledger.raft.CurrentTerm()
-	}
-	o := f.ledger.office
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.number
 }

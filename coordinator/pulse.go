@@ -36,7 +36,7 @@ func (f *fleet) tellManager(ctx context.Context) error {
 		}
 		if now := time.Now(); feed > 0 && now.Sub(fed) >= feed-headlineEvery {
 			fed = now
-			if !f.getsOn(ctx) {
+			if !f.ledger.getsOn(ctx) {
 				return nil
 			}
 			if err := systemd.Alive(); err != nil {
@@ -53,12 +53,12 @@ func (f *fleet) tellManager(ctx context.Context) error {
 
 // getsOn returns true once the gate that every call passes and raft's main loop have answered. Their answers do not matter: a follower, or
 // a leader that is cut off, gets on as well. In a deadlock, or with a hanging disk, it returns false, and not before ctx ends.
-func (f *fleet) getsOn(ctx context.Context) bool {
+func (l *ledger) getsOn(ctx context.Context) bool {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		_, _ = f.ledger.lead()
-		_ = f.ledger.raft.VerifyLeader().Error()
+		_, _ = l.lead()
+		_ = l.raft.VerifyLeader().Error()
 	}()
 	select {
 	case <-answered:

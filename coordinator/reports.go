@@ -117,7 +117,7 @@ func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (
 	if name, err = speaker(ctx, r.GetNode()); err != nil {
 		return "", "", err
 	}
-	n, _ := s.node(name)
+	n, _ := s.ledger.node(name)
 	return name, n.ID, s.registered(name, r.Incarnation)
 }
 

@@ -80,7 +80,7 @@ func (f *fleet) elsewhere(n registry.Node, now time.Time) []appElsewhere {
 		return nil
 	}
 	return f.apps.elsewhere(n.Name, f.settled(now), func(other string) bool {
-		o, _ := f.node(other)
+		o, _ := f.ledger.node(other)
 		return (o.State == registry.Active || o.Leaving()) && f.present(o)
 	})
 }

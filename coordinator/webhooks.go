@@ -131,7 +131,7 @@ func (p *poster) run(ctx context.Context) {
 // serve posts until ctx, a term as the leader, ends.
 func (p *poster) serve(ctx context.Context) {
 	p.begin()
-	r := p.reader(p.at)
+	r := p.ledger.reader(p.at)
 	for ctx.Err() == nil {
 		events, news := r.more()
 		if len(events) > 0 {
