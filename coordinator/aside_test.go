@@ -55,7 +55,7 @@ func TestOwnMachineGoes(t *testing.T) {
 		{"nobody", "10.0.0.1:7411", false},
 		{"l", "127.0.0.1:7411", true},
 	} {
-		f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(nil, t0)}
+		f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(0, nil, t0)}
 		f.ledger.fsm.machine = m
 		if got := f.machineGoes(s.node, s.address); got != s.want {
 			t.Errorf("node %q at %s: got %t, want %t", s.node, s.address, got, s.want)
@@ -69,7 +69,7 @@ func TestMachineThatWasRenamedStays(t *testing.T) {
 	at := func(name, id string, s registry.State) {
 		m.Nodes[name] = registry.Node{Name: name, ID: id, State: s, Facts: registry.Facts{PeerAddress: "10.0.0.1:7412"}}
 	}
-	f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(nil, t0)}
+	f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(0, nil, t0)}
 	f.ledger.fsm.machine = m
 	at("old", "node-9", registry.Decommissioned)
 	if !f.machineGoes("", "10.0.0.1:7411") {

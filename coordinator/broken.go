@@ -263,7 +263,7 @@ func (f *fleet) fate(sources []string) (then, by string) {
 	for _, source := range sources {
 		n, known := f.ledger.node(source)
 		switch {
-		case !known || !f.present(n) || n.Namesake && !f.hasLeft(n):
+		case !known || !f.leases.present(n.Name) || n.Namesake && !f.hasLeft(n):
 		case f.leavesWith(n):
 			return thenAgain, source
 		case then == thenLost:

@@ -74,13 +74,13 @@ func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next st
 		from = "" // the first part has named it, or it has its turn
 	}
 	store, _, _ := strings.Cut(id, "/")
-	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
+	early := time.Since(f.leases.tookOver()) <= f.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
 	all := circle{id: id, last: seat{at: hashOf(id, after), node: after}}
 	f.ledger.view(func(m *registry.Registry) { // thousands of nodes for each question: they are not copied
 		for name, n := range m.Nodes {
 			p := f.leases.read(name)
 			has := f.couldHave(n, p, store)
-			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (f.present(n) || !p.heard && early)
+			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (f.leases.present(n.Name) || !p.heard && early)
 			switch {
 			case !has || !there:
 			case name == from:

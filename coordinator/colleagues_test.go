@@ -87,7 +87,7 @@ func TestClockOfOneIsNotMeasuredByAnothersSilence(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		f := &fleet{cfg: Config{Name: "c1"}, ledger: l, leases: newLeases(nil, t0), identity: as("c1")}
+		f := &fleet{cfg: Config{Name: "c1"}, ledger: l, leases: newLeases(0, nil, t0), identity: as("c1")}
 		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address != "10.0.0.2:7411" { // c3 is cut off
 				<-ctx.Done()

@@ -106,7 +106,7 @@ func TestRestartGrantsFullLease(t *testing.T) {
 }
 
 func TestHeldUpCoordinatorBlamesNobody(t *testing.T) {
-	l := newLeases([]string{"a"}, t0)
+	l := newLeases(0, []string{"a"}, t0)
 	l.beat("a", nil, t0)
 	l.regrant(t0.Add(time.Hour))
 	if _, suspected := l.watch("a", t0.Add(time.Hour+14*time.Second), 15*time.Second); suspected {

@@ -29,7 +29,7 @@ func (f *fleet) fallbacks() (doors []*api.Holder) {
 	var reach []registry.Node
 	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			if f.leases.read(name).status.GetFallback() != "" && f.present(n) {
+			if f.leases.read(name).status.GetFallback() != "" && f.leases.present(n.Name) {
 				reach = append(reach, n)
 			}
 		}

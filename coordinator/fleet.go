@@ -25,16 +25,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
-const (
-	// unsaidBeats is how many beats in a row without notice and drain mean that an announced decommission was withdrawn while no
-	// coordinator could hear it.
-	unsaidBeats = 3
-
-	// settle bounds how long a new leader waits for the nodes of the log before it gives out lists of peers. It is longer than an agent's
-	// pause between two attempts (5 s) and the attempt itself.
-	settle = 12 * time.Second
-)
-
 // fleet is all that a running coordinator knows: the durable ledger and the soft rest.
 type fleet struct {
 	cfg        Config
@@ -63,8 +53,7 @@ type fleet struct {
 	broken     *broken
 	bars       bars
 	started    time.Time
-	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
-	ahead      atomic.Int64              // how far this clock is ahead of the others', as lookAround found; nanoseconds
+	ahead      atomic.Int64 // how far this clock is ahead of the others', as lookAround found; nanoseconds
 	attendance attendance
 
 	nearby atomic.Uint64 // hash of the maintenance windows that were near when appointmentsNear last looked
@@ -91,7 +80,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, manifests: kept, started: now,
-		leases: newLeases(nil, now), roster: newRoster(), apps: newApps(), blocks: blockmap.New(), hosts: newHostFiles(cfg.Hosts),
+		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), apps: newApps(), blocks: blockmap.New(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
 	if st != nil {
@@ -99,7 +88,6 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	}
 	f.bars.of, f.bursts = map[string]bar{}, newBursts(log)
 	f.audience, f.moves, f.broken = newAudience(), newMoves(), newBroken()
-	f.tookOver.Store(&now)
 	f.beats.begin(now)
 	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
 	f.metrics = newMetrics(f)
@@ -181,17 +169,11 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	return out
 }
 
-// settled reports whether every node that should be there has been heard, or has had the time for that. Before, a list of peers would
-// leave out nodes that are well, so agents keep the list that they have.
-func (f *fleet) settled(now time.Time) bool {
-	return !f.leases.waiting() || now.Sub(*f.tookOver.Load()) >= min(settle, f.cfg.Lease)
-}
-
 // peersOf is the list of peers for asker, which has version has of it. If that is the newest, or it is too early to tell, there are no peers
 // and the version is the same: asker keeps its list.
 func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.Peer) {
 	now := time.Now()
-	if !f.settled(now) {
+	if !f.leases.settled(now) {
 		return has, nil
 	}
 	if version, peers = f.roster.pick(asker, now, f.takers); version == has {
@@ -291,18 +273,12 @@ func (f *fleet) reachable(names []string) []*api.Holder {
 		case registry.Decommissioning, registry.Shutdown:
 			leave = append(leave, h)
 		case registry.Decommissioned:
-			if f.present(n) {
+			if f.leases.present(n.Name) {
 				leave = append(leave, h)
 			}
 		}
 	}
 	return append(stay, leave...)
-}
-
-// present reports whether a node, in whatever state, was heard within the last lease.
-func (f *fleet) present(n registry.Node) bool {
-	p := f.leases.read(n.Name)
-	return p.heard && time.Since(p.seen) <= f.cfg.Lease
 }
 
 // answers reports whether a holder was heard within suspect_after, and has not announced a restart.

@@ -23,7 +23,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 	reply := &api.ForgetReply{}
 	for _, name := range names {
 		n, _ := s.ledger.node(name) // the registry refuses unknown nodes
-		if n.Forgettable() && s.present(n) {
+		if n.Forgettable() && s.leases.present(n.Name) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.Shown())
 		}
 		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.blocks.HeldBy(name))})

@@ -84,7 +84,6 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 		}
 		refs = m.Manifests
 	})
-	f.tookOver.Store(&now)
 	f.leases.begin(names, now)
 	f.brakes.begin()
 	f.blocks.Clear()

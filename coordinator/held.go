@@ -193,7 +193,7 @@ func (f *fleet) hasYet(name string) bool {
 // that is a new log.
 func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	n, known := f.ledger.node(name)
-	p, led := f.leases.read(name), *f.tookOver.Load()
+	p, led := f.leases.read(name), f.leases.tookOver()
 	went := n.Since
 	switch {
 	case !known:
@@ -209,7 +209,7 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 		return 0, true
 	case n.State == registry.Active:
 		return 0, watched(p.status)
-	case n.Leaving(), n.State == registry.Decommissioned && f.present(n):
+	case n.Leaving(), n.State == registry.Decommissioned && f.leases.present(n.Name):
 		return 0, true
 	case n.State == registry.Decommissioned && p.heard:
 		went = p.seen
@@ -223,7 +223,7 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 // reported with the next beat. After a take-over all nodes report within a lease, or within two if some are busy or slow. One lease must
 // pass even if all nodes of the log have reported: the log may have begun anew, and not have all nodes yet.
 func (f *fleet) toldAll(age time.Duration) bool {
-	led := time.Since(*f.tookOver.Load())
+	led := time.Since(f.leases.tookOver())
 	return age > 2*f.pace().interval+reportSlack && (led > 2*f.cfg.Lease || led > f.cfg.Lease && f.allTold())
 }
 

@@ -8,13 +8,20 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
+// settle bounds how long a new leader waits for the nodes of the log before it gives out lists of peers. It is longer than an agent's
+// pause between two attempts (5 s) and the attempt itself.
+const settle = 12 * time.Second
+
 // leases is what the leader knows of its nodes from their heartbeats. It is soft: nothing of it is written to a disk, and
 // a new leader starts by granting every node a full lease.
 type leases struct {
+	length time.Duration
+
 	mu      sync.Mutex // guards all below, and every pulse
 	nodes   map[string]*pulse
 	awaited map[string]bool // nodes of the log at the take-over that have not been heard since
 	granted time.Time       // when all nodes were last granted a lease without a heartbeat
+	led     time.Time       // see tookOver
 }
 
 // pulse is what one node last said.
@@ -36,9 +43,9 @@ type pulse struct {
 	fenced     string // the incarnation that the present one replaced
 }
 
-// newLeases grants all nodes in names a lease from now on, without having heard them.
-func newLeases(names []string, now time.Time) *leases {
-	l := &leases{}
+// newLeases grants all nodes in names a lease of that length from now on, without having heard them.
+func newLeases(length time.Duration, names []string, now time.Time) *leases {
+	l := &leases{length: length}
 	l.begin(names, now)
 	return l
 }
@@ -47,18 +54,26 @@ func newLeases(names []string, now time.Time) *leases {
 func (l *leases) begin(names []string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes, l.awaited, l.granted = map[string]*pulse{}, map[string]bool{}, now
+	l.nodes, l.awaited, l.granted, l.led = map[string]*pulse{}, map[string]bool{}, now, now
 	for _, name := range names {
 		l.pulse(name).seen = now
 		l.awaited[name] = true
 	}
 }
 
-// waiting reports whether some node of the log has not been heard yet.
-func (l *leases) waiting() bool {
+// tookOver is when this coordinator began to lead, or its process began.
+func (l *leases) tookOver() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.awaited) > 0
+	return l.led
+}
+
+// settled reports whether every node that should be there has been heard, or has had the time for that. Before, a list of peers would
+// leave out nodes that are well, so agents keep the list that they have.
+func (l *leases) settled(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.awaited) == 0 || now.Sub(l.led) >= min(settle, l.length)
 }
 
 func (l *leases) count() int {
@@ -258,11 +273,11 @@ func (l *leases) fence(name, incarnation string) {
 }
 
 // fences reports whether an incarnation was replaced by one that was heard within the lease.
-func (l *leases) fences(name, incarnation string, now time.Time, lease time.Duration) bool {
+func (l *leases) fences(name, incarnation string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, ok := l.nodes[name]
-	return ok && incarnation != "" && p.fenced == incarnation && p.heard && now.Sub(p.seen) <= lease
+	return ok && incarnation != "" && p.fenced == incarnation && p.heard && now.Sub(p.seen) <= l.length
 }
 
 // read is a copy of what the node last said. The status in it is never written to.
@@ -273,6 +288,12 @@ func (l *leases) read(name string) pulse {
 		return *p
 	}
 	return pulse{}
+}
+
+// present reports whether a node, in whatever state, was heard within the last lease.
+func (l *leases) present(name string) bool {
+	p := l.read(name)
+	return p.heard && time.Since(p.seen) <= l.length
 }
 
 func (l *leases) forget(name string) {

@@ -76,8 +76,7 @@ func TestWhoLeavesIsLogged(t *testing.T) {
 // When a whole fleet leaves the log names the ten nodes that have been leaving longest.
 func TestFewOfManyThatLeaveAreLogged(t *testing.T) {
 	said := new(journal)
-	f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(nil, t0), apps: newApps(), log: slog.New(slog.NewTextHandler(said, nil))}
-	f.tookOver.Store(&t0)
+	f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(Default().Lease, nil, t0), apps: newApps(), log: slog.New(slog.NewTextHandler(said, nil))}
 	for i := range 10_000 {
 		name := fmt.Sprintf("n%05d", i)
 		f.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Decommissioning, Decommission: &registry.Decommission{StartedAt: t0.Add(-time.Duration(i) * time.Second), Order: &registry.Order{At: t0, Timeout: time.Hour}}}

@@ -316,7 +316,7 @@ func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 func BenchmarkJudge(b *testing.B) {
 	for _, silent := range []int{0, 3000} {
 		b.Run(fmt.Sprint(silent, " silent"), func(b *testing.B) {
-			f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(nil, t0), roster: newRoster(), log: slog.New(slog.DiscardHandler)}
+			f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(Default().Lease, nil, t0), roster: newRoster(), log: slog.New(slog.DiscardHandler)}
 			f.brakes.brake = newBrake(f.cfg.Loss, f.cfg.Lease)
 			now := t0.Add(f.cfg.Lease)
 			for i := range 10_000 {

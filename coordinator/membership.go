@@ -14,6 +14,10 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
+// unsaidBeats is how many beats in a row without notice and drain mean that an announced decommission was withdrawn while no coordinator
+// could hear it.
+const unsaidBeats = 3
+
 // membership is the service that agents call. Their certificates say which node calls.
 type membership struct {
 	api.UnimplementedMembershipServer
@@ -31,7 +35,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	now := time.Now()
 	// A DECOMMISSIONED node that registers has come back to stay, unless it only reattaches. It reattaches if its process has registered
 	// with this leader before, or if it has not because this leader is the one that is new.
-	reattach := s.leases.same(name, r) || !s.leases.knows(name) && (now.Sub(*s.tookOver.Load()) <= s.cfg.Lease || s.leases.read(name).heard)
+	reattach := s.leases.same(name, r) || !s.leases.knows(name) && (now.Sub(s.leases.tookOver()) <= s.cfg.Lease || s.leases.read(name).heard)
 	c := registry.Command{
 		Do: registry.DoRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
 		Facts: &registry.Facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
@@ -43,7 +47,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if was.Incarnation == r.Incarnation && s.leases.repeats(name, r) { // a cut link held it back: it must not undo what has happened since
 		return &api.RegisterReply{NodeId: was.ID, Pace: s.paceTo(was), Term: s.ledger.reign()}, nil
 	}
-	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
+	if s.leases.fences(name, r.Incarnation, now) {
 		return nil, asStatus(fmt.Errorf("node %s: %w", name, registry.ErrIncarnation))
 	}
 	if _, err := s.doFor(name, c); err != nil {

@@ -97,7 +97,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 	for _, name := range names {
 		// A node that is done and still under its own notice would be decommissioned again by its next heartbeat.
 		p := s.leases.read(name)
-		if n, _ := s.ledger.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.present(n) {
+		if n, _ := s.ledger.node(name); n.State == registry.Decommissioned && leaves(p.status) && p.status.Notice.Kind != registry.Echo && s.leases.present(n.Name) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
 		}
 	}

@@ -77,7 +77,7 @@ func (f *fleet) paceTo(n registry.Node) *api.Pace {
 	}
 	told := &api.Pace{Interval: durationpb.New(p.interval), Lease: durationpb.New(p.lease), ReconnectWithin: durationpb.New(p.reconnect)}
 	// After a take-over all nodes report their blocks, spread over a window. Until they have, readers are sent to ask the nodes.
-	if time.Since(*f.tookOver.Load()) < p.lease {
+	if time.Since(f.leases.tookOver()) < p.lease {
 		told.ReportWithin = durationpb.New(min(time.Duration(f.leases.count())*reportSpread, p.lease/3))
 	}
 	return told

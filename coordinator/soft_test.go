@@ -110,7 +110,7 @@ func TestRosterChanges(t *testing.T) {
 }
 
 func TestRoomMovesInQuarters(t *testing.T) {
-	l := newLeases(nil, t0)
+	l := newLeases(0, nil, t0)
 	for _, c := range []struct {
 		room    int64
 		changed bool

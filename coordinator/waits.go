@@ -79,9 +79,9 @@ func (f *fleet) elsewhere(n registry.Node, now time.Time) []appElsewhere {
 	if !n.WaitsForApps() {
 		return nil
 	}
-	return f.apps.elsewhere(n.Name, f.settled(now), func(other string) bool {
+	return f.apps.elsewhere(n.Name, f.leases.settled(now), func(other string) bool {
 		o, _ := f.ledger.node(other)
-		return (o.State == registry.Active || o.Leaving()) && f.present(o)
+		return (o.State == registry.Active || o.Leaving()) && f.leases.present(o.Name)
 	})
 }
 

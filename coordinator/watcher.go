@@ -22,7 +22,7 @@ func (f *fleet) watch(now time.Time) {
 				late = append(late, n.Name)
 			case n.AwayUntil(f.cfg.RestartTimeout, now):
 				overdue = append(overdue, n.Name)
-			case n.Outlived(now, f.cfg.ForgetAfter) && !f.present(n):
+			case n.Outlived(now, f.cfg.ForgetAfter) && !f.leases.present(n.Name):
 				gone = append(gone, n.Name)
 			}
 		}
