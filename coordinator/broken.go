@@ -248,7 +248,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	}
 	for _, s := range told {
 		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
-		f.tellSoft(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
+		f.herald.tell(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
 			"block", s.first, "then", s.then, "peer", s.by))
 	}
 }

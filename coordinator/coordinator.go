@@ -173,7 +173,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return c.keepCertificate(ctx) })
 	g.Go(func() error { return f.reap(ctx) })
 	g.Go(func() error { return f.audience.watch(ctx) })
-	g.Go(func() error { return f.tellMoves(ctx) })
+	g.Go(func() error { return f.moves.run(ctx) })
 	g.Go(func() error { return f.logLeaving(ctx) })
 	g.Go(func() error { return f.ledger.watchDisk(ctx, f.log) })
 	g.Go(func() error { return f.postHooks(ctx) })

@@ -117,21 +117,26 @@ func (h *hub) numberAfter(at api.Place) uint64 {
 	return h.first + uint64(sort.Search(len(h.events), func(i int) bool { return h.events[i].Place().Compare(at) > 0 }))
 }
 
-// tellSoft sends followers a soft event: something that this leader observed and that is not in the log, so no other leader tells
-// it again. A coordinator that does not lead tells nothing.
-func (f *fleet) tellSoft(what, node string, data map[string]string) {
-	f.tellSoftly([]registry.Event{{Type: what, Node: node, Data: data}})
+// herald sends followers soft events: what this leader observed and what is not in the log, so no other leader tells it again. A coordinator
+// that does not lead tells nothing.
+type herald struct {
+	ledger  *ledger
+	metrics *metrics
 }
 
-// tellSoftly is tellSoft for several events at once.
-func (f *fleet) tellSoftly(events []registry.Event) {
-	if term, _ := f.ledger.inOffice(); term == nil || len(events) == 0 {
+func (h *herald) tell(what, node string, data map[string]string) {
+	h.tellAll([]registry.Event{{Type: what, Node: node, Data: data}})
+}
+
+// tellAll is tell for several events at once.
+func (h *herald) tellAll(events []registry.Event) {
+	if term, _ := h.ledger.inOffice(); term == nil || len(events) == 0 {
 		return
 	}
 	now := time.Now().UTC().Round(0)
 	for i := range events {
 		events[i].Time = now
-		f.metrics.saw(events[i])
+		h.metrics.saw(events[i])
 	}
-	f.ledger.fsm.hub.publishSoft(events...)
+	h.ledger.fsm.hub.publishSoft(events...)
 }

@@ -20,14 +20,16 @@ const movedPace = time.Second
 
 // moves adds up landed blocks until an event tells of them.
 type moves struct {
+	herald *herald
+
 	some chan struct{} // holds one while total is not empty
 
 	mu    sync.Mutex                   // guards total
 	total map[string]blockmap.Arrivals // by holder
 }
 
-func newMoves() *moves {
-	return &moves{some: make(chan struct{}, 1), total: map[string]blockmap.Arrivals{}}
+func newMoves(herald *herald) *moves {
+	return &moves{herald: herald, some: make(chan struct{}, 1), total: map[string]blockmap.Arrivals{}}
 }
 
 func (m *moves) add(holder string, landed blockmap.Arrivals) {
@@ -55,19 +57,19 @@ func (m *moves) take() map[string]blockmap.Arrivals {
 	return total
 }
 
-// tellMoves tells of landed blocks until ctx ends: of the first at once, and of those that follow in sums, each movedPace.
-func (f *fleet) tellMoves(ctx context.Context) error {
+// run tells of landed blocks until ctx ends: of the first at once, and of those that follow in sums, each movedPace.
+func (m *moves) run(ctx context.Context) error {
 	for {
 		select {
-		case <-f.moves.some:
+		case <-m.some:
 		case <-ctx.Done():
 			return nil
 		}
-		total := f.moves.take()
+		total := m.take()
 		for _, holder := range slices.Sorted(maps.Keys(total)) {
 			for _, from := range slices.Sorted(maps.Keys(total[holder])) {
 				n := total[holder][from]
-				f.tellSoft(evMoved, holder, map[string]string{
+				m.herald.tell(evMoved, holder, map[string]string{
 					"from": cmp.Or(from, "several"), "blocks": strconv.FormatInt(n.Blocks, 10), "bytes": strconv.FormatInt(n.Bytes, 10),
 				})
 			}

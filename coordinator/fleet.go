@@ -48,6 +48,7 @@ type fleet struct {
 	brakes     brakes
 	bursts     *bursts
 	audience   *audience
+	herald     *herald
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
 	moves      *moves
 	broken     *broken
@@ -82,15 +83,16 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, manifests: kept, started: now,
 		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), apps: newApps(), blocks: blockmap.New(), hosts: newHostFiles(cfg.Hosts),
 	}
+	f.metrics = newMetrics(f)
+	f.herald = &herald{ledger: l, metrics: f.metrics}
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
 	f.bars.of, f.bursts = map[string]bar{}, newBursts(log)
-	f.audience, f.moves, f.broken = newAudience(), newMoves(), newBroken()
+	f.audience, f.moves, f.broken = newAudience(), newMoves(f.herald), newBroken()
 	f.beats.begin(now)
 	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
-	f.metrics = newMetrics(f)
 	return f, nil
 }
 

@@ -80,7 +80,7 @@ func (f *fleet) heedNotice(n registry.Node, st *api.Status) {
 		data = registry.Saying("reason", "notice", "kind", st.Notice.Kind, "source", st.Notice.Source, "stance", st.Notice.Stance)
 	}
 	f.log.Info("a node's notice changes whether it is given work", "node", n.Name, "schedulable", !is.bars())
-	f.tellSoftly([]registry.Event{flip(n, is, data)})
+	f.herald.tellAll([]registry.Event{flip(n, is, data)})
 }
 
 // heedMaintenance tells when maintenance takes work from nodes or gives it back, because the schedule or the host files have changed or time
@@ -120,7 +120,7 @@ func (f *fleet) heedMaintenance(names []string, all bool, silent map[string]bool
 			told = append(told, flip(n, is, registry.Saying("reason", "maintenance")))
 		}
 	}
-	f.tellSoftly(told)
+	f.herald.tellAll(told)
 }
 
 func flip(n registry.Node, is bar, why map[string]string) registry.Event {

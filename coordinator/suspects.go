@@ -64,7 +64,7 @@ func (f *fleet) judge(now time.Time) (lost []string) {
 	})
 	for _, name := range slices.Sorted(slices.Values(fresh)) {
 		f.bursts.silent.saw(f.log, name)
-		f.tellSoft(evSuspect, name, nil)
+		f.herald.tell(evSuspect, name, nil)
 	}
 	if len(fresh) > 0 {
 		f.roster.change()
@@ -98,11 +98,11 @@ func (f *fleet) tellBrake(b braking, now time.Time) {
 	if b.holds {
 		f.log.Error("a brake holds: too many nodes fell silent at once, and none of them is lost before they come back or lifeboat brake release says so",
 			"scope", b.scope.String(), "suspects", b.hold.suspects, "nodes", b.hold.nodes)
-		f.tellSoft(evBrakeHolds, "", data)
+		f.herald.tell(evBrakeHolds, "", data)
 		return
 	}
 	f.log.Warn("a brake lets go", "scope", b.scope.String(), "suspects", b.hold.suspects, "took", now.Sub(b.hold.since).Round(time.Second))
-	f.tellSoft(registry.EventBrakeReleased, "", data)
+	f.herald.tell(registry.EventBrakeReleased, "", data)
 }
 
 // hears notes that a node was heard, and tells if it was a suspect, or if the state of its clock has changed.
@@ -110,7 +110,7 @@ func (f *fleet) hears(name string, st *api.Status) {
 	trusted, is, ahead := f.leases.hears(name, st)
 	if trusted {
 		f.bursts.heard.saw(f.log, name)
-		f.tellSoft(evTrusted, name, nil)
+		f.herald.tell(evTrusted, name, nil)
 		f.metrics.recovered.Inc()
 		f.roster.change()
 	}
