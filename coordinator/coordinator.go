@@ -180,7 +180,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })
 		g.Go(func() error { return f.ledger.noteTurns(serving, f.log) })
-		g.Go(func() error { return f.keepManifests(ctx) })
+		g.Go(func() error { return f.accounts.run(ctx) })
 		g.Go(func() error { return f.stepAside(ctx) })
 		g.Go(func() error { return f.lookAround(ctx) })
 	}

@@ -49,9 +49,9 @@ func (f *fleet) fallbacks() (doors []*api.Holder) {
 	return doors
 }
 
-// accounts are the manifests of these nodes, the newest first; without nodes, those of all.
-func (f *fleet) accounts(nodes ...string) (refs []*registry.ManifestRef) {
-	f.ledger.view(func(m *registry.Registry) {
+// moved are the manifests of these nodes, the newest first; without nodes, those of all.
+func (a *accounts) moved(nodes ...string) (refs []*registry.ManifestRef) {
+	a.ledger.view(func(m *registry.Registry) {
 		for _, ref := range slices.Backward(m.Manifests) {
 			if ref.Moved > 0 && (len(nodes) == 0 || slices.Contains(nodes, ref.Node)) {
 				refs = append(refs, ref)
@@ -61,15 +61,27 @@ func (f *fleet) accounts(nodes ...string) (refs []*registry.ManifestRef) {
 	return refs
 }
 
+// lost returns the manifest that names the block as lost; nil: none does, or its node has come back with it.
+func (a *accounts) lost(id string) (by *registry.ManifestRef) {
+	if ref := a.files.namedLost(id); ref != nil {
+		a.ledger.view(func(m *registry.Registry) {
+			if m.InForce(ref) {
+				by = ref
+			}
+		})
+	}
+	return by
+}
+
 // spilled are the hashes of the blocks that a node put into a fallback, and when the last manifest that says so came.
-func (f *fleet) spilled(node string) map[uint64]time.Time {
+func (a *accounts) spilled(node string) map[uint64]time.Time {
 	last := map[uint64]time.Time{}
-	for _, ref := range f.accounts(node) {
-		for e, err := range f.manifests.entries(ref) {
+	for _, ref := range a.moved(node) {
+		for e, err := range a.files.entries(ref) {
 			if err != nil || e.Outcome != manifest.Moved || !strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
 				continue
 			}
-			if h := f.manifests.hash(e.ID); last[h].Before(ref.At) {
+			if h := a.files.hash(e.ID); last[h].Before(ref.At) {
 				last[h] = ref.At
 			}
 		}
@@ -78,8 +90,8 @@ func (f *fleet) spilled(node string) map[uint64]time.Time {
 }
 
 // lostAfter reports whether a manifest names the block as lost that came no sooner than at.
-func (f *fleet) lostAfter(id string, at time.Time) bool {
-	lost := f.lost(id)
+func (a *accounts) lostAfter(id string, at time.Time) bool {
+	lost := a.lost(id)
 	return lost != nil && !lost.At.Before(at)
 }
 
@@ -91,8 +103,8 @@ func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id stri
 	ctx, cancel := context.WithTimeout(ctx, spilledPatience)
 	defer cancel()
 	whole := string(inventory.BlockID(id).Block())
-	for _, ref := range f.accounts() {
-		for e, err := range f.manifests.entries(ref) {
+	for _, ref := range f.accounts.moved() {
+		for e, err := range f.accounts.files.entries(ref) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -103,7 +115,7 @@ func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id stri
 			if !spilled || e.Outcome != manifest.Moved || e.ID != id && e.ID != whole {
 				continue
 			}
-			if !f.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return f.leases.read(h.Node).status.GetFallback() == name }) {
+			if !f.accounts.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return f.leases.read(h.Node).status.GetFallback() == name }) {
 				reply.State, reply.Spilled, reply.SpilledBy = "unknown", name, ref.Node
 			}
 			return

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +36,7 @@ type fleet struct {
 	beats      appBeats
 	blocks     *blockmap.Map
 	asides     asides
-	manifests  *manifests
+	accounts   *accounts
 	metrics    *metrics
 	hosts      *hostFiles
 	colleagues *colleagues
@@ -61,7 +60,6 @@ type fleet struct {
 
 	went atomic.Pointer[time.Time] // when this coordinator, as the leader, last saw its own machine leave; nil: it did not
 
-	goodbyes sync.Mutex // held while manifests are kept, or those that the log no longer names are dropped
 }
 
 // openFleet reads data_dir. The fleet decides nothing before takeOver.
@@ -80,7 +78,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	}
 	now := time.Now()
 	f := &fleet{
-		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, manifests: kept, started: now,
+		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, started: now,
 		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), apps: newApps(), blocks: blockmap.New(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.metrics = newMetrics(f)
@@ -89,6 +87,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
+	f.accounts = newAccounts(l, f.colleagues, kept, log)
 	f.bars.of, f.bursts = map[string]bar{}, newBursts(log)
 	f.audience, f.moves, f.broken = newAudience(), newMoves(f.herald), newBroken()
 	f.beats.begin(now)
@@ -99,7 +98,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 func (f *fleet) Close() error {
 	f.ledger.office.quit()
 	f.audience.senders.Wait()
-	return errors.Join(f.colleagues.Close(), f.ledger.Close(), f.manifests.Close())
+	return errors.Join(f.colleagues.Close(), f.ledger.Close(), f.accounts.files.Close())
 }
 
 // do decides a command and brings the soft state in line with its events.
@@ -231,7 +230,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	if why == "" {
 		from, why = f.blocks.EndOf(blockmap.KeyOf(whole))
 	}
-	switch left := f.lost(asked); {
+	switch left := f.accounts.lost(asked); {
 	case len(said) > 0:
 		reply.State, from, why = "lost", what.From.Value(), said[0]+", which had it, is gone"
 	case left != nil:
@@ -247,19 +246,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 // toldOf reports whether a holder or a manifest has named this very id.
 func (f *fleet) toldOf(id string) bool {
 	said, _ := f.blocks.Holders(blockmap.KeyOf(id))
-	return len(said) > 0 || f.lost(id) != nil || f.brokenForGood(id)
-}
-
-// lost returns the manifest that names the block as lost; nil: none does, or its node has come back with it.
-func (f *fleet) lost(id string) (by *registry.ManifestRef) {
-	if ref := f.manifests.namedLost(id); ref != nil {
-		f.ledger.view(func(m *registry.Registry) {
-			if m.InForce(ref) {
-				by = ref
-			}
-		})
-	}
-	return by
+	return len(said) > 0 || f.accounts.lost(id) != nil || f.brokenForGood(id)
 }
 
 // reachable turns names into holders: nodes that stay first, then leaving ones; nodes that are gone are left out. A node that announced a

@@ -39,7 +39,7 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 	if err := s.registered(name, summary.Incarnation); err != nil {
 		return err
 	}
-	w, err := s.manifests.begin(name, summary)
+	w, err := s.accounts.files.begin(name, summary)
 	if err != nil {
 		return s.unwritten(name, err)
 	}
@@ -60,7 +60,7 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 	if err := w.commit(); err != nil {
 		return s.unwritten(name, err)
 	}
-	if err := s.share(stream.Context(), w.name); err != nil {
+	if err := s.accounts.share(stream.Context(), w.name); err != nil {
 		return s.unwritten(name, err)
 	}
 	if err := s.end(name, summary, w); err != nil {
@@ -109,20 +109,10 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 		return asStatus(err) // the entry may be in the log all the same: the next start, or leader, finds out whether the file counts
 	}
 	if err != nil || len(events) == 0 { // refused, or of a decommission that was undone: the file counts for nothing
-		s.manifests.remove(w.name)
+		s.accounts.files.remove(w.name)
 		return asStatus(err)
 	}
-	// The log takes many goodbyes with one write. With the lock, the log as it is read below names every file that was kept before.
-	s.goodbyes.Lock()
-	defer s.goodbyes.Unlock()
-	s.manifests.keep(ref, w.lost)
-	var refs []*registry.ManifestRef
-	s.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
-	if s.ledger.alone() {
-		s.manifests.prune(refs)
-	} else {
-		s.manifests.forget(refs) // files stay: other coordinators may be behind in the log, and fetch them. pruneStray removes them later
-	}
+	s.accounts.keep(ref, w.lost)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	for _, name := range names {
 		leaving.Go(func() {
 			summary := &api.ManifestSummary{Node: name, Incarnation: "i", Incident: "inc"}
-			w, err := f.manifests.begin(name, summary)
+			w, err := f.accounts.files.begin(name, summary)
 			if err == nil {
 				err = w.commit()
 			}

@@ -91,12 +91,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.apps.clear()
 	f.beats.begin(now)
 	f.roster.clear()
-	if f.ledger.alone() {
-		f.manifests.prune(refs)
-		for _, ref := range f.manifests.load(refs) {
-			f.log.Warn("a manifest is missing: the blocks that it names as lost are answered as unknown", "node", ref.Node, "file", ref.File)
-		}
-	}
+	f.accounts.begin(refs)
 	if err := f.startHosts(); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}

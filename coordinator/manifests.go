@@ -27,10 +27,9 @@ import (
 // files count; others were left by a crash and are removed. Hashes of the blocks that manifests name as lost are in memory, so that
 // "lost" is answered at once, also after a restart.
 type manifests struct {
-	root    *os.Root
-	log     *slog.Logger
-	seed    maphash.Seed
-	handing chan struct{} // holds one for each manifest that is being sent to other coordinators
+	root *os.Root
+	log  *slog.Logger
+	seed maphash.Seed
 
 	mu    sync.Mutex                       // guards all below
 	lost  map[uint64]*registry.ManifestRef // by hash of a block's id: the newest manifest that names it as lost
@@ -57,7 +56,7 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), handing: make(chan struct{}, shared), lost: map[uint64]*registry.ManifestRef{}, files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{}}
+	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*registry.ManifestRef{}, files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())

@@ -175,7 +175,7 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 	if only == "" {
 		nodes = s.blocks.Nodes()
 	}
-	spilled := once(s.spilled)
+	spilled := once(s.accounts.spilled)
 	for _, name := range nodes {
 		for _, k := range s.blocks.Of(name) {
 			said, what := s.blocks.Holders(k)
@@ -187,13 +187,13 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 				b.State = "held"
 				b.Holders = append(b.Holders, h.Node)
 			}
-			if b.State == "lost" && s.lost(b.Id) == nil && s.keeps(b.From) {
+			if b.State == "lost" && s.accounts.lost(b.Id) == nil && s.keeps(b.From) {
 				continue // its source is there and has it, so it is not lost
 			}
 			if b.State == "lost" {
 				inFallback := func(node string) bool {
-					at, is := spilled(node)[s.manifests.hash(b.Id)]
-					return is && !s.lostAfter(b.Id, at)
+					at, is := spilled(node)[s.accounts.files.hash(b.Id)]
+					return is && !s.accounts.lostAfter(b.Id, at)
 				}
 				if slices.ContainsFunc(said, inFallback) || inFallback(b.From) {
 					continue // who had it left it there: Locate asks who reads the fallback
@@ -226,7 +226,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) (unrea
 		}
 	})
 	for _, ref := range refs {
-		for e, err := range s.manifests.entries(ref) {
+		for e, err := range s.accounts.files.entries(ref) {
 			if errors.Is(err, fs.ErrNotExist) {
 				err = fmt.Errorf("the manifest of %s is not here", ref.Node)
 			}
@@ -234,7 +234,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) (unrea
 				unread = append(unread, fmt.Sprintf("%v: what it names as lost is not listed, %d in all", err, ref.Lost))
 				break
 			}
-			if newest := s.manifests.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
+			if newest := s.accounts.files.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
 				continue // not lost, or listed with the newest manifest that names it
 			}
 			if said, _ := s.blocks.Holders(blockmap.KeyOf(e.ID)); len(said) > 0 {
@@ -251,7 +251,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) (unrea
 // eachBroken lists lost blocks that no manifest names: they were moved, and broke afterwards.
 func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
 	for k, at := range s.broken.all() {
-		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.lost(k.ID()) != nil {
+		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.accounts.lost(k.ID()) != nil {
 			continue
 		}
 		if said, _ := s.blocks.Holders(k); len(said) > 0 {
@@ -272,14 +272,14 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 	if n.Manifest == nil {
 		return status.Errorf(codes.NotFound, "node %s has no manifest: it is %s and has not said goodbye", n.Name, n.State)
 	}
-	if err := s.obtain(stream.Context(), n.Manifest); err != nil {
+	if err := s.accounts.obtain(stream.Context(), n.Manifest); err != nil {
 		return err
 	}
 	if err := stream.Send(&api.GoodbyeRequest{Summary: n.Manifest.Account()}); err != nil {
 		return err
 	}
 	var batch []*api.ManifestEntry
-	for e, err := range s.manifests.entries(n.Manifest) {
+	for e, err := range s.accounts.files.entries(n.Manifest) {
 		if err != nil {
 			return status.Error(codes.DataLoss, err.Error())
 		}

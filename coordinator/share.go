@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,16 +46,57 @@ const (
 	strayAge = time.Hour
 )
 
+// accounts are the manifests that the log names: their files here, and at the other coordinators.
+type accounts struct {
+	log        *slog.Logger
+	ledger     *ledger
+	colleagues *colleagues
+	files      *manifests
+	handing    chan struct{} // holds one for each manifest that is being sent to other coordinators
+
+	mu sync.Mutex // held while manifests are kept, or those that the log no longer names are dropped
+}
+
+func newAccounts(l *ledger, c *colleagues, files *manifests, log *slog.Logger) *accounts {
+	return &accounts{log: log, ledger: l, colleagues: c, files: files, handing: make(chan struct{}, shared)}
+}
+
+// begin takes stock of the files of a coordinator on its own, for its term as the leader. One of several does so all the time (run).
+func (a *accounts) begin(refs []*registry.ManifestRef) {
+	if !a.ledger.alone() {
+		return
+	}
+	a.files.prune(refs)
+	for _, ref := range a.files.load(refs) {
+		a.log.Warn("a manifest is missing: the blocks that it names as lost are answered as unknown", "node", ref.Node, "file", ref.File)
+	}
+}
+
+// keep takes a manifest into account that the log has just been told of. The log takes many goodbyes with one write. With the lock, the log as
+// it is read here names every file that was kept before.
+func (a *accounts) keep(ref *registry.ManifestRef, lost []uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.files.keep(ref, lost)
+	var refs []*registry.ManifestRef
+	a.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
+	if a.ledger.alone() {
+		a.files.prune(refs)
+	} else {
+		a.files.forget(refs) // files stay: other coordinators may be behind in the log, and fetch them. pruneStray removes them later
+	}
+}
+
 // share sends a manifest to so many others that any leader has it, or can fetch it.
-func (f *fleet) share(ctx context.Context, file string) error {
-	others := f.colleagues.all()
+func (a *accounts) share(ctx context.Context, file string) error {
+	others := a.colleagues.all()
 	need := (len(others) + 1) / 2
 	if need == 0 {
 		return nil
 	}
 	select {
-	case f.manifests.handing <- struct{}{}:
-		defer func() { <-f.manifests.handing }()
+	case a.handing <- struct{}{}:
+		defer func() { <-a.handing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -64,7 +106,7 @@ func (f *fleet) share(ctx context.Context, file string) error {
 	defer cancel() // the others fetch it when the log tells them of it
 	done := make(chan error, len(others))
 	for _, p := range others {
-		hands.Go(func() { done <- f.hand(ctx, p, file) })
+		hands.Go(func() { done <- a.hand(ctx, p, file) })
 	}
 	var errs []error
 	for range others {
@@ -80,12 +122,12 @@ func (f *fleet) share(ctx context.Context, file string) error {
 	return fmt.Errorf("too few coordinators have the manifest: %w", errors.Join(errs...))
 }
 
-func (f *fleet) hand(ctx context.Context, to Peer, file string) error {
-	client, err := f.colleagues.ask(to)
+func (a *accounts) hand(ctx context.Context, to Peer, file string) error {
+	client, err := a.colleagues.ask(to)
 	if err != nil {
 		return err
 	}
-	from, err := f.manifests.root.Open(file)
+	from, err := a.files.root.Open(file)
 	if err != nil {
 		return err
 	}
@@ -124,35 +166,35 @@ func sendFile(name string, from io.Reader, send func(*api.ManifestPart) error) e
 	}
 }
 
-// keepManifests fetches manifests that the log refers to and that are not here, and loads new ones, so that a coordinator that takes
+// run fetches manifests that the log refers to and that are not here, and loads new ones, so that a coordinator that takes
 // over knows which blocks are lost. It ends with ctx.
-func (f *fleet) keepManifests(ctx context.Context) error {
+func (a *accounts) run(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	var missed absentees
 	var told int
 	for {
-		news := f.ledger.fsm.coming()
+		news := a.ledger.fsm.coming()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-pause.C:
 		}
 		var refs []*registry.ManifestRef
-		f.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
+		a.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
 		var why error
-		missed, why = f.fetchMissing(ctx, refs, missed)
+		missed, why = a.fetchMissing(ctx, refs, missed)
 		if len(missed) != told && ctx.Err() == nil {
 			if told = len(missed); told > 0 {
-				f.log.Warn("manifests are missing here: the blocks that they name as lost are answered as unknown", "files", told, "err", why)
+				a.log.Warn("manifests are missing here: the blocks that they name as lost are answered as unknown", "files", told, "err", why)
 			}
 		}
-		f.manifests.load(refs)
-		f.manifests.pruneStray(refs)
-		f.goodbyes.Lock()
-		f.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
-		f.manifests.forget(refs)
-		f.goodbyes.Unlock()
+		a.files.load(refs)
+		a.files.pruneStray(refs)
+		a.mu.Lock()
+		a.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
+		a.files.forget(refs)
+		a.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -184,12 +226,12 @@ func (a absentees) next(now time.Time) time.Duration {
 }
 
 // fetchMissing fetches the manifests of refs that are not here and are due. It returns those that are still missing, and why one of them is.
-func (f *fleet) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, were absentees) (missed absentees, why error) {
+func (a *accounts) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, were absentees) (missed absentees, why error) {
 	missed = absentees{}
-	for _, ref := range f.manifests.load(refs) {
+	for _, ref := range a.files.load(refs) {
 		one := were[ref.File]
 		if !time.Now().Before(one.due) {
-			if one.err = f.fetch(ctx, ref.File); one.err == nil {
+			if one.err = a.fetch(ctx, ref.File); one.err == nil {
 				continue
 			}
 			one.pause = min(max(2*one.pause, missPace), lookPace)
@@ -204,13 +246,13 @@ func (f *fleet) fetchMissing(ctx context.Context, refs []*registry.ManifestRef, 
 var errNowhere = errors.New("no coordinator has it, and a restored snapshot brings none along")
 
 // fetch gets a manifest from the first coordinator that has it.
-func (f *fleet) fetch(ctx context.Context, file string) error {
+func (a *accounts) fetch(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, sharePatience)
 	defer cancel()
 	var errs []error
 	lacking := 0
-	for _, p := range f.colleagues.all() {
-		client, err := f.colleagues.ask(p)
+	for _, p := range a.colleagues.all() {
+		client, err := a.colleagues.ask(p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -218,7 +260,7 @@ func (f *fleet) fetch(ctx context.Context, file string) error {
 		stream, err := client.FetchManifest(ctx, &api.FetchManifestRequest{File: file})
 		if err == nil {
 			if _, err = stream.Recv(); err == nil { // the name
-				err = f.manifests.take(file, func() ([]byte, error) {
+				err = a.files.take(file, func() ([]byte, error) {
 					part, err := stream.Recv()
 					return part.GetData(), err
 				})
@@ -240,11 +282,11 @@ func (f *fleet) fetch(ctx context.Context, file string) error {
 
 // obtain makes sure that a manifest's file is here: a new leader may not have fetched it yet. Where no coordinator has the file, the answer is
 // NotFound: whoever asked goes on to the account that the node left with a peer.
-func (f *fleet) obtain(ctx context.Context, ref *registry.ManifestRef) error {
-	if f.manifests.has(ref.File) {
+func (a *accounts) obtain(ctx context.Context, ref *registry.ManifestRef) error {
+	if a.files.has(ref.File) {
 		return nil
 	}
-	switch err := f.fetch(ctx, ref.File); {
+	switch err := a.fetch(ctx, ref.File); {
 	case errors.Is(err, errNowhere):
 		return status.Errorf(codes.NotFound, "the manifest of %s is not here: %v. It named %d blocks as moved, %d as lost and %d as skipped",
 			ref.Node, err, ref.Moved, ref.Lost, ref.Skipped)
@@ -339,7 +381,7 @@ func (s *coordination) KeepManifest(stream grpc.ClientStreamingServer[api.Manife
 	if err := checkManifestFile(first.File); err != nil {
 		return err
 	}
-	err = s.manifests.take(first.File, func() ([]byte, error) {
+	err = s.accounts.files.take(first.File, func() ([]byte, error) {
 		part, err := stream.Recv()
 		return part.GetData(), err
 	})
@@ -353,7 +395,7 @@ func (s *coordination) FetchManifest(r *api.FetchManifestRequest, stream grpc.Se
 	if err := checkManifestFile(r.GetFile()); err != nil {
 		return err
 	}
-	from, err := s.manifests.root.Open(r.File)
+	from, err := s.accounts.files.root.Open(r.File)
 	if err != nil {
 		return status.Errorf(codes.NotFound, "manifest %s is not here: %v", r.File, err)
 	}

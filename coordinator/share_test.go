@@ -72,10 +72,11 @@ func besideColleague(t *testing.T, members int, c2 api.CoordinationServer) (f *f
 	}
 	t.Cleanup(func() { l.Close() })
 	f = &fleet{log: log, ledger: l}
-	if f.manifests, err = openManifests(filepath.Join(dir, "manifests"), log); err != nil {
+	files, err := openManifests(filepath.Join(dir, "manifests"), log)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { f.manifests.Close() })
+	t.Cleanup(func() { files.Close() })
 	f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address != "10.0.0.2:7411" {
 			return nil, net.ErrClosed
@@ -83,6 +84,7 @@ func besideColleague(t *testing.T, members int, c2 api.CoordinationServer) (f *f
 		return at.Dial(ctx, network, address)
 	}}
 	t.Cleanup(func() { f.colleagues.Close() })
+	f.accounts = newAccounts(l, f.colleagues, files, log)
 	return f, dir
 }
 
@@ -96,7 +98,7 @@ func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 		}
 		shares := make(chan error)
 		for range 3000 {
-			go func() { shares <- f.share(t.Context(), "n.jsonl") }()
+			go func() { shares <- f.accounts.share(t.Context(), "n.jsonl") }()
 		}
 		failed := 0
 		for range 3000 {
@@ -130,7 +132,7 @@ func TestManifestThatNobodyHas(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		kept := make(chan error, 1)
-		go func() { kept <- f.keepManifests(ctx) }()
+		go func() { kept <- f.accounts.run(ctx) }()
 		time.Sleep(10*time.Minute + time.Second/2)
 		if got := colleague.asked.Load() / refs; got < 10 || got > 20 {
 			t.Errorf("got asked for each manifest %d times in ten minutes, want some 15", got)
@@ -151,7 +153,7 @@ func TestManifestIsNotFoundOnceAllWereAsked(t *testing.T) {
 	for members, want := range map[int]codes.Code{2: codes.NotFound, 3: codes.Unavailable} {
 		synctest.Test(t, func(t *testing.T) {
 			f, _ := besideColleague(t, members, &withoutManifests{})
-			err := f.obtain(t.Context(), &registry.ManifestRef{Node: "n", File: "n-a.jsonl", Moved: 3})
+			err := f.accounts.obtain(t.Context(), &registry.ManifestRef{Node: "n", File: "n-a.jsonl", Moved: 3})
 			if status.Code(err) != want {
 				t.Errorf("got %v of %d coordinators, want %v", err, members, want)
 			}
