@@ -191,23 +191,23 @@ func (b *broken) all() map[blockmap.Key]brokenAt {
 // others are the holders of a block that can be counted on. A holder that is also a source does not count if it leaves: it keeps the
 // blocks that it took in, and they go with its machine. Any other holder must be vouched for: a DECOMMISSIONED node has handed on
 // what it could.
-func (f *fleet) others(k blockmap.Key, sources []string) []*api.Holder {
-	said, _ := f.blocks.Holders(k)
+func (c *chart) others(k blockmap.Key, sources []string) []*api.Holder {
+	said, _ := c.blocks.Holders(k)
 	leaves := func(node string) bool {
 		if !slices.Contains(sources, node) {
-			return !f.vouches(node)
+			return !c.vouches(node)
 		}
-		then, _ := f.fate([]string{node})
+		then, _ := c.fate([]string{node})
 		return then == thenAgain
 	}
 	if slices.ContainsFunc(said, leaves) {
 		said = slices.DeleteFunc(slices.Clone(said), leaves)
 	}
-	return f.reachable(said)
+	return c.reachable(said)
 }
 
 // breaks takes a holder's report of blocks that broke there, works out what becomes of each, and tells it in the log and in events.
-func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
+func (c *chart) breaks(holder string, words []*api.HeldBlock) {
 	type fate struct{ from, then, by string }
 	type sum struct {
 		fate
@@ -217,23 +217,23 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	var told []*sum
 	for _, w := range words {
 		k := blockmap.KeyOf(w.Id)
-		bytes, from := f.blocks.Drops(holder, k)
+		bytes, from := c.blocks.Drops(holder, k)
 		at := fate{from: cmp.Or(w.From, from)}
 		was := brokenAt{from: at.from, peer: holder, bytes: cmp.Or(w.Bytes, bytes)}
 		for _, source := range slices.Compact([]string{at.from, cmp.Or(w.Origin, at.from)}) {
-			if _, known := f.ledger.node(source); known { // a forgotten node can be asked for nothing
+			if _, known := c.ledger.node(source); known { // a forgotten node can be asked for nothing
 				was.sources = append(was.sources, source)
 			}
 		}
-		if others := f.others(k, was.sources); len(others) > 0 {
+		if others := c.others(k, was.sources); len(others) > 0 {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
-			then, by := f.fate(was.sources)
+			then, by := c.fate(was.sources)
 			at.then, at.from = then, cmp.Or(by, at.from)
-			kept := f.broken.add(k, was)
+			kept := c.broken.add(k, was)
 			for _, source := range was.sources { // a reply may never ask for it by id: the count has the source check all that its ledger has
-				if !kept || f.broken.count(source) > againTold {
-					f.blocks.EndsAt(source)
+				if !kept || c.broken.count(source) > againTold {
+					c.blocks.EndsAt(source)
 				}
 			}
 		}
@@ -247,24 +247,24 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 		told[i].Arrival = blockmap.Arrival{Blocks: told[i].Blocks + 1, Bytes: told[i].Bytes + cmp.Or(w.Bytes, bytes)}
 	}
 	for _, s := range told {
-		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
-		f.herald.tell(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
+		c.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
+		c.herald.tell(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
 			"block", s.first, "then", s.then, "peer", s.by))
 	}
 }
 
 // fate is what becomes of a block that no node holds and that came from these sources, and the source by which. It passes over a machine
 // that took over another's name and was never about to leave itself: not this machine sent the block, the other did.
-func (f *fleet) fate(sources []string) (then, by string) {
+func (c *chart) fate(sources []string) (then, by string) {
 	then = thenLost
 	if len(sources) > 0 {
 		by = sources[0]
 	}
 	for _, source := range sources {
-		n, known := f.ledger.node(source)
+		n, known := c.ledger.node(source)
 		switch {
-		case !known || !f.leases.present(n.Name) || n.Namesake && !f.hasLeft(n):
-		case f.leavesWith(n):
+		case !known || !c.leases.present(n.Name) || n.Namesake && !c.hasLeft(n):
+		case c.leavesWith(n):
 			return thenAgain, source
 		case then == thenLost:
 			then, by = thenThere, source
@@ -274,48 +274,30 @@ func (f *fleet) fate(sources []string) (then, by string) {
 }
 
 // leavesWith reports whether a node leaves, has left, or is under a notice that its agent heeds.
-func (f *fleet) leavesWith(n registry.Node) bool {
-	return n.Leaving() || n.State == registry.Decommissioned || watched(f.leases.read(n.Name).status)
+func (c *chart) leavesWith(n registry.Node) bool {
+	return n.Leaving() || n.State == registry.Decommissioned || watched(c.leases.read(n.Name).status)
 }
 
 // hasLeft reports whether a node was ever about to leave.
-func (f *fleet) hasLeft(n registry.Node) bool {
-	return n.Decommission != nil || watched(f.leases.read(n.Name).status)
+func (c *chart) hasLeft(n registry.Node) bool {
+	return n.Decommission != nil || watched(c.leases.read(n.Name).status)
 }
 
 // again are the broken blocks that a leaving node is asked to send again.
-func (f *fleet) again(n registry.Node) []*api.BrokenBlock {
-	if !f.leavesWith(n) {
+func (c *chart) again(n registry.Node) []*api.BrokenBlock {
+	if !c.leavesWith(n) {
 		return nil
 	}
-	return f.broken.askFor(n.Name, func(k blockmap.Key, sources []string) bool { return len(f.others(k, sources)) > 0 })
+	return c.broken.askFor(n.Name, func(k blockmap.Key, sources []string) bool { return len(c.others(k, sources)) > 0 })
 }
 
 // brokenForGood reports whether a block broke at its last holder, and none of its sources is there any more.
-func (f *fleet) brokenForGood(id string) bool {
-	at, known := f.broken.at(blockmap.KeyOf(id))
-	return known && f.isLost(at)
+func (c *chart) brokenForGood(id string) bool {
+	at, known := c.broken.at(blockmap.KeyOf(id))
+	return known && c.isLost(at)
 }
 
-func (f *fleet) isLost(at brokenAt) bool {
-	then, _ := f.fate(at.sources)
+func (c *chart) isLost(at brokenAt) bool {
+	then, _ := c.fate(at.sources)
 	return then == thenLost
-}
-
-// locateFor is locate for a node. The asking node is left out of the holders, whatever it reported: it asks because it does not have the block,
-// or cannot read it.
-func (f *fleet) locateFor(asker string, r *api.LocateRequest) (*api.LocateReply, error) {
-	reply, err := f.locate(r)
-	if err != nil {
-		return nil, err
-	}
-	isAsker := func(h *api.Holder) bool { return h.Node == asker }
-	if !slices.ContainsFunc(reply.Holders, isAsker) {
-		return reply, nil
-	}
-	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
-		reply.State, reply.Why = "unknown", asker+" has it no more"
-		f.nameCandidates(reply, r, "")
-	}
-	return reply, nil
 }

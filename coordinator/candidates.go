@@ -15,11 +15,11 @@ const maxCandidates = 128
 
 // nameCandidates adds to a reply the nodes that could have a block, from the question's place in the list on, and nodes that reach a
 // fallback. from is the block's source, said are its reported holders.
-func (f *fleet) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string, said ...string) {
-	reply.Candidates, reply.Next = f.candidates(r.GetId(), from, r.GetAfter())
-	reply.Fallbacks = f.fallbacks()
+func (c *chart) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string, said ...string) {
+	reply.Candidates, reply.Next = c.candidates(r.GetId(), from, r.GetAfter())
+	reply.Fallbacks = c.fallbacks()
 	if r.GetAfter() == "" {
-		reply.Unheard = f.unheard(r.GetId(), from, said)
+		reply.Unheard = c.unheard(r.GetId(), from, said)
 	}
 }
 
@@ -28,14 +28,14 @@ const maxUnheard = 16
 
 // unheard are LOST nodes that may have a block: first its source and its reported holders, then nodes with a store of that name, the one
 // heard last first.
-func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
+func (c *chart) unheard(id, from string, said []string) (named []*api.Holder) {
 	type silent struct {
 		*api.Holder
 		seen time.Time
 	}
 	store, _, _ := strings.Cut(id, "/")
 	var others []silent
-	f.ledger.view(func(m *registry.Registry) {
+	c.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
 			if n.State != registry.Lost {
 				continue
@@ -43,7 +43,7 @@ func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
 			h := &api.Holder{Node: name, Address: n.PeerAddress}
 			if name == from || slices.Contains(said, name) {
 				named = append(named, h)
-			} else if p := f.leases.read(name); f.couldHave(n, p, store) {
+			} else if p := c.leases.read(name); c.couldHave(n, p, store) {
 				others = append(others, silent{h, p.seen})
 			}
 		}
@@ -58,8 +58,8 @@ func (f *fleet) unheard(id, from string, said []string) (named []*api.Holder) {
 }
 
 // couldHave reports whether a node has a store of that name, or has not yet reported its landed blocks.
-func (f *fleet) couldHave(n registry.Node, p pulse, store string) bool {
-	told, _ := f.blocks.Reported(n.Name, n.ID)
+func (c *chart) couldHave(n registry.Node, p pulse, store string) bool {
+	told, _ := c.blocks.Reported(n.Name, n.ID)
 	return !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 }
 
@@ -69,18 +69,18 @@ func (f *fleet) couldHave(n registry.Node, p pulse, store string) bool {
 // The block's known source comes first. If there are more than maxCandidates, each block has an order of its own, so that different blocks
 // send readers to different nodes; next is the last node that is named, to ask on from. Nodes that come or go do not change the
 // order of the others, so a reader that asks for part after part misses none.
-func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next string) {
+func (c *chart) candidates(id, from, after string) (named []*api.Holder, next string) {
 	if after != "" {
 		from = "" // the first part has named it, or it has its turn
 	}
 	store, _, _ := strings.Cut(id, "/")
-	early := time.Since(f.leases.tookOver()) <= f.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
+	early := time.Since(c.leases.tookOver()) <= c.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
 	all := circle{id: id, last: seat{at: hashOf(id, after), node: after}}
-	f.ledger.view(func(m *registry.Registry) { // thousands of nodes for each question: they are not copied
+	c.ledger.view(func(m *registry.Registry) { // thousands of nodes for each question: they are not copied
 		for name, n := range m.Nodes {
-			p := f.leases.read(name)
-			has := f.couldHave(n, p, store)
-			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (f.leases.present(n.Name) || !p.heard && early)
+			p := c.leases.read(name)
+			has := c.couldHave(n, p, store)
+			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (c.leases.present(n.Name) || !p.heard && early)
 			switch {
 			case !has || !there:
 			case name == from:

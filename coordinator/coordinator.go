@@ -15,8 +15,8 @@
 //
 //	what is agreed on:    raft, raftlog, hang, streams; peers, colleagues, addresses, members, share, restore
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
-//	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
-//	  where blocks are:   fallbacks; held
+//	what is believed:     fleet, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
+//	  where blocks are:   chart, chart_list, candidates, fallbacks; held
 //	  what runs where:    apps, executors; lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
 //	agents call:          auth, lobby, refusals, quotas, membership, waits, excluded, tokens, join, revoked, reports, broken, goodbye, manifests, wire
@@ -173,7 +173,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return c.keepCertificate(ctx) })
 	g.Go(func() error { return f.reap(ctx) })
 	g.Go(func() error { return f.audience.watch(ctx) })
-	g.Go(func() error { return f.moves.run(ctx) })
+	g.Go(func() error { return f.chart.moves.run(ctx) })
 	g.Go(func() error { return f.logLeaving(ctx) })
 	g.Go(func() error { return f.ledger.watchDisk(ctx, f.log) })
 	g.Go(func() error { return f.postHooks(ctx) })

@@ -25,11 +25,11 @@ const (
 
 // fallbacks are nodes that reach a fallback, a few for each. A block that no node holds may be in a fallback, and only the records there
 // tell. Nodes that stay come before leaving ones.
-func (f *fleet) fallbacks() (doors []*api.Holder) {
+func (c *chart) fallbacks() (doors []*api.Holder) {
 	var reach []registry.Node
-	f.ledger.view(func(m *registry.Registry) {
+	c.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			if f.leases.read(name).status.GetFallback() != "" && f.leases.present(n.Name) {
+			if c.leases.read(name).status.GetFallback() != "" && c.leases.present(n.Name) {
 				reach = append(reach, n)
 			}
 		}
@@ -38,7 +38,7 @@ func (f *fleet) fallbacks() (doors []*api.Holder) {
 	named := map[string]int{}
 	for _, staying := range []bool{true, false} {
 		for _, n := range reach {
-			name := f.leases.read(n.Name).status.GetFallback()
+			name := c.leases.read(n.Name).status.GetFallback()
 			if (n.State == registry.Active) != staying || named[name] == eachFallback || len(doors) == maxFallbacks {
 				continue
 			}
@@ -99,12 +99,12 @@ func (a *accounts) lostAfter(id string, at time.Time) bool {
 // reads that fallback is named: then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
 // agent that reads it is left. It reads files, so it is for operators and not for thousands of readers, and it stops after spilledPatience:
 // whoever asks for a block that never was is not kept waiting for it.
-func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
+func (c *chart) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
 	ctx, cancel := context.WithTimeout(ctx, spilledPatience)
 	defer cancel()
 	whole := string(inventory.BlockID(id).Block())
-	for _, ref := range f.accounts.moved() {
-		for e, err := range f.accounts.files.entries(ref) {
+	for _, ref := range c.accounts.moved() {
+		for e, err := range c.accounts.files.entries(ref) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -115,7 +115,7 @@ func (f *fleet) nameSpilled(ctx context.Context, reply *api.LocateReply, id stri
 			if !spilled || e.Outcome != manifest.Moved || e.ID != id && e.ID != whole {
 				continue
 			}
-			if !f.accounts.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return f.leases.read(h.Node).status.GetFallback() == name }) {
+			if !c.accounts.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return c.leases.read(h.Node).status.GetFallback() == name }) {
 				reply.State, reply.Spilled, reply.SpilledBy = "unknown", name, ref.Node
 			}
 			return

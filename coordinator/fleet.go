@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 // fleet is all that a running coordinator knows: the durable ledger and the soft rest.
@@ -34,8 +31,7 @@ type fleet struct {
 	roster     *roster
 	apps       *apps
 	beats      appBeats
-	blocks     *blockmap.Map
-	asides     asides
+	chart      *chart
 	accounts   *accounts
 	metrics    *metrics
 	hosts      *hostFiles
@@ -49,8 +45,7 @@ type fleet struct {
 	audience   *audience
 	herald     *herald
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
-	moves      *moves
-	broken     *broken
+
 	bars       bars
 	started    time.Time
 	ahead      atomic.Int64 // how far this clock is ahead of the others', as lookAround found; nanoseconds
@@ -79,7 +74,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, started: now,
-		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), apps: newApps(), blocks: blockmap.New(), hosts: newHostFiles(cfg.Hosts),
+		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), apps: newApps(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.metrics = newMetrics(f)
 	f.herald = &herald{ledger: l, metrics: f.metrics}
@@ -89,7 +84,8 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
 	f.bars.of, f.bursts = map[string]bar{}, newBursts(log)
-	f.audience, f.moves, f.broken = newAudience(), newMoves(f.herald), newBroken()
+	f.audience = newAudience()
+	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
 	f.beats.begin(now)
 	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
 	return f, nil
@@ -107,8 +103,7 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 	for _, e := range events {
 		switch e.Type {
 		case registry.EventReplaced, registry.EventForgotten:
-			f.blocks.Forget(e.Node)
-			f.broken.leaves(e.Node)
+			f.chart.forget(e.Node)
 			f.leases.forget(e.Node)
 			f.apps.forget(e.Node)
 		case registry.EventLost, registry.EventShutdown, registry.EventDecommissioned:
@@ -117,7 +112,7 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 		case registry.EventHosts:
 			f.hosts.changed()
 		case registry.EventAppResumed:
-			f.blocks.Resume()
+			f.chart.blocks.Resume()
 		}
 		f.metrics.saw(e)
 	}
@@ -205,76 +200,6 @@ func (f *fleet) takers() []*api.Peer {
 		}
 	}
 	return peers
-}
-
-// locate says which nodes hold a block, or which may.
-func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
-	id := r.GetId()
-	if err := checkID(id); err != nil {
-		return nil, fault("%v", err)
-	}
-	asked, whole := id, string(inventory.BlockID(id).Block())
-	if !f.toldOf(id) && f.toldOf(whole) {
-		asked = whole // the id is of one file of a block, and reports and manifests name the block
-	}
-	said, what := f.blocks.Holders(blockmap.KeyOf(asked))
-	reply := &api.LocateReply{State: "unknown", Holders: f.reachable(said)}
-	if len(reply.Holders) > 0 {
-		reply.State = "held"
-		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // silent holders may come back in a moment, or not
-			f.nameCandidates(reply, r, what.From.Value(), said...)
-		}
-		return reply, nil
-	}
-	from, why := f.blocks.EndOf(blockmap.KeyOf(id))
-	if why == "" {
-		from, why = f.blocks.EndOf(blockmap.KeyOf(whole))
-	}
-	switch left := f.accounts.lost(asked); {
-	case len(said) > 0:
-		reply.State, from, why = "lost", what.From.Value(), said[0]+", which had it, is gone"
-	case left != nil:
-		reply.State, why = "lost", left.Node+" left without it: see its manifest"
-	case f.brokenForGood(asked):
-		reply.State = "lost"
-	}
-	reply.Why = why
-	f.nameCandidates(reply, r, from, said...)
-	return reply, nil
-}
-
-// toldOf reports whether a holder or a manifest has named this very id.
-func (f *fleet) toldOf(id string) bool {
-	said, _ := f.blocks.Holders(blockmap.KeyOf(id))
-	return len(said) > 0 || f.accounts.lost(id) != nil || f.brokenForGood(id)
-}
-
-// reachable turns names into holders: nodes that stay first, then leaving ones; nodes that are gone are left out. A node that announced a
-// restart counts as leaving, for it is on its way back.
-func (f *fleet) reachable(names []string) []*api.Holder {
-	var stay, leave []*api.Holder
-	for _, name := range names {
-		n, _ := f.ledger.node(name)
-		h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
-		switch n.State {
-		case registry.Active:
-			stay = append(stay, h)
-		case registry.Decommissioning, registry.Shutdown:
-			leave = append(leave, h)
-		case registry.Decommissioned:
-			if f.leases.present(n.Name) {
-				leave = append(leave, h)
-			}
-		}
-	}
-	return append(stay, leave...)
-}
-
-// answers reports whether a holder was heard within suspect_after, and has not announced a restart.
-func (f *fleet) answers(h *api.Holder) bool {
-	n, _ := f.ledger.node(h.Node)
-	p := f.leases.read(h.Node)
-	return n.State != registry.Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
 }
 
 // asStatus turns an error into a gRPC status, with the code that callers act on and a remedy for people.

@@ -26,7 +26,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 		if n.Forgettable() && s.leases.present(n.Name) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.Shown())
 		}
-		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.blocks.HeldBy(name))})
+		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.chart.blocks.HeldBy(name))})
 	}
 	if _, err := s.decide(ctx, registry.Command{Do: registry.DoForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)

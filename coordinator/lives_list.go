@@ -47,7 +47,7 @@ func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 			a.Nodes, a.NodesCount = nodes[:min(len(nodes), appsNamed)], int64(len(nodes))
 		}
 	}
-	for app, has := range f.blocks.ByApp() {
+	for app, has := range f.chart.blocks.ByApp() {
 		if wanted(app) {
 			a := shown(app)
 			a.HeldBlocks, a.HeldBytes, a.Holders = has.Blocks, has.Bytes, has.Holders

@@ -104,11 +104,11 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if err := s.tellLate(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.again(n)})
+	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.chart.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
 	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
-	if n := s.blocks.EndsOf(name); n > 0 {
+	if n := s.chart.blocks.EndsOf(name); n > 0 {
 		reply.Lapses = s.ledger.reign()<<32 | uint64(n) // with the term, because a new leader counts from 0
 	}
 	s.ledger.view(func(m *registry.Registry) {
@@ -249,5 +249,5 @@ func (s *membership) Locate(ctx context.Context, r *api.LocateRequest) (*api.Loc
 	if err != nil {
 		return nil, err
 	}
-	return s.locateFor(asker.Name, r)
+	return s.chart.locateFor(asker.Name, r)
 }

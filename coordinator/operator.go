@@ -3,10 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -15,10 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
-	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // operator is the service that people and their programs call.
@@ -118,9 +113,9 @@ func (s *operator) pictures(names []string) []*api.Node {
 }
 
 func (s *operator) Locate(ctx context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
-	reply, err := s.locate(r)
+	reply, err := s.chart.locate(r)
 	if err == nil && len(reply.Holders) == 0 && r.GetAfter() == "" {
-		s.nameSpilled(ctx, reply, r.GetId())
+		s.chart.nameSpilled(ctx, reply, r.GetId())
 	}
 	return reply, err
 }
@@ -148,14 +143,14 @@ func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStream
 		}
 		return flush()
 	}
-	if err := s.eachHeld(r.Node, send); err != nil {
+	if err := s.chart.eachHeld(r.Node, send); err != nil {
 		return err
 	}
-	unread, err := s.eachLost(r.Node, send)
+	unread, err := s.chart.eachLost(r.Node, send)
 	if err != nil {
 		return err
 	}
-	if err := s.eachBroken(r.Node, send); err != nil {
+	if err := s.chart.eachBroken(r.Node, send); err != nil {
 		return err
 	}
 	if err := flush(); err != nil {
@@ -166,100 +161,6 @@ func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStream
 	}
 	if len(unread) > 0 {
 		return status.Error(codes.DataLoss, strings.Join(unread, "; "))
-	}
-	return nil
-}
-
-func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error {
-	nodes := []string{only}
-	if only == "" {
-		nodes = s.blocks.Nodes()
-	}
-	spilled := once(s.accounts.spilled)
-	for _, name := range nodes {
-		for _, k := range s.blocks.Of(name) {
-			said, what := s.blocks.Holders(k)
-			if len(said) == 0 || only == "" && said[0] != name {
-				continue // gone meanwhile, or listed with its first holder
-			}
-			b := &api.BlockInfo{Id: k.ID(), Bytes: what.Bytes, From: what.From.Value(), State: "lost"}
-			for _, h := range s.reachable(said) {
-				b.State = "held"
-				b.Holders = append(b.Holders, h.Node)
-			}
-			if b.State == "lost" && s.accounts.lost(b.Id) == nil && s.keeps(b.From) {
-				continue // its source is there and has it, so it is not lost
-			}
-			if b.State == "lost" {
-				inFallback := func(node string) bool {
-					at, is := spilled(node)[s.accounts.files.hash(b.Id)]
-					return is && !s.accounts.lostAfter(b.Id, at)
-				}
-				if slices.ContainsFunc(said, inFallback) || inFallback(b.From) {
-					continue // who had it left it there: Locate asks who reads the fallback
-				}
-			}
-			if err := send(b); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// keeps reports whether a source still has the blocks that it sent: it was about to leave, and is still there, or there again, as the same
-// machine. A source that was never about to leave sent blocks from a disk that was dying.
-func (f *fleet) keeps(source string) bool {
-	n, _ := f.ledger.node(source)
-	return f.hasLeft(n) && !n.Namesake && len(f.reachable([]string{source})) > 0
-}
-
-// eachLost lists the blocks that manifests name as lost. unread says of which manifests it cannot: after a restore, the coordinators
-// have the figures of the manifests that came before, and not the files.
-func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) (unread []string, err error) {
-	var refs []*registry.ManifestRef
-	s.ledger.view(func(m *registry.Registry) {
-		for _, ref := range m.Manifests {
-			if ref.Lost > 0 && (only == "" || ref.Node == only) && m.InForce(ref) {
-				refs = append(refs, ref)
-			}
-		}
-	})
-	for _, ref := range refs {
-		for e, err := range s.accounts.files.entries(ref) {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("the manifest of %s is not here", ref.Node)
-			}
-			if err != nil {
-				unread = append(unread, fmt.Sprintf("%v: what it names as lost is not listed, %d in all", err, ref.Lost))
-				break
-			}
-			if newest := s.accounts.files.namedLost(e.ID); e.Outcome != manifest.Lost || newest == nil || newest.File != ref.File {
-				continue // not lost, or listed with the newest manifest that names it
-			}
-			if said, _ := s.blocks.Holders(blockmap.KeyOf(e.ID)); len(said) > 0 {
-				continue
-			}
-			if err := send(&api.BlockInfo{Id: e.ID, Bytes: e.Bytes, From: ref.Node, State: "lost"}); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return unread, nil
-}
-
-// eachBroken lists lost blocks that no manifest names: they were moved, and broke afterwards.
-func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
-	for k, at := range s.broken.all() {
-		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.accounts.lost(k.ID()) != nil {
-			continue
-		}
-		if said, _ := s.blocks.Holders(k); len(said) > 0 {
-			continue
-		}
-		if err := send(&api.BlockInfo{Id: k.ID(), Bytes: at.bytes, From: at.from, State: "lost"}); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -305,7 +206,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 	}
 	reply := &api.CoordinatorStatus{
 		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hostsTo(),
-		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
+		Nodes: map[string]int64{}, BlocksLocated: int64(s.chart.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
 	}
 	if !s.ledger.alone() {
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()

@@ -63,15 +63,9 @@ func (c Config) pace(nodes int) pace {
 	return p
 }
 
-func (f *fleet) pace() pace {
-	var nodes int
-	f.ledger.view(func(m *registry.Registry) { nodes = len(m.Nodes) })
-	return f.cfg.pace(nodes)
-}
-
 // paceTo is the pace for one node.
 func (f *fleet) paceTo(n registry.Node) *api.Pace {
-	p := f.pace()
+	p := f.cfg.pace(f.ledger.size())
 	if n.Leaving() {
 		p.interval = min(p.interval, leaverPace)
 	}

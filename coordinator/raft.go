@@ -330,6 +330,12 @@ func (l *ledger) node(name string) (n registry.Node, known bool) {
 	return n, known
 }
 
+// size is how many nodes the log has.
+func (l *ledger) size() (nodes int) {
+	l.view(func(m *registry.Registry) { nodes = len(m.Nodes) })
+	return nodes
+}
+
 // nodes reads the durable records of all nodes, by name.
 func (l *ledger) nodes() []registry.Node {
 	var all []registry.Node
