@@ -40,8 +40,7 @@ type fleet struct {
 	identity   *certs.Identity
 	denials    denials
 	quotas     quotas
-	brakes     brakes
-	bursts     *bursts
+	silence    *silence
 	audience   *audience
 	herald     *herald
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
@@ -83,11 +82,12 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
-	f.bars.of, f.bursts = map[string]bar{}, newBursts(log)
+	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics, log)
+	f.bars.of = map[string]bar{}
 	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
 	f.beats.begin(now)
-	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
+
 	return f, nil
 }
 

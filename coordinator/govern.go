@@ -85,7 +85,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 		refs = m.Manifests
 	})
 	f.leases.begin(names, now)
-	f.brakes.begin()
+	f.silence.clear()
 	f.chart.clear()
 	f.apps.clear()
 	f.beats.begin(now)

@@ -300,14 +300,14 @@ func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 		if suspects, _, _ := f.leases.tally(); suspects != 5 {
 			v.Errorf("got %d suspects half of a lease later, want all 5", suspects)
 		}
-		if len(f.brakes.holds) == 0 {
+		if len(f.silence.brake.holds) == 0 {
 			v.Error("no brake holds with the whole fleet silent")
 		}
 		if err := f.takeOver(v.Context(), 0); err != nil { // elected again, after another led
 			v.Fatal(err)
 		}
-		if suspects, _, _ := f.leases.tally(); suspects != 0 || len(f.brakes.holds) != 0 {
-			v.Errorf("got %d suspects and brakes %v right after taking over, want none", suspects, f.brakes.holds)
+		if suspects, _, _ := f.leases.tally(); suspects != 0 || len(f.silence.brake.holds) != 0 {
+			v.Errorf("got %d suspects and brakes %v right after taking over, want none", suspects, f.silence.brake.holds)
 		}
 	})
 }
@@ -316,20 +316,20 @@ func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 func BenchmarkJudge(b *testing.B) {
 	for _, silent := range []int{0, 3000} {
 		b.Run(fmt.Sprint(silent, " silent"), func(b *testing.B) {
-			f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(Default().Lease, nil, t0), roster: newRoster(), log: slog.New(slog.DiscardHandler)}
-			f.brakes.brake = newBrake(f.cfg.Loss, f.cfg.Lease)
-			now := t0.Add(f.cfg.Lease)
+			cfg, l := Default(), &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}
+			heard, now := newLeases(cfg.Lease, nil, t0), t0.Add(cfg.Lease)
+			s := newSilence(cfg, l, heard, newRoster(), &herald{ledger: l}, nil, slog.New(slog.DiscardHandler))
 			for i := range 10_000 {
 				name := fmt.Sprintf("node-%05d", i)
-				f.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Active, Facts: registry.Facts{Pool: fmt.Sprint("p", i%20), Zone: fmt.Sprint("z", i%3)}}
-				f.leases.beat(name, &api.Status{}, now)
+				l.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Active, Facts: registry.Facts{Pool: fmt.Sprint("p", i%20), Zone: fmt.Sprint("z", i%3)}}
+				heard.beat(name, &api.Status{}, now)
 				if i < silent {
-					f.leases.nodes[name].seen, f.leases.nodes[name].suspected = t0, t0
+					heard.nodes[name].seen, heard.nodes[name].suspected = t0, t0
 				}
 			}
-			f.ledger.raft = new(raft.Raft)
+			l.raft = new(raft.Raft)
 			for b.Loop() {
-				f.judge(now)
+				s.judge(now)
 			}
 		})
 	}

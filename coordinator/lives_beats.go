@@ -93,7 +93,7 @@ func (f *fleet) lapse(now time.Time) {
 	if len(silent) == 0 {
 		return
 	}
-	if len(f.brakesTo(now)) > 0 {
+	if len(f.silence.brakes(now)) > 0 {
 		f.beats.regrant(now)
 		return
 	}

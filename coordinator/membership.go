@@ -57,7 +57,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if was.Incarnation != r.Incarnation {
 		s.leases.fence(name, was.Incarnation)
 	}
-	s.hears(name, r.Status)
+	s.silence.hears(name, r.Status)
 	s.apps.hear(name, r.Status)
 	s.roster.change()
 	n, _ := s.ledger.node(name)
@@ -82,7 +82,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 		s.metrics.beats.WithLabelValues("overtaken").Inc()
 		return s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), PeersVersion: r.PeersVersion}), nil
 	}
-	s.hears(name, r.Status)
+	s.silence.hears(name, r.Status)
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())
 	s.apps.hear(name, r.Status)
 	if changed {

@@ -84,7 +84,7 @@ func (f *fleet) figures(to figures.To) {
 	held := map[string]int{"fleet": 0, "pool": 0, "zone": 0}
 	if leads {
 		suspects, _, worst = f.leases.tally()
-		for _, b := range f.brakesTo(time.Now()) {
+		for _, b := range f.silence.brakes(time.Now()) {
 			held[b.Scope]++
 		}
 	}

@@ -218,7 +218,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 		reply.Nodes[string(state)] = n
 	}
 	reply.BlocksLost, reply.LastIndex = c.lost, c.lastEvent
-	s.livenessTo(reply)
+	s.silence.statusTo(reply)
 	return reply, nil
 }
 

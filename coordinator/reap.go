@@ -17,10 +17,10 @@ const (
 
 // reap ends what has run out by the clock, such as leases and deadlines, until ctx ends.
 func (f *fleet) reap(ctx context.Context) error {
-	defer f.bursts.tell(true)
+	defer f.silence.bursts.tell(true)
 	last := time.Now()
 	return every(ctx, reapPace, func() {
-		f.bursts.tell(false)
+		f.silence.bursts.tell(false)
 		if _, err := f.ledger.lead(); err != nil {
 			last = time.Now()
 			return
@@ -44,7 +44,7 @@ func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 		f.leases.regrant(now)
 		f.beats.regrant(now)
 	}
-	f.decideAll(registry.Command{Do: registry.DoLose}, f.judge(now))
+	f.decideAll(registry.Command{Do: registry.DoLose}, f.silence.judge(now))
 	f.watch(now)
 	f.leaveInTime(now)
 	f.lapse(now)
