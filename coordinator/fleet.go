@@ -45,7 +45,7 @@ type fleet struct {
 	herald     *herald
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
 
-	bars       bars
+	bars       *bars
 	started    time.Time
 	ahead      atomic.Int64 // how far this clock is ahead of the others', as lookAround found; nanoseconds
 	attendance attendance
@@ -83,7 +83,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
 	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics, log)
-	f.bars.of = map[string]bar{}
+	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
 	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
 	f.beats.begin(now)
@@ -119,7 +119,7 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 	f.tellChanges(events)
 	if len(events) > 0 {
 		f.roster.change()
-		f.heedBars(events)
+		f.bars.heed(events)
 	}
 	return events, err
 }

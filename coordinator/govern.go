@@ -94,7 +94,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	if err := f.startHosts(); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}
-	f.beginBars()
+	f.bars.begin()
 	f.ledger.fsm.hub.enter(cmp.Or(term, f.ledger.raft.CurrentTerm()))
 	f.ledger.office.enter(context.WithoutCancel(ctx), term) // not ended by ctx: resign ends the term, so that calls under way can finish
 	if !f.ledger.alone() {

@@ -61,7 +61,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	s.apps.hear(name, r.Status)
 	s.roster.change()
 	n, _ := s.ledger.node(name)
-	s.heedNotice(n, r.Status)
+	s.bars.heedNotice(n, r.Status)
 	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo(n), Term: s.ledger.reign(), Namesake: n.Namesake}, nil
 }
 
@@ -100,7 +100,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if n, err = s.heedDisks(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	s.heedNotice(n, r.Status)
+	s.bars.heedNotice(n, r.Status)
 	if err := s.tellLate(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}

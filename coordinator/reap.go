@@ -31,7 +31,7 @@ func (f *fleet) reap(ctx context.Context) error {
 		ends, near := f.maintenanceEnds(now), f.appointmentsNear(now)
 		if ends || near { // or a window is over
 			f.roster.change()
-			f.heedMaintenance(nil, true, nil)
+			f.bars.heedMaintenance(nil, true, nil)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,11 @@ const mostFirst = hubKept / 4
 // notice for which the node does not leave, which heartbeats carry. The other is maintenance to come, by the schedule or the host
 // files. All other causes (states, deactivated, excluded, suspects) have events of their own.
 type bars struct {
+	log    *slog.Logger
+	ledger *ledger
+	leases *leases
+	herald *herald
+
 	mu    sync.Mutex // guards all below; taken before a replica's
 	of    map[string]bar
 	first int // nodes of which an event told when they were first heard
@@ -37,41 +43,41 @@ type bar struct {
 func (b bar) bars() bool { return b.noticed || b.maintained }
 
 // serves reports whether no cause with events of its own keeps work from n.
-func (f *fleet) serves(n registry.Node) bool {
-	return n.State == registry.Active && !n.Excluded && !n.Deactivated && f.leases.read(n.Name).suspected.IsZero()
+func (b *bars) serves(n registry.Node) bool {
+	return n.State == registry.Active && !n.Excluded && !n.Deactivated && b.leases.read(n.Name).suspected.IsZero()
 }
 
-// beginBars takes the fleet as it is, without events: the leader before has told what there was to tell.
-func (f *fleet) beginBars() {
-	f.bars.mu.Lock()
-	defer f.bars.mu.Unlock()
-	f.bars.of, f.bars.first = map[string]bar{}, 0
+// begin takes the fleet as it is, without events: the leader before has told what there was to tell.
+func (b *bars) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of, b.first = map[string]bar{}, 0
 	now := time.Now()
-	f.ledger.view(func(m *registry.Registry) {
+	b.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			f.bars.of[name] = bar{maintained: m.Maintains(n, now), unheard: true}
+			b.of[name] = bar{maintained: m.Maintains(n, now), unheard: true}
 		}
 	})
 }
 
 // heedNotice tells when a notice in a node's status takes work from it, or its end gives work back.
-func (f *fleet) heedNotice(n registry.Node, st *api.Status) {
+func (b *bars) heedNotice(n registry.Node, st *api.Status) {
 	if st == nil {
 		return
 	}
-	f.bars.mu.Lock()
-	defer f.bars.mu.Unlock()
-	was := f.bars.of[n.Name]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.of[n.Name]
 	is := bar{noticed: watched(st), maintained: was.maintained}
 	if is == was {
 		return
 	}
-	f.bars.of[n.Name] = is
-	if is.bars() == was.bars() || !f.serves(n) {
+	b.of[n.Name] = is
+	if is.bars() == was.bars() || !b.serves(n) {
 		return
 	}
 	if was.unheard {
-		if f.bars.first++; f.bars.first > mostFirst {
+		if b.first++; b.first > mostFirst {
 			return
 		}
 	}
@@ -79,24 +85,24 @@ func (f *fleet) heedNotice(n registry.Node, st *api.Status) {
 	if is.noticed {
 		data = registry.Saying("reason", "notice", "kind", st.Notice.Kind, "source", st.Notice.Source, "stance", st.Notice.Stance)
 	}
-	f.log.Info("a node's notice changes whether it is given work", "node", n.Name, "schedulable", !is.bars())
-	f.herald.tellAll([]registry.Event{flip(n, is, data)})
+	b.log.Info("a node's notice changes whether it is given work", "node", n.Name, "schedulable", !is.bars())
+	b.herald.tellAll([]registry.Event{flip(n, is, data)})
 }
 
 // heedMaintenance tells when maintenance takes work from nodes or gives it back, because the schedule or the host files have changed or time
 // has gone on. It looks at the named nodes, or at all. Of the nodes in silent it tells nothing: another event has just told that their
 // work changes.
-func (f *fleet) heedMaintenance(names []string, all bool, silent map[string]bool) {
-	f.bars.mu.Lock()
-	defer f.bars.mu.Unlock()
+func (b *bars) heedMaintenance(names []string, all bool, silent map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
 	var changed []registry.Node
 	look := func(m *registry.Registry, name string, n registry.Node) {
-		if is := m.Maintains(n, now); is != f.bars.of[name].maintained {
+		if is := m.Maintains(n, now); is != b.of[name].maintained {
 			changed = append(changed, n)
 		}
 	}
-	f.ledger.view(func(m *registry.Registry) {
+	b.ledger.view(func(m *registry.Registry) {
 		if all {
 			for name, n := range m.Nodes {
 				look(m, name, n)
@@ -112,15 +118,15 @@ func (f *fleet) heedMaintenance(names []string, all bool, silent map[string]bool
 	slices.SortFunc(changed, func(a, b registry.Node) int { return strings.Compare(a.Name, b.Name) })
 	var told []registry.Event
 	for _, n := range changed {
-		was := f.bars.of[n.Name]
+		was := b.of[n.Name]
 		is := was
 		is.maintained = !was.maintained
-		f.bars.of[n.Name] = is
-		if is.bars() != was.bars() && !silent[n.Name] && f.serves(n) {
+		b.of[n.Name] = is
+		if is.bars() != was.bars() && !silent[n.Name] && b.serves(n) {
 			told = append(told, flip(n, is, registry.Saying("reason", "maintenance")))
 		}
 	}
-	f.herald.tellAll(told)
+	b.herald.tellAll(told)
 }
 
 func flip(n registry.Node, is bar, why map[string]string) registry.Event {
@@ -130,9 +136,9 @@ func flip(n registry.Node, is bar, why map[string]string) registry.Event {
 	return registry.Event{Type: evSchedulable, Node: n.Name}
 }
 
-// heedBars looks at the nodes that a decision's events concern. Followers look at a node themselves when an event says that it has come, or
+// heed looks at the nodes that a decision's events concern. Followers look at a node themselves when an event says that it has come, or
 // come back.
-func (f *fleet) heedBars(events []registry.Event) {
+func (b *bars) heed(events []registry.Event) {
 	var names []string
 	var all bool
 	silent := map[string]bool{}
@@ -147,12 +153,12 @@ func (f *fleet) heedBars(events []registry.Event) {
 		case registry.EventReturned, registry.EventRecommissioned, registry.EventReactivated, registry.EventReadmitted:
 			silent[e.Node] = true
 		case registry.EventReplaced, registry.EventForgotten:
-			f.bars.mu.Lock()
-			delete(f.bars.of, e.Node)
-			f.bars.mu.Unlock()
+			b.mu.Lock()
+			delete(b.of, e.Node)
+			b.mu.Unlock()
 		}
 	}
 	if all || len(names) > 0 {
-		f.heedMaintenance(names, all, silent)
+		b.heedMaintenance(names, all, silent)
 	}
 }

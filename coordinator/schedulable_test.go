@@ -191,7 +191,7 @@ func TestWorkOfAWholeFleet(t *testing.T) {
 		under := func(stance string) (told int) {
 			was := f.ledger.fsm.hub.soft
 			for _, n := range all {
-				f.heedNotice(n, &api.Status{Notice: &api.Notice{Stance: stance}})
+				f.bars.heedNotice(n, &api.Status{Notice: &api.Notice{Stance: stance}})
 			}
 			return int(f.ledger.fsm.hub.soft - was)
 		}
