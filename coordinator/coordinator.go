@@ -174,7 +174,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return f.reap(ctx) })
 	g.Go(func() error { return f.audience.watch(ctx) })
 	g.Go(func() error { return f.chart.moves.run(ctx) })
-	g.Go(func() error { return f.logLeaving(ctx) })
+	g.Go(func() error { return f.leavers.run(ctx) })
 	g.Go(func() error { return f.ledger.watchDisk(ctx, f.log) })
 	g.Go(func() error { return f.postHooks(ctx) })
 	if !f.ledger.alone() {

@@ -32,7 +32,7 @@ func (s *membership) heedDisks(n registry.Node, st *api.Status) (registry.Node, 
 	} else {
 		c.Do = registry.DoReadmit
 	}
-	if _, err := s.doFor(n.Name, c); err != nil {
+	if _, err := s.quotas.doFor(n.Name, c); err != nil {
 		return n, unlessOften(err)
 	}
 	n, _ = s.ledger.node(n.Name)

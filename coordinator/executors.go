@@ -33,7 +33,7 @@ func executorsOf(s *api.Status) (all []registry.Executor) {
 }
 
 // nameExecutors adds to c the executors on the nodes that c makes leave: the registry itself must not depend on heartbeats.
-func (f *fleet) nameExecutors(c registry.Command) registry.Command {
+func (v *lives) nameExecutors(c registry.Command) registry.Command {
 	switch c.Do {
 	case registry.DoRegister, registry.DoAnnounce, registry.DoDecommission, registry.DoHosts, registry.DoTimeout, registry.DoGoodbye, registry.DoMachinesDown:
 	default:
@@ -41,10 +41,10 @@ func (f *fleet) nameExecutors(c registry.Command) registry.Command {
 	}
 	c.At = time.Now()
 	var leave []string
-	f.ledger.view(func(m *registry.Registry) { leave = m.Untold(c) })
+	v.ledger.view(func(m *registry.Registry) { leave = m.Untold(c) })
 	room, dropped := executorsAtOnce, 0
 	for _, name := range leave {
-		all := executorsOf(f.leases.read(name).status)
+		all := executorsOf(v.leases.read(name).status)
 		if len(all) == 0 {
 			continue
 		}
@@ -56,14 +56,14 @@ func (f *fleet) nameExecutors(c registry.Command) registry.Command {
 		room, dropped = room-len(fit), dropped+len(all)-len(fit)
 	}
 	if dropped > 0 {
-		f.log.Warn("too many executors leave at once: their schedulers are told of the nodes only", "executors", dropped)
+		v.log.Warn("too many executors leave at once: their schedulers are told of the nodes only", "executors", dropped)
 	}
 	return c
 }
 
 // tellLate tells of executors that were not known when their node began to leave: a new leader knows of none before the node's first
 // beat.
-func (f *fleet) tellLate(n registry.Node, s *api.Status) error {
+func (v *lives) tellLate(n registry.Node, s *api.Status) error {
 	if !n.Leaving() || n.Decommission.Told {
 		return nil
 	}
@@ -71,6 +71,6 @@ func (f *fleet) tellLate(n registry.Node, s *api.Status) error {
 	if len(all) == 0 {
 		return nil
 	}
-	_, err := f.do(registry.Command{Do: registry.DoTell, Nodes: []string{n.Name}, Incarnation: n.Incarnation, Executors: map[string][]registry.Executor{n.Name: all}})
+	_, err := v.do(registry.Command{Do: registry.DoTell, Nodes: []string{n.Name}, Incarnation: n.Incarnation, Executors: map[string][]registry.Executor{n.Name: all}})
 	return err
 }

@@ -29,8 +29,8 @@ type fleet struct {
 	ledger     *ledger
 	leases     *leases
 	roster     *roster
-	apps       *apps
-	beats      appBeats
+	lives      *lives
+	leavers    *leavers
 	chart      *chart
 	accounts   *accounts
 	metrics    *metrics
@@ -38,8 +38,8 @@ type fleet struct {
 	colleagues *colleagues
 	authority  *certs.Authority // nil: no certificates are made here
 	identity   *certs.Identity
-	denials    denials
-	quotas     quotas
+	denials    *denials
+	quotas     *quotas
 	silence    *silence
 	audience   *audience
 	herald     *herald
@@ -73,7 +73,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, started: now,
-		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), apps: newApps(), hosts: newHostFiles(cfg.Hosts),
+		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), hosts: newHostFiles(cfg.Hosts), denials: new(denials),
 	}
 	f.metrics = newMetrics(f)
 	f.herald = &herald{ledger: l, metrics: f.metrics}
@@ -86,7 +86,10 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
 	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
-	f.beats.begin(now)
+	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
+	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.chart.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
+	f.lives.beats.begin(now)
+	f.leavers = &leavers{log: log, ledger: l, leases: f.leases, apps: f.lives.apps}
 
 	return f, nil
 }
@@ -97,17 +100,20 @@ func (f *fleet) Close() error {
 	return errors.Join(f.colleagues.Close(), f.ledger.Close(), f.accounts.files.Close())
 }
 
+// decider decides a command: fleet.do, as the parts have it.
+type decider func(registry.Command) ([]registry.Event, error)
+
 // do decides a command and brings the soft state in line with its events.
 func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
-	events, err := f.ledger.do(f.nameExecutors(c))
+	events, err := f.ledger.do(f.lives.nameExecutors(c))
 	for _, e := range events {
 		switch e.Type {
 		case registry.EventReplaced, registry.EventForgotten:
 			f.chart.forget(e.Node)
 			f.leases.forget(e.Node)
-			f.apps.forget(e.Node)
+			f.lives.apps.forget(e.Node)
 		case registry.EventLost, registry.EventShutdown, registry.EventDecommissioned:
-			f.apps.quit(e.Node)
+			f.lives.apps.quit(e.Node)
 			f.leases.cleared(e.Node)
 		case registry.EventHosts:
 			f.hosts.changed()
@@ -129,7 +135,7 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	now := time.Now()
 	p := f.leases.read(n.Name)
 	out := nodeTo(n, p, now)
-	out.SubState, out.WaitsFor = waits(n, p, f.elsewhere(n, now), now)
+	out.SubState, out.WaitsFor = waits(n, p, f.leavers.elsewhere(n, now), now)
 	away := n.State == registry.Lost || n.State == registry.Shutdown || n.Shown() == registry.Gone
 	stalls := away || !p.suspected.IsZero() || out.SubState == timeIsUp
 	if out.Status != nil && (away || stalls && out.Status.GetDrain() != nil) {

@@ -104,7 +104,7 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	if summary.FinishedAt != nil {
 		ref.Finished = summary.FinishedAt.AsTime()
 	}
-	events, err := s.doFor(name, registry.Command{Do: registry.DoGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
+	events, err := s.quotas.doFor(name, registry.Command{Do: registry.DoGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
 		return asStatus(err) // the entry may be in the log all the same: the next start, or leader, finds out whether the file counts
 	}

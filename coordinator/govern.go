@@ -87,8 +87,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.leases.begin(names, now)
 	f.silence.clear()
 	f.chart.clear()
-	f.apps.clear()
-	f.beats.begin(now)
+	f.lives.clear(now)
 	f.roster.clear()
 	f.accounts.begin(refs)
 	if err := f.startHosts(); err != nil {

@@ -19,25 +19,25 @@ const (
 	leavingNamed = 10
 )
 
-// logLeaving logs, while nodes leave, how many do and what the ones that have been leaving longest wait for, until ctx ends.
-func (f *fleet) logLeaving(ctx context.Context) error {
+// run logs, while nodes leave, how many do and what the ones that have been leaving longest wait for, until ctx ends.
+func (w *leavers) run(ctx context.Context) error {
 	return every(ctx, leavingEvery, func() {
-		if term, _ := f.ledger.inOffice(); term != nil { // a follower hears no heartbeats
-			f.logLeavingOnce(ctx, time.Now())
+		if term, _ := w.ledger.inOffice(); term != nil { // a follower hears no heartbeats
+			w.tell(ctx, time.Now())
 		}
 	})
 }
 
-func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
+func (w *leavers) tell(ctx context.Context, now time.Time) {
 	var leave []registry.Node
-	f.ledger.view(func(m *registry.Registry) {
+	w.ledger.view(func(m *registry.Registry) {
 		for _, n := range m.Nodes {
 			if n.Leaving() {
 				leave = append(leave, n)
 			}
 		}
 	})
-	if len(leave) == 0 || !f.log.Enabled(ctx, slog.LevelInfo) {
+	if len(leave) == 0 || !w.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	slices.SortFunc(leave, func(a, b registry.Node) int {
@@ -46,8 +46,8 @@ func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
 	counts := map[string]int{}
 	var named [][]any
 	for _, n := range leave {
-		p := f.leases.read(n.Name)
-		state, waitsFor := waits(n, p, f.elsewhere(n, now), now)
+		p := w.leases.read(n.Name)
+		state, waitsFor := waits(n, p, w.elsewhere(n, now), now)
 		counts[state]++
 		if len(named) < leavingNamed {
 			named = append(named, leavingWords(n, p, state, waitsFor, now))
@@ -59,9 +59,9 @@ func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
 			words = append(words, strings.ToLower(state), counts[state])
 		}
 	}
-	f.log.Info("nodes are leaving", words...)
+	w.log.Info("nodes are leaving", words...)
 	for _, words := range named {
-		f.log.Info("a node is leaving", words...)
+		w.log.Info("a node is leaving", words...)
 	}
 }
 

@@ -76,12 +76,12 @@ func TestWhoLeavesIsLogged(t *testing.T) {
 // When a whole fleet leaves the log names the ten nodes that have been leaving longest.
 func TestFewOfManyThatLeaveAreLogged(t *testing.T) {
 	said := new(journal)
-	f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(Default().Lease, nil, t0), apps: newApps(), log: slog.New(slog.NewTextHandler(said, nil))}
+	w := &leavers{log: slog.New(slog.NewTextHandler(said, nil)), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(Default().Lease, nil, t0), apps: newApps()}
 	for i := range 10_000 {
 		name := fmt.Sprintf("n%05d", i)
-		f.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Decommissioning, Decommission: &registry.Decommission{StartedAt: t0.Add(-time.Duration(i) * time.Second), Order: &registry.Order{At: t0, Timeout: time.Hour}}}
+		w.ledger.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Decommissioning, Decommission: &registry.Decommission{StartedAt: t0.Add(-time.Duration(i) * time.Second), Order: &registry.Order{At: t0, Timeout: time.Hour}}}
 	}
-	f.logLeavingOnce(t.Context(), t0)
+	w.tell(t.Context(), t0)
 	lines := said.lines("leaving")
 	if len(lines) != 1+leavingNamed || !strings.HasPrefix(lines[0], `"nodes are leaving" nodes=10000 migrating=10000`) || !strings.Contains(lines[1], "node=n09999 ") {
 		t.Errorf("got %q", lines)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator/blockmap"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -34,6 +36,26 @@ const (
 	// mostOver bounds the reason why an app is over. Holders repeat it when they report its blocks as gone, and checkReport bounds that.
 	mostOver = maxWord + maxName - 64
 )
+
+// lives is what is known of apps: which run where, which are over, and which executors go with a node.
+type lives struct {
+	log     *slog.Logger
+	ledger  *ledger
+	leases  *leases
+	silence *silence
+	blocks  *blockmap.Map
+	quotas  *quotas
+	do      decider
+
+	apps  *apps
+	beats appBeats
+}
+
+// clear forgets all, for a new term as the leader.
+func (v *lives) clear(now time.Time) {
+	v.apps.clear()
+	v.beats.begin(now)
+}
 
 // appBeats is when each app last beat. It is soft: a new leader grants each app a full lease.
 type appBeats struct {
@@ -81,11 +103,11 @@ func (b *appBeats) forget(apps []string) {
 
 // lapse ends the apps that have been silent for longer than their leases. While a brake holds the network is in trouble and silence
 // means nothing, and removed blocks cannot be brought back: so no app ends, and all leases begin anew.
-func (f *fleet) lapse(now time.Time) {
+func (v *lives) lapse(now time.Time) {
 	silent := map[time.Duration][]string{} // by lease
-	f.ledger.view(func(m *registry.Registry) {
+	v.ledger.view(func(m *registry.Registry) {
 		for app, l := range m.Lives {
-			if took, _ := f.beats.silent(app, l, now); l.Beats() && took > l.Lease {
+			if took, _ := v.beats.silent(app, l, now); l.Beats() && took > l.Lease {
 				silent[l.Lease] = append(silent[l.Lease], app)
 			}
 		}
@@ -93,18 +115,18 @@ func (f *fleet) lapse(now time.Time) {
 	if len(silent) == 0 {
 		return
 	}
-	if len(f.silence.brakes(now)) > 0 {
-		f.beats.regrant(now)
+	if len(v.silence.brakes(now)) > 0 {
+		v.beats.regrant(now)
 		return
 	}
 	for lease, apps := range silent {
 		slices.Sort(apps)
 		for batch := range slices.Chunk(apps, appsAtOnce) {
-			if _, err := f.do(registry.Command{Do: registry.DoLapseApps, Apps: batch, Reason: fmt.Sprintf("it was silent for %s", lease)}); err != nil {
-				f.log.Warn("cannot write to the log that silent apps are over: it is tried again", "apps", len(batch), "err", err)
+			if _, err := v.do(registry.Command{Do: registry.DoLapseApps, Apps: batch, Reason: fmt.Sprintf("it was silent for %s", lease)}); err != nil {
+				v.log.Warn("cannot write to the log that silent apps are over: it is tried again", "apps", len(batch), "err", err)
 				return // the next look tries again
 			}
-			f.beats.forget(batch)
+			v.beats.forget(batch)
 		}
 	}
 }
@@ -138,11 +160,11 @@ func (s *operator) BeatApp(ctx context.Context, r *api.BeatAppRequest) (*api.Bea
 	if err != nil {
 		return nil, err
 	}
-	return &api.BeatAppReply{}, s.hearsApp(name, r)
+	return &api.BeatAppReply{}, s.lives.hear(name, r)
 }
 
-// hearsApp takes a beat of an app, or its word that it is over, from the certificate that speaks for it.
-func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
+// hear takes a beat of an app, or its word that it is over, from the certificate that speaks for it.
+func (v *lives) hear(name certs.Name, r *api.BeatAppRequest) error {
 	if err := cmp.Or(checkApp(r.GetApp()), checkSpan("lease", r.GetLease())); err != nil {
 		return err
 	}
@@ -157,13 +179,13 @@ func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
 	if r.Over {
 		c = registry.Command{Do: registry.DoEndApps, Apps: c.Apps, Owner: c.Owner, Reason: "it said so"}
 	}
-	if err := f.doForApps(name, c); err != nil {
+	if err := v.quotas.doForApps(name, c); err != nil {
 		return err
 	}
 	if r.Over {
-		f.beats.forget(c.Apps)
+		v.beats.forget(c.Apps)
 	} else {
-		f.beats.beat(r.App, time.Now())
+		v.beats.beat(r.App, time.Now())
 	}
 	return nil
 }
@@ -188,20 +210,20 @@ func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.End
 	c := registry.Command{Do: registry.DoEndApps, Apps: apps, Reason: registry.ShortenedTo(mostOver, why)}
 	if r.Undo {
 		c = registry.Command{Do: registry.DoResume, Apps: apps}
-		if unknown := s.neverOver(apps); unknown != "" {
+		if unknown := s.lives.neverOver(apps); unknown != "" {
 			return nil, status.Errorf(codes.NotFound, "app %q is not over: lifeboat apps lists those that are", unknown)
 		}
 	}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, appStatus(err)
 	}
-	s.beats.forget(apps)
-	return &api.EndAppsReply{Apps: s.appsShown(func(app string) bool { _, named := slices.BinarySearch(apps, app); return named })}, nil
+	s.lives.beats.forget(apps)
+	return &api.EndAppsReply{Apps: s.lives.shown(func(app string) bool { _, named := slices.BinarySearch(apps, app); return named })}, nil
 }
 
 // neverOver is the first of the apps that is not over; empty: all are.
-func (f *fleet) neverOver(apps []string) (one string) {
-	f.ledger.view(func(m *registry.Registry) {
+func (v *lives) neverOver(apps []string) (one string) {
+	v.ledger.view(func(m *registry.Registry) {
 		if i := slices.IndexFunc(apps, func(app string) bool { return m.Lives[app].Over == "" }); i >= 0 {
 			one = apps[i]
 		}

@@ -14,7 +14,7 @@ import (
 
 // ListApps lists all apps of which anything is known.
 func (s *operator) ListApps(_ *api.ListAppsRequest, stream grpc.ServerStreamingServer[api.ListAppsReply]) error {
-	for batch := range slices.Chunk(s.appsShown(func(string) bool { return true }), listBatch) {
+	for batch := range slices.Chunk(s.lives.shown(func(string) bool { return true }), listBatch) {
 		if err := stream.Send(&api.ListAppsReply{Apps: batch}); err != nil {
 			return err
 		}
@@ -22,8 +22,8 @@ func (s *operator) ListApps(_ *api.ListAppsRequest, stream grpc.ServerStreamingS
 	return nil
 }
 
-// appsShown are the wanted apps, by name. An app is known if it has beaten or was ended, if nodes run it, or if they hold blocks of it.
-func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
+// shown are the wanted apps, by name. An app is known if it has beaten or was ended, if nodes run it, or if they hold blocks of it.
+func (v *lives) shown(wanted func(app string) bool) (all []*api.App) {
 	known := map[string]*api.App{}
 	shown := func(app string) *api.App {
 		a := known[app]
@@ -34,20 +34,20 @@ func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 		return a
 	}
 	now := time.Now()
-	f.ledger.view(func(m *registry.Registry) {
+	v.ledger.view(func(m *registry.Registry) {
 		for app, l := range m.Lives {
 			if wanted(app) {
-				f.lifeTo(shown(app), l, now)
+				v.lifeTo(shown(app), l, now)
 			}
 		}
 	})
-	for app, nodes := range f.apps.running() {
+	for app, nodes := range v.apps.running() {
 		if wanted(app) {
 			a := shown(app)
 			a.Nodes, a.NodesCount = nodes[:min(len(nodes), appsNamed)], int64(len(nodes))
 		}
 	}
-	for app, has := range f.chart.blocks.ByApp() {
+	for app, has := range v.blocks.ByApp() {
 		if wanted(app) {
 			a := shown(app)
 			a.HeldBlocks, a.HeldBytes, a.Holders = has.Blocks, has.Bytes, has.Holders
@@ -60,7 +60,7 @@ func (f *fleet) appsShown(wanted func(app string) bool) (all []*api.App) {
 	return all
 }
 
-func (f *fleet) lifeTo(a *api.App, l registry.Life, now time.Time) {
+func (v *lives) lifeTo(a *api.App, l registry.Life, now time.Time) {
 	a.State, a.Why, a.Owner, a.Since = "RUNNING", l.Over, l.Owner, durationpb.New(now.Sub(l.Since))
 	if l.Over != "" {
 		a.State = "OVER"
@@ -69,7 +69,7 @@ func (f *fleet) lifeTo(a *api.App, l registry.Life, now time.Time) {
 		return
 	}
 	a.Lease = durationpb.New(l.Lease)
-	if _, last := f.beats.silent(a.App, l, now); !last.IsZero() {
+	if _, last := v.beats.silent(a.App, l, now); !last.IsZero() {
 		a.LastBeat = durationpb.New(now.Sub(last))
 	}
 }

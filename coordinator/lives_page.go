@@ -19,7 +19,7 @@ import (
 
 func (s *web) listApps(w http.ResponseWriter, _ *http.Request) {
 	all := []api.AppJSON{}
-	for _, a := range s.appsShown(func(string) bool { return true }) {
+	for _, a := range s.lives.shown(func(string) bool { return true }) {
 		all = append(all, api.AppToJSON(a))
 	}
 	writeJSON(w, http.StatusOK, all)
@@ -50,7 +50,7 @@ func (s *web) hearApp(w http.ResponseWriter, r *http.Request, word *api.BeatAppR
 		refuseHTTP(w, http.StatusForbidden, fmt.Sprintf("%s may not speak for an app: show an app's or an operator's certificate", name))
 		return
 	}
-	err = s.hearsApp(name, word)
+	err = s.lives.hear(name, word)
 	if _, deposed := err.(overtaken); deposed {
 		s.turnAway(w, r)
 		return

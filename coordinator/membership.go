@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
@@ -50,7 +49,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if s.leases.fences(name, r.Incarnation, now) {
 		return nil, asStatus(fmt.Errorf("node %s: %w", name, registry.ErrIncarnation))
 	}
-	if _, err := s.doFor(name, c); err != nil {
+	if _, err := s.quotas.doFor(name, c); err != nil {
 		return nil, asStatus(err)
 	}
 	s.leases.register(name, r, now)
@@ -58,7 +57,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 		s.leases.fence(name, was.Incarnation)
 	}
 	s.silence.hears(name, r.Status)
-	s.apps.hear(name, r.Status)
+	s.lives.apps.hear(name, r.Status)
 	s.roster.change()
 	n, _ := s.ledger.node(name)
 	s.bars.heedNotice(n, r.Status)
@@ -80,11 +79,11 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	if s.leases.overtaken(name, r.Sequence) {
 		s.metrics.beats.WithLabelValues("overtaken").Inc()
-		return s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), PeersVersion: r.PeersVersion}), nil
+		return s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), PeersVersion: r.PeersVersion}), nil
 	}
 	s.silence.hears(name, r.Status)
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())
-	s.apps.hear(name, r.Status)
+	s.lives.apps.hear(name, r.Status)
 	if changed {
 		s.roster.change()
 	}
@@ -101,10 +100,10 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 		return nil, asStatus(err)
 	}
 	s.bars.heedNotice(n, r.Status)
-	if err := s.tellLate(n, r.Status); err != nil {
+	if err := s.lives.tellLate(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.chart.again(n)})
+	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), Again: s.chart.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
 	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
@@ -136,7 +135,7 @@ func (s *membership) heal(n registry.Node, st *api.Status, unsaid int) (registry
 	default:
 		return n, nil
 	}
-	events, err := s.doFor(n.Name, c)
+	events, err := s.quotas.doFor(n.Name, c)
 	if err != nil || len(events) == 0 {
 		return n, unlessOften(err)
 	}
@@ -157,19 +156,6 @@ func unaccounted(n registry.Node, st *api.Status) bool {
 	return given != "" && (n.Leaving() || n.State == registry.Decommissioned) && (n.Manifest == nil || n.Manifest.Incident != given)
 }
 
-// directive is the order that a reply carries; nil: none. A node that is done is still told of its order, until that is taken back.
-func directive(n registry.Node, now time.Time) *api.Directive {
-	o := n.Wish()
-	if o == nil {
-		return nil
-	}
-	wish := &api.Directive{Decommission: n.Decommission.ID, Reason: o.Reason}
-	if at := o.Deadline(); !at.IsZero() {
-		wish.Remaining = durationpb.New(at.Sub(now))
-	}
-	return wish
-}
-
 func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecommissionRequest) (*api.WorkerDecommissionReply, error) {
 	name, err := speaker(ctx, r.GetNode())
 	if err != nil {
@@ -182,7 +168,7 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 		return &api.WorkerDecommissionReply{}, nil
 	}
 	now := time.Now()
-	if _, err := s.doFor(name, registry.Command{Do: registry.DoAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
+	if _, err := s.quotas.doFor(name, registry.Command{Do: registry.DoAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WorkerDecommissionReply{}, nil
@@ -206,7 +192,7 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which does not tell of the withdrawal, or by another notice
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.doFor(name, registry.Command{Do: registry.DoWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
+	if _, err := s.quotas.doFor(name, registry.Command{Do: registry.DoWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WithdrawDecommissionReply{}, nil
@@ -228,7 +214,7 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 	if s.leases.overtaken(name, r.Sequence) { // a cut link held it back: the node is here again
 		return nil, overtakenBy(name)
 	}
-	if _, err := s.doFor(name, registry.Command{Do: registry.DoUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
+	if _, err := s.quotas.doFor(name, registry.Command{Do: registry.DoUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.ReportUnavailableReply{}, nil

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -46,6 +47,11 @@ var errManyJoin = fmt.Errorf("more machines join with this token than may, %d at
 // quotas bound the writes to the log by name: for a node that in its certificate, for an app's certificate role and name, for a token its
 // id.
 type quotas struct {
+	log     *slog.Logger
+	ledger  *ledger
+	denials *denials
+	do      decider
+
 	mu    sync.Mutex           // guards what follows
 	until map[string]time.Time // when the name has its whole quota again: each write moves that by its cost
 	sweep int                  // how many names there may be before old ones are dropped
@@ -85,51 +91,51 @@ func (q *quotas) giveBack(node string, cost time.Duration) {
 }
 
 // spend counts a write against the node's quota, or refuses it.
-func (s *membership) spend(node string) error {
-	if s.quotas.take(node, writesEvery, time.Now()) {
+func (q *quotas) spend(node string) error {
+	if q.take(node, writesEvery, time.Now()) {
 		return nil
 	}
-	if times := s.denials.count("too often "+node, time.Now()); times > 0 {
-		s.log.Warn("a node changes too often: is it started again and again, or does somebody else have its key?", "node", node, "times", times)
+	if times := q.denials.count("too often "+node, time.Now()); times > 0 {
+		q.log.Warn("a node changes too often: is it started again and again, or does somebody else have its key?", "node", node, "times", times)
 	}
 	return tooOften{node}
 }
 
 // doFor decides a command that a node causes, within the node's quota. A command that changes nothing is not counted.
-func (s *membership) doFor(node string, c registry.Command) ([]registry.Event, error) {
-	if err := s.spend(node); err != nil {
+func (q *quotas) doFor(node string, c registry.Command) ([]registry.Event, error) {
+	if err := q.spend(node); err != nil {
 		return nil, err
 	}
-	events, err := s.do(c)
+	events, err := q.do(c)
 	if err == nil && len(events) == 0 || undecided(err) {
-		s.quotas.giveBack(node, writesEvery)
+		q.giveBack(node, writesEvery)
 	}
 	return events, err
 }
 
 // doForApps decides a command about an app, within the quota of the app's certificate. Operators have no quota.
-func (f *fleet) doForApps(by certs.Name, c registry.Command) error {
-	if by.Role != certs.RoleApp || f.saidBefore(c) {
-		_, err := f.do(c)
+func (q *quotas) doForApps(by certs.Name, c registry.Command) error {
+	if by.Role != certs.RoleApp || q.saidBefore(c) {
+		_, err := q.do(c)
 		return appStatus(err)
 	}
-	if who := by.String(); !f.quotas.take(who, appWritesEvery, time.Now()) {
-		if times := f.denials.count("too often "+who, time.Now()); times > 0 {
-			f.log.Warn("a certificate begins and ends too many apps: does somebody else have its key?", "name", who, "times", times)
+	if who := by.String(); !q.take(who, appWritesEvery, time.Now()) {
+		if times := q.denials.count("too often "+who, time.Now()); times > 0 {
+			q.log.Warn("a certificate begins and ends too many apps: does somebody else have its key?", "name", who, "times", times)
 		}
 		return status.Errorf(codes.ResourceExhausted, "the certificate of %s begins and ends too many apps: it may %d times at once, and then once each %s: again later; if somebody else has its key, lifeboat revoke %[1]s",
 			who, ((writesAtOnce-1)*writesEvery/appWritesEvery)+1, appWritesEvery)
 	}
-	_, err := f.do(c)
+	_, err := q.do(c)
 	if undecided(err) {
-		f.quotas.giveBack(by.String(), appWritesEvery)
+		q.giveBack(by.String(), appWritesEvery)
 	}
 	return appStatus(err)
 }
 
 // saidBefore reports whether a command says only what is known of the app already, as most beats do.
-func (f *fleet) saidBefore(c registry.Command) (known bool) {
-	f.ledger.view(func(m *registry.Registry) {
+func (q *quotas) saidBefore(c registry.Command) (known bool) {
+	q.ledger.view(func(m *registry.Registry) {
 		l := m.Lives[c.Apps[0]]
 		known = c.Do == registry.DoBeatApp && l.Beats() && l.Owner == c.Owner && l.Lease == c.Lease
 	})

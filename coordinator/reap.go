@@ -42,10 +42,10 @@ func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // a lease may be so short that every look seems late
 		f.log.Warn("the coordinator stood still: every lease begins anew", "took", gap)
 		f.leases.regrant(now)
-		f.beats.regrant(now)
+		f.lives.beats.regrant(now)
 	}
 	f.decideAll(registry.Command{Do: registry.DoLose}, f.silence.judge(now))
 	f.watch(now)
 	f.leaveInTime(now)
-	f.lapse(now)
+	f.lives.lapse(now)
 }

@@ -53,7 +53,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			return errReportOvertaken
 		}
 		s.chart.breaks(name, r.Broken)
-		words = wordsOf(words[:0], name, r, s.overIn)
+		words = wordsOf(words[:0], name, r, s.lives.overIn)
 		var news blockmap.Arrivals
 		if full != nil {
 			_, err = full.Hear(name, words)
@@ -122,9 +122,9 @@ func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (
 }
 
 // overIn reports whether a STORE/SCOPE is of an app that is over.
-func (f *fleet) overIn(scope string) (over bool) {
+func (v *lives) overIn(scope string) (over bool) {
 	_, app, _ := strings.Cut(scope, "/")
-	f.ledger.view(func(m *registry.Registry) { over = m.Lives[app].Over != "" })
+	v.ledger.view(func(m *registry.Registry) { over = m.Lives[app].Over != "" })
 	return over
 }
 

@@ -134,7 +134,7 @@ func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.Renew
 	if !bytes.Equal(key, shown.RawSubjectPublicKeyInfo) {
 		return nil, status.Errorf(codes.PermissionDenied, "the request is for another key than that of the certificate of %s", name)
 	}
-	if err := s.spend(name.Name); err != nil {
+	if err := s.quotas.spend(name.Name); err != nil {
 		return nil, asStatus(err)
 	}
 	cert, err := s.authority.Sign(r.Request, name, s.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)

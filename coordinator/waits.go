@@ -2,10 +2,12 @@ package coordinator
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // What holds up a leaving node: YARN's words (DecommissioningNodesWatcher), and MIGRATING, which YARN does not need.
@@ -74,24 +76,45 @@ func workloadWords(w *api.Workload) string {
 	return words
 }
 
+// leavers are the nodes that leave, with what holds them up.
+type leavers struct {
+	log    *slog.Logger
+	ledger *ledger
+	leases *leases
+	apps   *apps
+}
+
 // elsewhere are the apps that n waits for.
-func (f *fleet) elsewhere(n registry.Node, now time.Time) []appElsewhere {
+func (w *leavers) elsewhere(n registry.Node, now time.Time) []appElsewhere {
 	if !n.WaitsForApps() {
 		return nil
 	}
-	return f.apps.elsewhere(n.Name, f.leases.settled(now), func(other string) bool {
-		o, _ := f.ledger.node(other)
-		return (o.State == registry.Active || o.Leaving()) && f.leases.present(o.Name)
+	return w.apps.elsewhere(n.Name, w.leases.settled(now), func(other string) bool {
+		o, _ := w.ledger.node(other)
+		return (o.State == registry.Active || o.Leaving()) && w.leases.present(o.Name)
 	})
 }
 
+// directive is the order that a reply carries; nil: none. A node that is done is still told of its order, until that is taken back.
+func directive(n registry.Node, now time.Time) *api.Directive {
+	o := n.Wish()
+	if o == nil {
+		return nil
+	}
+	wish := &api.Directive{Decommission: n.Decommission.ID, Reason: o.Reason}
+	if at := o.Deadline(); !at.IsZero() {
+		wish.Remaining = durationpb.New(at.Sub(now))
+	}
+	return wish
+}
+
 // directive is the order that n is told, with the apps that it waits for.
-func (f *fleet) directive(n registry.Node, now time.Time) *api.Directive {
+func (w *leavers) directive(n registry.Node, now time.Time) *api.Directive {
 	wish := directive(n, now)
 	if wish == nil {
 		return nil
 	}
-	for i, e := range f.elsewhere(n, now) {
+	for i, e := range w.elsewhere(n, now) {
 		if i == appsNamed {
 			break
 		}
