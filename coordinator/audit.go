@@ -4,25 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
-
-// auditSince are the records after an index, oldest first; with a node, only those that name it.
-func (f *fleet) auditSince(after uint64, node string) (found []registry.AuditRecord) {
-	var all []registry.AuditRecord
-	f.ledger.view(func(m *registry.Registry) { all = m.Audit })
-	for _, r := range all[max(0, len(all)-registry.KeptAudit):] {
-		if r.Index > after && (node == "" || slices.Contains(r.Nodes, node)) {
-			found = append(found, r)
-		}
-	}
-	return found
-}
 
 // listAudit serves the audit to operators, with ?after=INDEX and ?node=NAME as the command line has them.
 func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +22,7 @@ func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := []api.AuditJSON{}
-	for _, one := range s.auditSince(after, r.URL.Query().Get("node")) {
+	for _, one := range s.notary.since(after, r.URL.Query().Get("node")) {
 		all = append(all, api.AuditToJSON(one.Message()))
 	}
 	writeJSON(w, http.StatusOK, all)

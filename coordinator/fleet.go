@@ -38,6 +38,7 @@ type fleet struct {
 	colleagues *colleagues
 	authority  *certs.Authority // nil: no certificates are made here
 	identity   *certs.Identity
+	notary     *notary
 	denials    *denials
 	quotas     *quotas
 	silence    *silence
@@ -86,6 +87,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
 	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
+	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
 	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.chart.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
 	f.lives.beats.begin(now)

@@ -28,7 +28,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 		}
 		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.chart.blocks.HeldBy(name))})
 	}
-	if _, err := s.decide(ctx, registry.Command{Do: registry.DoForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
+	if _, err := s.notary.decide(ctx, registry.Command{Do: registry.DoForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)
 	}
 	return reply, nil

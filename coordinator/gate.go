@@ -38,7 +38,7 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 	}
 	ctx, asked := g.audited(ctx, info.FullMethod, req)
 	reply, err := next(ctx, req)
-	return reply, g.redirect(g.settle(ctx, asked, err))
+	return reply, g.redirect(g.notary.settle(ctx, asked, err))
 }
 
 // stream handles a streaming call. The call ends with the term in which it began, for what follows is for the next leader to say.
@@ -58,7 +58,7 @@ func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerI
 	defer cancel(nil)
 	defer context.AfterFunc(term, func() { cancel(errDeposed) })()
 	ctx, asked := g.audited(ctx, info.FullMethod, nil)
-	err = g.settle(ctx, asked, next(srv, &bounded{stream, ctx}))
+	err = g.notary.settle(ctx, asked, next(srv, &bounded{stream, ctx}))
 	if err != nil && context.Cause(ctx) == errDeposed {
 		return g.redirect(overtaken{errDeposed})
 	}

@@ -75,7 +75,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	now := time.Now()
 	var names []string
 	var refs []*registry.ManifestRef
-	left := f.unsettled()
+	left := f.notary.unsettled()
 	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
 			if n.State == registry.Active || n.Leaving() {
@@ -100,7 +100,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 		f.log.Info("this coordinator leads", "term", term, "nodes", len(names))
 		f.compareMembers()
 	}
-	f.settleFor(left)
+	f.notary.settleFor(left)
 	return nil
 }
 

@@ -143,7 +143,7 @@ func (f *fleet) applyHosts(lists *hosts.Lists) error {
 }
 
 func (f *fleet) refuseHosts(ctx context.Context, why error) error {
-	_, err := f.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
+	_, err := f.notary.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
 	return err
 }
 
@@ -239,7 +239,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	if r.Timeout != nil {
 		timeout = max(r.Timeout.AsDuration(), hosts.Forever)
 	}
-	events, err := s.decide(ctx, registry.Command{Do: registry.DoHosts, Hosts: lists, Force: !r.Graceful, Order: &registry.Order{Timeout: timeout}})
+	events, err := s.notary.decide(ctx, registry.Command{Do: registry.DoHosts, Hosts: lists, Force: !r.Graceful, Order: &registry.Order{Timeout: timeout}})
 	if err != nil {
 		return nil, asStatus(err)
 	}

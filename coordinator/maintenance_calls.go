@@ -23,13 +23,13 @@ func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaint
 	}
 	windows := windowsFrom(r.GetWindows())
 	c := registry.Command{Do: registry.DoSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
-	if c.Add && !s.repeats(ctx) { // a repeated call would be refused because of the windows that its first try added
+	if c.Add && !s.notary.repeats(ctx) { // a repeated call would be refused because of the windows that its first try added
 		var err error
 		if c.Renews, err = s.checkAdded(windows, time.Now()); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := s.decide(ctx, c); err != nil {
+	if _, err := s.notary.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return s.maintenance(), nil
@@ -56,7 +56,7 @@ func (s *operator) ChangeMachines(ctx context.Context, r *api.ChangeMachinesRequ
 	for _, m := range r.Machines {
 		c.Machines = append(c.Machines, scheduledFrom(m))
 	}
-	if _, err := s.decide(ctx, c); err != nil {
+	if _, err := s.notary.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return s.maintenance(), nil

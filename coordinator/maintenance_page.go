@@ -81,7 +81,7 @@ func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req pr
 		return
 	}
 	ctx, asked := g.audited(ctx, method, req)
-	err := g.settle(ctx, asked, call(ctx, &operator{fleet: s.fleet, closing: s.closing}))
+	err := g.notary.settle(ctx, asked, call(ctx, &operator{fleet: s.fleet, closing: s.closing}))
 	_, deposed := errors.AsType[overtaken](err)
 	switch code := httpCode(err); {
 	case err == nil:

@@ -86,19 +86,19 @@ func TestOnlyMembersAreRemoved(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		f := &fleet{ledger: openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))}
-		defer f.ledger.Close()
+		n := &notary{ledger: openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))}
+		defer n.ledger.Close()
 		call := &audited{Asking: registry.Asking{Call: "1", Who: "operator:eve", Asked: "raft remove"}}
 		ctx := context.WithValue(t.Context(), auditedKey{}, call)
-		if f.repeats(ctx) {
+		if n.repeats(ctx) {
 			t.Error("the first call is taken for its own repetition")
 		}
 		begun := call.Asking
 		begun.Outcome = registry.OutcomeBegun
-		if _, err := f.ledger.do(registry.Command{Do: registry.DoRecord, Asked: &begun}); err != nil {
+		if _, err := n.ledger.do(registry.Command{Do: registry.DoRecord, Asked: &begun}); err != nil {
 			t.Fatal(err)
 		}
-		if !f.repeats(ctx) {
+		if !n.repeats(ctx) {
 			t.Error("a call that a former leader began is taken for a new one")
 		}
 	})

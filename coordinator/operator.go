@@ -78,7 +78,7 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	}
 	c := registry.Command{Do: registry.DoDecommission, Nodes: names, Order: &registry.Order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
 		Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}
-	if _, err := s.decide(ctx, c); err != nil {
+	if _, err := s.notary.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
@@ -96,7 +96,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
 		}
 	}
-	if _, err := s.decide(ctx, registry.Command{Do: registry.DoRecommission, Nodes: names}); err != nil {
+	if _, err := s.notary.decide(ctx, registry.Command{Do: registry.DoRecommission, Nodes: names}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.RecommissionReply{Nodes: s.pictures(names)}, nil

@@ -185,7 +185,7 @@ func (s *operator) ReleaseBrake(ctx context.Context, r *api.ReleaseBrakeRequest)
 	if !holds {
 		return nil, status.Error(codes.FailedPrecondition, "no brake holds: lifeboat brake shows those that do")
 	}
-	if _, err := s.decide(ctx, registry.Command{Do: registry.DoRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
+	if _, err := s.notary.decide(ctx, registry.Command{Do: registry.DoRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)
 	}
 	s.silence.release()

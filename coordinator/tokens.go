@@ -111,7 +111,7 @@ func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (
 }
 
 func (s *operator) pass(ctx context.Context, p *registry.Pass) error {
-	_, err := s.decide(ctx, registry.Command{Do: registry.DoPass, Pass: p})
+	_, err := s.notary.decide(ctx, registry.Command{Do: registry.DoPass, Pass: p})
 	return asStatus(err)
 }
 
