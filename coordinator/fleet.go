@@ -74,7 +74,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, started: now,
-		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), hosts: newHostFiles(cfg.Hosts), denials: new(denials),
+		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), denials: new(denials),
 	}
 	f.metrics = newMetrics(f)
 	f.herald = &herald{ledger: l, metrics: f.metrics}
@@ -83,11 +83,12 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
-	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics, log)
+	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics.recovered, log)
 	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
 	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
 	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
+	f.hosts = newHostFiles(cfg, l, f.notary, f.metrics.refused, log)
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
 	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.chart.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
 	f.lives.beats.begin(now)
@@ -160,7 +161,7 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	if a.Past(now) {
 		a = registry.Appointment{}
 	}
-	if out.Maintenance = a.Mode(); f.maintained(n, now) {
+	if out.Maintenance = a.Mode(); f.hosts.maintained(n, now) {
 		out.Maintenance = registry.ModeDown
 	}
 	if a.Scheduled != nil {
@@ -188,7 +189,7 @@ func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.
 
 // takers are the nodes that may take blocks, in no order.
 func (f *fleet) takers() []*api.Peer {
-	now, lists, plan := time.Now(), f.hostsInForce().Lists, f.scheduled()
+	now, lists, plan := time.Now(), f.hosts.inForce().Lists, f.scheduled()
 	var able []registry.Node
 	f.ledger.view(func(m *registry.Registry) {
 		able = make([]registry.Node, 0, len(m.Nodes))

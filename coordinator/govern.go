@@ -90,7 +90,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.lives.clear(now)
 	f.roster.clear()
 	f.accounts.begin(refs)
-	if err := f.startHosts(); err != nil {
+	if err := f.hosts.start(); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}
 	f.bars.begin()

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -25,6 +27,12 @@ const readPatience = 5 * time.Second
 // hostFiles reads the configured files when an operator asks for it. The files count once their lists are in the log. A restart applies
 // no edit of the files that no operator has asked to apply.
 type hostFiles struct {
+	log     *slog.Logger
+	ledger  *ledger
+	notary  *notary
+	refused prometheus.Counter
+	timeout time.Duration // for nodes that the files have leave
+
 	files   hosts.Files
 	turn    chan struct{} // holds one while lists are read and decided: an older reading must not overtake a newer
 	reading chan struct{} // holds one while a file is open: a reading that hangs is not begun a second time
@@ -35,8 +43,11 @@ type hostFiles struct {
 	maintain time.Time       // when the next maintenance ends
 }
 
-func newHostFiles(files hosts.Files) *hostFiles {
-	return &hostFiles{files: files, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), shut: map[string]bool{}}
+func newHostFiles(cfg Config, l *ledger, n *notary, refused prometheus.Counter, log *slog.Logger) *hostFiles {
+	return &hostFiles{
+		log: log, ledger: l, notary: n, refused: refused, timeout: cfg.DecommissionTimeout,
+		files: cfg.Hosts, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), shut: map[string]bool{},
+	}
 }
 
 func (h *hostFiles) configured() bool { return h.files != hosts.Files{} }
@@ -81,69 +92,69 @@ func (h *hostFiles) read(inForce *hosts.Lists) (*hosts.Lists, error) {
 	}
 }
 
-// hostsInForce is the lists in force, from the log.
-func (f *fleet) hostsInForce() (h registry.HostsState) {
-	f.ledger.view(func(m *registry.Registry) { h = m.Hosts })
-	return h
+// inForce is the lists in force, from the log.
+func (h *hostFiles) inForce() (is registry.HostsState) {
+	h.ledger.view(func(m *registry.Registry) { is = m.Hosts })
+	return is
 }
 
-// startHosts brings the lists in line with the settings. Files whose lists are in force are only compared with them. Files that are new in
+// start brings the lists in line with the settings. Files whose lists are in force are only compared with them. Files that are new in
 // the settings are applied, and the nodes that they exclude may drain. If no lists were ever in force and the files cannot be read,
 // nothing says which nodes may join, and the coordinator does not start.
-func (f *fleet) startHosts() error {
-	f.hosts.differ("") // another leader may have read them since
-	was := f.hostsInForce().Lists
-	if !f.hosts.configured() {
-		return f.startWithout(was)
+func (h *hostFiles) start() error {
+	h.differ("") // another leader may have read them since
+	was := h.inForce().Lists
+	if !h.configured() {
+		return h.startWithout(was)
 	}
-	known := was != nil && was.IncludeFile == f.hosts.files.Include && was.ExcludeFile == f.hosts.files.Exclude
-	if was != nil && !known && !f.ledger.alone() {
-		f.log.Warn("the settings name other host files than those that another leader read: give every coordinator the same",
-			"files", strings.Join(f.hosts.files.Paths(), " "), "others", strings.Join(was.Paths(), " "))
+	known := was != nil && was.IncludeFile == h.files.Include && was.ExcludeFile == h.files.Exclude
+	if was != nil && !known && !h.ledger.alone() {
+		h.log.Warn("the settings name other host files than those that another leader read: give every coordinator the same",
+			"files", strings.Join(h.files.Paths(), " "), "others", strings.Join(was.Paths(), " "))
 	}
-	lists, err := f.hosts.read(was)
+	lists, err := h.read(was)
 	switch {
 	case known && err != nil:
-		f.heldBack(err.Error())
+		h.heldBack(err.Error())
 	case known && !lists.Equal(was):
-		f.heldBack("the files have changed since they were read: lifeboat refresh-nodes applies them")
+		h.heldBack("the files have changed since they were read: lifeboat refresh-nodes applies them")
 	case known:
 	case err == nil:
-		return f.applyHosts(lists)
+		return h.apply(lists)
 	case was == nil:
 		return fmt.Errorf("host files: %w", err)
 	default:
-		return f.refuseHosts(context.Background(), err)
+		return h.refuse(context.Background(), err)
 	}
 	return nil
 }
 
-// startWithout is startHosts for settings that name no files. A coordinator on its own drops the lists. With several it is more likely that
+// startWithout is start for settings that name no files. A coordinator on its own drops the lists. With several it is more likely that
 // this one's settings are wrong: dropping the lists would let in all excluded nodes whenever it leads, so they stay in force.
-func (f *fleet) startWithout(was *hosts.Lists) error {
+func (h *hostFiles) startWithout(was *hosts.Lists) error {
 	switch {
 	case was == nil:
 		return nil
-	case f.ledger.alone(), was.Welcomes():
-		return f.applyHosts(nil)
+	case h.ledger.alone(), was.Welcomes():
+		return h.apply(nil)
 	}
-	f.heldBack("the settings of this coordinator name no host files, and the lists of " + strings.Join(was.Paths(), ", ") + " stay in force: give every coordinator the same")
+	h.heldBack("the settings of this coordinator name no host files, and the lists of " + strings.Join(was.Paths(), ", ") + " stay in force: give every coordinator the same")
 	return nil
 }
 
 // heldBack notes and logs why the lists in force are not those of the configured files.
-func (f *fleet) heldBack(why string) {
-	f.hosts.differ(why)
-	f.log.Warn("the host files are not in force", "err", why)
+func (h *hostFiles) heldBack(why string) {
+	h.differ(why)
+	h.log.Warn("the host files are not in force", "err", why)
 }
 
-func (f *fleet) applyHosts(lists *hosts.Lists) error {
-	_, err := f.do(registry.Command{Do: registry.DoHosts, Hosts: lists, Order: &registry.Order{Timeout: f.cfg.DecommissionTimeout}})
+func (h *hostFiles) apply(lists *hosts.Lists) error {
+	_, err := h.notary.decide(context.Background(), registry.Command{Do: registry.DoHosts, Hosts: lists, Order: &registry.Order{Timeout: h.timeout}})
 	return err
 }
 
-func (f *fleet) refuseHosts(ctx context.Context, why error) error {
-	_, err := f.notary.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
+func (h *hostFiles) refuse(ctx context.Context, why error) error {
+	_, err := h.notary.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
 	return err
 }
 
@@ -172,38 +183,38 @@ func (h *hostFiles) refusedNews(name string) bool {
 }
 
 // admit refuses the registration of an excluded node without a write to the log: such a node asks for ever.
-func (f *fleet) admit(c registry.Command) error {
+func (h *hostFiles) admit(c registry.Command) error {
 	var err error
-	f.ledger.view(func(m *registry.Registry) { err = m.Refuses(c) })
+	h.ledger.view(func(m *registry.Registry) { err = m.Refuses(c) })
 	if !errors.Is(err, registry.ErrExcluded) && !errors.Is(err, registry.ErrDown) && !errors.Is(err, registry.ErrGone) {
 		return nil
 	}
-	f.metrics.refused.Inc()
-	if f.hosts.refusedNews(c.Nodes[0]) {
-		f.log.Warn("a node may not join", "node", c.Nodes[0], "err", err)
+	h.refused.Inc()
+	if h.refusedNews(c.Nodes[0]) {
+		h.log.Warn("a node may not join", "node", c.Nodes[0], "err", err)
 	}
 	return asStatus(err)
 }
 
 // maintained reports whether the host files have the node under maintenance: it stays, and takes no blocks.
-func (f *fleet) maintained(n registry.Node, now time.Time) bool {
-	return f.hostsInForce().Lists.Maintained(n.Name, n.PeerAddress, now)
+func (h *hostFiles) maintained(n registry.Node, now time.Time) bool {
+	return h.inForce().Lists.Maintained(n.Name, n.PeerAddress, now)
 }
 
 // maintenanceEnds reports whether any maintenance of the host files has ended since the last call.
-func (f *fleet) maintenanceEnds(now time.Time) bool {
+func (h *hostFiles) maintenanceEnds(now time.Time) bool {
 	var next time.Time
-	if l := f.hostsInForce().Lists; l != nil {
+	if l := h.inForce().Lists; l != nil {
 		for _, until := range l.Maintenance {
 			if until.After(now) && (next.IsZero() || until.Before(next)) {
 				next = until
 			}
 		}
 	}
-	f.hosts.mu.Lock()
-	defer f.hosts.mu.Unlock()
-	was := f.hosts.maintain
-	f.hosts.maintain = next
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.maintain
+	h.maintain = next
 	return !was.IsZero() && !now.Before(was)
 }
 
@@ -217,7 +228,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 		return nil, fault("a timeout of %s without graceful: who is forced has none", r.Timeout.AsDuration())
 	}
 	if !s.hosts.configured() {
-		if trouble := s.hostsTo().GetTrouble(); trouble != "" {
+		if trouble := s.hosts.shown().GetTrouble(); trouble != "" {
 			return nil, status.Error(codes.FailedPrecondition, trouble)
 		}
 		return nil, status.Error(codes.FailedPrecondition, "there are no host files: set hosts.exclude or hosts.include in the coordinator's settings")
@@ -227,10 +238,10 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 		return nil, err
 	}
 	defer release()
-	inForce := s.hostsInForce()
+	inForce := s.hosts.inForce()
 	lists, err := s.hosts.read(inForce.Lists)
 	if err != nil {
-		if written := s.refuseHosts(ctx, err); written != nil {
+		if written := s.hosts.refuse(ctx, err); written != nil {
 			s.log.Warn("the host files are refused, and that cannot be written to the log", "err", err)
 		}
 		return nil, status.Errorf(codes.FailedPrecondition, "refused: %v: the lists of %s stay in force", err, inForce.Since.Format(time.RFC3339))
@@ -244,7 +255,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 		return nil, asStatus(err)
 	}
 	s.hosts.differ("")
-	return &api.RefreshNodesReply{Hosts: s.hostsTo(), Nodes: s.refreshed(events), Timeout: durationpb.New(timeout)}, nil
+	return &api.RefreshNodesReply{Hosts: s.hosts.shown(), Nodes: s.refreshed(events), Timeout: durationpb.New(timeout)}, nil
 }
 
 // actions are the words for what was done to a node, by the type of its event.
@@ -254,7 +265,7 @@ var actions = map[string]string{
 
 // refreshed are the nodes that events tell of, and excluded nodes that were leaving before and still are.
 func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
-	lists := f.hostsInForce().Lists
+	lists := f.hosts.inForce().Lists
 	did := map[string]string{}
 	for _, e := range events {
 		did[e.Node] = cmp.Or(actions[e.Type], did[e.Node])
@@ -268,22 +279,22 @@ func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
 	return all
 }
 
-// hostsTo is the lists in force as the API has them; nil: there are none.
-func (f *fleet) hostsTo() *api.HostLists {
-	h := f.hostsInForce()
-	if h.Lists == nil {
+// shown is the lists in force as the API has them; nil: there are none.
+func (h *hostFiles) shown() *api.HostLists {
+	is := h.inForce()
+	if is.Lists == nil {
 		return nil
 	}
 	out := &api.HostLists{
-		IncludeFile: h.Lists.IncludeFile, ExcludeFile: h.Lists.ExcludeFile, Since: timestamppb.New(h.Since),
-		Included: int64(len(h.Lists.Include)), Excluded: int64(len(h.Lists.Exclude)), Maintenance: int64(len(h.Lists.Maintenance)),
+		IncludeFile: is.Lists.IncludeFile, ExcludeFile: is.Lists.ExcludeFile, Since: timestamppb.New(is.Since),
+		Included: int64(len(is.Lists.Include)), Excluded: int64(len(is.Lists.Exclude)), Maintenance: int64(len(is.Lists.Maintenance)),
 	}
-	if h.Refused != nil {
-		out.Trouble = "refused at " + h.Refused.At.Format(time.RFC3339) + ": " + h.Refused.Reason
+	if is.Refused != nil {
+		out.Trouble = "refused at " + is.Refused.At.Format(time.RFC3339) + ": " + is.Refused.Reason
 		return out
 	}
-	f.hosts.mu.Lock()
-	defer f.hosts.mu.Unlock()
-	out.Trouble = f.hosts.stale
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out.Trouble = h.stale
 	return out
 }

@@ -278,7 +278,7 @@ func TestMaintenanceKeepsBlocksAway(t *testing.T) {
 // A host file on a disk that hangs costs one goroutine, not one for each request.
 func TestHungFileIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHostFiles(hosts.Files{Exclude: "/x"})
+		h := newHostFiles(Config{Hosts: hosts.Files{Exclude: "/x"}}, nil, nil, nil, nil)
 		h.reading <- struct{}{} // a read is under way, and does not end
 		began := time.Now()
 		if _, err := h.read(nil); err == nil || !strings.Contains(err.Error(), "does its disk hang?") || time.Since(began) != readPatience {

@@ -39,7 +39,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 		Do: registry.DoRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
 		Facts: &registry.Facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
 	}
-	if err := s.admit(c); err != nil {
+	if err := s.hosts.admit(c); err != nil {
 		return nil, err
 	}
 	was, _ := s.ledger.node(name)
@@ -120,7 +120,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 // welcome reports whether a node whose decommission was undone may come back: neither a notice nor the host files nor maintenance is
 // against it.
 func (s *membership) welcome(n registry.Node, st *api.Status) bool {
-	return n.MayReturn() && !watched(st) && !s.hostsInForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
+	return n.MayReturn() && !watched(st) && !s.hosts.inForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
 		s.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
 }
 

@@ -205,7 +205,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 		}
 	}
 	reply := &api.CoordinatorStatus{
-		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hostsTo(),
+		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hosts.shown(),
 		Nodes: map[string]int64{}, BlocksLocated: int64(s.chart.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
 	}
 	if !s.ledger.alone() {

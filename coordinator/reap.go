@@ -28,7 +28,7 @@ func (f *fleet) reap(ctx context.Context) error {
 		now := time.Now()
 		f.reapOnce(now, now.Sub(last))
 		last = now
-		ends, near := f.maintenanceEnds(now), f.appointmentsNear(now)
+		ends, near := f.hosts.maintenanceEnds(now), f.appointmentsNear(now)
 		if ends || near { // or a window is over
 			f.roster.change()
 			f.bars.heedMaintenance(nil, true, nil)

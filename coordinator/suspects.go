@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -26,22 +27,22 @@ const (
 
 // silence is what the leader makes of nodes that it does not hear: suspects first, and LOST ones, unless a brake holds.
 type silence struct {
-	cfg     Config
-	log     *slog.Logger
-	ledger  *ledger
-	leases  *leases
-	roster  *roster
-	herald  *herald
-	metrics *metrics
-	bursts  *bursts
+	cfg       Config
+	log       *slog.Logger
+	ledger    *ledger
+	leases    *leases
+	roster    *roster
+	herald    *herald
+	recovered prometheus.Counter
+	bursts    *bursts
 
 	mu       sync.Mutex // guards what follows, for the clock (reap) and operators' calls
 	brake    *brake
 	suspects []suspect // as last judged
 }
 
-func newSilence(cfg Config, l *ledger, heard *leases, r *roster, h *herald, m *metrics, log *slog.Logger) *silence {
-	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, herald: h, metrics: m, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
+func newSilence(cfg Config, l *ledger, heard *leases, r *roster, h *herald, recovered prometheus.Counter, log *slog.Logger) *silence {
+	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, herald: h, recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
 }
 
 // clear forgets all, for a new term as the leader.
@@ -125,7 +126,7 @@ func (s *silence) hears(name string, st *api.Status) {
 	if trusted {
 		s.bursts.heard.saw(s.log, name)
 		s.herald.tell(evTrusted, name, nil)
-		s.metrics.recovered.Inc()
+		s.recovered.Inc()
 		s.roster.change()
 	}
 	if is != nil {

@@ -5,9 +5,10 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // What holds up a leaving node: YARN's words (DecommissioningNodesWatcher), and MIGRATING, which YARN does not need.
