@@ -38,6 +38,7 @@ type fleet struct {
 	colleagues *colleagues
 	authority  *certs.Authority // nil: no certificates are made here
 	identity   *certs.Identity
+	diary      *diary
 	notary     *notary
 	denials    *denials
 	quotas     *quotas
@@ -50,8 +51,6 @@ type fleet struct {
 	started    time.Time
 	ahead      atomic.Int64 // how far this clock is ahead of the others', as lookAround found; nanoseconds
 	attendance attendance
-
-	nearby atomic.Uint64 // hash of the maintenance windows that were near when appointmentsNear last looked
 
 	went atomic.Pointer[time.Time] // when this coordinator, as the leader, last saw its own machine leave; nil: it did not
 
@@ -87,6 +86,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
 	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
+	f.diary = &diary{ledger: l, lead: cfg.MaintenanceLead, timeout: cfg.DecommissionTimeout}
 	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
 	f.hosts = newHostFiles(cfg, l, f.notary, f.metrics.refused, log)
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
@@ -157,7 +157,7 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 			out.SubState = "SUSPECT"
 		}
 	}
-	a := f.scheduled().Of(n.Name, n.PeerAddress, now)
+	a := f.diary.scheduled().Of(n.Name, n.PeerAddress, now)
 	if a.Past(now) {
 		a = registry.Appointment{}
 	}
@@ -189,12 +189,12 @@ func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.
 
 // takers are the nodes that may take blocks, in no order.
 func (f *fleet) takers() []*api.Peer {
-	now, lists, plan := time.Now(), f.hosts.inForce().Lists, f.scheduled()
+	now, lists, plan := time.Now(), f.hosts.inForce().Lists, f.diary.scheduled()
 	var able []registry.Node
 	f.ledger.view(func(m *registry.Registry) {
 		able = make([]registry.Node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
+			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !f.diary.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
 				able = append(able, n)
 			}
 		}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/coordinator/registry"
@@ -12,58 +13,68 @@ import (
 // other, there would be no peers otherwise.
 const peersUntil = time.Hour
 
-// leaveInTime orders nodes away whose machines' appointments are near, each with the time until then. Mesos would ask its frameworks for
-// their resources back (inverse offers); here the node itself has something to move. A node that an operator recommissioned since is
+// diary is the maintenance schedule of the log: whose machines are worked on, and when.
+type diary struct {
+	ledger  *ledger
+	lead    time.Duration // maintenance_lead
+	timeout time.Duration // of a node whose machine's appointment is past
+
+	seen atomic.Uint64 // hash of the windows that were near when near last looked
+}
+
+// leaveInTime are the orders for nodes whose machines' appointments are near, each with the time until then. Mesos would ask its frameworks
+// for their resources back (inverse offers); here the node itself has something to move. A node that an operator recommissioned since is
 // left to the operator.
-func (f *fleet) leaveInTime(now time.Time) {
-	lead := f.cfg.MaintenanceLead
+func (d *diary) leaveInTime(now time.Time) map[*registry.Order][]string {
 	due := map[int64][]string{} // by the instant of the appointment
-	f.ledger.view(func(m *registry.Registry) {
-		if lead <= 0 || !m.Schedule.Any(lead, now) {
+	d.ledger.view(func(m *registry.Registry) {
+		if d.lead <= 0 || !m.Schedule.Any(d.lead, now) {
 			return
 		}
 		for name, n := range m.Nodes {
 			a := m.Schedule.Of(name, n.PeerAddress, now)
-			if n.State != registry.Active || a.Mode() != registry.ModeDraining || !a.Of.Within(lead, now) {
+			if n.State != registry.Active || a.Mode() != registry.ModeDraining || !a.Of.Within(d.lead, now) {
 				continue
 			}
-			if !n.Kept(a, lead) {
+			if !n.Kept(a, d.lead) {
 				due[a.Of.Start] = append(due[a.Of.Start], name)
 			}
 		}
 	})
+	orders := map[*registry.Order][]string{}
 	for start, names := range due {
 		at := time.Unix(0, start)
-		o := &registry.Order{Timeout: f.cfg.DecommissionTimeout, By: registry.ByMaintenance, Reason: "its machine's maintenance has begun"}
+		o := &registry.Order{Timeout: d.timeout, By: registry.ByMaintenance, Reason: "its machine's maintenance has begun"}
 		if left := at.Sub(now); left > 0 {
 			o.Timeout, o.Reason = left, "its machine's maintenance begins at "+at.UTC().Format(time.RFC3339)
 		}
-		f.decideAll(registry.Command{Do: registry.DoDecommission, Order: o}, names)
+		orders[o] = names
 	}
+	return orders
 }
 
-// appointmentsNear reports whether other windows are near than at the last call, as time goes on. Changes of the schedule itself have an
+// near reports whether other windows are near than at the last call, as time goes on. Changes of the schedule itself have an
 // event.
-func (f *fleet) appointmentsNear(now time.Time) bool {
+func (d *diary) near(now time.Time) bool {
 	near := []string{}
-	if s := f.scheduled(); s != nil {
+	if s := d.scheduled(); s != nil {
 		for i, w := range s.Windows {
-			if w.Within(f.cfg.MaintenanceLead+peersUntil, now) {
+			if w.Within(d.lead+peersUntil, now) {
 				near = append(near, strconv.Itoa(i))
 			}
 		}
 	}
 	is := hashOf(near...)
-	return f.nearby.Swap(is) != is
+	return d.seen.Swap(is) != is
 }
 
 // scheduled is the maintenance schedule, from the log.
-func (f *fleet) scheduled() (s *registry.Schedule) {
-	f.ledger.view(func(m *registry.Registry) { s = m.Schedule })
+func (d *diary) scheduled() (s *registry.Schedule) {
+	d.ledger.view(func(m *registry.Registry) { s = m.Schedule })
 	return s
 }
 
 // takesNothing reports whether no blocks are to land on a machine: it is DOWN, or will be worked on soon.
-func (f *fleet) takesNothing(a registry.Appointment, now time.Time) bool {
-	return a.Mode() == registry.ModeDown || a.Mode() == registry.ModeDraining && a.Of.Within(f.cfg.MaintenanceLead+peersUntil, now)
+func (d *diary) takesNothing(a registry.Appointment, now time.Time) bool {
+	return a.Mode() == registry.ModeDown || a.Mode() == registry.ModeDraining && a.Of.Within(d.lead+peersUntil, now)
 }

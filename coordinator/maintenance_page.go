@@ -36,11 +36,11 @@ func (s *web) postSchedule(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *web) getSchedule(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, api.ScheduleToJSON(s.maintenance()))
+	writeJSON(w, http.StatusOK, api.ScheduleToJSON(s.diary.shown()))
 }
 
 func (s *web) getMaintenance(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, api.MaintenanceToJSON(s.maintenance()))
+	writeJSON(w, http.StatusOK, api.MaintenanceToJSON(s.diary.shown()))
 }
 
 // changeMachines takes machines down, or up again.

@@ -121,7 +121,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 // against it.
 func (s *membership) welcome(n registry.Node, st *api.Status) bool {
 	return n.MayReturn() && !watched(st) && !s.hosts.inForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
-		s.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
+		s.diary.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
 }
 
 // heal brings the node's state in line with its status, in case it announced or withdrew a notice while no coordinator could hear it.
