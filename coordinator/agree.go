@@ -16,23 +16,23 @@ const (
 
 // lookAround asks the other coordinators every agreePace until ctx ends. It notes which of them answer, how far this one's clock is ahead of
 // theirs, and whether one of them that has a leader says that this one is no member.
-func (f *fleet) lookAround(ctx context.Context) error {
+func (s *succession) lookAround(ctx context.Context) error {
 	tick := time.NewTicker(agreePace)
 	defer tick.Stop()
 	for {
 		ahead := []time.Duration{0} // of itself
-		members, said := f.colleagues.all(), f.colleagues.positions(ctx)
+		members, said := s.colleagues.all(), s.colleagues.positions(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		f.attendance.note(members, said, f.log)
+		s.attendance.note(members, said, s.log)
 		disowned := false
 		for _, p := range said {
 			ahead = append(ahead, -p.ahead)
 			disowned = disowned || p.GetStranger()
 		}
-		f.ledger.disowned.Store(disowned)
-		f.ahead.Store(int64(offMost(ahead)))
+		s.ledger.disowned.Store(disowned)
+		s.ahead.Store(int64(offMost(ahead)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -55,4 +55,4 @@ func offMost(ahead []time.Duration) time.Duration {
 }
 
 // clockOff is how far this clock is ahead of most others, where that is too far to lead.
-func (f *fleet) clockOff() time.Duration { return time.Duration(f.ahead.Load()) }
+func (s *succession) clockOff() time.Duration { return time.Duration(s.ahead.Load()) }

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
@@ -31,28 +34,43 @@ const (
 	certificateLeft = time.Minute
 )
 
-// stepAside hands the lead over whenever this coordinator is unfit to lead, until ctx ends. If no other coordinator is better off it leads
+// succession knows whether this coordinator is fit to lead, and which of the others would lead instead.
+type succession struct {
+	cfg        Config
+	version    string // of this build
+	log        *slog.Logger
+	ledger     *ledger
+	leases     *leases
+	colleagues *colleagues
+	identity   *certs.Identity
+
+	attendance attendance
+	ahead      atomic.Int64              // how far this clock is ahead of the others', as lookAround found; nanoseconds
+	went       atomic.Pointer[time.Time] // when this coordinator, as the leader, last saw its own machine leave; nil: it did not
+}
+
+// run hands the lead over whenever this coordinator is unfit to lead, until ctx ends. If no other coordinator is better off it leads
 // on.
-func (f *fleet) stepAside(ctx context.Context) error {
+func (s *succession) run(ctx context.Context) error {
 	look := time.NewTicker(asidePace)
 	defer look.Stop()
 	stays := false // leads on although unfit, and has logged that
 	for {
-		news, turned := f.ledger.fsm.coming(), f.ledger.office.turn()
+		news, turned := s.ledger.fsm.coming(), s.ledger.office.turn()
 		pause := asidePause
-		if why := f.unfit(); why == "" {
+		if why := s.unfit(); why == "" {
 			stays = false
-		} else if _, err := f.ledger.lead(); err == nil {
-			to, err := f.makeWay(ctx)
+		} else if _, err := s.ledger.lead(); err == nil {
+			to, err := s.makeWay(ctx)
 			switch {
 			case ctx.Err() != nil:
 				return nil
 			case err == nil:
 				stays = false
-				f.log.Warn("leadership was handed over", "to", to, "because", why)
+				s.log.Warn("leadership was handed over", "to", to, "because", why)
 			case !stays:
 				stays = true
-				f.log.Warn("this coordinator is not fit to lead, and no other takes over", "because", why, "err", err)
+				s.log.Warn("this coordinator is not fit to lead, and no other takes over", "because", why, "err", err)
 			}
 			pause = asideAgain
 		}
@@ -72,17 +90,17 @@ func (f *fleet) stepAside(ctx context.Context) error {
 }
 
 // unfit says why another coordinator should lead rather than this one; empty: no reason.
-func (f *fleet) unfit() string {
-	if err := f.ledger.store.Ill(); err != nil {
+func (s *succession) unfit() string {
+	if err := s.ledger.store.Ill(); err != nil {
 		return fmt.Sprintf("its log could not be written: %v", err)
 	}
-	if f.goes() {
+	if s.goes() {
 		return "its machine is leaving"
 	}
-	if off := f.clockOff(); off != 0 {
+	if off := s.clockOff(); off != 0 {
 		return fmt.Sprintf("its clock is %s ahead of the others': set it right", off.Round(time.Second))
 	}
-	if ends := f.identity.Expires(); time.Until(ends) < certificateLeft {
+	if ends := s.identity.Expires(); time.Until(ends) < certificateLeft {
 		return fmt.Sprintf("its certificate ends at %s, and nobody can connect to it then: issue a new one, and restart it", ends.UTC().Format(time.RFC3339))
 	}
 	return ""
@@ -91,27 +109,27 @@ func (f *fleet) unfit() string {
 // goes reports whether this coordinator's own machine leaves. A notice that only heartbeats carry is known to the leader alone. So a
 // former leader goes by what it knew as the leader for one more lease: otherwise two coordinators under notice would send the lead
 // back and forth.
-func (f *fleet) goes() bool {
-	own, _ := f.cfg.own()
-	goes := f.machineGoes(f.cfg.Node, own.Address)
-	if term, _ := f.ledger.inOffice(); term != nil {
+func (s *succession) goes() bool {
+	own, _ := s.cfg.own()
+	goes := s.machineGoes(s.cfg.Node, own.Address)
+	if term, _ := s.ledger.inOffice(); term != nil {
 		if goes {
 			now := time.Now()
-			f.went.Store(&now)
+			s.went.Store(&now)
 		} else {
-			f.went.Store(nil)
+			s.went.Store(nil)
 		}
 		return goes
 	}
-	at := f.went.Load()
-	return goes || at != nil && time.Since(*at) < f.cfg.Lease
+	at := s.went.Load()
+	return goes || at != nil && time.Since(*at) < s.cfg.Lease
 }
 
 // machineGoes reports whether the node of that name leaves or has left; without a name, a node whose peer address has the same host.
-func (f *fleet) machineGoes(name, address string) bool {
+func (s *succession) machineGoes(name, address string) bool {
 	host := machineOf(address)
 	var there []registry.Node
-	f.ledger.view(func(m *registry.Registry) {
+	s.ledger.view(func(m *registry.Registry) {
 		if name != "" {
 			there = append(there, m.Nodes[name])
 			return
@@ -129,7 +147,7 @@ func (f *fleet) machineGoes(name, address string) bool {
 	for _, n := range there {
 		newest = max(newest, n.RegisteredAt())
 	}
-	term, _ := f.ledger.inOffice() // a follower's leases are old: heartbeats go to the leader
+	term, _ := s.ledger.inOffice() // a follower's leases are old: heartbeats go to the leader
 	return slices.ContainsFunc(there, func(n registry.Node) bool {
 		switch {
 		case n.Leaving():
@@ -140,7 +158,7 @@ func (f *fleet) machineGoes(name, address string) bool {
 		if term == nil {
 			return false
 		}
-		stance := f.leases.read(n.Name).status.GetNotice().GetStance()
+		stance := s.leases.read(n.Name).status.GetNotice().GetStance()
 		return n.State == registry.Active && (stance == "drain" || stance == "pre-copy")
 	})
 }
@@ -158,21 +176,21 @@ func machineOf(address string) string {
 }
 
 // memberGoes reports whether another coordinator's machine leaves, by its own position or by what is known here.
-func (f *fleet) memberGoes(address string, said *api.Position) bool {
-	return said.GetLeaving() || f.machineGoes("", address)
+func (s *succession) memberGoes(address string, said *api.Position) bool {
+	return said.GetLeaving() || s.machineGoes("", address)
 }
 
 var errNoHeir = errors.New("no other coordinator answers whose machine stays")
 
 // makeWay hands the lead to the coordinator that is furthest in the log among those whose machines stay.
-func (f *fleet) makeWay(ctx context.Context) (to string, err error) {
-	heirs := f.heirs(ctx)
+func (s *succession) makeWay(ctx context.Context) (to string, err error) {
+	heirs := s.heirs(ctx)
 	if len(heirs) == 0 {
 		return "", errNoHeir
 	}
 	var errs []error
 	for _, to := range heirs {
-		err := f.ledger.handOver(to)
+		err := s.ledger.handOver(to)
 		if err == nil {
 			return to, nil
 		}
@@ -182,10 +200,10 @@ func (f *fleet) makeWay(ctx context.Context) (to string, err error) {
 }
 
 // heirs are the other coordinators that answer and whose machines stay, the furthest in the log first.
-func (f *fleet) heirs(ctx context.Context) (names []string) {
-	said := f.colleagues.positions(ctx)
-	for _, p := range f.colleagues.all() {
-		if at := said[p.Name].Position; at != nil && !f.memberGoes(p.Address, at) {
+func (s *succession) heirs(ctx context.Context) (names []string) {
+	said := s.colleagues.positions(ctx)
+	for _, p := range s.colleagues.all() {
+		if at := said[p.Name].Position; at != nil && !s.memberGoes(p.Address, at) {
 			names = append(names, p.Name)
 		}
 	}

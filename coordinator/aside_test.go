@@ -55,9 +55,9 @@ func TestOwnMachineGoes(t *testing.T) {
 		{"nobody", "10.0.0.1:7411", false},
 		{"l", "127.0.0.1:7411", true},
 	} {
-		f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(0, nil, t0)}
-		f.ledger.fsm.machine = m
-		if got := f.machineGoes(s.node, s.address); got != s.want {
+		mine := &succession{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(0, nil, t0)}
+		mine.ledger.fsm.machine = m
+		if got := mine.machineGoes(s.node, s.address); got != s.want {
 			t.Errorf("node %q at %s: got %t, want %t", s.node, s.address, got, s.want)
 		}
 	}
@@ -69,18 +69,18 @@ func TestMachineThatWasRenamedStays(t *testing.T) {
 	at := func(name, id string, s registry.State) {
 		m.Nodes[name] = registry.Node{Name: name, ID: id, State: s, Facts: registry.Facts{PeerAddress: "10.0.0.1:7412"}}
 	}
-	f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(0, nil, t0)}
-	f.ledger.fsm.machine = m
+	mine := &succession{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(0, nil, t0)}
+	mine.ledger.fsm.machine = m
 	at("old", "node-9", registry.Decommissioned)
-	if !f.machineGoes("", "10.0.0.1:7411") {
+	if !mine.machineGoes("", "10.0.0.1:7411") {
 		t.Error("the only node at this host has left, and its machine is said to stay")
 	}
 	at("new", "node-10", registry.Active)
-	if f.machineGoes("", "10.0.0.1:7411") {
+	if mine.machineGoes("", "10.0.0.1:7411") {
 		t.Error("the machine is said to leave for what it was called before")
 	}
 	at("new", "node-10", registry.Decommissioning)
-	if !f.machineGoes("", "10.0.0.1:7411") {
+	if !mine.machineGoes("", "10.0.0.1:7411") {
 		t.Error("the machine leaves under its new name")
 	}
 }
@@ -116,12 +116,12 @@ func TestWhoseCertificateEndsShouldNotLead(t *testing.T) {
 		cfg := Default()
 		cfg.DataDir = t.TempDir()
 		f := opened(t, cfg)
-		f.identity = id
-		if why := f.unfit(); why != "" {
+		f.succession.identity = id
+		if why := f.succession.unfit(); why != "" {
 			t.Errorf("got %q while the certificate is good", why)
 		}
 		time.Sleep(11 * time.Second)
-		if why := f.unfit(); !strings.Contains(why, "certificate ends at ") {
+		if why := f.succession.unfit(); !strings.Contains(why, "certificate ends at ") {
 			t.Errorf("got %q, want that the certificate ends", why)
 		}
 	})

@@ -87,16 +87,16 @@ func TestClockOfOneIsNotMeasuredByAnothersSilence(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		f := &fleet{cfg: Config{Name: "c1"}, ledger: l, leases: newLeases(0, nil, t0), identity: as("c1")}
-		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		mine := &succession{cfg: Config{Name: "c1"}, ledger: l, leases: newLeases(0, nil, t0), identity: as("c1")}
+		mine.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address != "10.0.0.2:7411" { // c3 is cut off
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
 			return at.Dial(ctx, network, address)
 		}}
-		defer f.colleagues.Close()
-		for _, m := range f.membersTo(t.Context()) {
+		defer mine.colleagues.Close()
+		for _, m := range mine.members(t.Context()) {
 			if m.Name == "c2" && (!m.Reached || m.Skew.AsDuration().Abs() > positionPatience/10) {
 				t.Errorf("got reached %t, skew %s, want none: all clocks are one here", m.Reached, m.Skew.AsDuration())
 			}

@@ -150,7 +150,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	f.authority, f.identity = c.authority, c.deps.Identity
+	f.authority = c.authority
 	f.identity.Distrust(f.revokedAt)
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
@@ -181,8 +181,8 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return f.govern(ctx) })
 		g.Go(func() error { return f.ledger.noteTurns(serving, f.log) })
 		g.Go(func() error { return f.accounts.run(ctx) })
-		g.Go(func() error { return f.stepAside(ctx) })
-		g.Go(func() error { return f.lookAround(ctx) })
+		g.Go(func() error { return f.succession.run(ctx) })
+		g.Go(func() error { return f.succession.lookAround(ctx) })
 	}
 	g.Go(func() error {
 		if err := calls.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
@@ -199,7 +199,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error {
 		<-ctx.Done()
 		defer served()
-		f.resign()
+		f.succession.resign()
 		return stop(calls, pages)
 	})
 	words := []any{"grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String()}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,6 +35,7 @@ type fleet struct {
 	metrics    *metrics
 	hosts      *hostFiles
 	colleagues *colleagues
+	succession *succession
 	authority  *certs.Authority // nil: no certificates are made here
 	identity   *certs.Identity
 	diary      *diary
@@ -47,13 +47,8 @@ type fleet struct {
 	herald     *herald
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
 
-	bars       *bars
-	started    time.Time
-	ahead      atomic.Int64 // how far this clock is ahead of the others', as lookAround found; nanoseconds
-	attendance attendance
-
-	went atomic.Pointer[time.Time] // when this coordinator, as the leader, last saw its own machine leave; nil: it did not
-
+	bars    *bars
+	started time.Time
 }
 
 // openFleet reads data_dir. The fleet decides nothing before takeOver.
@@ -81,6 +76,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
+	f.succession = &succession{cfg: cfg, version: deps.Version, log: log, ledger: l, leases: f.leases, colleagues: f.colleagues, identity: deps.Identity}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
 	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics.recovered, log)
 	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}

@@ -34,9 +34,9 @@ func (f *fleet) govern(ctx context.Context) error {
 				f.log.Info("the lead was lost before it was taken", "err", err)
 				continue
 			}
-			if f.clockOff() != 0 { // by its clock every deadline would move
-				if to, err := f.makeWay(ctx); err == nil {
-					f.log.Warn("leadership was handed over at once", "to", to, "because", f.unfit())
+			if f.succession.clockOff() != 0 { // by its clock every deadline would move
+				if to, err := f.succession.makeWay(ctx); err == nil {
+					f.log.Warn("leadership was handed over at once", "to", to, "because", f.succession.unfit())
 					continue
 				}
 			}
@@ -98,33 +98,33 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.ledger.office.enter(context.WithoutCancel(ctx), term) // not ended by ctx: resign ends the term, so that calls under way can finish
 	if !f.ledger.alone() {
 		f.log.Info("this coordinator leads", "term", term, "nodes", len(names))
-		f.compareMembers()
+		f.succession.compareMembers()
 	}
 	f.notary.settleFor(left)
 	return nil
 }
 
 // resign hands the lead over before this coordinator stops: that takes milliseconds, an election hundreds of them.
-func (f *fleet) resign() {
-	if f.ledger.alone() || !f.ledger.leads() {
+func (s *succession) resign() {
+	if s.ledger.alone() || !s.ledger.leads() {
 		return
 	}
-	if err := f.handOver(context.Background(), ""); err != nil {
-		f.log.Warn("this coordinator stops and cannot hand leadership over: the others hold an election", "err", err)
+	if err := s.handOver(context.Background(), ""); err != nil {
+		s.log.Warn("this coordinator stops and cannot hand leadership over: the others hold an election", "err", err)
 	}
 }
 
 // compareMembers warns when the peers in the settings are not the members that vote: the next person to read the file would be misled.
-func (f *fleet) compareMembers() {
+func (s *succession) compareMembers() {
 	var members []string
-	for _, m := range f.ledger.servers() {
+	for _, m := range s.ledger.servers() {
 		members = append(members, string(m.ID))
 	}
-	listed := namesOf(f.cfg.Peers)
+	listed := namesOf(s.cfg.Peers)
 	slices.Sort(members)
 	slices.Sort(listed)
 	if !slices.Equal(members, listed) {
-		f.log.Warn("the members are not those in the settings: bring peers up to date, or use lifeboat raft add and remove",
+		s.log.Warn("the members are not those in the settings: bring peers up to date, or use lifeboat raft add and remove",
 			"members", strings.Join(members, " "), "peers", strings.Join(listed, " "))
 	}
 }

@@ -30,12 +30,11 @@ func TestTakeOverWaitsForTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
-		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), Deps{Log: slog.New(slog.DiscardHandler)})
+		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), Deps{Identity: id, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		f.identity = id
 		limit := func(bytes int) {
 			f.ledger.store.DB().Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
 				f.ledger.store.DB().MaxSize = bytes

@@ -248,11 +248,10 @@ func lone(t *testing.T) *fleet {
 	cfg := Default()
 	cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
 	id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
-	f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), Deps{Log: slog.New(slog.DiscardHandler)})
+	f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), Deps{Identity: id, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.identity = id
 	return f
 }
 

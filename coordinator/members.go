@@ -24,29 +24,29 @@ import (
 // changePatience bounds one change of the members: a new one may have to be sent a snapshot first.
 const changePatience = 30 * time.Second
 
-// membersTo are the coordinators as the API has them; nil for a coordinator on its own.
-func (f *fleet) membersTo(ctx context.Context) (members []*api.Member) {
-	if f.ledger.alone() {
+// members are the coordinators as the API has them; nil for a coordinator on its own.
+func (s *succession) members(ctx context.Context) (members []*api.Member) {
+	if s.ledger.alone() {
 		return nil
 	}
-	leader, _ := f.ledger.leader()
-	applied, said := f.ledger.raft.AppliedIndex(), f.colleagues.positions(ctx)
-	for _, s := range f.ledger.servers() {
-		m := &api.Member{Name: string(s.ID), Address: string(s.Address), Leader: string(s.ID) == leader}
-		if at, err := f.ledger.ServerAddr(s.ID); err == nil {
+	leader, _ := s.ledger.leader()
+	applied, said := s.ledger.raft.AppliedIndex(), s.colleagues.positions(ctx)
+	for _, server := range s.ledger.servers() {
+		m := &api.Member{Name: string(server.ID), Address: string(server.Address), Leader: string(server.ID) == leader}
+		if at, err := s.ledger.ServerAddr(server.ID); err == nil {
 			m.Address = string(at)
 		}
 		at := said[m.Name]
 		switch {
-		case s.ID == f.ledger.own:
-			m.Reached, m.Version, m.Leaving = true, f.version, f.unfit() != ""
+		case server.ID == s.ledger.own:
+			m.Reached, m.Version, m.Leaving = true, s.version, s.unfit() != ""
 		case at.Position != nil:
 			m.Reached, m.Version = true, at.Version
 			m.Lag = applied - min(applied, at.Applied)
 			m.Skew = durationpb.New(at.ahead)
 		}
-		if s.ID != f.ledger.own {
-			m.Leaving = f.memberGoes(m.Address, at.Position)
+		if server.ID != s.ledger.own {
+			m.Leaving = s.memberGoes(m.Address, at.Position)
 		}
 		members = append(members, m)
 	}
@@ -72,10 +72,10 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 	if err := s.notary.begin(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.handOver(ctx, r.GetTo()); err != nil {
+	if err := s.succession.handOver(ctx, r.GetTo()); err != nil {
 		return nil, status.Errorf(codes.Aborted, "%v: %s leads still", err, s.cfg.Name)
 	}
-	leader := s.successor(ctx)
+	leader := s.succession.successor(ctx)
 	s.log.Info("leadership was handed over", "to", leader)
 	return &api.TransferLeadershipReply{Leader: leader}, nil
 }
@@ -85,20 +85,20 @@ func noMember(name string) error {
 }
 
 // handOver makes a coordinator the leader: the one that is named, or without a name the best one (makeWay).
-func (f *fleet) handOver(ctx context.Context, to string) error {
+func (s *succession) handOver(ctx context.Context, to string) error {
 	if to != "" {
-		return f.ledger.handOver(to)
+		return s.ledger.handOver(to)
 	}
-	if _, err := f.makeWay(ctx); !errors.Is(err, errNoHeir) {
+	if _, err := s.makeWay(ctx); !errors.Is(err, errNoHeir) {
 		return err
 	}
-	return f.ledger.handOver("")
+	return s.ledger.handOver("")
 }
 
 // successor waits for the new leader, and returns its name; empty: none was heard within the time of an election.
-func (f *fleet) successor(ctx context.Context) string {
-	f.ledger.await(ctx)
-	if name, _ := f.ledger.leader(); name != f.cfg.Name {
+func (s *succession) successor(ctx context.Context) string {
+	s.ledger.await(ctx)
+	if name, _ := s.ledger.leader(); name != s.cfg.Name {
 		return name
 	}
 	return ""
@@ -140,14 +140,14 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 			s.log.Warn("a coordinator was added", "name", string(m.ID), "address", string(m.Address))
 		}
 	}
-	return &api.ChangeMembersReply{Members: s.membersTo(ctx)}, nil
+	return &api.ChangeMembersReply{Members: s.succession.members(ctx)}, nil
 }
 
 // leaveTo hands the lead to a coordinator that is to stay, when the leader itself is to be removed. The error sends the caller to that one
 // with the same call.
 func (s *operator) leaveTo(ctx context.Context, will []raft.Server) error {
 	var errs []error
-	for _, to := range s.heirs(ctx) {
+	for _, to := range s.succession.heirs(ctx) {
 		if !slices.ContainsFunc(will, func(m raft.Server) bool { return string(m.ID) == to }) {
 			continue
 		}

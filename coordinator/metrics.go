@@ -76,7 +76,7 @@ func (f *fleet) figures(to figures.To) {
 	leads := f.ledger.leads()
 	to.Gauge("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", figures.Bool(leads))
 	to.Gauge("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", float64(f.ledger.raft.CurrentTerm()))
-	to.Gauge("lifeboat_coordinator_silent", "Other coordinators that do not answer this one.", float64(len(f.attendance.silent())))
+	to.Gauge("lifeboat_coordinator_silent", "Other coordinators that do not answer this one.", float64(len(f.succession.attendance.silent())))
 
 	// A coordinator that does not lead hears no heartbeats: it knows nothing of suspects and clocks.
 	var suspects int

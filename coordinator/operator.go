@@ -210,7 +210,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 	}
 	if !s.ledger.alone() {
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()
-		reply.Members = s.membersTo(ctx)
+		reply.Members = s.succession.members(ctx)
 	}
 	reply.Subscribers = int64(s.audience.count())
 	c := s.count()

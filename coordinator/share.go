@@ -359,7 +359,7 @@ type coordination struct {
 func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionRequest) (*api.Position, error) {
 	return &api.Position{
 		Applied: s.ledger.raft.AppliedIndex(), Version: s.version, Now: timestamppb.Now(),
-		HttpAddress: s.cfg.pages(), Leaving: s.unfit() != "", Stranger: s.disowns(ctx),
+		HttpAddress: s.cfg.pages(), Leaving: s.succession.unfit() != "", Stranger: s.disowns(ctx),
 	}, nil
 }
 
