@@ -176,7 +176,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return f.chart.moves.run(ctx) })
 	g.Go(func() error { return f.leavers.run(ctx) })
 	g.Go(func() error { return f.ledger.watchDisk(ctx, f.log) })
-	g.Go(func() error { return f.postHooks(ctx) })
+	g.Go(func() error { return f.hooks.run(ctx) })
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })
 		g.Go(func() error { return f.ledger.noteTurns(serving, f.log) })

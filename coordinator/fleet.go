@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -45,7 +44,7 @@ type fleet struct {
 	silence    *silence
 	audience   *audience
 	herald     *herald
-	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
+	hooks      hooks
 
 	bars    *bars
 	started time.Time
@@ -67,7 +66,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	}
 	now := time.Now()
 	f := &fleet{
-		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, web: deps.Web, ledger: l, started: now,
+		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, ledger: l, started: now,
 		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), denials: new(denials),
 	}
 	f.metrics = newMetrics(f)
@@ -85,11 +84,11 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.diary = &diary{ledger: l, lead: cfg.MaintenanceLead, timeout: cfg.DecommissionTimeout}
 	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
 	f.hosts = newHostFiles(cfg, l, f.notary, f.metrics.refused, log)
+	f.hooks = newHooks(cfg.Webhooks, deps.Web, l, f.do, f.metrics.hooks, log)
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
 	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.chart.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
 	f.lives.beats.begin(now)
 	f.leavers = &leavers{log: log, ledger: l, leases: f.leases, apps: f.lives.apps}
-
 	return f, nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"strconv"
 	"sync"
@@ -73,14 +75,23 @@ func (c *Config) checkWebhooks(report config.Report) {
 	}
 }
 
-// postHooks posts events to all webhooks while this coordinator leads, until ctx ends. No webhook waits for another.
-func (f *fleet) postHooks(ctx context.Context) error {
+// hooks post events to all webhooks. No webhook waits for another.
+type hooks []*poster
+
+func newHooks(all []Webhook, client *http.Client, l *ledger, do decider, m hooksMetrics, log *slog.Logger) (h hooks) {
+	for _, w := range all {
+		h = append(h, &poster{
+			log: log, ledger: l, do: do, name: w.Name, want: filter{types: w.Types}, metrics: m.of(w.Name),
+			hook: workloads.Webhook{URL: w.URL, HeaderFiles: w.HeaderFiles, Client: client},
+		})
+	}
+	return h
+}
+
+// run posts while this coordinator leads, until ctx ends.
+func (h hooks) run(ctx context.Context) error {
 	var posting sync.WaitGroup
-	for _, w := range f.cfg.Webhooks {
-		p := &poster{
-			fleet: f, name: w.Name, want: filter{types: w.Types}, metrics: f.metrics.hooks.of(w.Name),
-			hook: workloads.Webhook{URL: w.URL, HeaderFiles: w.HeaderFiles, Client: f.web},
-		}
+	for _, p := range h {
 		posting.Go(func() { p.run(ctx) })
 	}
 	posting.Wait()
@@ -89,7 +100,9 @@ func (f *fleet) postHooks(ctx context.Context) error {
 
 // poster posts events to one webhook: in order, each until it is taken.
 type poster struct {
-	*fleet
+	log     *slog.Logger
+	ledger  *ledger
+	do      decider
 	name    string
 	want    filter
 	hook    workloads.Webhook

@@ -205,7 +205,7 @@ func TestWebhookMeetsAGap(t *testing.T) {
 		s.happen(9, 2*registry.KeptEvents)
 		s.machine.Hooks = map[string]registry.Mark{"x": {Hook: "x", Place: api.Place{Term: 9, Index: 3}}}
 		p := &poster{
-			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", metrics: newHooksMetrics(promauto.With(prometheus.NewRegistry())).of("x"), want: filter{types: []string{registry.EventDecommissioning}},
+			ledger: &ledger{fsm: s.replica}, name: "x", metrics: newHooksMetrics(promauto.With(prometheus.NewRegistry())).of("x"), want: filter{types: []string{registry.EventDecommissioning}},
 			hook: workloads.Webhook{URL: "http://scheduler.test/events", Client: v.web},
 		}
 		ctx, cancel := context.WithCancel(v.Context())
@@ -232,7 +232,7 @@ func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		p := &poster{fleet: f, name: "new"}
+		p := &poster{log: f.log, ledger: f.ledger, do: f.do, name: "new"}
 		p.begin()
 		if p.due.IsZero() {
 			t.Error("the mark was written, and nobody leads")
