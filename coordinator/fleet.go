@@ -65,27 +65,27 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 		return nil, errors.Join(fmt.Errorf("manifests: %w", err), l.Close())
 	}
 	now := time.Now()
-	f := &fleet{
-		cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, ledger: l, started: now,
-		leases: newLeases(cfg.Lease, nil, now), roster: newRoster(), denials: new(denials),
-	}
+	f := &fleet{cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, ledger: l, started: now, denials: new(denials), audience: newAudience()}
 	f.metrics = newMetrics(f)
 	f.herald = &herald{ledger: l, metrics: f.metrics}
+	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
+	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
+	f.hooks = newHooks(cfg.Webhooks, deps.Web, l, f.do, f.metrics.hooks, log)
+
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
+	f.leases = newLeases(cfg.Lease, nil, now)
 	f.succession = &succession{cfg: cfg, version: deps.Version, log: log, ledger: l, leases: f.leases, colleagues: f.colleagues, identity: deps.Identity}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
+
+	f.hosts = newHostFiles(cfg, l, f.notary, f.metrics.refused, log)
+	f.diary = &diary{ledger: l, lead: cfg.MaintenanceLead, timeout: cfg.DecommissionTimeout}
+	f.roster = &roster{ledger: l, leases: f.leases, hosts: f.hosts, diary: f.diary, stale: true}
 	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics.recovered, log)
 	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
-	f.audience = newAudience()
 	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
-	f.diary = &diary{ledger: l, lead: cfg.MaintenanceLead, timeout: cfg.DecommissionTimeout}
-	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
-	f.hosts = newHostFiles(cfg, l, f.notary, f.metrics.refused, log)
-	f.hooks = newHooks(cfg.Webhooks, deps.Web, l, f.do, f.metrics.hooks, log)
-	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
 	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.chart.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
 	f.lives.beats.begin(now)
 	f.leavers = &leavers{log: log, ledger: l, leases: f.leases, apps: f.lives.apps}
@@ -167,43 +167,6 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 	}
 	out.Schedulable = out.Schedulable && out.Maintenance == registry.ModeUp
 	return out
-}
-
-// peersOf is the list of peers for asker, which has version has of it. If that is the newest, or it is too early to tell, there are no peers
-// and the version is the same: asker keeps its list.
-func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.Peer) {
-	now := time.Now()
-	if !f.leases.settled(now) {
-		return has, nil
-	}
-	if version, peers = f.roster.pick(asker, now, f.takers); version == has {
-		peers = nil
-	}
-	return version, peers
-}
-
-// takers are the nodes that may take blocks, in no order.
-func (f *fleet) takers() []*api.Peer {
-	now, lists, plan := time.Now(), f.hosts.inForce().Lists, f.diary.scheduled()
-	var able []registry.Node
-	f.ledger.view(func(m *registry.Registry) {
-		able = make([]registry.Node, 0, len(m.Nodes))
-		for _, n := range m.Nodes {
-			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !f.diary.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
-				able = append(able, n)
-			}
-		}
-	})
-	peers := make([]*api.Peer, 0, len(able))
-	for _, n := range able {
-		if p := f.leases.read(n.Name); p.heard && p.suspected.IsZero() && !leaves(p.status) && p.room > 0 {
-			peers = append(peers, &api.Peer{
-				Node: n.Name, Address: n.PeerAddress, Zone: n.Zone, Pool: n.Pool, RoomBytes: p.room, VaultRoomBytes: p.vault, Places: inPlace(p.status), Advised: watched(p.status),
-				LargestRoomBytes: p.largest[0], LargestVaultRoomBytes: p.largest[1],
-			})
-		}
-	}
-	return peers
 }
 
 // asStatus turns an error into a gRPC status, with the code that callers act on and a remedy for people.

@@ -104,7 +104,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 		return nil, asStatus(err)
 	}
 	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), Again: s.chart.again(n)})
-	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
+	reply.PeersVersion, reply.Peers = s.roster.peersOf(name, r.PeersVersion)
 	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
 	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
 	if n := s.chart.blocks.EndsOf(name); n > 0 {

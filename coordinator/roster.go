@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 const (
@@ -23,11 +24,16 @@ const (
 // roster is the list of nodes that may take blocks. It is in the order of a hash of the names, so that neighbours in the list are seldom
 // neighbours in a rack.
 type roster struct {
+	ledger *ledger
+	leases *leases
+	hosts  *hostFiles
+	diary  *diary
+
 	mu      sync.Mutex // guards all below
 	entries []rosterEntry
 	advised []rosterEntry // nodes that may leave themselves: they fill up an agent's list if there are not enough others
 	made    time.Time
-	stale   bool
+	stale   bool // at first too
 }
 
 type rosterEntry struct {
@@ -35,8 +41,6 @@ type rosterEntry struct {
 	mark  uint64 // hash of all that agents are told of the peer
 	peer  *api.Peer
 }
-
-func newRoster() *roster { return &roster{stale: true} }
 
 // clear forgets the list, for a new term as the leader.
 func (r *roster) clear() {
@@ -49,6 +53,19 @@ func (r *roster) change() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stale = true
+}
+
+// peersOf is the list of peers for asker, which has version has of it. If that is the newest, or it is too early to tell, there are no peers
+// and the version is the same: asker keeps its list.
+func (r *roster) peersOf(asker string, has uint64) (version uint64, peers []*api.Peer) {
+	now := time.Now()
+	if !r.leases.settled(now) {
+		return has, nil
+	}
+	if version, peers = r.pick(asker, now, r.takers); version == has {
+		peers = nil
+	}
+	return version, peers
 }
 
 // pick chooses the peers for one node and the version of that list. The version is a hash of the list's content, so it means
@@ -84,6 +101,30 @@ func (r *roster) pick(asker string, now time.Time, list func() []*api.Peer) (ver
 		}
 	}
 	return max(version, 1), peers
+}
+
+// takers are the nodes that may take blocks, in no order.
+func (r *roster) takers() []*api.Peer {
+	now, lists, plan := time.Now(), r.hosts.inForce().Lists, r.diary.scheduled()
+	var able []registry.Node
+	r.ledger.view(func(m *registry.Registry) {
+		able = make([]registry.Node, 0, len(m.Nodes))
+		for _, n := range m.Nodes {
+			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !r.diary.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
+				able = append(able, n)
+			}
+		}
+	})
+	peers := make([]*api.Peer, 0, len(able))
+	for _, n := range able {
+		if p := r.leases.read(n.Name); p.heard && p.suspected.IsZero() && !leaves(p.status) && p.room > 0 {
+			peers = append(peers, &api.Peer{
+				Node: n.Name, Address: n.PeerAddress, Zone: n.Zone, Pool: n.Pool, RoomBytes: p.room, VaultRoomBytes: p.vault, Places: inPlace(p.status), Advised: watched(p.status),
+				LargestRoomBytes: p.largest[0], LargestVaultRoomBytes: p.largest[1],
+			})
+		}
+	}
+	return peers
 }
 
 func rosterOf(peers []*api.Peer) []rosterEntry {

@@ -27,7 +27,7 @@ func fleetOf(n int) []*api.Peer {
 }
 
 func TestRosterSpreads(t *testing.T) {
-	r, all := newRoster(), fleetOf(300)
+	r, all := &roster{stale: true}, fleetOf(300)
 	told := map[string]int{}
 	for _, asker := range slices.Clone(all) {
 		version, peers := r.pick(asker.Node, t0, func() []*api.Peer { return all })
@@ -64,7 +64,7 @@ func TestRosterNamesAdvisedNodesLast(t *testing.T) {
 		p.Advised = i%30 != 0
 	}
 	for _, asker := range all {
-		_, peers := newRoster().pick(asker.Node, t0, func() []*api.Peer { return slices.Clone(all) })
+		_, peers := (&roster{stale: true}).pick(asker.Node, t0, func() []*api.Peer { return slices.Clone(all) })
 		well := 10
 		if !asker.Advised {
 			well--
@@ -76,7 +76,7 @@ func TestRosterNamesAdvisedNodesLast(t *testing.T) {
 }
 
 func TestRosterChanges(t *testing.T) {
-	r, all := newRoster(), fleetOf(3)
+	r, all := &roster{stale: true}, fleetOf(3)
 	list := func() []*api.Peer { return all }
 	was, _ := r.pick("host-0000", t0, list)
 	all[1].RoomBytes = 2
