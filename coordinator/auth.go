@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -85,13 +86,22 @@ func caller(ctx context.Context) (certs.Name, error) {
 	return name, nil
 }
 
-func (f *fleet) authorise(ctx context.Context, method string) error {
+// passes knows whose certificates are good, who may join, and what makes new ones.
+type passes struct {
+	log       *slog.Logger
+	ledger    *ledger
+	denials   *denials
+	identity  *certs.Identity
+	authority *certs.Authority // nil: no certificates are made here
+}
+
+func (p *passes) authorise(ctx context.Context, method string) error {
 	name, err := caller(ctx)
 	if err != nil {
 		return err
 	}
-	p, _ := peer.FromContext(ctx)
-	if err := f.identity.Trusts(p.AuthInfo.(credentials.TLSInfo).State); err != nil { // caller has looked
+	conn, _ := peer.FromContext(ctx)
+	if err := p.identity.Trusts(conn.AuthInfo.(credentials.TLSInfo).State); err != nil { // caller has looked
 		return status.Errorf(codes.Unauthenticated, "%v", err)
 	}
 	roles := mayCall(method)

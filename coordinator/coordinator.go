@@ -150,8 +150,8 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	f.authority = c.authority
-	f.identity.Distrust(f.revokedAt)
+	f.passes.authority = c.authority
+	c.deps.Identity.Distrust(f.passes.revokedAt)
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
 		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {

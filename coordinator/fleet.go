@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -35,8 +34,7 @@ type fleet struct {
 	hosts      *hostFiles
 	colleagues *colleagues
 	succession *succession
-	authority  *certs.Authority // nil: no certificates are made here
-	identity   *certs.Identity
+	passes     *passes
 	diary      *diary
 	notary     *notary
 	denials    *denials
@@ -65,10 +63,11 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 		return nil, errors.Join(fmt.Errorf("manifests: %w", err), l.Close())
 	}
 	now := time.Now()
-	f := &fleet{cfg: cfg, log: log, version: deps.Version, identity: deps.Identity, ledger: l, started: now, denials: new(denials), audience: newAudience()}
+	f := &fleet{cfg: cfg, log: log, version: deps.Version, ledger: l, started: now, denials: new(denials), audience: newAudience()}
 	f.metrics = newMetrics(f)
 	f.herald = &herald{ledger: l, metrics: f.metrics}
 	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
+	f.passes = &passes{log: log, ledger: l, denials: f.denials, identity: deps.Identity}
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
 	f.hooks = newHooks(cfg.Webhooks, deps.Web, l, f.do, f.metrics.hooks, log)
 

@@ -28,7 +28,7 @@ func anybodys(method string) bool {
 }
 
 func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := g.authorise(ctx, info.FullMethod); err != nil {
+	if err := g.passes.authorise(ctx, info.FullMethod); err != nil {
 		return nil, g.denied(ctx, info.FullMethod, err)
 	}
 	if !anybodys(info.FullMethod) {
@@ -44,7 +44,7 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 // stream handles a streaming call. The call ends with the term in which it began, for what follows is for the next leader to say.
 func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
-	if err := g.authorise(ctx, info.FullMethod); err != nil {
+	if err := g.passes.authorise(ctx, info.FullMethod); err != nil {
 		return g.denied(ctx, info.FullMethod, err)
 	}
 	if anybodys(info.FullMethod) {

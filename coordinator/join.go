@@ -46,7 +46,7 @@ func newPorch(f *fleet, verify Verifier) *porch {
 // serve answers until ctx ends.
 func (p *porch) serve(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ca", func(w http.ResponseWriter, _ *http.Request) { w.Write(p.authority.PEM()) })
+	mux.HandleFunc("GET /ca", func(w http.ResponseWriter, _ *http.Request) { w.Write(p.passes.authority.PEM()) })
 	mux.HandleFunc("POST /join", p.join)
 	s := &http.Server{
 		Handler: mux, ReadTimeout: joinPatience, WriteTimeout: joinPatience, IdleTimeout: joinPatience, MaxHeaderBytes: 16 << 10, ConnState: accepted.NewStrangers(p.log).Note,
@@ -103,14 +103,14 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err := j.Name.Check(); err != nil {
 		return nil, fmt.Errorf("name %q: %w", asked.Name, err)
 	}
-	cert, err := p.authority.Sign(asked.Request, j.Name, p.cfg.Issue.Life, nil, nil)
+	cert, err := p.passes.authority.Sign(asked.Request, j.Name, p.cfg.Issue.Life, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.write(j); err != nil {
 		return nil, err
 	}
-	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.authority.PEM())}
+	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.passes.authority.PEM())}
 	reply.Coordinators = p.ledger.coordinators()
 	return reply, nil
 }
@@ -137,7 +137,7 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) e
 		if err != nil {
 			return err
 		}
-		kept, ok := p.token(t.ID)
+		kept, ok := p.passes.token(t.ID)
 		if !ok || !t.Is(kept.Sum) {
 			return registry.ErrNoToken
 		}
@@ -155,21 +155,21 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) e
 	if err := machine.MayBe(asked.Name); err != nil {
 		return err
 	}
-	if j.As = machine.ID; p.has(j) {
+	if j.As = machine.ID; p.passes.has(j) {
 		return nil
 	}
 	return machine.Late()
 }
 
 // token is a token that has not expired. Whether it has uses left is for the registry to say.
-func (f *fleet) token(id string) (t registry.JoinToken, ok bool) {
-	f.ledger.view(func(m *registry.Registry) { t, ok = m.Door.Tokens[id] })
+func (p *passes) token(id string) (t registry.JoinToken, ok bool) {
+	p.ledger.view(func(m *registry.Registry) { t, ok = m.Door.Tokens[id] })
 	return t, ok && time.Now().Before(t.Expires)
 }
 
 // has reports whether the machine has joined before with the same key.
-func (f *fleet) has(j *registry.Joining) (known bool) {
-	f.ledger.view(func(m *registry.Registry) {
+func (p *passes) has(j *registry.Joining) (known bool) {
+	p.ledger.view(func(m *registry.Registry) {
 		was, ok := m.Door.Given[j.Name.String()]
 		known = ok && was.By == j.As && was.Key == j.Key
 	})

@@ -76,7 +76,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req proto.Message, call func(context.Context, *operator) error) {
 	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: textAddr(r.RemoteAddr), AuthInfo: credentials.TLSInfo{State: *r.TLS}})
 	g := gate{s.fleet}
-	if err := s.authorise(ctx, method); err != nil {
+	if err := s.passes.authorise(ctx, method); err != nil {
 		refuseHTTP(w, http.StatusForbidden, messageOf(g.denied(ctx, method, err)))
 		return
 	}

@@ -105,8 +105,8 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), Again: s.chart.again(n)})
 	reply.PeersVersion, reply.Peers = s.roster.peersOf(name, r.PeersVersion)
-	reply.RevokedVersion, reply.Revoked = s.revoked(r.RevokedVersion)
-	s.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
+	reply.RevokedVersion, reply.Revoked = s.passes.revoked(r.RevokedVersion)
+	s.passes.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
 	if n := s.chart.blocks.EndsOf(name); n > 0 {
 		reply.Lapses = s.ledger.reign()<<32 | uint64(n) // with the term, because a new leader counts from 0
 	}

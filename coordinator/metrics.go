@@ -72,7 +72,7 @@ func (f *fleet) figures(to figures.To) {
 	to.Gauge("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", float64(f.audience.count()))
 	to.Counter("lifeboat_coordinator_event_gaps_total", "Times that a subscriber was told to list the nodes anew.", float64(f.audience.gaps.Load()))
 	to.Gauge("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", figures.Bool(f.hosts.shown().GetTrouble() != ""))
-	to.Certificate(f.identity)
+	to.Certificate(f.passes.identity)
 	leads := f.ledger.leads()
 	to.Gauge("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", figures.Bool(leads))
 	to.Gauge("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", float64(f.ledger.raft.CurrentTerm()))
