@@ -106,7 +106,7 @@ func some(names []string) string {
 }
 
 // tellChanges logs a command's events: a line each, or for many of one type one line with the data that they have in common.
-func (f *fleet) tellChanges(events []registry.Event) {
+func tellChanges(log *slog.Logger, events []registry.Event) {
 	kinds := map[string][]registry.Event{}
 	for _, e := range events {
 		kinds[e.Type] = append(kinds[e.Type], e)
@@ -128,7 +128,7 @@ func (f *fleet) tellChanges(events []registry.Event) {
 		for _, k := range slices.Sorted(maps.Keys(same)) {
 			words = append(words, k, same[k])
 		}
-		f.log.Log(context.Background(), levelOf(e), "fleet changed", words...)
+		log.Log(context.Background(), levelOf(e), "fleet changed", words...)
 	}
 }
 

@@ -13,7 +13,7 @@
 //
 // The files by subject, in an order to read them:
 //
-//	what is agreed on:    raft, raftlog, hang, streams; peers, colleagues, addresses, members, share, restore
+//	what is agreed on:    raft, raftlog, nodes, hang, streams; peers, colleagues, addresses, members, share, restore
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
 //	  where blocks are:   chart, chart_list, candidates, fallbacks; held
@@ -210,7 +210,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if c.deps.Ready != nil {
 		c.deps.Ready()
 	}
-	g.Go(func() error { return f.tellManager(ctx) })
+	g.Go(func() error { return f.ledger.tellManager(ctx, f.log) })
 	return outlast(ctx, g.Wait)
 }
 

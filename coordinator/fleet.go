@@ -119,7 +119,7 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 		}
 		f.metrics.saw(e)
 	}
-	f.tellChanges(events)
+	tellChanges(f.log, events)
 	if len(events) > 0 {
 		f.roster.change()
 		f.bars.heed(events)

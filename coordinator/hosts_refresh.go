@@ -264,16 +264,16 @@ var actions = map[string]string{
 }
 
 // refreshed are the nodes that events tell of, and excluded nodes that were leaving before and still are.
-func (f *fleet) refreshed(events []registry.Event) []*api.RefreshedNode {
-	lists := f.hosts.inForce().Lists
+func (s *operator) refreshed(events []registry.Event) []*api.RefreshedNode {
+	lists := s.hosts.inForce().Lists
 	did := map[string]string{}
 	for _, e := range events {
 		did[e.Node] = cmp.Or(actions[e.Type], did[e.Node])
 	}
 	var all []*api.RefreshedNode
-	for _, n := range f.ledger.nodes() {
+	for _, n := range s.ledger.nodes() {
 		if did[n.Name] != "" || n.Leaving() && lists.Judge(n.Name, n.PeerAddress).Excluded() {
-			all = append(all, &api.RefreshedNode{Node: f.picture(n), Action: did[n.Name]})
+			all = append(all, &api.RefreshedNode{Node: s.picture(n), Action: did[n.Name]})
 		}
 	}
 	return all

@@ -293,8 +293,8 @@ func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 		f.reapOnce(began.Add(reapPace), reapPace)
 		f.reapOnce(began.Add(time.Minute), time.Minute) // SIGSTOP, SIGCONT
 		f.reapOnce(began.Add(time.Minute+14*time.Second), reapPace)
-		if suspects, _, _ := f.leases.tally(); suspects != 0 || f.count().nodes[registry.Lost] != 0 {
-			v.Errorf("got %d suspects and %d lost, want none", suspects, f.count().nodes[registry.Lost])
+		if suspects, _, _ := f.leases.tally(); suspects != 0 || f.ledger.count().nodes[registry.Lost] != 0 {
+			v.Errorf("got %d suspects and %d lost, want none", suspects, f.ledger.count().nodes[registry.Lost])
 		}
 		f.reapOnce(began.Add(time.Minute+16*time.Second), reapPace)
 		if suspects, _, _ := f.leases.tally(); suspects != 5 {

@@ -62,7 +62,7 @@ func (m *metrics) handler() http.Handler {
 
 // figures are the metrics that are computed when Prometheus asks.
 func (f *fleet) figures(to figures.To) {
-	c := f.count()
+	c := f.ledger.count()
 	for state, n := range c.nodes {
 		to.Gauge("lifeboat_coordinator_nodes", "Nodes by state.", float64(n), "state", string(state))
 	}

@@ -213,37 +213,11 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 		reply.Members = s.succession.members(ctx)
 	}
 	reply.Subscribers = int64(s.audience.count())
-	c := s.count()
+	c := s.ledger.count()
 	for state, n := range c.nodes {
 		reply.Nodes[string(state)] = n
 	}
 	reply.BlocksLost, reply.LastIndex = c.lost, c.lastEvent
 	s.silence.statusTo(reply)
 	return reply, nil
-}
-
-// counts is the fleet in numbers.
-type counts struct {
-	nodes     map[registry.State]int64
-	lost      int64
-	lastEvent uint64
-}
-
-func (f *fleet) count() counts {
-	c := counts{nodes: map[registry.State]int64{}}
-	for _, s := range registry.States {
-		c.nodes[s] = 0
-	}
-	f.ledger.view(func(m *registry.Registry) {
-		c.lastEvent = m.LastEvent
-		for _, n := range m.Nodes {
-			c.nodes[n.Shown()]++
-		}
-		for _, ref := range m.Manifests {
-			if ref.Lost > 0 && m.InForce(ref) {
-				c.lost += ref.Lost
-			}
-		}
-	})
-	return c
 }

@@ -64,21 +64,21 @@ func (c Config) pace(nodes int) pace {
 }
 
 // paceTo is the pace for one node.
-func (f *fleet) paceTo(n registry.Node) *api.Pace {
-	p := f.cfg.pace(f.ledger.size())
+func (s *membership) paceTo(n registry.Node) *api.Pace {
+	p := s.cfg.pace(s.ledger.size())
 	if n.Leaving() {
 		p.interval = min(p.interval, leaverPace)
 	}
 	told := &api.Pace{Interval: durationpb.New(p.interval), Lease: durationpb.New(p.lease), ReconnectWithin: durationpb.New(p.reconnect)}
 	// After a take-over all nodes report their blocks, spread over a window. Until they have, readers are sent to ask the nodes.
-	if time.Since(f.leases.tookOver()) < p.lease {
-		told.ReportWithin = durationpb.New(min(time.Duration(f.leases.count())*reportSpread, p.lease/3))
+	if time.Since(s.leases.tookOver()) < p.lease {
+		told.ReportWithin = durationpb.New(min(time.Duration(s.leases.count())*reportSpread, p.lease/3))
 	}
 	return told
 }
 
 // reply adds to r what every answer to a beat of n has.
-func (f *fleet) reply(n registry.Node, r *api.HeartbeatReply) *api.HeartbeatReply {
-	r.Pace, r.Term, r.Now = f.paceTo(n), f.ledger.reign(), timestamppb.Now()
+func (s *membership) reply(n registry.Node, r *api.HeartbeatReply) *api.HeartbeatReply {
+	r.Pace, r.Term, r.Now = s.paceTo(n), s.ledger.reign(), timestamppb.Now()
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -16,31 +17,31 @@ const headlineEvery = 2 * time.Second
 
 // tellManager keeps the service manager's status line up to date and feeds its watchdog as long as this coordinator gets on, until ctx
 // ends.
-func (f *fleet) tellManager(ctx context.Context) error {
+func (l *ledger) tellManager(ctx context.Context, log *slog.Logger) error {
 	if !systemd.Listens() {
 		return nil
 	}
 	feed, err := systemd.WatchdogInterval()
 	if err != nil {
-		f.log.Warn("the watchdog is not fed", "err", err)
+		log.Warn("the watchdog is not fed", "err", err)
 	}
 	tick := time.NewTicker(min(headlineEvery, cmp.Or(feed, headlineEvery)))
 	defer tick.Stop()
 	var fed time.Time
 	for said := ""; ; {
-		if line := f.headline(); line != said {
+		if line := l.headline(); line != said {
 			said = line
 			if err := systemd.Status("%s", line); err != nil {
-				f.log.Debug("the service manager was not told", "err", err)
+				log.Debug("the service manager was not told", "err", err)
 			}
 		}
 		if now := time.Now(); feed > 0 && now.Sub(fed) >= feed-headlineEvery {
 			fed = now
-			if !f.ledger.getsOn(ctx) {
+			if !l.getsOn(ctx) {
 				return nil
 			}
 			if err := systemd.Alive(); err != nil {
-				f.log.Warn("the watchdog cannot be fed", "err", err)
+				log.Warn("the watchdog cannot be fed", "err", err)
 			}
 		}
 		select {
@@ -69,14 +70,14 @@ func (l *ledger) getsOn(ctx context.Context) bool {
 }
 
 // headline is the line that `systemctl status` shows.
-func (f *fleet) headline() string {
+func (l *ledger) headline() string {
 	words := []string{"no coordinator leads"}
-	if name, _ := f.ledger.leader(); f.ledger.leads() {
+	if name, _ := l.leader(); l.leads() {
 		words[0] = "leads"
 	} else if name != "" {
 		words[0] = "follows " + name
 	}
-	c := f.count()
+	c := l.count()
 	for _, s := range registry.States {
 		if n := c.nodes[s]; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, s))

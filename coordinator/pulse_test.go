@@ -55,7 +55,7 @@ func TestManagerIsTold(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := f.tellManager(ctx); err != nil {
+		if err := f.ledger.tellManager(ctx, f.log); err != nil {
 			t.Error(err)
 		}
 	})

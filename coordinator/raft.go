@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -323,31 +321,6 @@ func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
 }
 
 func (l *ledger) view(look func(*registry.Registry)) { l.fsm.view(look) }
-
-// node reads the durable record of one node.
-func (l *ledger) node(name string) (n registry.Node, known bool) {
-	l.view(func(m *registry.Registry) { n, known = m.Nodes[name] })
-	return n, known
-}
-
-// size is how many nodes the log has.
-func (l *ledger) size() (nodes int) {
-	l.view(func(m *registry.Registry) { nodes = len(m.Nodes) })
-	return nodes
-}
-
-// nodes reads the durable records of all nodes, by name.
-func (l *ledger) nodes() []registry.Node {
-	var all []registry.Node
-	l.view(func(m *registry.Registry) {
-		all = make([]registry.Node, 0, len(m.Nodes))
-		for _, n := range m.Nodes {
-			all = append(all, n)
-		}
-	})
-	slices.SortFunc(all, func(a, b registry.Node) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
 
 // verdict is the outcome of applying one command.
 type verdict struct {
