@@ -249,11 +249,10 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	if c.authority != nil {
 		terms = c.deps.Identity.Door(terms, api.JoinProtocol)
 	}
-	guard := gate{f}
 	s := grpc.NewServer(
 		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), accepted.NewStrangers(c.deps.Log), &connected{}, &refusals{log: c.deps.Log}}),
-		grpc.UnaryInterceptor(guard.unary),
-		grpc.StreamInterceptor(guard.stream),
+		grpc.UnaryInterceptor(f.gate.unary),
+		grpc.StreamInterceptor(f.gate.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -267,7 +266,7 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	)
 	api.RegisterMembershipServer(s, &membership{fleet: f})
 	if !f.ledger.alone() {
-		api.RegisterCoordinationServer(s, &coordination{fleet: f})
+		api.RegisterCoordinationServer(s, &coordination{ledger: f.ledger, succession: f.succession, accounts: f.accounts})
 	}
 	api.RegisterOperatorServer(s, &operator{fleet: f, closing: ctx})
 	return s

@@ -35,6 +35,7 @@ type fleet struct {
 	colleagues *colleagues
 	succession *succession
 	passes     *passes
+	gate       gate
 	diary      *diary
 	notary     *notary
 	denials    *denials
@@ -69,6 +70,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
 	f.passes = &passes{log: log, ledger: l, denials: f.denials, identity: deps.Identity}
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
+	f.gate = gate{log: log, own: cfg.Name, ledger: l, passes: f.passes, denials: f.denials, notary: f.notary}
 	f.hooks = newHooks(cfg.Webhooks, deps.Web, l, f.do, f.metrics.hooks, log)
 
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -13,7 +14,14 @@ import (
 )
 
 // gate lets calls through if this coordinator leads, and tells callers of one that does not which coordinator leads.
-type gate struct{ *fleet }
+type gate struct {
+	log     *slog.Logger
+	own     string // this coordinator's name
+	ledger  *ledger
+	passes  *passes
+	denials *denials
+	notary  *notary
+}
 
 // anybodys reports whether a coordinator answers a call for itself, whether it leads or not.
 func anybodys(method string) bool {
@@ -88,12 +96,12 @@ func (g gate) redirect(err error) error {
 		why = errDeposed // the client that repeats the call may find it done
 	}
 	hint := &api.NotLeader{}
-	words := fmt.Sprintf("%s: %v, and no leader is known: ask again in a second", g.cfg.Name, why)
-	if name, address := g.ledger.leader(); name != "" && name != g.cfg.Name {
+	words := fmt.Sprintf("%s: %v, and no leader is known: ask again in a second", g.own, why)
+	if name, address := g.ledger.leader(); name != "" && name != g.own {
 		hint.Leader, hint.Address = name, address
-		words = fmt.Sprintf("%s: %v: %s leads, at %s", g.cfg.Name, why, name, address)
+		words = fmt.Sprintf("%s: %v: %s leads, at %s", g.own, why, name, address)
 	} else if outside := g.ledger.outside(); outside != "" && name == "" {
-		words = fmt.Sprintf("%s: %s", g.cfg.Name, outside)
+		words = fmt.Sprintf("%s: %s", g.own, outside)
 	}
 	told, err := status.New(codes.Unavailable, words).WithDetails(hint)
 	if err != nil {

@@ -34,13 +34,21 @@ type Verifier func(d *api.Document, key []byte) (attest.Machine, error)
 // porch serves machines without a certificate that want to join: HTTP at the port for calls, on connections that named
 // api.JoinProtocol in their handshake.
 type porch struct {
-	*fleet
-	verify Verifier // nil: documents open nothing
+	log     *slog.Logger
+	ledger  *ledger
+	passes  *passes
+	denials *denials
+	quotas  *quotas
+	life    time.Duration // of the certificates
+	verify  Verifier      // nil: documents open nothing
 	*accepted.Listener
 }
 
 func newPorch(f *fleet, verify Verifier) *porch {
-	return &porch{fleet: f, verify: verify, Listener: accepted.At(textAddr(api.JoinProtocol))}
+	return &porch{
+		log: f.log, ledger: f.ledger, passes: f.passes, denials: f.denials, quotas: f.quotas, life: f.cfg.Issue.Life,
+		verify: verify, Listener: accepted.At(textAddr(api.JoinProtocol)),
+	}
 }
 
 // serve answers until ctx ends.
@@ -103,7 +111,7 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err := j.Name.Check(); err != nil {
 		return nil, fmt.Errorf("name %q: %w", asked.Name, err)
 	}
-	cert, err := p.passes.authority.Sign(asked.Request, j.Name, p.cfg.Issue.Life, nil, nil)
+	cert, err := p.passes.authority.Sign(asked.Request, j.Name, p.life, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +130,7 @@ func (p *porch) write(j *registry.Joining) error {
 	if j.Token != "" && !p.quotas.take(who, joinEvery, time.Now()) {
 		return errManyJoin
 	}
-	events, err := p.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Join: j}})
+	events, err := p.quotas.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Join: j}})
 	if j.Token != "" && (err == nil && len(events) == 0 || undecided(err)) {
 		p.quotas.giveBack(who, joinEvery)
 	}

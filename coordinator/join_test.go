@@ -285,7 +285,7 @@ func TestMachinesThatJoinAreCounted(t *testing.T) {
 		cfg.Name, cfg.DataDir = "c", t.TempDir()
 		p := newPorch(opened(t, cfg), nil)
 		token := &registry.JoinToken{ID: "x", Role: certs.RoleNode, Uses: -1}
-		if _, err := p.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Token: token, Life: time.Hour}}); err != nil {
+		if _, err := p.quotas.do(registry.Command{Do: registry.DoPass, Pass: &registry.Pass{Token: token, Life: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		joins := func(name string) error {

@@ -75,7 +75,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 // asks handles a page's request like the operator's call of that method: the same certificates may make it, and it is audited.
 func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req proto.Message, call func(context.Context, *operator) error) {
 	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: textAddr(r.RemoteAddr), AuthInfo: credentials.TLSInfo{State: *r.TLS}})
-	g := gate{s.fleet}
+	g := s.gate
 	if err := s.passes.authorise(ctx, method); err != nil {
 		refuseHTTP(w, http.StatusForbidden, messageOf(g.denied(ctx, method, err)))
 		return

@@ -176,7 +176,7 @@ func TestNoMemberSaysSo(t *testing.T) {
 			}
 			ready := httptest.NewRecorder()
 			(&web{fleet: f}).ready(ready, nil)
-			call := status.Convert(gate{f}.redirect(errFollows)).Message()
+			call := status.Convert(gate{own: own, ledger: l}.redirect(errFollows)).Message()
 			for where, got := range map[string]string{"readyz": ready.Body.String(), "call": call, "page": (&web{fleet: f}).whoLeads()} {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s of %s: got %q, want %q in it", where, own, got, want)

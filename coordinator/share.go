@@ -353,13 +353,15 @@ func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
 // coordination is the service that the other coordinators call.
 type coordination struct {
 	api.UnimplementedCoordinationServer
-	*fleet
+	ledger     *ledger
+	succession *succession
+	accounts   *accounts
 }
 
 func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionRequest) (*api.Position, error) {
 	return &api.Position{
-		Applied: s.ledger.raft.AppliedIndex(), Version: s.version, Now: timestamppb.Now(),
-		HttpAddress: s.cfg.pages(), Leaving: s.succession.unfit() != "", Stranger: s.disowns(ctx),
+		Applied: s.ledger.raft.AppliedIndex(), Version: s.succession.version, Now: timestamppb.Now(),
+		HttpAddress: s.succession.cfg.pages(), Leaving: s.succession.unfit() != "", Stranger: s.disowns(ctx),
 	}, nil
 }
 
