@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+
+	"google.golang.org/grpc"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -27,3 +30,23 @@ func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, all)
 }
+
+// ListAudit implements the operators' call.
+func (s *operator) ListAudit(r *api.ListAuditRequest, stream grpc.ServerStreamingServer[api.ListAuditReply]) error {
+	if err := checkWord("node", r.GetNode(), maxName); err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(s.notary.since(r.GetAfter(), r.GetNode()), auditBatch) {
+		reply := &api.ListAuditReply{}
+		for _, one := range batch {
+			reply.Records = append(reply.Records, one.Message())
+		}
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// auditBatch keeps a message below gRPC's 4 MiB when every record names as many nodes as it may.
+const auditBatch = 64

@@ -11,20 +11,31 @@
 // What is decided, and by which rules, is package registry; where blocks are is kept in package blockmap, raft's log on the disk in package
 // raftstore, and package hosts reads the host files.
 //
-// The files by subject, in an order to read them:
+// The files by subject, in an order to read them. Most subjects belong to a type, which is named before them. The types take from each other
+// what openFleet gives them, and decide through fleet.do; the calls of agents and people ask all of them.
 //
-//	what is agreed on:    raft, raftlog, nodes, hang, streams; peers, colleagues, addresses, members, share, restore
-//	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
-//	what is believed:     fleet, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
-//	  where blocks are:   chart, chart_list, candidates, fallbacks; held
-//	  what runs where:    apps, executors; lives_beats, lives_list, lives_page
-//	  ended by the clock: watcher, reap; leaving
-//	agents call:          auth, lobby, refusals, quotas, membership, waits, excluded, tokens, join, revoked, reports, broken, goodbye, manifests, wire
-//	what is worked on:    maintenance_lead, maintenance_calls, maintenance_page
-//	people call:          operator, deactivate, forget, asking, audit; http, page
-//	  by files:           hosts_refresh
-//	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks, webhooks_metrics
-//	the daemon:           config, coordinator, pulse, metrics
+//	ledger, what is agreed on:      raft, raftlog, nodes, streams; peers, addresses, restore
+//	  office, who leads:            leader, hang, pulse, gate, redirect
+//	  succession, who should lead:  succession, agree, attendance, members, colleagues
+//	fleet, what hangs together:     fleet, govern, reap, watcher, metrics
+//	leases, who is heard:           leases, pace, clocks
+//	  silence, who is not:          silence, brake, bursts
+//	  roster, who takes blocks:     roster
+//	  bars, who is given work:      bars
+//	chart, where blocks are:        chart, chart_list, candidates, fallbacks, broken; reports, held
+//	accounts, what became of them:  accounts, manifests, goodbye
+//	lives, what runs where:         apps, executors; lives_beats, lives_list, lives_page
+//	leavers, what they wait for:    waits, leaving
+//	diary, what is worked on:       diary, maintenance_calls, maintenance_page
+//	hostFiles, who is to be there:  hosts_refresh
+//	passes, whose word counts:      auth, tokens, join, revoked; lobby, refusals, denials, quotas
+//	notary, what operators ask:     notary, audit
+//	herald, who follows:            events, events_hub, events_audience, events_call, events_page, event_types, events_moved
+//	  hooks, who is posted to:      webhooks, webhooks_metrics
+//	agents call:                    membership, excluded; wire
+//	other coordinators call:        coordination
+//	people call:                    operator, deactivate, forget; http, page
+//	the daemon:                     config, coordinator
 package coordinator
 
 import (

@@ -49,52 +49,6 @@ func (c *chart) fallbacks() (doors []*api.Holder) {
 	return doors
 }
 
-// moved are the manifests of these nodes, the newest first; without nodes, those of all.
-func (a *accounts) moved(nodes ...string) (refs []*registry.ManifestRef) {
-	a.ledger.view(func(m *registry.Registry) {
-		for _, ref := range slices.Backward(m.Manifests) {
-			if ref.Moved > 0 && (len(nodes) == 0 || slices.Contains(nodes, ref.Node)) {
-				refs = append(refs, ref)
-			}
-		}
-	})
-	return refs
-}
-
-// lost returns the manifest that names the block as lost; nil: none does, or its node has come back with it.
-func (a *accounts) lost(id string) (by *registry.ManifestRef) {
-	if ref := a.files.namedLost(id); ref != nil {
-		a.ledger.view(func(m *registry.Registry) {
-			if m.InForce(ref) {
-				by = ref
-			}
-		})
-	}
-	return by
-}
-
-// spilled are the hashes of the blocks that a node put into a fallback, and when the last manifest that says so came.
-func (a *accounts) spilled(node string) map[uint64]time.Time {
-	last := map[uint64]time.Time{}
-	for _, ref := range a.moved(node) {
-		for e, err := range a.files.entries(ref) {
-			if err != nil || e.Outcome != manifest.Moved || !strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
-				continue
-			}
-			if h := a.files.hash(e.ID); last[h].Before(ref.At) {
-				last[h] = ref.At
-			}
-		}
-	}
-	return last
-}
-
-// lostAfter reports whether a manifest names the block as lost that came no sooner than at.
-func (a *accounts) lostAfter(id string, at time.Time) bool {
-	lost := a.lost(id)
-	return lost != nil && !lost.At.Before(at)
-}
-
 // nameSpilled adds to a reply without holders the fallback into which a node put the block, unless it was named as lost since, or a node that
 // reads that fallback is named: then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
 // agent that reads it is left. It reads files, so it is for operators and not for thousands of readers, and it stops after spilledPatience:

@@ -18,35 +18,39 @@ import (
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
-// fleet is all that a running coordinator knows: the durable ledger and the soft rest.
+// fleet is all that a running coordinator knows: the durable ledger and the soft rest. What needs many of its parts is done here: deciding,
+// taking over, and ending what has run out.
 type fleet struct {
-	cfg        Config
-	log        *slog.Logger
-	version    string // of this build
+	cfg     Config
+	log     *slog.Logger
+	version string // of this build
+	started time.Time
+	metrics *metrics
+
 	ledger     *ledger
-	leases     *leases
-	roster     *roster
-	lives      *lives
-	leavers    *leavers
-	chart      *chart
-	accounts   *accounts
-	metrics    *metrics
-	hosts      *hostFiles
 	colleagues *colleagues
 	succession *succession
-	passes     *passes
-	gate       gate
-	diary      *diary
-	notary     *notary
-	denials    *denials
-	quotas     *quotas
-	silence    *silence
-	audience   *audience
-	herald     *herald
-	hooks      hooks
+	accounts   *accounts
 
+	leases  *leases
+	silence *silence
+	roster  *roster
 	bars    *bars
-	started time.Time
+	chart   *chart
+	lives   *lives
+	leavers *leavers
+
+	diary   *diary
+	hosts   *hostFiles
+	passes  *passes
+	quotas  *quotas
+	denials *denials
+	notary  *notary
+	gate    gate
+
+	herald   *herald
+	audience *audience
+	hooks    hooks
 }
 
 // openFleet reads data_dir. The fleet decides nothing before takeOver.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -47,6 +48,18 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 	ctx, asked := g.audited(ctx, info.FullMethod, req)
 	reply, err := next(ctx, req)
 	return reply, g.redirect(g.notary.settle(ctx, asked, err))
+}
+
+// denied logs a call that its caller may not make.
+func (g gate) denied(ctx context.Context, method string, err error) error {
+	who := "?"
+	if name, unknown := caller(ctx); unknown == nil {
+		who = name.String()
+	}
+	if times := g.denials.count(who+" "+method, time.Now()); times > 0 {
+		g.log.Warn("a call was refused", "who", who, "from", from(ctx), "method", method, "times", times, "err", err)
+	}
+	return err
 }
 
 // stream handles a streaming call. The call ends with the term in which it began, for what follows is for the next leader to say.

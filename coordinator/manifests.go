@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
+	"io/fs"
 	"iter"
 	"log/slog"
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -128,6 +131,24 @@ func (m *manifests) prune(refs []*registry.ManifestRef) {
 	}
 }
 
+// pruneStray removes files that none of refs names and that are older than strayAge.
+func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
+	named := make(map[string]bool, len(refs))
+	for _, ref := range refs {
+		named[ref.File] = true
+	}
+	entries, err := fs.ReadDir(m.root.FS(), ".")
+	if err != nil {
+		m.log.Warn("the manifests cannot be listed", "err", err)
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !named[e.Name()] && time.Since(info.ModTime()) > strayAge {
+			m.remove(e.Name())
+		}
+	}
+}
+
 // forget drops from memory the files that none of refs names, and returns them.
 func (m *manifests) forget(refs []*registry.ManifestRef) (gone []string) {
 	m.mu.Lock()
@@ -163,6 +184,42 @@ func (m *manifests) remove(file string) {
 	if err := m.root.RemoveAll(file); err != nil {
 		m.log.Warn("an unused manifest cannot be removed", "file", file, "err", err)
 	}
+}
+
+// take writes a file whose parts next returns until io.EOF. The file is durable and whole, or not there.
+func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
+	partial := partly + strings.ToLower(rand.Text()) + "-" + name // two senders may send it at once
+	file, err := m.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close(), m.root.Remove(partial))
+		}
+	}()
+	for size := 0; ; {
+		data, err := next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if size += len(data); size > registry.MaxManifest {
+			return fmt.Errorf("manifest %s: is larger than %d bytes", name, registry.MaxManifest)
+		}
+		if _, err := file.Write(data); err != nil {
+			return err
+		}
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := m.root.Rename(partial, name); err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), durable.SyncDir(m.root.Name()))
 }
 
 // entries yields the entries of a manifest. It ends after the first error.

@@ -2,28 +2,22 @@ package coordinator
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
-	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
+	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 // A manifest may have a million entries: too many for raft's log, whose entries pass through every coordinator's memory.
@@ -85,6 +79,52 @@ func (a *accounts) keep(ref *registry.ManifestRef, lost []uint64) {
 	} else {
 		a.files.forget(refs) // files stay: other coordinators may be behind in the log, and fetch them. pruneStray removes them later
 	}
+}
+
+// lost returns the manifest that names the block as lost; nil: none does, or its node has come back with it.
+func (a *accounts) lost(id string) (by *registry.ManifestRef) {
+	if ref := a.files.namedLost(id); ref != nil {
+		a.ledger.view(func(m *registry.Registry) {
+			if m.InForce(ref) {
+				by = ref
+			}
+		})
+	}
+	return by
+}
+
+// moved are the manifests by which these nodes moved blocks, the newest first; without nodes, those of all.
+func (a *accounts) moved(nodes ...string) (refs []*registry.ManifestRef) {
+	a.ledger.view(func(m *registry.Registry) {
+		for _, ref := range slices.Backward(m.Manifests) {
+			if ref.Moved > 0 && (len(nodes) == 0 || slices.Contains(nodes, ref.Node)) {
+				refs = append(refs, ref)
+			}
+		}
+	})
+	return refs
+}
+
+// spilled are the hashes of the blocks that a node put into a fallback, and when the last manifest that says so came.
+func (a *accounts) spilled(node string) map[uint64]time.Time {
+	last := map[uint64]time.Time{}
+	for _, ref := range a.moved(node) {
+		for e, err := range a.files.entries(ref) {
+			if err != nil || e.Outcome != manifest.Moved || !strings.HasPrefix(e.Peer, lastresort.PeerPrefix) {
+				continue
+			}
+			if h := a.files.hash(e.ID); last[h].Before(ref.At) {
+				last[h] = ref.At
+			}
+		}
+	}
+	return last
+}
+
+// lostAfter reports whether a manifest names the block as lost that came no sooner than at.
+func (a *accounts) lostAfter(id string, at time.Time) bool {
+	lost := a.lost(id)
+	return lost != nil && !lost.At.Before(at)
 }
 
 // share sends a manifest to so many others that any leader has it, or can fetch it.
@@ -292,123 +332,6 @@ func (a *accounts) obtain(ctx context.Context, ref *registry.ManifestRef) error 
 			ref.Node, err, ref.Moved, ref.Lost, ref.Skipped)
 	case err != nil:
 		return status.Errorf(codes.Unavailable, "the manifest of %s is not here, and nobody who has it was reached: %v: ask again", ref.Node, err)
-	}
-	return nil
-}
-
-// take writes a file whose parts next returns until io.EOF. The file is durable and whole, or not there.
-func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
-	partial := partly + strings.ToLower(rand.Text()) + "-" + name // two senders may send it at once
-	file, err := m.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, file.Close(), m.root.Remove(partial))
-		}
-	}()
-	for size := 0; ; {
-		data, err := next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if size += len(data); size > registry.MaxManifest {
-			return fmt.Errorf("manifest %s: is larger than %d bytes", name, registry.MaxManifest)
-		}
-		if _, err := file.Write(data); err != nil {
-			return err
-		}
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	if err := m.root.Rename(partial, name); err != nil {
-		return err
-	}
-	return errors.Join(file.Close(), durable.SyncDir(m.root.Name()))
-}
-
-// pruneStray removes files that none of refs names and that are older than strayAge.
-func (m *manifests) pruneStray(refs []*registry.ManifestRef) {
-	named := make(map[string]bool, len(refs))
-	for _, ref := range refs {
-		named[ref.File] = true
-	}
-	entries, err := fs.ReadDir(m.root.FS(), ".")
-	if err != nil {
-		m.log.Warn("the manifests cannot be listed", "err", err)
-		return
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && !named[e.Name()] && time.Since(info.ModTime()) > strayAge {
-			m.remove(e.Name())
-		}
-	}
-}
-
-// coordination is the service that the other coordinators call.
-type coordination struct {
-	api.UnimplementedCoordinationServer
-	ledger     *ledger
-	succession *succession
-	accounts   *accounts
-}
-
-func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionRequest) (*api.Position, error) {
-	return &api.Position{
-		Applied: s.ledger.raft.AppliedIndex(), Version: s.succession.version, Now: timestamppb.Now(),
-		HttpAddress: s.succession.cfg.pages(), Leaving: s.succession.unfit() != "", Stranger: s.disowns(ctx),
-	}, nil
-}
-
-// disowns reports whether there is a leader and the asking coordinator is no member. A coordinator that did not run when it was removed learns
-// it this way.
-func (s *coordination) disowns(ctx context.Context) bool {
-	asker, err := caller(ctx)
-	if err != nil {
-		return false
-	}
-	return s.ledger.led() && !slices.ContainsFunc(s.ledger.servers(), func(m raft.Server) bool { return string(m.ID) == asker.Name })
-}
-
-func (s *coordination) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart, api.KeepManifestReply]) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	if err := checkManifestFile(first.File); err != nil {
-		return err
-	}
-	err = s.accounts.files.take(first.File, func() ([]byte, error) {
-		part, err := stream.Recv()
-		return part.GetData(), err
-	})
-	if err != nil {
-		return status.Errorf(codes.Unavailable, "keep manifest %s: %v", first.File, err)
-	}
-	return stream.SendAndClose(&api.KeepManifestReply{})
-}
-
-func (s *coordination) FetchManifest(r *api.FetchManifestRequest, stream grpc.ServerStreamingServer[api.ManifestPart]) error {
-	if err := checkManifestFile(r.GetFile()); err != nil {
-		return err
-	}
-	from, err := s.accounts.files.root.Open(r.File)
-	if err != nil {
-		return status.Errorf(codes.NotFound, "manifest %s is not here: %v", r.File, err)
-	}
-	defer from.Close()
-	return sendFile(r.File, from, stream.Send)
-}
-
-// checkManifestFile refuses a name that is not like those that begin gives to files.
-func checkManifestFile(name string) error {
-	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, partly) || !strings.HasSuffix(name, ".jsonl") || len(name) > registry.MaxText {
-		return fault("%q is no name of a manifest", name)
 	}
 	return nil
 }

@@ -12,10 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -286,74 +283,3 @@ func (n *notary) since(after uint64, node string) (found []registry.AuditRecord)
 	}
 	return found
 }
-
-// A refused caller has one log line each denialsEvery, however often it asks. At most denialsKept callers are told apart.
-const (
-	denialsEvery = time.Minute
-	denialsKept  = 1024
-)
-
-// denials counts calls that their callers may not make. They appear in this process's log and not in the audit, where a stranger's
-// refusals could push out everything else.
-type denials struct {
-	mu   sync.Mutex // guards seen
-	seen map[string]*denial
-}
-
-type denial struct {
-	told  time.Time // when it was last logged
-	times int       // refusals since
-}
-
-// count notes a refusal and returns how many there were since the last log line; 0: it is too soon for another.
-func (d *denials) count(what string, now time.Time) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one := d.seen[what]
-	if one == nil {
-		if d.seen == nil || len(d.seen) >= denialsKept {
-			d.seen = map[string]*denial{}
-		}
-		one = &denial{}
-		d.seen[what] = one
-	}
-	one.times++
-	if now.Sub(one.told) < denialsEvery {
-		return 0
-	}
-	times := one.times
-	one.told, one.times = now, 0
-	return times
-}
-
-// denied logs a call that its caller may not make.
-func (g gate) denied(ctx context.Context, method string, err error) error {
-	who := "?"
-	if name, unknown := caller(ctx); unknown == nil {
-		who = name.String()
-	}
-	if times := g.denials.count(who+" "+method, time.Now()); times > 0 {
-		g.log.Warn("a call was refused", "who", who, "from", from(ctx), "method", method, "times", times, "err", err)
-	}
-	return err
-}
-
-// ListAudit implements the operators' call.
-func (s *operator) ListAudit(r *api.ListAuditRequest, stream grpc.ServerStreamingServer[api.ListAuditReply]) error {
-	if err := checkWord("node", r.GetNode(), maxName); err != nil {
-		return err
-	}
-	for batch := range slices.Chunk(s.notary.since(r.GetAfter(), r.GetNode()), auditBatch) {
-		reply := &api.ListAuditReply{}
-		for _, one := range batch {
-			reply.Records = append(reply.Records, one.Message())
-		}
-		if err := stream.Send(reply); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// auditBatch keeps a message below gRPC's 4 MiB when every record names as many nodes as it may.
-const auditBatch = 64
