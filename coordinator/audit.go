@@ -25,7 +25,7 @@ func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := []api.AuditJSON{}
-	for _, one := range s.notary.since(after, r.URL.Query().Get("node")) {
+	for _, one := range s.auditor.since(after, r.URL.Query().Get("node")) {
 		all = append(all, api.AuditToJSON(one.Message()))
 	}
 	writeJSON(w, http.StatusOK, all)
@@ -36,7 +36,7 @@ func (s *operator) ListAudit(r *api.ListAuditRequest, stream grpc.ServerStreamin
 	if err := checkWord("node", r.GetNode(), maxName); err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(s.notary.since(r.GetAfter(), r.GetNode()), auditBatch) {
+	for batch := range slices.Chunk(s.auditor.since(r.GetAfter(), r.GetNode()), auditBatch) {
 		reply := &api.ListAuditReply{}
 		for _, one := range batch {
 			reply.Records = append(reply.Records, one.Message())

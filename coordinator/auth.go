@@ -86,8 +86,8 @@ func caller(ctx context.Context) (certs.Name, error) {
 	return name, nil
 }
 
-// passes knows whose certificates are good, who may join, and what makes new ones.
-type passes struct {
+// access knows whose certificates are good, who may join, and what makes new ones.
+type access struct {
 	log       *slog.Logger
 	ledger    *ledger
 	denials   *denials
@@ -95,13 +95,13 @@ type passes struct {
 	authority *certs.Authority // nil: no certificates are made here
 }
 
-func (p *passes) authorise(ctx context.Context, method string) error {
+func (ac *access) authorise(ctx context.Context, method string) error {
 	name, err := caller(ctx)
 	if err != nil {
 		return err
 	}
 	conn, _ := peer.FromContext(ctx)
-	if err := p.identity.Trusts(conn.AuthInfo.(credentials.TLSInfo).State); err != nil { // caller has looked
+	if err := ac.identity.Trusts(conn.AuthInfo.(credentials.TLSInfo).State); err != nil { // caller has looked
 		return status.Errorf(codes.Unauthenticated, "%v", err)
 	}
 	roles := mayCall(method)

@@ -25,10 +25,10 @@ const mostFirst = hubKept / 4
 // notice for which the node does not leave, which heartbeats carry. The other is maintenance to come, by the schedule or the host
 // files. All other causes (states, deactivated, excluded, suspects) have events of their own.
 type bars struct {
-	log    *slog.Logger
-	ledger *ledger
-	leases *leases
-	herald *herald
+	log       *slog.Logger
+	ledger    *ledger
+	leases    *leases
+	publisher *publisher
 
 	mu    sync.Mutex // guards all below; taken before a replica's
 	of    map[string]bar
@@ -86,7 +86,7 @@ func (b *bars) heedNotice(n registry.Node, st *api.Status) {
 		data = registry.Saying("reason", "notice", "kind", st.Notice.Kind, "source", st.Notice.Source, "stance", st.Notice.Stance)
 	}
 	b.log.Info("a node's notice changes whether it is given work", "node", n.Name, "schedulable", !is.bars())
-	b.herald.tellAll([]registry.Event{flip(n, is, data)})
+	b.publisher.tellAll([]registry.Event{flip(n, is, data)})
 }
 
 // heedMaintenance tells when maintenance takes work from nodes or gives it back, because the schedule or the host files have changed or time
@@ -126,7 +126,7 @@ func (b *bars) heedMaintenance(names []string, all bool, silent map[string]bool)
 			told = append(told, flip(n, is, registry.Saying("reason", "maintenance")))
 		}
 	}
-	b.herald.tellAll(told)
+	b.publisher.tellAll(told)
 }
 
 func flip(n registry.Node, is bar, why map[string]string) registry.Event {

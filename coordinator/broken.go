@@ -191,23 +191,23 @@ func (b *broken) all() map[blockmap.Key]brokenAt {
 // others are the holders of a block that can be counted on. A holder that is also a source does not count if it leaves: it keeps the
 // blocks that it took in, and they go with its machine. Any other holder must be vouched for: a DECOMMISSIONED node has handed on
 // what it could.
-func (c *chart) others(k blockmap.Key, sources []string) []*api.Holder {
-	said, _ := c.blocks.Holders(k)
+func (l *locations) others(k blockmap.Key, sources []string) []*api.Holder {
+	said, _ := l.blocks.Holders(k)
 	leaves := func(node string) bool {
 		if !slices.Contains(sources, node) {
-			return !c.vouches(node)
+			return !l.vouches(node)
 		}
-		then, _ := c.fate([]string{node})
+		then, _ := l.fate([]string{node})
 		return then == thenAgain
 	}
 	if slices.ContainsFunc(said, leaves) {
 		said = slices.DeleteFunc(slices.Clone(said), leaves)
 	}
-	return c.reachable(said)
+	return l.reachable(said)
 }
 
 // breaks takes a holder's report of blocks that broke there, works out what becomes of each, and tells it in the log and in events.
-func (c *chart) breaks(holder string, words []*api.HeldBlock) {
+func (l *locations) breaks(holder string, words []*api.HeldBlock) {
 	type fate struct{ from, then, by string }
 	type sum struct {
 		fate
@@ -217,23 +217,23 @@ func (c *chart) breaks(holder string, words []*api.HeldBlock) {
 	var told []*sum
 	for _, w := range words {
 		k := blockmap.KeyOf(w.Id)
-		bytes, from := c.blocks.Drops(holder, k)
+		bytes, from := l.blocks.Drops(holder, k)
 		at := fate{from: cmp.Or(w.From, from)}
 		was := brokenAt{from: at.from, peer: holder, bytes: cmp.Or(w.Bytes, bytes)}
 		for _, source := range slices.Compact([]string{at.from, cmp.Or(w.Origin, at.from)}) {
-			if _, known := c.ledger.node(source); known { // a forgotten node can be asked for nothing
+			if _, known := l.ledger.node(source); known { // a forgotten node can be asked for nothing
 				was.sources = append(was.sources, source)
 			}
 		}
-		if others := c.others(k, was.sources); len(others) > 0 {
+		if others := l.others(k, was.sources); len(others) > 0 {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
-			then, by := c.fate(was.sources)
+			then, by := l.fate(was.sources)
 			at.then, at.from = then, cmp.Or(by, at.from)
-			kept := c.broken.add(k, was)
+			kept := l.broken.add(k, was)
 			for _, source := range was.sources { // a reply may never ask for it by id: the count has the source check all that its ledger has
-				if !kept || c.broken.count(source) > againTold {
-					c.blocks.EndsAt(source)
+				if !kept || l.broken.count(source) > againTold {
+					l.blocks.EndsAt(source)
 				}
 			}
 		}
@@ -247,24 +247,24 @@ func (c *chart) breaks(holder string, words []*api.HeldBlock) {
 		told[i].Arrival = blockmap.Arrival{Blocks: told[i].Blocks + 1, Bytes: told[i].Bytes + cmp.Or(w.Bytes, bytes)}
 	}
 	for _, s := range told {
-		c.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
-		c.herald.tell(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
+		l.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.Blocks, "bytes", s.Bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
+		l.publisher.tell(evBroken, holder, registry.Saying("from", s.from, "blocks", strconv.FormatInt(s.Blocks, 10), "bytes", strconv.FormatInt(s.Bytes, 10),
 			"block", s.first, "then", s.then, "peer", s.by))
 	}
 }
 
 // fate is what becomes of a block that no node holds and that came from these sources, and the source by which. It passes over a machine
 // that took over another's name and was never about to leave itself: not this machine sent the block, the other did.
-func (c *chart) fate(sources []string) (then, by string) {
+func (l *locations) fate(sources []string) (then, by string) {
 	then = thenLost
 	if len(sources) > 0 {
 		by = sources[0]
 	}
 	for _, source := range sources {
-		n, known := c.ledger.node(source)
+		n, known := l.ledger.node(source)
 		switch {
-		case !known || !c.leases.present(n.Name) || n.Namesake && !c.hasLeft(n):
-		case c.leavesWith(n):
+		case !known || !l.leases.present(n.Name) || n.Namesake && !l.hasLeft(n):
+		case l.leavesWith(n):
 			return thenAgain, source
 		case then == thenLost:
 			then, by = thenThere, source
@@ -274,30 +274,30 @@ func (c *chart) fate(sources []string) (then, by string) {
 }
 
 // leavesWith reports whether a node leaves, has left, or is under a notice that its agent heeds.
-func (c *chart) leavesWith(n registry.Node) bool {
-	return n.Leaving() || n.State == registry.Decommissioned || watched(c.leases.read(n.Name).status)
+func (l *locations) leavesWith(n registry.Node) bool {
+	return n.Leaving() || n.State == registry.Decommissioned || watched(l.leases.read(n.Name).status)
 }
 
 // hasLeft reports whether a node was ever about to leave.
-func (c *chart) hasLeft(n registry.Node) bool {
-	return n.Decommission != nil || watched(c.leases.read(n.Name).status)
+func (l *locations) hasLeft(n registry.Node) bool {
+	return n.Decommission != nil || watched(l.leases.read(n.Name).status)
 }
 
 // again are the broken blocks that a leaving node is asked to send again.
-func (c *chart) again(n registry.Node) []*api.BrokenBlock {
-	if !c.leavesWith(n) {
+func (l *locations) again(n registry.Node) []*api.BrokenBlock {
+	if !l.leavesWith(n) {
 		return nil
 	}
-	return c.broken.askFor(n.Name, func(k blockmap.Key, sources []string) bool { return len(c.others(k, sources)) > 0 })
+	return l.broken.askFor(n.Name, func(k blockmap.Key, sources []string) bool { return len(l.others(k, sources)) > 0 })
 }
 
 // brokenForGood reports whether a block broke at its last holder, and none of its sources is there any more.
-func (c *chart) brokenForGood(id string) bool {
-	at, known := c.broken.at(blockmap.KeyOf(id))
-	return known && c.isLost(at)
+func (l *locations) brokenForGood(id string) bool {
+	at, known := l.broken.at(blockmap.KeyOf(id))
+	return known && l.isLost(at)
 }
 
-func (c *chart) isLost(at brokenAt) bool {
-	then, _ := c.fate(at.sources)
+func (l *locations) isLost(at brokenAt) bool {
+	then, _ := l.fate(at.sources)
 	return then == thenLost
 }

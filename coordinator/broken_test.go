@@ -262,7 +262,7 @@ func TestBrokenBlocksBeyondThoseRemembered(t *testing.T) {
 		cfg.DataDir = t.TempDir()
 		f := opened(t, cfg)
 		var said strings.Builder
-		f.chart.log = slog.New(slog.NewTextHandler(&said, nil))
+		f.locations.log = slog.New(slog.NewTextHandler(&said, nil))
 		for _, name := range []string{"a", "b"} {
 			if _, err := f.do(registration(name)); err != nil {
 				t.Fatal(err)
@@ -276,11 +276,11 @@ func TestBrokenBlocksBeyondThoseRemembered(t *testing.T) {
 		for i := range words {
 			words[i] = &api.HeldBlock{Id: fmt.Sprint("cache/-/", i), Bytes: 1, From: "a"}
 		}
-		f.chart.breaks("b", words)
+		f.locations.breaks("b", words)
 		if got := said.String(); !strings.Contains(got, "then=again") || strings.Contains(got, "then=lost") {
 			t.Errorf("got %q, want all carried again", got)
 		}
-		if f.chart.blocks.EndsOf("a") == 0 {
+		if f.locations.blocks.EndsOf("a") == 0 {
 			t.Error("a is not told that some lapsed")
 		}
 	})

@@ -15,11 +15,11 @@ const maxCandidates = 128
 
 // nameCandidates adds to a reply the nodes that could have a block, from the question's place in the list on, and nodes that reach a
 // fallback. from is the block's source, said are its reported holders.
-func (c *chart) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string, said ...string) {
-	reply.Candidates, reply.Next = c.candidates(r.GetId(), from, r.GetAfter())
-	reply.Fallbacks = c.fallbacks()
+func (l *locations) nameCandidates(reply *api.LocateReply, r *api.LocateRequest, from string, said ...string) {
+	reply.Candidates, reply.Next = l.candidates(r.GetId(), from, r.GetAfter())
+	reply.Fallbacks = l.fallbacks()
 	if r.GetAfter() == "" {
-		reply.Unheard = c.unheard(r.GetId(), from, said)
+		reply.Unheard = l.unheard(r.GetId(), from, said)
 	}
 }
 
@@ -28,14 +28,14 @@ const maxUnheard = 16
 
 // unheard are LOST nodes that may have a block: first its source and its reported holders, then nodes with a store of that name, the one
 // heard last first.
-func (c *chart) unheard(id, from string, said []string) (named []*api.Holder) {
+func (l *locations) unheard(id, from string, said []string) (named []*api.Holder) {
 	type silent struct {
 		*api.Holder
 		seen time.Time
 	}
 	store, _, _ := strings.Cut(id, "/")
 	var others []silent
-	c.ledger.view(func(m *registry.Registry) {
+	l.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
 			if n.State != registry.Lost {
 				continue
@@ -43,7 +43,7 @@ func (c *chart) unheard(id, from string, said []string) (named []*api.Holder) {
 			h := &api.Holder{Node: name, Address: n.PeerAddress}
 			if name == from || slices.Contains(said, name) {
 				named = append(named, h)
-			} else if p := c.leases.read(name); c.couldHave(n, p, store) {
+			} else if p := l.leases.read(name); l.couldHave(n, p, store) {
 				others = append(others, silent{h, p.seen})
 			}
 		}
@@ -58,8 +58,8 @@ func (c *chart) unheard(id, from string, said []string) (named []*api.Holder) {
 }
 
 // couldHave reports whether a node has a store of that name, or has not yet reported its landed blocks.
-func (c *chart) couldHave(n registry.Node, p pulse, store string) bool {
-	told, _ := c.blocks.Reported(n.Name, n.ID)
+func (l *locations) couldHave(n registry.Node, p pulse, store string) bool {
+	told, _ := l.blocks.Reported(n.Name, n.ID)
 	return !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 }
 
@@ -69,18 +69,18 @@ func (c *chart) couldHave(n registry.Node, p pulse, store string) bool {
 // The block's known source comes first. If there are more than maxCandidates, each block has an order of its own, so that different blocks
 // send readers to different nodes; next is the last node that is named, to ask on from. Nodes that come or go do not change the
 // order of the others, so a reader that asks for part after part misses none.
-func (c *chart) candidates(id, from, after string) (named []*api.Holder, next string) {
+func (l *locations) candidates(id, from, after string) (named []*api.Holder, next string) {
 	if after != "" {
 		from = "" // the first part has named it, or it has its turn
 	}
 	store, _, _ := strings.Cut(id, "/")
-	early := time.Since(c.leases.tookOver()) <= c.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
+	early := time.Since(l.leases.tookOver()) <= l.cfg.Lease // a DECOMMISSIONED node may be there and not heard yet
 	all := circle{id: id, last: seat{at: hashOf(id, after), node: after}}
-	c.ledger.view(func(m *registry.Registry) { // thousands of nodes for each question: they are not copied
+	l.ledger.view(func(m *registry.Registry) { // thousands of nodes for each question: they are not copied
 		for name, n := range m.Nodes {
-			p := c.leases.read(name)
-			has := c.couldHave(n, p, store)
-			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (c.leases.present(n.Name) || !p.heard && early)
+			p := l.leases.read(name)
+			has := l.couldHave(n, p, store)
+			there := n.State == registry.Active || n.Leaving() || n.State == registry.Shutdown && !n.ShutOut() || n.State == registry.Decommissioned && (l.leases.present(n.Name) || !p.heard && early)
 			switch {
 			case !has || !there:
 			case name == from:

@@ -27,7 +27,7 @@ func BenchmarkLocateUnknown(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
-		if r, err := f.chart.locate(&api.LocateRequest{Id: fmt.Sprint("cache/-/", n)}); err != nil || len(r.Candidates) != maxCandidates {
+		if r, err := f.locations.locate(&api.LocateRequest{Id: fmt.Sprint("cache/-/", n)}); err != nil || len(r.Candidates) != maxCandidates {
 			b.Fatal(len(r.GetCandidates()), err)
 		}
 	}

@@ -14,28 +14,28 @@
 // The files by subject, in an order to read them. Most subjects belong to a type, which is named before them. The types take from each other
 // what openFleet gives them, and decide through fleet.do; the calls of agents and people ask all of them.
 //
-//	ledger, what is agreed on:      raft, raftlog, nodes, streams; peers, addresses, restore
-//	  office, who leads:            leader, hang, pulse, gate, redirect
-//	  succession, who should lead:  succession, agree, attendance, members, colleagues
-//	fleet, what hangs together:     fleet, govern, reap, watcher, metrics
-//	leases, who is heard:           leases, pace, clocks
-//	  silence, who is not:          silence, brake, bursts
-//	  roster, who takes blocks:     roster
-//	  bars, who is given work:      bars
-//	chart, where blocks are:        chart, chart_list, candidates, fallbacks, broken; reports, held
-//	accounts, what became of them:  accounts, manifests, goodbye
-//	lives, what runs where:         apps, executors; lives_beats, lives_list, lives_page
-//	leavers, what they wait for:    waits, leaving
-//	diary, what is worked on:       diary, maintenance_calls, maintenance_page
-//	hostFiles, who is to be there:  hosts_refresh
-//	passes, whose word counts:      auth, tokens, join, revoked; lobby, refusals, denials, quotas
-//	notary, what operators ask:     notary, audit
-//	herald, who follows:            events, events_hub, events_audience, events_call, events_page, event_types, events_moved
-//	  hooks, who is posted to:      webhooks, webhooks_metrics
-//	agents call:                    membership, excluded; wire
-//	other coordinators call:        coordination
-//	people call:                    operator, deactivate, forget; http, page
-//	the daemon:                     config, coordinator
+//	ledger, what is agreed on:       raft, raftlog, nodes, streams; peers, addresses, restore
+//	  office, who leads:             leader, hang, pulse, gate, redirect
+//	  succession, who should lead:   succession, agree, attendance, members, colleagues
+//	fleet, what hangs together:      fleet, govern, reap, watcher, metrics
+//	leases, who is heard:            leases, pace, clocks
+//	  silence, who is not:           silence, brake, bursts
+//	  roster, who takes blocks:      roster
+//	  bars, who is given work:       bars
+//	locations, where blocks are:     locations, locations_list, candidates, fallbacks, broken; reports, held
+//	accounts, what became of them:   accounts, manifests, goodbye
+//	lives, what runs where:          apps, executors; lives_beats, lives_list, lives_page
+//	leavers, what they wait for:     waits, leaving
+//	maintenance, what is worked on:  maintenance, maintenance_calls, maintenance_page
+//	hostFiles, who is to be there:   hosts_refresh
+//	access, whose word counts:       auth, tokens, join, revoked; lobby, refusals, denials, quotas
+//	auditor, what operators ask:     auditor, audit
+//	publisher, who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved
+//	  hooks, who is posted to:       webhooks, webhooks_metrics
+//	agents call:                     membership, excluded; wire
+//	other coordinators call:         coordination
+//	people call:                     operator, deactivate, forget; http, page
+//	the daemon:                      config, coordinator
 package coordinator
 
 import (
@@ -161,8 +161,8 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	f.passes.authority = c.authority
-	c.deps.Identity.Distrust(f.passes.revokedAt)
+	f.access.authority = c.authority
+	c.deps.Identity.Distrust(f.access.revokedAt)
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
 		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {
@@ -184,7 +184,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return c.keepCertificate(ctx) })
 	g.Go(func() error { return f.reap(ctx) })
 	g.Go(func() error { return f.audience.watch(ctx) })
-	g.Go(func() error { return f.chart.moves.run(ctx) })
+	g.Go(func() error { return f.locations.moves.run(ctx) })
 	g.Go(func() error { return f.leavers.run(ctx) })
 	g.Go(func() error { return f.ledger.watchDisk(ctx, f.log) })
 	g.Go(func() error { return f.hooks.run(ctx) })

@@ -22,7 +22,7 @@ func (s *operator) Deactivate(ctx context.Context, r *api.DeactivateRequest) (*a
 	if r.Undo {
 		c.Do = registry.DoReactivate
 	}
-	if _, err := s.notary.decide(ctx, c); err != nil {
+	if _, err := s.auditor.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DeactivateReply{Nodes: s.pictures(names)}, nil

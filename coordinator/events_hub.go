@@ -117,26 +117,26 @@ func (h *hub) numberAfter(at api.Place) uint64 {
 	return h.first + uint64(sort.Search(len(h.events), func(i int) bool { return h.events[i].Place().Compare(at) > 0 }))
 }
 
-// herald sends followers soft events: what this leader observed and what is not in the log, so no other leader tells it again. A coordinator
+// publisher sends followers soft events: what this leader observed and what is not in the log, so no other leader tells it again. A coordinator
 // that does not lead tells nothing.
-type herald struct {
+type publisher struct {
 	ledger  *ledger
 	metrics *metrics
 }
 
-func (h *herald) tell(what, node string, data map[string]string) {
-	h.tellAll([]registry.Event{{Type: what, Node: node, Data: data}})
+func (p *publisher) tell(what, node string, data map[string]string) {
+	p.tellAll([]registry.Event{{Type: what, Node: node, Data: data}})
 }
 
 // tellAll is tell for several events at once.
-func (h *herald) tellAll(events []registry.Event) {
-	if term, _ := h.ledger.inOffice(); term == nil || len(events) == 0 {
+func (p *publisher) tellAll(events []registry.Event) {
+	if term, _ := p.ledger.inOffice(); term == nil || len(events) == 0 {
 		return
 	}
 	now := time.Now().UTC().Round(0)
 	for i := range events {
 		events[i].Time = now
-		h.metrics.saw(events[i])
+		p.metrics.saw(events[i])
 	}
-	h.ledger.fsm.hub.publishSoft(events...)
+	p.ledger.fsm.hub.publishSoft(events...)
 }

@@ -20,7 +20,7 @@ const movedPace = time.Second
 
 // moves adds up landed blocks until an event tells of them.
 type moves struct {
-	herald *herald
+	publisher *publisher
 
 	some chan struct{} // holds one while total is not empty
 
@@ -28,8 +28,8 @@ type moves struct {
 	total map[string]blockmap.Arrivals // by holder
 }
 
-func newMoves(herald *herald) *moves {
-	return &moves{herald: herald, some: make(chan struct{}, 1), total: map[string]blockmap.Arrivals{}}
+func newMoves(publisher *publisher) *moves {
+	return &moves{publisher: publisher, some: make(chan struct{}, 1), total: map[string]blockmap.Arrivals{}}
 }
 
 func (m *moves) add(holder string, landed blockmap.Arrivals) {
@@ -69,7 +69,7 @@ func (m *moves) run(ctx context.Context) error {
 		for _, holder := range slices.Sorted(maps.Keys(total)) {
 			for _, from := range slices.Sorted(maps.Keys(total[holder])) {
 				n := total[holder][from]
-				m.herald.tell(evMoved, holder, map[string]string{
+				m.publisher.tell(evMoved, holder, map[string]string{
 					"from": cmp.Or(from, "several"), "blocks": strconv.FormatInt(n.Blocks, 10), "bytes": strconv.FormatInt(n.Bytes, 10),
 				})
 			}

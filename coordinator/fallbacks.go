@@ -25,11 +25,11 @@ const (
 
 // fallbacks are nodes that reach a fallback, a few for each. A block that no node holds may be in a fallback, and only the records there
 // tell. Nodes that stay come before leaving ones.
-func (c *chart) fallbacks() (doors []*api.Holder) {
+func (l *locations) fallbacks() (doors []*api.Holder) {
 	var reach []registry.Node
-	c.ledger.view(func(m *registry.Registry) {
+	l.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
-			if c.leases.read(name).status.GetFallback() != "" && c.leases.present(n.Name) {
+			if l.leases.read(name).status.GetFallback() != "" && l.leases.present(n.Name) {
 				reach = append(reach, n)
 			}
 		}
@@ -38,7 +38,7 @@ func (c *chart) fallbacks() (doors []*api.Holder) {
 	named := map[string]int{}
 	for _, staying := range []bool{true, false} {
 		for _, n := range reach {
-			name := c.leases.read(n.Name).status.GetFallback()
+			name := l.leases.read(n.Name).status.GetFallback()
 			if (n.State == registry.Active) != staying || named[name] == eachFallback || len(doors) == maxFallbacks {
 				continue
 			}
@@ -53,12 +53,12 @@ func (c *chart) fallbacks() (doors []*api.Holder) {
 // reads that fallback is named: then the record there decides. An account proves less, but the block is not to be called lost while the bucket has it, only because no
 // agent that reads it is left. It reads files, so it is for operators and not for thousands of readers, and it stops after spilledPatience:
 // whoever asks for a block that never was is not kept waiting for it.
-func (c *chart) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
+func (l *locations) nameSpilled(ctx context.Context, reply *api.LocateReply, id string) {
 	ctx, cancel := context.WithTimeout(ctx, spilledPatience)
 	defer cancel()
 	whole := string(inventory.BlockID(id).Block())
-	for _, ref := range c.accounts.moved() {
-		for e, err := range c.accounts.files.entries(ref) {
+	for _, ref := range l.accounts.moved() {
+		for e, err := range l.accounts.files.entries(ref) {
 			if ctx.Err() != nil {
 				return
 			}
@@ -69,7 +69,7 @@ func (c *chart) nameSpilled(ctx context.Context, reply *api.LocateReply, id stri
 			if !spilled || e.Outcome != manifest.Moved || e.ID != id && e.ID != whole {
 				continue
 			}
-			if !c.accounts.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return c.leases.read(h.Node).status.GetFallback() == name }) {
+			if !l.accounts.lostAfter(e.ID, ref.At) && !slices.ContainsFunc(reply.Fallbacks, func(h *api.Holder) bool { return l.leases.read(h.Node).status.GetFallback() == name }) {
 				reply.State, reply.Spilled, reply.SpilledBy = "unknown", name, ref.Node
 			}
 			return

@@ -32,25 +32,25 @@ type fleet struct {
 	succession *succession
 	accounts   *accounts
 
-	leases  *leases
-	silence *silence
-	roster  *roster
-	bars    *bars
-	chart   *chart
-	lives   *lives
-	leavers *leavers
+	leases    *leases
+	silence   *silence
+	roster    *roster
+	bars      *bars
+	locations *locations
+	lives     *lives
+	leavers   *leavers
 
-	diary   *diary
-	hosts   *hostFiles
-	passes  *passes
-	quotas  *quotas
-	denials *denials
-	notary  *notary
-	gate    gate
+	maintenance *maintenance
+	hosts       *hostFiles
+	access      *access
+	quotas      *quotas
+	denials     *denials
+	auditor     *auditor
+	gate        gate
 
-	herald   *herald
-	audience *audience
-	hooks    hooks
+	publisher *publisher
+	audience  *audience
+	hooks     hooks
 }
 
 // openFleet reads data_dir. The fleet decides nothing before takeOver.
@@ -70,11 +70,11 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{cfg: cfg, log: log, version: deps.Version, ledger: l, started: now, denials: new(denials), audience: newAudience()}
 	f.metrics = newMetrics(f)
-	f.herald = &herald{ledger: l, metrics: f.metrics}
-	f.notary = &notary{log: log, ledger: l, own: cfg.Name, do: f.do}
-	f.passes = &passes{log: log, ledger: l, denials: f.denials, identity: deps.Identity}
+	f.publisher = &publisher{ledger: l, metrics: f.metrics}
+	f.auditor = &auditor{log: log, ledger: l, own: cfg.Name, do: f.do}
+	f.access = &access{log: log, ledger: l, denials: f.denials, identity: deps.Identity}
 	f.quotas = &quotas{log: log, ledger: l, denials: f.denials, do: f.do}
-	f.gate = gate{log: log, own: cfg.Name, ledger: l, passes: f.passes, denials: f.denials, notary: f.notary}
+	f.gate = gate{log: log, own: cfg.Name, ledger: l, access: f.access, denials: f.denials, auditor: f.auditor}
 	f.hooks = newHooks(cfg.Webhooks, deps.Web, l, f.do, f.metrics.hooks, log)
 
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
@@ -85,13 +85,13 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.succession = &succession{cfg: cfg, version: deps.Version, log: log, ledger: l, leases: f.leases, colleagues: f.colleagues, identity: deps.Identity}
 	f.accounts = newAccounts(l, f.colleagues, kept, log)
 
-	f.hosts = newHostFiles(cfg, l, f.notary, f.metrics.refused, log)
-	f.diary = &diary{ledger: l, lead: cfg.MaintenanceLead, timeout: cfg.DecommissionTimeout}
-	f.roster = &roster{ledger: l, leases: f.leases, hosts: f.hosts, diary: f.diary, stale: true}
-	f.silence = newSilence(cfg, l, f.leases, f.roster, f.herald, f.metrics.recovered, log)
-	f.bars = &bars{log: log, ledger: l, leases: f.leases, herald: f.herald, of: map[string]bar{}}
-	f.chart = newChart(cfg, l, f.leases, f.accounts, f.herald, log)
-	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.chart.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
+	f.hosts = newHostFiles(cfg, l, f.auditor, f.metrics.refused, log)
+	f.maintenance = &maintenance{ledger: l, lead: cfg.MaintenanceLead, timeout: cfg.DecommissionTimeout}
+	f.roster = &roster{ledger: l, leases: f.leases, hosts: f.hosts, maintenance: f.maintenance, stale: true}
+	f.silence = newSilence(cfg, l, f.leases, f.roster, f.publisher, f.metrics.recovered, log)
+	f.bars = &bars{log: log, ledger: l, leases: f.leases, publisher: f.publisher, of: map[string]bar{}}
+	f.locations = newLocations(cfg, l, f.leases, f.accounts, f.publisher, log)
+	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.locations.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
 	f.lives.beats.begin(now)
 	f.leavers = &leavers{log: log, ledger: l, leases: f.leases, apps: f.lives.apps}
 	return f, nil
@@ -112,7 +112,7 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 	for _, e := range events {
 		switch e.Type {
 		case registry.EventReplaced, registry.EventForgotten:
-			f.chart.forget(e.Node)
+			f.locations.forget(e.Node)
 			f.leases.forget(e.Node)
 			f.lives.apps.forget(e.Node)
 		case registry.EventLost, registry.EventShutdown, registry.EventDecommissioned:
@@ -121,7 +121,7 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 		case registry.EventHosts:
 			f.hosts.changed()
 		case registry.EventAppResumed:
-			f.chart.blocks.Resume()
+			f.locations.blocks.Resume()
 		}
 		f.metrics.saw(e)
 	}
@@ -157,7 +157,7 @@ func (f *fleet) picture(n registry.Node) *api.Node {
 			out.SubState = "SUSPECT"
 		}
 	}
-	a := f.diary.scheduled().Of(n.Name, n.PeerAddress, now)
+	a := f.maintenance.scheduled().Of(n.Name, n.PeerAddress, now)
 	if a.Past(now) {
 		a = registry.Appointment{}
 	}

@@ -26,9 +26,9 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 		if n.Forgettable() && s.leases.present(n.Name) {
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.Shown())
 		}
-		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.chart.blocks.HeldBy(name))})
+		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.locations.blocks.HeldBy(name))})
 	}
-	if _, err := s.notary.decide(ctx, registry.Command{Do: registry.DoForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
+	if _, err := s.auditor.decide(ctx, registry.Command{Do: registry.DoForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)
 	}
 	return reply, nil

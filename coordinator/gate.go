@@ -19,9 +19,9 @@ type gate struct {
 	log     *slog.Logger
 	own     string // this coordinator's name
 	ledger  *ledger
-	passes  *passes
+	access  *access
 	denials *denials
-	notary  *notary
+	auditor *auditor
 }
 
 // anybodys reports whether a coordinator answers a call for itself, whether it leads or not.
@@ -37,7 +37,7 @@ func anybodys(method string) bool {
 }
 
 func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := g.passes.authorise(ctx, info.FullMethod); err != nil {
+	if err := g.access.authorise(ctx, info.FullMethod); err != nil {
 		return nil, g.denied(ctx, info.FullMethod, err)
 	}
 	if !anybodys(info.FullMethod) {
@@ -47,7 +47,7 @@ func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, ne
 	}
 	ctx, asked := g.audited(ctx, info.FullMethod, req)
 	reply, err := next(ctx, req)
-	return reply, g.redirect(g.notary.settle(ctx, asked, err))
+	return reply, g.redirect(g.auditor.settle(ctx, asked, err))
 }
 
 // denied logs a call that its caller may not make.
@@ -65,7 +65,7 @@ func (g gate) denied(ctx context.Context, method string, err error) error {
 // stream handles a streaming call. The call ends with the term in which it began, for what follows is for the next leader to say.
 func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
-	if err := g.passes.authorise(ctx, info.FullMethod); err != nil {
+	if err := g.access.authorise(ctx, info.FullMethod); err != nil {
 		return g.denied(ctx, info.FullMethod, err)
 	}
 	if anybodys(info.FullMethod) {
@@ -79,7 +79,7 @@ func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerI
 	defer cancel(nil)
 	defer context.AfterFunc(term, func() { cancel(errDeposed) })()
 	ctx, asked := g.audited(ctx, info.FullMethod, nil)
-	err = g.notary.settle(ctx, asked, next(srv, &bounded{stream, ctx}))
+	err = g.auditor.settle(ctx, asked, next(srv, &bounded{stream, ctx}))
 	if err != nil && context.Cause(ctx) == errDeposed {
 		return g.redirect(overtaken{errDeposed})
 	}

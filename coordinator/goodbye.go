@@ -52,7 +52,7 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 		if err != nil {
 			return s.unwritten(name, err)
 		}
-		s.chart.broken.settle(name, lost...)
+		s.locations.broken.settle(name, lost...)
 	}
 	if !errors.Is(err, io.EOF) {
 		return err

@@ -75,7 +75,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	now := time.Now()
 	var names []string
 	var refs []*registry.ManifestRef
-	left := f.notary.unsettled()
+	left := f.auditor.unsettled()
 	f.ledger.view(func(m *registry.Registry) {
 		for name, n := range m.Nodes {
 			if n.State == registry.Active || n.Leaving() {
@@ -86,7 +86,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	})
 	f.leases.begin(names, now)
 	f.silence.clear()
-	f.chart.clear()
+	f.locations.clear()
 	f.lives.clear(now)
 	f.roster.clear()
 	f.accounts.begin(refs)
@@ -100,7 +100,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 		f.log.Info("this coordinator leads", "term", term, "nodes", len(names))
 		f.succession.compareMembers()
 	}
-	f.notary.settleFor(left)
+	f.auditor.settleFor(left)
 	return nil
 }
 

@@ -43,22 +43,22 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 			return nil, err
 		}
 	}
-	reply := s.chart.held(r)
+	reply := s.locations.held(r)
 	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
 	reply.GoneFor, reply.KnownFor = map[string]*durationpb.Duration{}, map[string]*durationpb.Duration{}
 	s.ledger.view(func(m *registry.Registry) { reply.Index, reply.Log = m.LastEvent, m.Log() })
 	for _, peer := range r.GetPeers() { // not checked: a name that no node can have is of no known node
-		if is := s.chart.reachable([]string{peer}); len(is) > 0 {
+		if is := s.locations.reachable([]string{peer}); len(is) > 0 {
 			reply.Addresses[peer] = is[0].Address
 		}
-		if age, gone := s.chart.goneFor(peer); gone {
+		if age, gone := s.locations.goneFor(peer); gone {
 			reply.GoneFor[peer] = durationpb.New(age)
 		}
 		n, known := s.ledger.node(peer)
 		if known {
 			reply.KnownFor[peer] = durationpb.New(time.Since(n.Began))
 		}
-		if !s.chart.vouches(peer) {
+		if !s.locations.vouches(peer) {
 			reply.Gone = append(reply.Gone, peer)
 		} else if r.GetSince() > 0 && n.RegisteredAt() > r.GetSince() {
 			reply.Renewed[peer] = n.ID
@@ -69,33 +69,33 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 
 // lookingFor is one CheckHeld request on its way to the reply. It judges each holder once: thousands of blocks are at a few nodes.
 type lookingFor struct {
-	*chart
+	*locations
 	asked           *api.CheckHeldRequest
 	reply           *api.CheckHeldReply
 	told            bool // all nodes have reported: a block without a known holder has none
 	vouched, leaves func(node string) bool
 }
 
-func (c *chart) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
-	l := &lookingFor{chart: c, asked: r, reply: &api.CheckHeldReply{}, told: c.toldAll(r.GetAge().AsDuration())}
-	l.vouched = once(func(node string) bool {
-		is := c.vouches(node)
+func (l *locations) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
+	of := &lookingFor{locations: l, asked: r, reply: &api.CheckHeldReply{}, told: l.toldAll(r.GetAge().AsDuration())}
+	of.vouched = once(func(node string) bool {
+		is := l.vouches(node)
 		// A DECOMMISSIONED node that is still there, as after a rehearsal, may stay and keep its blocks: the asking node can ask it.
-		if (is || r.GetElsewhere() && c.hasYet(node)) && len(l.reply.Holders) < mostPeersAsked {
-			l.reply.Holders = append(l.reply.Holders, node)
+		if (is || r.GetElsewhere() && l.hasYet(node)) && len(of.reply.Holders) < mostPeersAsked {
+			of.reply.Holders = append(of.reply.Holders, node)
 		}
 		return is
 	})
-	l.leaves = once(func(node string) bool {
-		n, _ := c.ledger.node(node)
+	of.leaves = once(func(node string) bool {
+		n, _ := l.ledger.node(node)
 		return n.Leaving() || n.State == registry.Decommissioned
 	})
 	if r.GetElsewhere() {
-		l.elsewhere()
+		of.elsewhere()
 	} else {
-		l.missing()
+		of.missing()
 	}
-	return l.reply
+	return of.reply
 }
 
 // once is ask with its answers remembered, so that it is called once for each node.
@@ -116,7 +116,7 @@ func (l *lookingFor) elsewhere() {
 	scope := unique.Make("")
 	for _, run := range l.asked.GetBlocks() {
 		for id := range run.IDs() {
-			others, _ := l.chart.blocks.Holders(blockmap.KeyNear(id, &scope))
+			others, _ := l.locations.blocks.Holders(blockmap.KeyNear(id, &scope))
 			others = slices.DeleteFunc(others, func(node string) bool { return node == l.asked.GetNode() || !l.vouched(node) })
 			if len(others) == 0 && !l.told {
 				l.reply.Unsure++
@@ -139,13 +139,13 @@ func (l *lookingFor) missing() {
 		for id, bytes := range run.IDs() {
 			k, at := blockmap.KeyNear(id, &scope), place
 			place++
-			holders = l.chart.blocks.AppendHolders(holders[:0], k, bytes)
+			holders = l.locations.blocks.AppendHolders(holders[:0], k, bytes)
 			kept, was := false, ""
 			for _, node := range holders {
 				// The asking node leaves: its copy of a block that it took in, and sent on, goes with it. Nor does a holder count that leaves
 				// too and had sent the block to the asking node: each of the two would count on the other.
 				if node != l.asked.GetNode() {
-					kept, was = l.vouched(node) && !(l.leaves(node) && l.chart.blocks.CameFrom(k, l.asked.GetNode()) == node), node
+					kept, was = l.vouched(node) && !(l.leaves(node) && l.locations.blocks.CameFrom(k, l.asked.GetNode()) == node), node
 					if kept {
 						break
 					}
@@ -154,9 +154,9 @@ func (l *lookingFor) missing() {
 			if kept {
 				continue
 			}
-			_, why := l.chart.blocks.EndOf(k)
+			_, why := l.locations.blocks.EndOf(k)
 			switch {
-			case was != "" && len(l.chart.reachable([]string{was})) > 0:
+			case was != "" && len(l.locations.reachable([]string{was})) > 0:
 				why = was + ", which has it, goes"
 			case was != "":
 				why = was + ", which had it, is gone"
@@ -173,16 +173,16 @@ func (l *lookingFor) missing() {
 // vouches reports whether a node's entries in the block map can be counted on: the node has the blocks, or its peers will. A DECOMMISSIONED
 // node has handed on what it could, and after two beats the peers that took those blocks have reported them; whatever else it still has
 // is lost when its machine goes.
-func (c *chart) vouches(name string) bool {
-	n, _ := c.ledger.node(name)
-	return c.hasYet(name) && (n.State != registry.Decommissioned || time.Since(n.Since) <= 2*c.cfg.pace(c.ledger.size()).interval+reportSlack)
+func (l *locations) vouches(name string) bool {
+	n, _ := l.ledger.node(name)
+	return l.hasYet(name) && (n.State != registry.Decommissioned || time.Since(n.Since) <= 2*l.cfg.pace(l.ledger.size()).interval+reportSlack)
 }
 
 // hasYet reports whether a node can be reached and is the machine that reported its blocks.
-func (c *chart) hasYet(name string) bool {
-	n, _ := c.ledger.node(name)
-	_, another := c.blocks.Reported(name, n.ID)
-	return !another && len(c.reachable([]string{name})) > 0
+func (l *locations) hasYet(name string) bool {
+	n, _ := l.ledger.node(name)
+	_, another := l.blocks.Reported(name, n.ID)
+	return !another && len(l.reachable([]string{name})) > 0
 }
 
 // goneFor is for how long a node has been gone; gone is false if it stays. It is 0 for a node that may go at any moment, and for a silent
@@ -191,13 +191,13 @@ func (c *chart) hasYet(name string) bool {
 // A DECOMMISSIONED node may have stayed for days after it was done: it is gone since it was last heard, or, if only a former leader heard
 // it, since this leader took over. A node that is not known may have gone when the log began: after a loss of the coordinators' disks
 // that is a new log.
-func (c *chart) goneFor(name string) (age time.Duration, gone bool) {
-	n, known := c.ledger.node(name)
-	p, led := c.leases.read(name), c.leases.tookOver()
+func (l *locations) goneFor(name string) (age time.Duration, gone bool) {
+	n, known := l.ledger.node(name)
+	p, led := l.leases.read(name), l.leases.tookOver()
 	went := n.Since
 	switch {
 	case !known:
-		c.ledger.view(func(m *registry.Registry) {
+		l.ledger.view(func(m *registry.Registry) {
 			if went = m.Began; m.Forgotten[name] != (time.Time{}) {
 				went = m.Forgotten[name]
 			}
@@ -205,11 +205,11 @@ func (c *chart) goneFor(name string) (age time.Duration, gone bool) {
 		if went.IsZero() {
 			return 0, true
 		}
-	case !p.heard && time.Since(led) <= 2*c.cfg.Lease: // if it stays silent it is LOST after one lease
+	case !p.heard && time.Since(led) <= 2*l.cfg.Lease: // if it stays silent it is LOST after one lease
 		return 0, true
 	case n.State == registry.Active:
 		return 0, watched(p.status)
-	case n.Leaving(), n.State == registry.Decommissioned && c.leases.present(n.Name):
+	case n.Leaving(), n.State == registry.Decommissioned && l.leases.present(n.Name):
 		return 0, true
 	case n.State == registry.Decommissioned && p.heard:
 		went = p.seen
@@ -222,17 +222,17 @@ func (c *chart) goneFor(name string) (age time.Duration, gone bool) {
 // toldAll reports whether this leader has heard all that it will ever hear of blocks that were sent at least age ago. A block that lands is
 // reported with the next beat. After a take-over all nodes report within a lease, or within two if some are busy or slow. One lease must
 // pass even if all nodes of the log have reported: the log may have begun anew, and not have all nodes yet.
-func (c *chart) toldAll(age time.Duration) bool {
-	led := time.Since(c.leases.tookOver())
-	return age > 2*c.cfg.pace(c.ledger.size()).interval+reportSlack && (led > 2*c.cfg.Lease || led > c.cfg.Lease && c.allTold())
+func (l *locations) toldAll(age time.Duration) bool {
+	led := time.Since(l.leases.tookOver())
+	return age > 2*l.cfg.pace(l.ledger.size()).interval+reportSlack && (led > 2*l.cfg.Lease || led > l.cfg.Lease && l.allTold())
 }
 
 // allTold reports whether all nodes have reported their landed blocks, apart from those that are LOST or DECOMMISSIONED.
-func (c *chart) allTold() (all bool) {
+func (l *locations) allTold() (all bool) {
 	all = true
-	c.ledger.view(func(m *registry.Registry) {
+	l.ledger.view(func(m *registry.Registry) {
 		for _, n := range m.Nodes {
-			told, _ := c.blocks.Reported(n.Name, n.ID)
+			told, _ := l.blocks.Reported(n.Name, n.ID)
 			all = all && (told || n.State == registry.Lost || n.State == registry.Decommissioned)
 		}
 	})

@@ -369,7 +369,7 @@ func BenchmarkCheckHeld(b *testing.B) {
 	id := func(i int) string { return fmt.Sprintf("cache/-/d%03d/part-%06d", i/1000, i) }
 	from := unique.Make("a")
 	for i := range 200_000 {
-		if _, err := f.chart.blocks.Hear(fmt.Sprintf("host-%d", i%100), []blockmap.Word{{Key: blockmap.KeyOf(id(i)), What: blockmap.Landed{Bytes: 4096, From: from}}}); err != nil {
+		if _, err := f.locations.blocks.Hear(fmt.Sprintf("host-%d", i%100), []blockmap.Word{{Key: blockmap.KeyOf(id(i)), What: blockmap.Landed{Bytes: 4096, From: from}}}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -379,7 +379,7 @@ func BenchmarkCheckHeld(b *testing.B) {
 	}
 	r := &api.CheckHeldRequest{Blocks: runsIn(ids...)}
 	for b.Loop() {
-		f.chart.held(r)
+		f.locations.held(r)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/block")
 }
@@ -440,11 +440,11 @@ func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 		if _, err := full.Hear("b", []blockmap.Word{{Key: blockmap.KeyOf("cache/-/x"), What: blockmap.Landed{Bytes: 7, From: unique.Make("a")}}}); err != nil {
 			t.Fatal(err)
 		}
-		f.chart.blocks.Replace("b", id, full)
+		f.locations.blocks.Replace("b", id, full)
 	}
 	want := func(when string, missing int) {
 		t.Helper()
-		if got := f.chart.held(&api.CheckHeldRequest{Node: "a", Age: durationpb.New(time.Hour), Blocks: runsIn("cache/-/x")}); len(got.Missing) != missing {
+		if got := f.locations.held(&api.CheckHeldRequest{Node: "a", Age: durationpb.New(time.Hour), Blocks: runsIn("cache/-/x")}); len(got.Missing) != missing {
 			t.Errorf("%s: got %v, want %d missing", when, got, missing)
 		}
 	}

@@ -29,7 +29,7 @@ const readPatience = 5 * time.Second
 type hostFiles struct {
 	log     *slog.Logger
 	ledger  *ledger
-	notary  *notary
+	auditor *auditor
 	refused prometheus.Counter
 	timeout time.Duration // for nodes that the files have leave
 
@@ -43,9 +43,9 @@ type hostFiles struct {
 	maintain time.Time       // when the next maintenance ends
 }
 
-func newHostFiles(cfg Config, l *ledger, n *notary, refused prometheus.Counter, log *slog.Logger) *hostFiles {
+func newHostFiles(cfg Config, l *ledger, n *auditor, refused prometheus.Counter, log *slog.Logger) *hostFiles {
 	return &hostFiles{
-		log: log, ledger: l, notary: n, refused: refused, timeout: cfg.DecommissionTimeout,
+		log: log, ledger: l, auditor: n, refused: refused, timeout: cfg.DecommissionTimeout,
 		files: cfg.Hosts, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), shut: map[string]bool{},
 	}
 }
@@ -149,12 +149,12 @@ func (h *hostFiles) heldBack(why string) {
 }
 
 func (h *hostFiles) apply(lists *hosts.Lists) error {
-	_, err := h.notary.decide(context.Background(), registry.Command{Do: registry.DoHosts, Hosts: lists, Order: &registry.Order{Timeout: h.timeout}})
+	_, err := h.auditor.decide(context.Background(), registry.Command{Do: registry.DoHosts, Hosts: lists, Order: &registry.Order{Timeout: h.timeout}})
 	return err
 }
 
 func (h *hostFiles) refuse(ctx context.Context, why error) error {
-	_, err := h.notary.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
+	_, err := h.auditor.decide(ctx, registry.Command{Do: registry.DoRefuseHosts, Reason: registry.Shortened(why.Error())})
 	return err
 }
 
@@ -250,7 +250,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	if r.Timeout != nil {
 		timeout = max(r.Timeout.AsDuration(), hosts.Forever)
 	}
-	events, err := s.notary.decide(ctx, registry.Command{Do: registry.DoHosts, Hosts: lists, Force: !r.Graceful, Order: &registry.Order{Timeout: timeout}})
+	events, err := s.auditor.decide(ctx, registry.Command{Do: registry.DoHosts, Hosts: lists, Force: !r.Graceful, Order: &registry.Order{Timeout: timeout}})
 	if err != nil {
 		return nil, asStatus(err)
 	}

@@ -57,7 +57,7 @@ func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 			refuseHTTP(w, http.StatusForbidden, fmt.Sprintf("%s may not read this: show a certificate of a node, an operator or an app", name))
 			return
 		}
-		if err := s.passes.identity.Trusts(*r.TLS); err != nil {
+		if err := s.access.identity.Trusts(*r.TLS); err != nil {
 			refuseHTTP(w, http.StatusUnauthorized, err.Error())
 			return
 		}

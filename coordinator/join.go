@@ -36,7 +36,7 @@ type Verifier func(d *api.Document, key []byte) (attest.Machine, error)
 type porch struct {
 	log     *slog.Logger
 	ledger  *ledger
-	passes  *passes
+	access  *access
 	denials *denials
 	quotas  *quotas
 	life    time.Duration // of the certificates
@@ -46,7 +46,7 @@ type porch struct {
 
 func newPorch(f *fleet, verify Verifier) *porch {
 	return &porch{
-		log: f.log, ledger: f.ledger, passes: f.passes, denials: f.denials, quotas: f.quotas, life: f.cfg.Issue.Life,
+		log: f.log, ledger: f.ledger, access: f.access, denials: f.denials, quotas: f.quotas, life: f.cfg.Issue.Life,
 		verify: verify, Listener: accepted.At(textAddr(api.JoinProtocol)),
 	}
 }
@@ -54,7 +54,7 @@ func newPorch(f *fleet, verify Verifier) *porch {
 // serve answers until ctx ends.
 func (p *porch) serve(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ca", func(w http.ResponseWriter, _ *http.Request) { w.Write(p.passes.authority.PEM()) })
+	mux.HandleFunc("GET /ca", func(w http.ResponseWriter, _ *http.Request) { w.Write(p.access.authority.PEM()) })
 	mux.HandleFunc("POST /join", p.join)
 	s := &http.Server{
 		Handler: mux, ReadTimeout: joinPatience, WriteTimeout: joinPatience, IdleTimeout: joinPatience, MaxHeaderBytes: 16 << 10, ConnState: accepted.NewStrangers(p.log).Note,
@@ -111,14 +111,14 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err := j.Name.Check(); err != nil {
 		return nil, fmt.Errorf("name %q: %w", asked.Name, err)
 	}
-	cert, err := p.passes.authority.Sign(asked.Request, j.Name, p.life, nil, nil)
+	cert, err := p.access.authority.Sign(asked.Request, j.Name, p.life, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.write(j); err != nil {
 		return nil, err
 	}
-	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.passes.authority.PEM())}
+	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.access.authority.PEM())}
 	reply.Coordinators = p.ledger.coordinators()
 	return reply, nil
 }
@@ -145,7 +145,7 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) e
 		if err != nil {
 			return err
 		}
-		kept, ok := p.passes.token(t.ID)
+		kept, ok := p.access.token(t.ID)
 		if !ok || !t.Is(kept.Sum) {
 			return registry.ErrNoToken
 		}
@@ -163,21 +163,21 @@ func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *registry.Joining) e
 	if err := machine.MayBe(asked.Name); err != nil {
 		return err
 	}
-	if j.As = machine.ID; p.passes.has(j) {
+	if j.As = machine.ID; p.access.has(j) {
 		return nil
 	}
 	return machine.Late()
 }
 
 // token is a token that has not expired. Whether it has uses left is for the registry to say.
-func (p *passes) token(id string) (t registry.JoinToken, ok bool) {
-	p.ledger.view(func(m *registry.Registry) { t, ok = m.Door.Tokens[id] })
+func (ac *access) token(id string) (t registry.JoinToken, ok bool) {
+	ac.ledger.view(func(m *registry.Registry) { t, ok = m.Door.Tokens[id] })
 	return t, ok && time.Now().Before(t.Expires)
 }
 
 // has reports whether the machine has joined before with the same key.
-func (p *passes) has(j *registry.Joining) (known bool) {
-	p.ledger.view(func(m *registry.Registry) {
+func (ac *access) has(j *registry.Joining) (known bool) {
+	ac.ledger.view(func(m *registry.Registry) {
 		was, ok := m.Door.Given[j.Name.String()]
 		known = ok && was.By == j.As && was.Key == j.Key
 	})

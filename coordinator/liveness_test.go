@@ -318,7 +318,7 @@ func BenchmarkJudge(b *testing.B) {
 		b.Run(fmt.Sprint(silent, " silent"), func(b *testing.B) {
 			cfg, l := Default(), &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}
 			heard, now := newLeases(cfg.Lease, nil, t0), t0.Add(cfg.Lease)
-			s := newSilence(cfg, l, heard, &roster{stale: true}, &herald{ledger: l}, nil, slog.New(slog.DiscardHandler))
+			s := newSilence(cfg, l, heard, &roster{stale: true}, &publisher{ledger: l}, nil, slog.New(slog.DiscardHandler))
 			for i := range 10_000 {
 				name := fmt.Sprintf("node-%05d", i)
 				l.fsm.machine.Nodes[name] = registry.Node{Name: name, State: registry.Active, Facts: registry.Facts{Pool: fmt.Sprint("p", i%20), Zone: fmt.Sprint("z", i%3)}}

@@ -214,7 +214,7 @@ func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.End
 			return nil, status.Errorf(codes.NotFound, "app %q is not over: lifeboat apps lists those that are", unknown)
 		}
 	}
-	if _, err := s.notary.decide(ctx, c); err != nil {
+	if _, err := s.auditor.decide(ctx, c); err != nil {
 		return nil, appStatus(err)
 	}
 	s.lives.beats.forget(apps)

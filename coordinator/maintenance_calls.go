@@ -23,16 +23,16 @@ func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaint
 	}
 	windows := windowsFrom(r.GetWindows())
 	c := registry.Command{Do: registry.DoSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
-	if c.Add && !s.notary.repeats(ctx) { // a repeated call would be refused because of the windows that its first try added
+	if c.Add && !s.auditor.repeats(ctx) { // a repeated call would be refused because of the windows that its first try added
 		var err error
-		if c.Renews, err = s.diary.checkAdded(windows, time.Now()); err != nil {
+		if c.Renews, err = s.maintenance.checkAdded(windows, time.Now()); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := s.notary.decide(ctx, c); err != nil {
+	if _, err := s.auditor.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
-	return s.diary.shown(), nil
+	return s.maintenance.shown(), nil
 }
 
 // ChangeMachines implements the operators' call.
@@ -56,15 +56,15 @@ func (s *operator) ChangeMachines(ctx context.Context, r *api.ChangeMachinesRequ
 	for _, m := range r.Machines {
 		c.Machines = append(c.Machines, scheduledFrom(m))
 	}
-	if _, err := s.notary.decide(ctx, c); err != nil {
+	if _, err := s.auditor.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
-	return s.diary.shown(), nil
+	return s.maintenance.shown(), nil
 }
 
 // GetMaintenance implements the operators' call.
 func (s *operator) GetMaintenance(context.Context, *api.GetMaintenanceRequest) (*api.Maintenance, error) {
-	return s.diary.shown(), nil
+	return s.maintenance.shown(), nil
 }
 
 // checkWindows checks a schedule by the rules of Mesos's master: a start may be at any time, a duration may be zero but not negative. Other
@@ -94,9 +94,9 @@ func checkWindows(windows []*api.MaintenanceWindow) error {
 // checkAdded refuses to add windows that are over, and machines that have an appointment. renews says that some of the machines have one that
 // is past. A call that replaces the whole schedule is not checked so: windows stay in the schedule after they are over until somebody
 // takes them out, and Mesos's master takes any.
-func (d *diary) checkAdded(windows []registry.Outage, now time.Time) (renews bool, err error) {
+func (mt *maintenance) checkAdded(windows []registry.Outage, now time.Time) (renews bool, err error) {
 	has := map[[2]string]registry.Appointment{}
-	if plan := d.scheduled(); plan != nil {
+	if plan := mt.scheduled(); plan != nil {
 		for i := range plan.Windows {
 			w := &plan.Windows[i]
 			for j := range w.Machines {
@@ -167,14 +167,14 @@ func windowsFrom(said []*api.MaintenanceWindow) (windows []registry.Outage) {
 }
 
 // shown is the schedule as the API has it, with the nodes of its machines.
-func (d *diary) shown() *api.Maintenance {
-	plan, now := d.scheduled(), time.Now()
+func (mt *maintenance) shown() *api.Maintenance {
+	plan, now := mt.scheduled(), time.Now()
 	all := &api.Maintenance{Now: timestamppb.New(now)}
 	if plan == nil {
 		return all
 	}
 	on := map[*registry.Scheduled][]*api.MachineNode{}
-	for _, n := range d.ledger.nodes() {
+	for _, n := range mt.ledger.nodes() {
 		if a := plan.Of(n.Name, n.PeerAddress, now); a.Scheduled != nil {
 			on[a.Scheduled] = append(on[a.Scheduled], &api.MachineNode{Node: n.Name, State: string(n.Shown()), Answer: registry.Answer(n), Since: timestamppb.New(n.Since)})
 		}

@@ -36,11 +36,11 @@ func (s *web) postSchedule(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *web) getSchedule(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, api.ScheduleToJSON(s.diary.shown()))
+	writeJSON(w, http.StatusOK, api.ScheduleToJSON(s.maintenance.shown()))
 }
 
 func (s *web) getMaintenance(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, api.MaintenanceToJSON(s.diary.shown()))
+	writeJSON(w, http.StatusOK, api.MaintenanceToJSON(s.maintenance.shown()))
 }
 
 // changeMachines takes machines down, or up again.
@@ -76,12 +76,12 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req proto.Message, call func(context.Context, *operator) error) {
 	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: textAddr(r.RemoteAddr), AuthInfo: credentials.TLSInfo{State: *r.TLS}})
 	g := s.gate
-	if err := s.passes.authorise(ctx, method); err != nil {
+	if err := s.access.authorise(ctx, method); err != nil {
 		refuseHTTP(w, http.StatusForbidden, messageOf(g.denied(ctx, method, err)))
 		return
 	}
 	ctx, asked := g.audited(ctx, method, req)
-	err := g.notary.settle(ctx, asked, call(ctx, &operator{fleet: s.fleet, closing: s.closing}))
+	err := g.auditor.settle(ctx, asked, call(ctx, &operator{fleet: s.fleet, closing: s.closing}))
 	_, deposed := errors.AsType[overtaken](err)
 	switch code := httpCode(err); {
 	case err == nil:

@@ -69,7 +69,7 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 			return &api.TransferLeadershipReply{Leader: to}, nil
 		}
 	}
-	if err := s.notary.begin(ctx); err != nil {
+	if err := s.auditor.begin(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.succession.handOver(ctx, r.GetTo()); err != nil {
@@ -111,7 +111,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 		return nil, errAlone
 	}
 	were := s.ledger.servers()
-	if err := checkRemoved(were, r); err != nil && !s.notary.repeats(ctx) { // a former leader may have removed them for this very call
+	if err := checkRemoved(were, r); err != nil && !s.auditor.repeats(ctx) { // a former leader may have removed them for this very call
 		return nil, err
 	}
 	will, err := membersAfter(were, r)
@@ -121,7 +121,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 	if slices.Contains(r.GetRemove(), s.cfg.Name) && slices.ContainsFunc(were, func(m raft.Server) bool { return m.ID == s.ledger.own }) {
 		return nil, s.leaveTo(ctx, will)
 	}
-	if err := s.notary.begin(ctx); err != nil {
+	if err := s.auditor.begin(ctx); err != nil {
 		return nil, err
 	}
 	for _, m := range were {

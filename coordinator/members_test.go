@@ -86,7 +86,7 @@ func TestOnlyMembersAreRemoved(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n := &notary{ledger: openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))}
+		n := &auditor{ledger: openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))}
 		defer n.ledger.Close()
 		call := &audited{Asking: registry.Asking{Call: "1", Who: "operator:eve", Asked: "raft remove"}}
 		ctx := context.WithValue(t.Context(), auditedKey{}, call)

@@ -103,11 +103,11 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if err := s.lives.tellLate(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), Again: s.chart.again(n)})
+	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), Again: s.locations.again(n)})
 	reply.PeersVersion, reply.Peers = s.roster.peersOf(name, r.PeersVersion)
-	reply.RevokedVersion, reply.Revoked = s.passes.revoked(r.RevokedVersion)
-	s.passes.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
-	if n := s.chart.blocks.EndsOf(name); n > 0 {
+	reply.RevokedVersion, reply.Revoked = s.access.revoked(r.RevokedVersion)
+	s.access.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)
+	if n := s.locations.blocks.EndsOf(name); n > 0 {
 		reply.Lapses = s.ledger.reign()<<32 | uint64(n) // with the term, because a new leader counts from 0
 	}
 	s.ledger.view(func(m *registry.Registry) {
@@ -121,7 +121,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 // against it.
 func (s *membership) welcome(n registry.Node, st *api.Status) bool {
 	return n.MayReturn() && !watched(st) && !s.hosts.inForce().Lists.Judge(n.Name, n.PeerAddress).Excluded() &&
-		s.diary.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
+		s.maintenance.scheduled().Of(n.Name, n.PeerAddress, time.Now()).Mode() != registry.ModeDown
 }
 
 // heal brings the node's state in line with its status, in case it announced or withdrew a notice while no coordinator could hear it.
@@ -235,5 +235,5 @@ func (s *membership) Locate(ctx context.Context, r *api.LocateRequest) (*api.Loc
 	if err != nil {
 		return nil, err
 	}
-	return s.chart.locateFor(asker.Name, r)
+	return s.locations.locateFor(asker.Name, r)
 }

@@ -66,13 +66,13 @@ func (f *fleet) figures(to figures.To) {
 	for state, n := range c.nodes {
 		to.Gauge("lifeboat_coordinator_nodes", "Nodes by state.", float64(n), "state", string(state))
 	}
-	to.Gauge("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", float64(f.chart.blocks.Located()))
+	to.Gauge("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", float64(f.locations.blocks.Located()))
 	to.Gauge("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost, but for those of rehearsals.", float64(c.lost))
 	to.Gauge("lifeboat_coordinator_last_event", "Index of the newest event.", float64(c.lastEvent))
 	to.Gauge("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", float64(f.audience.count()))
 	to.Counter("lifeboat_coordinator_event_gaps_total", "Times that a subscriber was told to list the nodes anew.", float64(f.audience.gaps.Load()))
 	to.Gauge("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", figures.Bool(f.hosts.shown().GetTrouble() != ""))
-	to.Certificate(f.passes.identity)
+	to.Certificate(f.access.identity)
 	leads := f.ledger.leads()
 	to.Gauge("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", figures.Bool(leads))
 	to.Gauge("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", float64(f.ledger.raft.CurrentTerm()))

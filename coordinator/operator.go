@@ -78,7 +78,7 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	}
 	c := registry.Command{Do: registry.DoDecommission, Nodes: names, Order: &registry.Order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
 		Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}
-	if _, err := s.notary.decide(ctx, c); err != nil {
+	if _, err := s.auditor.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
@@ -96,7 +96,7 @@ func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest)
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, registry.ErrOwnNotice, p.status.Notice.Kind)
 		}
 	}
-	if _, err := s.notary.decide(ctx, registry.Command{Do: registry.DoRecommission, Nodes: names}); err != nil {
+	if _, err := s.auditor.decide(ctx, registry.Command{Do: registry.DoRecommission, Nodes: names}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.RecommissionReply{Nodes: s.pictures(names)}, nil
@@ -113,9 +113,9 @@ func (s *operator) pictures(names []string) []*api.Node {
 }
 
 func (s *operator) Locate(ctx context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
-	reply, err := s.chart.locate(r)
+	reply, err := s.locations.locate(r)
 	if err == nil && len(reply.Holders) == 0 && r.GetAfter() == "" {
-		s.chart.nameSpilled(ctx, reply, r.GetId())
+		s.locations.nameSpilled(ctx, reply, r.GetId())
 	}
 	return reply, err
 }
@@ -143,14 +143,14 @@ func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStream
 		}
 		return flush()
 	}
-	if err := s.chart.eachHeld(r.Node, send); err != nil {
+	if err := s.locations.eachHeld(r.Node, send); err != nil {
 		return err
 	}
-	unread, err := s.chart.eachLost(r.Node, send)
+	unread, err := s.locations.eachLost(r.Node, send)
 	if err != nil {
 		return err
 	}
-	if err := s.chart.eachBroken(r.Node, send); err != nil {
+	if err := s.locations.eachBroken(r.Node, send); err != nil {
 		return err
 	}
 	if err := flush(); err != nil {
@@ -206,7 +206,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 	}
 	reply := &api.CoordinatorStatus{
 		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hosts.shown(),
-		Nodes: map[string]int64{}, BlocksLocated: int64(s.chart.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
+		Nodes: map[string]int64{}, BlocksLocated: int64(s.locations.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
 	}
 	if !s.ledger.alone() {
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()

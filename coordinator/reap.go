@@ -28,7 +28,7 @@ func (f *fleet) reap(ctx context.Context) error {
 		now := time.Now()
 		f.reapOnce(now, now.Sub(last))
 		last = now
-		ends, near := f.hosts.maintenanceEnds(now), f.diary.near(now)
+		ends, near := f.hosts.maintenanceEnds(now), f.maintenance.near(now)
 		if ends || near { // or a window is over
 			f.roster.change()
 			f.bars.heedMaintenance(nil, true, nil)
@@ -46,7 +46,7 @@ func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 	}
 	f.decideAll(registry.Command{Do: registry.DoLose}, f.silence.judge(now))
 	f.watch(now)
-	for o, names := range f.diary.leaveInTime(now) {
+	for o, names := range f.maintenance.leaveInTime(now) {
 		f.decideAll(registry.Command{Do: registry.DoDecommission, Order: o}, names)
 	}
 	f.lives.lapse(now)

@@ -42,25 +42,25 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			}
 			incarnation, sequence = r.Incarnation, r.Sequence
 			if r.Full {
-				full = s.chart.asides.begin(name)
-				defer s.chart.asides.end(name, full)
+				full = s.locations.asides.begin(name)
+				defer s.locations.asides.end(name, full)
 			}
 		}
 		if err := cmp.Or(checkReport(r), s.registered(name, incarnation)); err != nil {
 			return err // another machine may have registered under the name meanwhile
 		}
-		if !s.leases.reports(name, sequence) || full != nil && !s.chart.asides.is(name, full) {
+		if !s.leases.reports(name, sequence) || full != nil && !s.locations.asides.is(name, full) {
 			return errReportOvertaken
 		}
-		s.chart.breaks(name, r.Broken)
+		s.locations.breaks(name, r.Broken)
 		words = wordsOf(words[:0], name, r, s.lives.overIn)
 		var news blockmap.Arrivals
 		if full != nil {
 			_, err = full.Hear(name, words)
 		} else {
-			news, err = s.chart.blocks.Hear(name, words)
+			news, err = s.locations.blocks.Hear(name, words)
 		}
-		s.chart.moves.add(name, news)
+		s.locations.moves.add(name, news)
 		if err != nil {
 			return status.Error(codes.ResourceExhausted, err.Error())
 		}
@@ -69,10 +69,10 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		if err := s.registered(name, incarnation); err != nil {
 			return err
 		}
-		if !s.leases.reports(name, sequence) || !s.chart.asides.is(name, full) {
+		if !s.leases.reports(name, sequence) || !s.locations.asides.is(name, full) {
 			return errReportOvertaken
 		}
-		s.chart.moves.add(name, s.chart.blocks.Replace(name, machine, full))
+		s.locations.moves.add(name, s.locations.blocks.Replace(name, machine, full))
 	}
 	return stream.SendAndClose(&api.ReportBlocksReply{})
 }

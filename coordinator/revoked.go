@@ -19,15 +19,15 @@ import (
 // in the log.
 
 // revokedAt is the instant before which certificates made for a name are refused; zero: none are.
-func (p *passes) revokedAt(n certs.Name) (at time.Time) {
-	p.ledger.view(func(m *registry.Registry) { at = m.Door.Revoked[n.String()] })
+func (ac *access) revokedAt(n certs.Name) (at time.Time) {
+	ac.ledger.view(func(m *registry.Registry) { at = m.Door.Revoked[n.String()] })
 	return at
 }
 
 // revoked is the list of revoked names and its version; 0: there never was one. The list is empty if the caller has that version or a later
 // one.
-func (p *passes) revoked(has uint64) (version uint64, all []*api.Revoked) {
-	p.ledger.view(func(m *registry.Registry) {
+func (ac *access) revoked(has uint64) (version uint64, all []*api.Revoked) {
+	ac.ledger.view(func(m *registry.Registry) {
 		if m.Door.RevokedAt.IsZero() {
 			return
 		}
@@ -44,12 +44,12 @@ func (p *passes) revoked(has uint64) (version uint64, all []*api.Revoked) {
 }
 
 // knowsMore warns that an agent has a later list than this coordinator. The agent's list is not taken: a node could shut out others by it.
-func (p *passes) knowsMore(node string, its, ours uint64) {
+func (ac *access) knowsMore(node string, its, ours uint64) {
 	if its <= ours {
 		return
 	}
-	if times := p.denials.count("more is revoked", time.Now()); times > 0 {
-		p.log.Warn("an agent knows of certificates that were revoked and are not here: was a snapshot restored from before? lifeboat revoke them again",
+	if times := ac.denials.count("more is revoked", time.Now()); times > 0 {
+		ac.log.Warn("an agent knows of certificates that were revoked and are not here: was a snapshot restored from before? lifeboat revoke them again",
 			"node", node, "revoked_at", time.Unix(0, int64(its)).UTC(), "others", times-1)
 	}
 }
@@ -76,6 +76,6 @@ func (s *operator) Revoke(ctx context.Context, r *api.RevokeRequest) (*api.Revok
 }
 
 func (s *operator) ListRevoked(context.Context, *api.ListRevokedRequest) (*api.ListRevokedReply, error) {
-	_, all := s.passes.revoked(0)
+	_, all := s.access.revoked(0)
 	return &api.ListRevokedReply{Revoked: all}, nil
 }

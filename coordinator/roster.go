@@ -24,10 +24,10 @@ const (
 // roster is the list of nodes that may take blocks. It is in the order of a hash of the names, so that neighbours in the list are seldom
 // neighbours in a rack.
 type roster struct {
-	ledger *ledger
-	leases *leases
-	hosts  *hostFiles
-	diary  *diary
+	ledger      *ledger
+	leases      *leases
+	hosts       *hostFiles
+	maintenance *maintenance
 
 	mu      sync.Mutex // guards all below
 	entries []rosterEntry
@@ -105,12 +105,12 @@ func (r *roster) pick(asker string, now time.Time, list func() []*api.Peer) (ver
 
 // takers are the nodes that may take blocks, in no order.
 func (r *roster) takers() []*api.Peer {
-	now, lists, plan := time.Now(), r.hosts.inForce().Lists, r.diary.scheduled()
+	now, lists, plan := time.Now(), r.hosts.inForce().Lists, r.maintenance.scheduled()
 	var able []registry.Node
 	r.ledger.view(func(m *registry.Registry) {
 		able = make([]registry.Node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !r.diary.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
+			if n.State == registry.Active && !n.Excluded && !n.Deactivated && !lists.Maintained(n.Name, n.PeerAddress, now) && !r.maintenance.takesNothing(plan.Of(n.Name, n.PeerAddress, now), now) {
 				able = append(able, n)
 			}
 		}

@@ -32,7 +32,7 @@ type silence struct {
 	ledger    *ledger
 	leases    *leases
 	roster    *roster
-	herald    *herald
+	publisher *publisher
 	recovered prometheus.Counter
 	bursts    *bursts
 
@@ -41,8 +41,8 @@ type silence struct {
 	suspects []suspect // as last judged
 }
 
-func newSilence(cfg Config, l *ledger, heard *leases, r *roster, h *herald, recovered prometheus.Counter, log *slog.Logger) *silence {
-	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, herald: h, recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
+func newSilence(cfg Config, l *ledger, heard *leases, r *roster, h *publisher, recovered prometheus.Counter, log *slog.Logger) *silence {
+	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, publisher: h, recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
 }
 
 // clear forgets all, for a new term as the leader.
@@ -79,7 +79,7 @@ func (s *silence) judge(now time.Time) (lost []string) {
 	})
 	for _, name := range slices.Sorted(slices.Values(fresh)) {
 		s.bursts.silent.saw(s.log, name)
-		s.herald.tell(evSuspect, name, nil)
+		s.publisher.tell(evSuspect, name, nil)
 	}
 	if len(fresh) > 0 {
 		s.roster.change()
@@ -113,11 +113,11 @@ func (s *silence) tell(b braking, now time.Time) {
 	if b.holds {
 		s.log.Error("a brake holds: too many nodes fell silent at once, and none of them is lost before they come back or lifeboat brake release says so",
 			"scope", b.scope.String(), "suspects", b.hold.suspects, "nodes", b.hold.nodes)
-		s.herald.tell(evBrakeHolds, "", data)
+		s.publisher.tell(evBrakeHolds, "", data)
 		return
 	}
 	s.log.Warn("a brake lets go", "scope", b.scope.String(), "suspects", b.hold.suspects, "took", now.Sub(b.hold.since).Round(time.Second))
-	s.herald.tell(registry.EventBrakeReleased, "", data)
+	s.publisher.tell(registry.EventBrakeReleased, "", data)
 }
 
 // hears notes that a node was heard, and tells if it was a suspect, or if the state of its clock has changed.
@@ -125,7 +125,7 @@ func (s *silence) hears(name string, st *api.Status) {
 	trusted, is, ahead := s.leases.hears(name, st)
 	if trusted {
 		s.bursts.heard.saw(s.log, name)
-		s.herald.tell(evTrusted, name, nil)
+		s.publisher.tell(evTrusted, name, nil)
 		s.recovered.Inc()
 		s.roster.change()
 	}
@@ -186,7 +186,7 @@ func (s *operator) ReleaseBrake(ctx context.Context, r *api.ReleaseBrakeRequest)
 	if !holds {
 		return nil, status.Error(codes.FailedPrecondition, "no brake holds: lifeboat brake shows those that do")
 	}
-	if _, err := s.notary.decide(ctx, registry.Command{Do: registry.DoRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
+	if _, err := s.auditor.decide(ctx, registry.Command{Do: registry.DoRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
 		return nil, asStatus(err)
 	}
 	s.silence.release()

@@ -32,7 +32,7 @@ var errNoAuthority = status.Error(codes.FailedPrecondition, "this coordinator is
 
 // CreateToken makes a join token. Its secret is in the answer and nowhere else.
 func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (*api.CreateTokenReply, error) {
-	if s.passes.authority == nil {
+	if s.access.authority == nil {
 		return nil, errNoAuthority
 	}
 	n := certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}
@@ -62,7 +62,7 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 	if life <= 0 || life > maxTokenLife {
 		return nil, fault("token of a life of %s: at least a moment, at most %s", life, maxTokenLife)
 	}
-	token := certs.NewToken(s.passes.authority.Pin())
+	token := certs.NewToken(s.access.authority.Pin())
 	by, err := caller(ctx)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (
 	if err := s.pass(ctx, &registry.Pass{Token: kept, Life: life}); err != nil {
 		return nil, err
 	}
-	made, _ := s.passes.token(token.ID)
+	made, _ := s.access.token(token.ID)
 	return &api.CreateTokenReply{Token: token.String(), Info: tokenTo(made, time.Now())}, nil
 }
 
@@ -101,7 +101,7 @@ func tokenTo(t registry.JoinToken, now time.Time) *api.TokenInfo {
 
 // RevokeToken ends a token before its time. Machines that joined with it stay.
 func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (*api.RevokeTokenReply, error) {
-	if _, ok := s.passes.token(r.GetId()); !ok {
+	if _, ok := s.access.token(r.GetId()); !ok {
 		return nil, status.Errorf(codes.NotFound, "token %.20q is not known here, or has expired: lifeboat token list tells those that are", r.GetId())
 	}
 	if err := s.pass(ctx, &registry.Pass{Revoke: r.Id}); err != nil {
@@ -111,14 +111,14 @@ func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (
 }
 
 func (s *operator) pass(ctx context.Context, p *registry.Pass) error {
-	_, err := s.notary.decide(ctx, registry.Command{Do: registry.DoPass, Pass: p})
+	_, err := s.auditor.decide(ctx, registry.Command{Do: registry.DoPass, Pass: p})
 	return asStatus(err)
 }
 
 // Renew signs a new certificate for the caller's name and the caller's key. So a thief who has the key can renew the certificate, and one
 // who has only the certificate cannot.
 func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.RenewReply, error) {
-	if s.passes.authority == nil {
+	if s.access.authority == nil {
 		return nil, errNoAuthority
 	}
 	name, err := caller(ctx)
@@ -137,12 +137,12 @@ func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.Renew
 	if err := s.quotas.spend(name.Name); err != nil {
 		return nil, asStatus(err)
 	}
-	cert, err := s.passes.authority.Sign(r.Request, name, s.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)
+	cert, err := s.access.authority.Sign(r.Request, name, s.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)
 	if err != nil {
 		return nil, fault("%v", err)
 	}
 	s.log.Info("a certificate was renewed", "name", name.String())
-	return &api.RenewReply{Certificate: cert, Ca: s.passes.authority.PEM()}, nil
+	return &api.RenewReply{Certificate: cert, Ca: s.access.authority.PEM()}, nil
 }
 
 // keepCertificate renews this coordinator's own certificate if it has the CA's key, and else warns before it expires.

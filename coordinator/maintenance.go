@@ -13,8 +13,8 @@ import (
 // other, there would be no peers otherwise.
 const peersUntil = time.Hour
 
-// diary is the maintenance schedule of the log: whose machines are worked on, and when.
-type diary struct {
+// maintenance is the maintenance schedule of the log: whose machines are worked on, and when.
+type maintenance struct {
 	ledger  *ledger
 	lead    time.Duration // maintenance_lead
 	timeout time.Duration // of a node whose machine's appointment is past
@@ -25,18 +25,18 @@ type diary struct {
 // leaveInTime are the orders for nodes whose machines' appointments are near, each with the time until then. Mesos would ask its frameworks
 // for their resources back (inverse offers); here the node itself has something to move. A node that an operator recommissioned since is
 // left to the operator.
-func (d *diary) leaveInTime(now time.Time) map[*registry.Order][]string {
+func (mt *maintenance) leaveInTime(now time.Time) map[*registry.Order][]string {
 	due := map[int64][]string{} // by the instant of the appointment
-	d.ledger.view(func(m *registry.Registry) {
-		if d.lead <= 0 || !m.Schedule.Any(d.lead, now) {
+	mt.ledger.view(func(m *registry.Registry) {
+		if mt.lead <= 0 || !m.Schedule.Any(mt.lead, now) {
 			return
 		}
 		for name, n := range m.Nodes {
 			a := m.Schedule.Of(name, n.PeerAddress, now)
-			if n.State != registry.Active || a.Mode() != registry.ModeDraining || !a.Of.Within(d.lead, now) {
+			if n.State != registry.Active || a.Mode() != registry.ModeDraining || !a.Of.Within(mt.lead, now) {
 				continue
 			}
-			if !n.Kept(a, d.lead) {
+			if !n.Kept(a, mt.lead) {
 				due[a.Of.Start] = append(due[a.Of.Start], name)
 			}
 		}
@@ -44,7 +44,7 @@ func (d *diary) leaveInTime(now time.Time) map[*registry.Order][]string {
 	orders := map[*registry.Order][]string{}
 	for start, names := range due {
 		at := time.Unix(0, start)
-		o := &registry.Order{Timeout: d.timeout, By: registry.ByMaintenance, Reason: "its machine's maintenance has begun"}
+		o := &registry.Order{Timeout: mt.timeout, By: registry.ByMaintenance, Reason: "its machine's maintenance has begun"}
 		if left := at.Sub(now); left > 0 {
 			o.Timeout, o.Reason = left, "its machine's maintenance begins at "+at.UTC().Format(time.RFC3339)
 		}
@@ -55,26 +55,26 @@ func (d *diary) leaveInTime(now time.Time) map[*registry.Order][]string {
 
 // near reports whether other windows are near than at the last call, as time goes on. Changes of the schedule itself have an
 // event.
-func (d *diary) near(now time.Time) bool {
+func (mt *maintenance) near(now time.Time) bool {
 	near := []string{}
-	if s := d.scheduled(); s != nil {
+	if s := mt.scheduled(); s != nil {
 		for i, w := range s.Windows {
-			if w.Within(d.lead+peersUntil, now) {
+			if w.Within(mt.lead+peersUntil, now) {
 				near = append(near, strconv.Itoa(i))
 			}
 		}
 	}
 	is := hashOf(near...)
-	return d.seen.Swap(is) != is
+	return mt.seen.Swap(is) != is
 }
 
 // scheduled is the maintenance schedule, from the log.
-func (d *diary) scheduled() (s *registry.Schedule) {
-	d.ledger.view(func(m *registry.Registry) { s = m.Schedule })
+func (mt *maintenance) scheduled() (s *registry.Schedule) {
+	mt.ledger.view(func(m *registry.Registry) { s = m.Schedule })
 	return s
 }
 
 // takesNothing reports whether no blocks are to land on a machine: it is DOWN, or will be worked on soon.
-func (d *diary) takesNothing(a registry.Appointment, now time.Time) bool {
-	return a.Mode() == registry.ModeDown || a.Mode() == registry.ModeDraining && a.Of.Within(d.lead+peersUntil, now)
+func (mt *maintenance) takesNothing(a registry.Appointment, now time.Time) bool {
+	return a.Mode() == registry.ModeDown || a.Mode() == registry.ModeDraining && a.Of.Within(mt.lead+peersUntil, now)
 }

@@ -164,8 +164,8 @@ func callOf(ctx context.Context, method string, req any) string {
 	return fmt.Sprintf("%s-%016x", said[0], sum.Sum64())
 }
 
-// notary records in the log what operators ask for, together with what is decided on it.
-type notary struct {
+// auditor records in the log what operators ask for, together with what is decided on it.
+type auditor struct {
 	log    *slog.Logger
 	ledger *ledger
 	own    string // this coordinator's name
@@ -173,21 +173,21 @@ type notary struct {
 }
 
 // decide decides a command. If ctx has an operator's call, its audit record is part of the same log entry.
-func (n *notary) decide(ctx context.Context, c registry.Command) ([]registry.Event, error) {
+func (au *auditor) decide(ctx context.Context, c registry.Command) ([]registry.Event, error) {
 	a, _ := ctx.Value(auditedKey{}).(*audited)
 	if a == nil {
-		return n.do(c)
+		return au.do(c)
 	}
 	asked := a.Asking
 	c.Asked = &asked
-	events, err := n.do(c)
+	events, err := au.do(c)
 	if !undecided(err) {
 		a.written, a.begun = true, a.Outcome == registry.OutcomeBegun
 		outcome := cmp.Or(a.Outcome, registry.OutcomeDone)
 		if err != nil {
 			outcome = registry.RefusedWord + err.Error()
 		}
-		n.log.Info("an operator asked", append(a.Words(), "reason", a.Reason, "outcome", outcome)...)
+		au.log.Info("an operator asked", append(a.Words(), "reason", a.Reason, "outcome", outcome)...)
 	}
 	return events, err
 }
@@ -198,27 +198,27 @@ func undecided(err error) bool {
 }
 
 // repeats reports whether the log has a record of this call already: the client made it before, to a leader that has begun it or done it.
-func (n *notary) repeats(ctx context.Context) (before bool) {
+func (au *auditor) repeats(ctx context.Context) (before bool) {
 	if a, _ := ctx.Value(auditedKey{}).(*audited); a != nil {
-		n.ledger.view(func(m *registry.Registry) { before = m.RecordOf(&a.Asking) >= 0 })
+		au.ledger.view(func(m *registry.Registry) { before = m.RecordOf(&a.Asking) >= 0 })
 	}
 	return before
 }
 
 // begin records that a call begins that is no command, such as a transfer of the lead: this leader may be gone before it can record how the
 // call ended.
-func (n *notary) begin(ctx context.Context) error {
+func (au *auditor) begin(ctx context.Context) error {
 	a, _ := ctx.Value(auditedKey{}).(*audited)
 	if a == nil {
 		return nil
 	}
 	a.Outcome = registry.OutcomeBegun
-	_, err := n.decide(ctx, registry.Command{Do: registry.DoRecord})
+	_, err := au.decide(ctx, registry.Command{Do: registry.DoRecord})
 	return asStatus(err)
 }
 
 // settle records the outcome of a call that decide has not recorded, and returns the error for the caller.
-func (n *notary) settle(ctx context.Context, a *audited, err error) error {
+func (au *auditor) settle(ctx context.Context, a *audited, err error) error {
 	_, overtaken := errors.AsType[overtaken](err)
 	switch {
 	case a == nil || a.written && !a.begun:
@@ -226,7 +226,7 @@ func (n *notary) settle(ctx context.Context, a *audited, err error) error {
 	case !a.begun && (overtaken || undecided(err)): // nothing was decided here: the client repeats it at the next leader
 		return err
 	case !a.begun && status.Code(err) == codes.InvalidArgument: // nonsense is not recorded
-		n.log.Info("an operator's call makes no sense", append(a.Words(), "err", err)...)
+		au.log.Info("an operator's call makes no sense", append(a.Words(), "err", err)...)
 		return err
 	}
 	switch {
@@ -238,15 +238,15 @@ func (n *notary) settle(ctx context.Context, a *audited, err error) error {
 		a.Outcome = registry.Shortened(registry.RefusedWord + status.Convert(err).Message())
 	}
 	wasBegun := a.begun
-	if _, unwritten := n.decide(ctx, registry.Command{Do: registry.DoRecord}); unwritten != nil && err == nil && !wasBegun {
+	if _, unwritten := au.decide(ctx, registry.Command{Do: registry.DoRecord}); unwritten != nil && err == nil && !wasBegun {
 		return asStatus(unwritten)
 	}
 	return err // if the record of a begun call failed, the next leader writes it (settleFor)
 }
 
 // unsettled are the calls that former leaders recorded as begun, without how they ended.
-func (n *notary) unsettled() (left []registry.Asking) {
-	n.ledger.view(func(m *registry.Registry) {
+func (au *auditor) unsettled() (left []registry.Asking) {
+	au.ledger.view(func(m *registry.Registry) {
 		for _, r := range m.Audit {
 			if r.Outcome == registry.OutcomeBegun {
 				left = append(left, r.Asking)
@@ -258,24 +258,24 @@ func (n *notary) unsettled() (left []registry.Asking) {
 
 // settleFor records how calls of former leaders ended, as far as a new leader can know: a transfer of the lead is done, for here is the new
 // leader.
-func (n *notary) settleFor(left []registry.Asking) {
+func (au *auditor) settleFor(left []registry.Asking) {
 	for _, a := range left {
 		a.Outcome = registry.FailedWord + "not known how it ended: the leader stopped, or was replaced"
 		if a.Asked == "raft transfer" {
 			a.Outcome = registry.OutcomeDone
-			a = a.Detailed("leader", n.own)
+			a = a.Detailed("leader", au.own)
 		}
-		if _, err := n.do(registry.Command{Do: registry.DoRecord, Asked: &a}); err != nil {
-			n.log.Warn("cannot write to the log how a former leader's work ended", "asked", a.Asked, "err", err)
+		if _, err := au.do(registry.Command{Do: registry.DoRecord, Asked: &a}); err != nil {
+			au.log.Warn("cannot write to the log how a former leader's work ended", "asked", a.Asked, "err", err)
 			return
 		}
 	}
 }
 
 // since are the records after an index, oldest first; with a node, only those that name it.
-func (n *notary) since(after uint64, node string) (found []registry.AuditRecord) {
+func (au *auditor) since(after uint64, node string) (found []registry.AuditRecord) {
 	var all []registry.AuditRecord
-	n.ledger.view(func(m *registry.Registry) { all = m.Audit })
+	au.ledger.view(func(m *registry.Registry) { all = m.Audit })
 	for _, r := range all[max(0, len(all)-registry.KeptAudit):] {
 		if r.Index > after && (node == "" || slices.Contains(r.Nodes, node)) {
 			found = append(found, r)
