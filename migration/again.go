@@ -72,7 +72,7 @@ func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err er
 
 // again puts a block back into the plan. It reports false when that comes too late for this drain, or its disk is awaited.
 func (d *Drain) again(b Broken, e manifest.Entry, awaits bool) bool {
-	blk, found := d.findAgain(b.ID)
+	blk, found := d.source.findAgain(b.ID)
 	if e.Outcome == manifest.Voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
 		return true // an earlier run took its line back: the scan meets the block
 	}
@@ -101,16 +101,6 @@ func (d *Drain) again(b Broken, e manifest.Entry, awaits bool) bool {
 	}
 	d.history.putBack(blk)
 	return true
-}
-
-// findAgain looks a block up by its id: in its store, else in the vault.
-func (d *Drain) findAgain(id inventory.BlockID) (inventory.Block, error) {
-	if s := d.stores[id.Store()]; s != nil {
-		if b, err := s.Find(id); !errors.Is(err, fs.ErrNotExist) {
-			return b, err
-		}
-	}
-	return d.cfg.Vault.Find(id)
 }
 
 // carryAgain takes the place of the scan in a drain that is only for broken blocks.

@@ -185,7 +185,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 		if e.Outcome != manifest.Moved || !slices.Contains(took, e.Peer) {
 			continue
 		}
-		b, gone := d.findAgain(inventory.BlockID(e.ID))
+		b, gone := d.source.findAgain(inventory.BlockID(e.ID))
 		if diskio.IsSilent(gone) {
 			silent = gone
 		}
@@ -215,7 +215,7 @@ func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (some bo
 }
 
 func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {
-	d := &Drain{cfg: cfg, stores: inventory.ByName(cfg.Stores)}
+	source := newSource(cfg)
 	var batch []inventory.Block
 	about := cfg.doubt()
 	asks := about.asks
@@ -233,7 +233,7 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 			return false, err
 		}
 		for _, at := range missing {
-			switch _, gone := d.findAgain(batch[at].ID); {
+			switch _, gone := source.findAgain(batch[at].ID); {
 			case gone == nil:
 				return true, nil
 			case diskio.IsSilent(gone):

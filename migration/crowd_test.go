@@ -83,7 +83,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 			}
 			var got strings.Builder
 			for _, e := range take() {
-				fmt.Fprint(&got, slices.Index(dirs, d.where(e.Block)[0]))
+				fmt.Fprint(&got, slices.Index(dirs, d.source.where(e.Block)[0]))
 			}
 			if got.String() != row.batch {
 				t.Errorf("got blocks of disks %s, want %s", got.String(), row.batch)

@@ -124,8 +124,7 @@ type DrainConfig struct {
 // Drain empties the node's stores into its peers. It is used once.
 type Drain struct {
 	cfg     DrainConfig
-	disks   diskio.Disks
-	stores  map[string]*inventory.Store
+	source  *source
 	began   time.Time
 	plan    *plan.Plan
 	ledger  *manifest.Ledger
@@ -194,7 +193,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Only = diskio.Cleaned(cfg.Only)
 	cfg.Stores = inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log)
 	d := &Drain{
-		cfg: cfg, disks: diskio.OrWell(cfg.Disks), phase: PhaseScanning, stores: inventory.ByName(cfg.Stores),
+		cfg: cfg, source: newSource(cfg), phase: PhaseScanning,
 		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 		overAsked: make(chan struct{}),
 	}
@@ -207,7 +206,8 @@ func NewDrain(cfg DrainConfig) *Drain {
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}
-	if d.history = history; cfg.Once && history.recalled > leastPast {
+	d.history, d.source.history = history, history
+	if cfg.Once && history.recalled > leastPast {
 		history.here = manifest.NewMetIDs(32 * int64(history.recalled))
 	}
 	d.claims, d.homes = newClaims(cfg.Dir), newHomes(cfg)
@@ -221,7 +221,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 		most = diskio.Allow(cfg.MostBytes - manifest.Bytes(cfg.Dir))
 		l.Within(most)
 	}
-	d.ledger, d.plan = l, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.where, Told: cfg.Told.of})
+	d.ledger, d.plan = l, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.source.where, Told: cfg.Told.of})
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	for _, s := range cfg.Stores {
 		d.fan.stores = append(d.fan.stores, s.Name)
@@ -320,10 +320,10 @@ func (d *Drain) account(ctx context.Context) {
 	})
 	d.leaveBehind(ctx, why)
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
-		d.looks.end(d.dirs(), why)
+		d.looks.end(d.source.dirs(), why)
 	}
 	for dir, why := range d.looks.unreadable() { // nobody knows the names of what is there
-		if d.concernsAny([]string{dir}) {
+		if d.source.concernsAny([]string{dir}) {
 			d.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
 		}
 	}
@@ -383,7 +383,7 @@ func (d *Drain) lose(e plan.Entry, why string) {
 		return // the next pass tries again
 	}
 	if e.Spare {
-		d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Skipped, Reason: d.origin(&e.Block) + ", which it came from, has it: " + why})
+		d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Skipped, Reason: d.source.origin(&e.Block) + ", which it came from, has it: " + why})
 		return
 	}
 	d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Lost, Reason: why})

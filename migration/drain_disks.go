@@ -16,39 +16,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// where returns the directories that a block lies in; nobody may change what it returns.
-func (d *Drain) where(b inventory.Block) (dirs []string) {
-	if len(b.Members) == 1 && b.Members[0].Root != inventory.InVault { // as nearly all are
-		return d.stores[b.ID.Store()].Paths[b.Members[0].Root:][:1:1]
-	}
-	for i := range b.Members {
-		if dir := *d.dirOf(b, i); !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
-}
-
-// concerns reports whether the drain is about a block.
-func (d *Drain) concerns(b inventory.Block) bool {
-	return len(d.cfg.Only) == 0 || d.concernsAny(d.where(b))
-}
-
-func (d *Drain) concernsAny(dirs []string) bool {
-	if len(d.cfg.Only) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(dirs, func(dir string) bool {
-		return slices.ContainsFunc(d.cfg.Only, func(only string) bool { return diskio.Below(dir, only) })
-	})
-}
-
 // oversee keeps blocks on a disk that does not answer from holding up the others.
 func (d *Drain) oversee(ctx context.Context) {
 	tick := time.NewTicker(diskio.LookAfter)
 	defer tick.Stop()
 	for {
-		changed := d.disks.Changed()
+		changed := d.source.disks.Changed()
 		d.look(time.Now())
 		d.bufferLess(time.Now())
 		select {
@@ -66,8 +39,8 @@ func (d *Drain) look(now time.Time) {
 	for dir, why := range d.cfg.Vault.Away() {
 		barred[dir] = why.Error()
 	}
-	for _, dir := range d.dirs() {
-		if !d.disks.Readable(dir) {
+	for _, dir := range d.source.dirs() {
+		if !d.source.disks.Readable(dir) {
 			barred[dir] = diskio.Silence(dir).Error()
 		}
 	}
@@ -80,7 +53,7 @@ func (d *Drain) look(now time.Time) {
 			continue
 		}
 		if barred[dir] == "" {
-			d.disks.Fault(dir, diskio.Silence(dir))
+			d.source.disks.Fault(dir, diskio.Silence(dir))
 		}
 		barred[dir] = diskio.Silence(dir).Error()
 		l.giveUp(dir)
@@ -108,7 +81,7 @@ func (d *Drain) crowded(now time.Time) map[string]bool {
 	if len(waiting) == 0 {
 		return nil
 	}
-	return d.plan.Crowd(waiting, lanes, d.disks.Disk)
+	return d.plan.Crowd(waiting, lanes, d.source.disks.Disk)
 }
 
 // handOut lets take take blocks from the plan: from crowded directories only if there is nothing else.
@@ -117,15 +90,6 @@ func (d *Drain) handOut(take func(crowded map[string]bool) (some bool)) {
 	if !take(crowded) && len(crowded) > 0 {
 		take(nil)
 	}
-}
-
-// dirs returns all directories that the drain reads from.
-func (d *Drain) dirs() []string {
-	dirs := d.cfg.Vault.Paths()
-	for _, s := range d.cfg.Stores {
-		dirs = append(dirs, s.Paths...)
-	}
-	return dirs
 }
 
 // scanPart looks through a part of a store for as long as its disks answer. If a disk hangs, the look that it holds up is left behind,
@@ -152,13 +116,13 @@ func (d *Drain) scanPart(ctx context.Context, s *inventory.Store, part int, take
 		case whole:
 			d.scanned(s, dirs, began, passed)
 			return true
-		case hung && tries > 1 && slices.ContainsFunc(dirs, d.disks.Readable):
+		case hung && tries > 1 && slices.ContainsFunc(dirs, d.source.disks.Readable):
 			d.cfg.Log.Warn("a disk does not answer: the others of its store are read once more without it", "store", s.Name)
 			began = time.Now()
 			continue
 		case hung:
 			d.abandoned(s, dirs, began)
-			ended = !slices.ContainsFunc(dirs, d.disks.Readable)
+			ended = !slices.ContainsFunc(dirs, d.source.disks.Readable)
 		default:
 			ended = true
 		}
@@ -184,7 +148,9 @@ func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yie
 		})
 		ended <- whole && ctx.Err() == nil
 	}()
-	owes := func() bool { return slices.ContainsFunc(dirs, func(dir string) bool { return !d.disks.Readable(dir) }) }
+	owes := func() bool {
+		return slices.ContainsFunc(dirs, func(dir string) bool { return !d.source.disks.Readable(dir) })
+	}
 	barked := make(chan struct{})
 	defer diskio.Watch(diskio.Overdue, &beat, owes, func() { close(barked) })()
 	select {
@@ -235,7 +201,7 @@ func (d *Drain) index(ctx context.Context, s *inventory.Store, part int, since t
 func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, passed map[string]bool) {
 	all := true
 	for _, dir := range dirs {
-		if !passed[dir] && d.disks.Readable(dir) && s.Readable(dir) == nil {
+		if !passed[dir] && d.source.disks.Readable(dir) && s.Readable(dir) == nil {
 			d.looks.read([]string{dir}, began)
 		} else {
 			d.looks.missed(dir, diskio.Silence(dir).Error())
@@ -253,10 +219,10 @@ func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, pass
 func (d *Drain) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 	for _, dir := range dirs {
 		why := diskio.Silence(dir).Error()
-		if d.disks.Readable(dir) {
+		if d.source.disks.Readable(dir) {
 			why = fmt.Sprintf("not all of it was read: another disk of store %s does not answer", s.Name)
 		}
-		if d.looks.missed(dir, why) && d.disks.Readable(dir) {
+		if d.looks.missed(dir, why) && d.source.disks.Readable(dir) {
 			d.looks.passBy(dir, began)
 		}
 	}
@@ -264,7 +230,7 @@ func (d *Drain) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 
 // vaultMissed notes a look at the vault whose catalog does not say all that lies there. One that hangs is asked again.
 func (d *Drain) vaultMissed(began time.Time, why error) {
-	d.disks.Fault(d.cfg.Vault.Dir, why)
+	d.source.disks.Fault(d.cfg.Vault.Dir, why)
 	for _, dir := range d.cfg.Vault.Paths() {
 		if d.looks.missed(dir, why.Error()) && !diskio.IsSilent(why) {
 			d.looks.passBy(dir, began)

@@ -230,7 +230,7 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 		defer d.leave(u)
 		err := u.save(working)
 		if local, is := errors.AsType[*localError](err); is {
-			u.work.Begin(&d.where(e.Block)[0])
+			u.work.Begin(&d.source.where(e.Block)[0])
 			r := d.judge(e, local.err)
 			u.work.End()
 			verdict = &r
@@ -366,7 +366,7 @@ func (u *upload) save(ctx context.Context) error {
 	d, f := u.d, u.d.fallback
 	late, stop := linger(ctx, recordGrace)
 	defer stop()
-	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
+	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: d.source.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
 	if ours.Origin == "" {
 		ours.Origin = d.cfg.Node
 	}

@@ -163,7 +163,7 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 // and may be back with their copies. It returns the peers that are still away, and an error when there was no time for all, or not all
 // copies can be known.
 func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
-	d := &Drain{cfg: cfg, stores: inventory.ByName(cfg.Stores)}
+	d := &Drain{cfg: cfg, source: newSource(cfg)}
 	d.recallPeers() // no coordinator need be there
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	told, err := diskio.UnlessHung(ctx, func() (bool, error) {
@@ -242,7 +242,7 @@ func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool
 			if e.Outcome != manifest.Struck || e.Peer == "" || e.Tag() == "" || current(e) {
 				continue
 			}
-			if w.away(ctx, e.Peer) || cleared == nil && !w.d.becameAnother(e) || cleared != nil && !w.deleted(e.ID, cleared, w.d.stirred.has) {
+			if w.away(ctx, e.Peer) || cleared == nil && !w.d.source.becameAnother(e) || cleared != nil && !w.deleted(e.ID, cleared, w.d.stirred.has) {
 				continue
 			}
 			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.End, past: true}) {
@@ -283,7 +283,7 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 			}
 			e := line.Entry
 			if e.Outcome == manifest.Voided || e.Peer == "" || e.Tag() == "" ||
-				!(is&changed != 0 && w.d.becameAnother(e)) && !w.deleted(e.ID, cleared, anywhere) {
+				!(is&changed != 0 && w.d.source.becameAnother(e)) && !w.deleted(e.ID, cleared, anywhere) {
 				continue
 			}
 			if !yield(stale{Entry: e, account: dir, end: line.End, past: e.Outcome == manifest.Struck}) {
@@ -293,20 +293,12 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 	}
 }
 
-// becameAnother reports whether there is another version here than the line says was moved. A map output that comes home has one time
-// for all of its files, the newest that they had: its version is another, and its tag the same.
-func (d *Drain) becameAnother(e manifest.Entry) bool {
-	now, err := d.findAgain(inventory.BlockID(e.ID))
-	v, known := e.OfVersion()
-	return err == nil && known && manifest.VersionOf(now) != v && now.Tag() != e.Tag()
-}
-
 // superseded reports whether the version that a line says was moved has become another. It does not matter if that went to the same peer:
 // the peers have the old one still to which it was handed on.
 func (w *withdrawal) superseded(e manifest.Entry) bool {
 	another, void := w.last.Became(e)
 	if void {
-		return w.d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
+		return w.d.source.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 	}
 	return another
 }
@@ -322,7 +314,7 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 				return nil
 			}
 			// What landed is another node's, or came back: it was no file of this store when it was moved.
-			s := w.d.stores[inventory.BlockID(e.ID).Store()]
+			s := w.d.source.stores[inventory.BlockID(e.ID).Store()]
 			if s != nil && e.Outcome != manifest.Voided && of(s, inventory.BlockID(e.ID)) && !w.landed(e.ID) {
 				n[s]++
 			}
@@ -350,7 +342,7 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 
 // deleted reports whether a block is to be forgotten because its file is no more.
 func (w *withdrawal) deleted(id string, cleared map[*inventory.Store]bool, maybe func(id string) bool) bool {
-	s := w.d.stores[inventory.BlockID(id).Store()]
+	s := w.d.source.stores[inventory.BlockID(id).Store()]
 	most, some := cleared[s]
 	return some && !most && maybe(id) && wasDeleted(s, inventory.BlockID(id)) && !w.landed(id)
 }

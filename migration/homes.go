@@ -48,18 +48,10 @@ func newHomes(cfg DrainConfig) *homes {
 
 // enter plans a block, at once or after its home was asked.
 func (d *Drain) enter(ctx context.Context, b inventory.Block) error {
-	if home := d.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < reading.MostSilent && d.homes.add(b) {
+	if home := d.source.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < reading.MostSilent && d.homes.add(b) {
 		return nil
 	}
 	return d.plan.Add(ctx, b)
-}
-
-// homeOf returns the other node that a block came from; "": it is this node's own, or came back.
-func (d *Drain) homeOf(b *inventory.Block) string {
-	if node := d.origin(b); node != d.cfg.Node {
-		return node
-	}
-	return ""
 }
 
 // askHomes asks the homes of the blocks that wait, and plans these, until no more come.
@@ -98,7 +90,7 @@ func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 // skips reports whether a block stays here because its home has it in another version by now: nobody is to be given it any more.
 func (d *Drain) skips(b inventory.Block) bool {
 	if b.Outdated {
-		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: "it has changed on " + d.homeOf(&b) + ", which it came from"})
+		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: "it has changed on " + d.source.homeOf(&b) + ", which it came from"})
 	}
 	return b.Outdated
 }
@@ -118,7 +110,7 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 			}
 			reason := why
 			if !b.Spare {
-				reason += ": " + d.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
+				reason += ": " + d.source.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
 			}
 			d.lose(plan.Entry{Block: b}, reason)
 		}
@@ -133,7 +125,7 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 	of := map[string][]int{}
 	for i := range batch {
 		batch[i].Spare, batch[i].Outdated = false, false
-		if node := d.homeOf(&batch[i]); node != "" {
+		if node := d.source.homeOf(&batch[i]); node != "" {
 			of[node] = append(of[node], i)
 		}
 	}
@@ -171,7 +163,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	var ids []inventory.BlockID
 	var asked []reading.Version
 	for i, b := range batch {
-		if node := d.homeOf(&b); node != "" && d.homes.gone(node) {
+		if node := d.source.homeOf(&b); node != "" && d.homes.gone(node) {
 			places, ids = append(places, i), append(ids, b.ID)
 			asked = append(asked, reading.Version{ID: b.ID, Tag: b.Tag(), Origin: node, Modified: b.Modified().UnixNano()})
 		}

@@ -72,7 +72,7 @@ func (d *Drain) keepInPlace() {
 	now, is := time.Now(), keptPlaces{map[string][]*peerState{}, true}
 	d.mu.Lock()
 	var all int64 // bytes for the same disks
-	for name, s := range d.stores {
+	for name, s := range d.source.stores {
 		if s.Land == inventory.LandPlace && !d.fan.hurried() { // also of what was not met yet
 			is.stores[name] = nil
 			all += waits[name]

@@ -31,7 +31,7 @@ type lookBack struct {
 }
 
 func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) *lookBack {
-	return &lookBack{drain: &Drain{cfg: cfg, disks: diskio.OrWell(cfg.Disks), stores: inventory.ByName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
+	return &lookBack{drain: &Drain{cfg: cfg, source: newSource(cfg)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
 }
 
 // look goes through all accounts, and returns for how long it worked. Waiting for peers is not work.
@@ -57,7 +57,7 @@ func (l *lookBack) look(ctx context.Context) time.Duration {
 func (l *lookBack) hindered() bool { return l.leaves() || l.away() }
 
 func (l *lookBack) away() bool {
-	away := func(dir string) bool { return !l.drain.disks.Readable(dir) }
+	away := func(dir string) bool { return !l.drain.source.disks.Readable(dir) }
 	return away(l.drain.cfg.Dir) || slices.ContainsFunc(l.drain.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 

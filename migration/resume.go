@@ -129,9 +129,9 @@ func (d *Drain) releaseAllParts() {
 // are left of what was sent, to compare with.
 func (l *lane) asItWas(e plan.Entry) bool {
 	for i := range e.Members {
-		m, dir := e.Members[i], l.d.dirOf(e.Block, i)
+		m, dir := e.Members[i], l.d.source.dirOf(e.Block, i)
 		err := l.onDisk(dir, func() error {
-			r, err := l.d.openMember(e.Block, i)
+			r, err := l.d.source.openMember(e.Block, i)
 			if err != nil {
 				return err
 			}

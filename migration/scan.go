@@ -109,7 +109,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	var reading sync.WaitGroup
 	for _, s := range d.cfg.Stores {
 		for part := range s.Shape.Parts(s) {
-			if d.concernsAny(s.PartDirs(part)) {
+			if d.source.concernsAny(s.PartDirs(part)) {
 				reading.Go(func() {
 					if !d.scanPart(naming, s, part, take) {
 						unended.Store(true)
@@ -141,7 +141,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 // it comes back: the drain goes on looking through the stores.
 func (d *Drain) scanVault(ctx context.Context, pass int, take func(inventory.Item, error) bool) {
 	dirs := d.cfg.Vault.Paths()
-	if !d.concernsAny(dirs) {
+	if !d.source.concernsAny(dirs) {
 		return
 	}
 	began := time.Now()
@@ -202,7 +202,7 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 		d.missed.Store(true)
 	}
 	switch {
-	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(&it.Block) != ""):
+	case it.ID != "" && (!d.source.concerns(it.Block) || d.cfg.Own && d.source.homeOf(&it.Block) != ""):
 	case diskio.IsSilent(err) && it.ID == "": // scanPart tells of the directory
 	case err == nil && it.ID == "": // the look goes on
 		d.stirred.stir(it.Stirred)
@@ -215,7 +215,7 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 		if it.ID != "" {
 			d.await(pass, it, err)
 		}
-	case it.Skip != "" && it.Members[0].Root == inventory.InVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
+	case it.Skip != "" && it.Members[0].Root == inventory.InVault && d.source.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
 		if d.history.meets(it.ID) || pass == 0 {
 			d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: it.Skip})
@@ -262,7 +262,7 @@ func (d *Drain) fresh(b inventory.Block, anew bool) bool {
 
 // news asks the looks whether a block is news (looks.news).
 func (d *Drain) news(b inventory.Block, anew bool) (news, recent bool) {
-	return d.looks.news(d.where(b), time.Unix(0, b.Changed()), d.began, anew)
+	return d.looks.news(d.source.where(b), time.Unix(0, b.Changed()), d.began, anew)
 }
 
 // became notes what a planned block has become.

@@ -207,7 +207,7 @@ func (l *lane) flush(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	l.buf, l.held = l.buf[:0], false
-	l.fetched.tell(l.d.disks)
+	l.fetched.tell(l.d.source.disks)
 	return nil
 }
 

@@ -15,6 +15,21 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
+// source is this node's own disks as a drain reads them: its stores, and the vault with what landed here from others.
+type source struct {
+	node    string // this one
+	only    []string
+	all     []*inventory.Store
+	stores  map[string]*inventory.Store // the same by name
+	vault   *vault.Vault
+	disks   diskio.Disks
+	history *history
+}
+
+func newSource(cfg DrainConfig) *source {
+	return &source{node: cfg.Node, only: cfg.Only, all: cfg.Stores, stores: inventory.ByName(cfg.Stores), vault: cfg.Vault, disks: diskio.OrWell(cfg.Disks)}
+}
+
 // localError is trouble with a block's own files, not with the peer.
 type localError struct{ err error }
 
@@ -23,42 +38,42 @@ func (e *localError) Unwrap() error { return e.err }
 
 // same returns the error that StillSame returned for a member, but nil for a block that was only touched. It remembers such a
 // block: the next look will meet it as one that changed, and must not take it for news.
-func (d *Drain) same(b inventory.Block, err error) error {
+func (src *source) same(b inventory.Block, err error) error {
 	if err == inventory.ErrTouched {
-		d.history.remember(b)
+		src.history.remember(b)
 		return nil
 	}
 	return err
 }
 
 // dirOf is the directory that a member lies in, of those that where returns.
-func (d *Drain) dirOf(b inventory.Block, i int) *string {
+func (src *source) dirOf(b inventory.Block, i int) *string {
 	m := &b.Members[i]
 	if m.Root == inventory.InVault {
 		return &m.Path
 	}
-	return &d.stores[b.ID.Store()].Paths[m.Root]
+	return &src.stores[b.ID.Store()].Paths[m.Root]
 }
 
 // openMember opens a member where it lies now: in its store, or in this node's vault.
-func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
+func (src *source) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	m := b.Members[i]
-	s := d.stores[b.ID.Store()]
+	s := src.stores[b.ID.Store()]
 	if m.Root == inventory.InVault {
-		r, err := d.cfg.Vault.Catalog.Get(b.ID)
+		r, err := src.vault.Catalog.Get(b.ID)
 		if err == nil && !r.Is(m, i) {
 			err = inventory.ErrChanged // another version has landed since
 		}
 		if err != nil {
 			return nil, err
 		}
-		return d.cfg.Vault.OpenLanded(s, r, i, diskio.Window)
+		return src.vault.OpenLanded(s, r, i, diskio.Window)
 	}
-	if d.origin(&b) != "" {
+	if src.origin(&b) != "" {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
-		r, err := d.cfg.Vault.Catalog.Get(b.ID)
+		r, err := src.vault.Catalog.Get(b.ID)
 		if j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
-			if c, err := d.cfg.Vault.OpenLanded(s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
+			if c, err := src.vault.OpenLanded(s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
 			}
 		}
@@ -67,7 +82,7 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	if err != nil || m.Bytes <= wire.ChunkBytes { // what is read in one piece is looked at once, afterwards
 		return f, err
 	}
-	if err := d.same(b, inventory.StillSame(f, m)); err != nil {
+	if err := src.same(b, inventory.StillSame(f, m)); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -76,19 +91,19 @@ func (d *Drain) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 
 // readWhole reads a member that is as long as p. Only afterwards does it look whether the file is what was planned and, if the block came
 // from a peer, whether the bytes are those that came.
-func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.FileReader, segments *vault.Reader) error {
+func (src *source) readWhole(b inventory.Block, i int, p []byte, files *inventory.FileReader, segments *vault.Reader) error {
 	m := b.Members[i]
 	if m.Root != inventory.InVault {
-		err := d.same(b, files.Read(d.stores[b.ID.Store()], m, p))
-		if err == nil && d.origin(&b) != "" {
-			err = d.asItCame(b.ID, m, p)
+		err := src.same(b, files.Read(src.stores[b.ID.Store()], m, p))
+		if err == nil && src.origin(&b) != "" {
+			err = src.asItCame(b.ID, m, p)
 		}
 		return err
 	}
-	if is, err := segments.Read(d.cfg.Vault, b, i, p); is {
+	if is, err := segments.Read(src.vault, b, i, p); is {
 		return err
 	}
-	r, err := d.openMember(b, i) // it has become files
+	r, err := src.openMember(b, i) // it has become files
 	if err != nil {
 		return err
 	}
@@ -98,8 +113,8 @@ func (d *Drain) readWhole(b inventory.Block, i int, p []byte, files *inventory.F
 
 // asItCame verifies what was read of a small file that a block landed as. A file that lies there now may be another: then it is its
 // engine's, and nothing is known to verify it by.
-func (d *Drain) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
-	r, err := d.cfg.Vault.Catalog.Get(id)
+func (src *source) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
+	r, err := src.vault.Catalog.Get(id)
 	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	if err != nil || r.Segment != 0 || j < 0 || j >= len(r.Placed) {
 		return nil
@@ -137,7 +152,7 @@ func (d *Drain) judge(e plan.Entry, err error) ruling {
 	past.Misreads++
 	e = e.After(past)
 	most, stale := maxReadFailures, false
-	now, found := d.find(e.Block)
+	now, found := d.source.find(e.Block)
 	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
 	if errors.Is(err, inventory.ErrChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, wire.ErrCorrupt) {
 		most = maxChanges
@@ -168,15 +183,15 @@ func (d *Drain) judge(e plan.Entry, err error) ruling {
 }
 
 // find looks up a planned block anew, in the store or vault where it was found.
-func (d *Drain) find(b inventory.Block) (inventory.Block, error) {
+func (src *source) find(b inventory.Block) (inventory.Block, error) {
 	if b.Members[0].Root == inventory.InVault {
-		now, err := d.cfg.Vault.Find(b.ID)
-		if s := d.stores[b.ID.Store()]; errors.Is(err, fs.ErrNotExist) && s != nil && s.Land == inventory.LandPlace {
+		now, err := src.vault.Find(b.ID)
+		if s := src.stores[b.ID.Store()]; errors.Is(err, fs.ErrNotExist) && s != nil && s.Land == inventory.LandPlace {
 			return s.Find(b.ID) // it may have become files
 		}
 		return now, err
 	}
-	return d.stores[b.ID.Store()].Find(b.ID)
+	return src.stores[b.ID.Store()].Find(b.ID)
 }
 
 func (d *Drain) carryOut(r ruling) {
@@ -202,20 +217,90 @@ func (d *Drain) carryOut(r ruling) {
 
 // origin is the node that a block was born on, "" for one of this node's own; a block that landed here keeps its origin however
 // often it moves on. It is looked up once and noted in the block, unless a catalog that hangs does not say.
-func (d *Drain) origin(b *inventory.Block) string {
+func (src *source) origin(b *inventory.Block) string {
 	if !b.Traced {
-		b.Origin, b.Traced = d.trace(b)
+		b.Origin, b.Traced = src.trace(b)
 	}
 	return b.Origin
 }
 
-func (d *Drain) trace(b *inventory.Block) (origin string, known bool) {
-	if s := d.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || d.cfg.Vault.Count().Blocks == 0) {
+func (src *source) trace(b *inventory.Block) (origin string, known bool) {
+	if s := src.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || src.vault.Count().Blocks == 0) {
 		return "", true
 	}
-	r, err := d.cfg.Vault.Catalog.Get(b.ID)
+	r, err := src.vault.Catalog.Get(b.ID)
 	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
 		return "", !diskio.IsSilent(err)
 	}
 	return r.Origin, true
+}
+
+// where returns the directories that a block lies in; nobody may change what it returns.
+func (src *source) where(b inventory.Block) (dirs []string) {
+	if len(b.Members) == 1 && b.Members[0].Root != inventory.InVault { // as nearly all are
+		return src.stores[b.ID.Store()].Paths[b.Members[0].Root:][:1:1]
+	}
+	for i := range b.Members {
+		if dir := *src.dirOf(b, i); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// concerns reports whether the drain is about a block.
+func (src *source) concerns(b inventory.Block) bool {
+	return len(src.only) == 0 || src.concernsAny(src.where(b))
+}
+
+func (src *source) concernsAny(dirs []string) bool {
+	if len(src.only) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		return slices.ContainsFunc(src.only, func(only string) bool { return diskio.Below(dir, only) })
+	})
+}
+
+// dirs returns all directories that the drain reads from.
+func (src *source) dirs() []string {
+	dirs := src.vault.Paths()
+	for _, s := range src.all {
+		dirs = append(dirs, s.Paths...)
+	}
+	return dirs
+}
+
+// findAgain looks a block up by its id: in its store, else in the vault.
+func (src *source) findAgain(id inventory.BlockID) (inventory.Block, error) {
+	if s := src.stores[id.Store()]; s != nil {
+		if b, err := s.Find(id); !errors.Is(err, fs.ErrNotExist) {
+			return b, err
+		}
+	}
+	return src.vault.Find(id)
+}
+
+// homeOf returns the other node that a block came from; "": it is this node's own, or came back.
+func (src *source) homeOf(b *inventory.Block) string {
+	if node := src.origin(b); node != src.node {
+		return node
+	}
+	return ""
+}
+
+// local returns the localError for trouble with a block's own files, and tells of it if the disk is at fault.
+func (src *source) local(dir string, err error) error {
+	if diskio.IsFault(err) {
+		src.disks.Fault(dir, err)
+	}
+	return &localError{err}
+}
+
+// becameAnother reports whether there is another version here than the line says was moved. A map output that comes home has one time
+// for all of its files, the newest that they had: its version is another, and its tag the same.
+func (src *source) becameAnother(e manifest.Entry) bool {
+	now, err := src.findAgain(inventory.BlockID(e.ID))
+	v, known := e.OfVersion()
+	return err == nil && known && manifest.VersionOf(now) != v && now.Tag() != e.Tag()
 }

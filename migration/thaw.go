@@ -53,12 +53,12 @@ func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 	answers = !idle
 	for dir := range d.looks.unreadable() {
 		asked := dir
-		if slices.Contains(d.cfg.Vault.Paths(), dir) && d.disks.Readable(dir) {
+		if slices.Contains(d.cfg.Vault.Paths(), dir) && d.source.disks.Readable(dir) {
 			asked = d.cfg.Vault.Dir // the catalog there says what lies in all directories of the vault
 		}
 		switch {
-		case !d.concernsAny([]string{dir}):
-		case !d.disks.Readable(asked):
+		case !d.source.concernsAny([]string{dir}):
+		case !d.source.disks.Readable(asked):
 			dirs = append(dirs, asked)
 		case d.looks.never(dir):
 			answers = answers || !slices.ContainsFunc(d.cfg.Stores, func(s *inventory.Store) bool { return s.Readable(dir) != nil }) // it was there as the agent started
@@ -70,7 +70,7 @@ func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 
 // rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.
 func (d *Drain) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
-	changed := d.disks.Changed()
+	changed := d.source.disks.Changed()
 	diskio.Sleep(ctx, leastPause)
 	wait := time.NewTimer(pause - leastPause)
 	defer wait.Stop()

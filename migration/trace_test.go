@@ -25,11 +25,11 @@ func TestOriginIsAskedAgainOfACatalogThatHung(t *testing.T) {
 	changed := diskio.Beside(func() { b.Vault.Catalog.Forget("cache/-/none") })
 	<-time.After(diskio.Suspect / 2) // amid that change, which is a long one by now
 	f.Set(f.Bad, b.Vault.Dir, true)
-	d.origin(&blk)
+	d.source.origin(&blk)
 	thaw()
 	<-changed
 	f.Set(f.Bad, b.Vault.Dir, false)
-	if origin := d.origin(&blk); origin != "a" {
+	if origin := d.source.origin(&blk); origin != "a" {
 		t.Errorf("it was born on %q, want a", origin)
 	}
 }

@@ -202,7 +202,7 @@ func TestPlannedBlockThatBecameAFile(t *testing.T) {
 	}
 	d := NewDrain(newTrip(t, n).cfg)
 	n.unpack()
-	f, err := d.openMember(planned, 0)
+	f, err := d.source.openMember(planned, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestPlannedBlockThatBecameAFile(t *testing.T) {
 	if got, err := io.ReadAll(f); err != nil || !bytes.Equal(got, want[id]) {
 		t.Errorf("carries %d bytes, %v", len(got), err)
 	}
-	if now, err := d.find(planned); err != nil || now.Bytes() != planned.Bytes() || manifest.VersionOf(now) != manifest.VersionOf(planned) {
+	if now, err := d.source.find(planned); err != nil || now.Bytes() != planned.Bytes() || manifest.VersionOf(now) != manifest.VersionOf(planned) {
 		t.Errorf("found %+v, %v, want it as it was planned", now, err)
 	}
 }

@@ -78,10 +78,10 @@ func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.I
 		if ctx.Err() != nil {
 			return false
 		}
-		if !slices.Contains(dirs, *d.dirOf(b, 0)) {
+		if !slices.Contains(dirs, *d.source.dirOf(b, 0)) {
 			continue
 		}
-		now, err := d.find(b)
+		now, err := d.source.find(b)
 		switch {
 		case err == nil:
 			more = take(inventory.Item{Block: now, Anew: true}, nil)

@@ -48,7 +48,7 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	switch {
 	case isLocal:
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil) // space for it is always kept
-		l.work.Begin(&l.d.where(e.Block)[0])
+		l.work.Begin(&l.d.source.where(e.Block)[0])
 		ruling := l.d.judge(e, local.err)
 		l.work.End()
 		if l.forget(l.last) {
@@ -77,7 +77,7 @@ func (l *lane) giveRoom(e plan.Entry) {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
-	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members)}
+	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.source.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members)}
 	payload := o.Append(l.payload[:0])
 	l.members, l.payload = o.Members, payload
 	if err := l.space(ctx, wire.HeaderBytes+len(payload)+wire.HeaderBytes); err != nil {
@@ -123,17 +123,17 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 
 // writeMember sends a member from at on.
 func (l *lane) writeMember(ctx context.Context, e plan.Entry, i int, at int64) error {
-	m, dir := e.Members[i], l.d.dirOf(e.Block, i)
+	m, dir := e.Members[i], l.d.source.dirOf(e.Block, i)
 	var behind int64 // of the block, with this member
 	for _, m := range e.Members[i:] {
 		behind += m.Bytes
 	}
 	behind -= at
 	if m.Bytes <= wire.ChunkBytes {
-		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.files, &l.segments) })
+		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.source.readWhole(e.Block, i, p, &l.files, &l.segments) })
 	}
 	var r io.ReadCloser
-	err := l.onDisk(dir, func() (err error) { r, err = l.d.openMember(e.Block, i); return err })
+	err := l.onDisk(dir, func() (err error) { r, err = l.d.source.openMember(e.Block, i); return err })
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (l *lane) writeMember(ctx context.Context, e plan.Entry, i int, at int64) e
 		}
 		left, behind = left-n, behind-n
 	}
-	return l.onDisk(dir, func() error { return l.d.same(e.Block, inventory.StillSame(r, m)) })
+	return l.onDisk(dir, func() error { return l.d.source.same(e.Block, inventory.StillSame(r, m)) })
 }
 
 // writeChunk reads n bytes of a block into the buffer. behind is how much of the block is not sent yet, with these.
@@ -206,7 +206,7 @@ func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
 // onDisk does work on the disk under a directory, so that others see when it does not come back.
 func (l *lane) onDisk(dir *string, work func() error) error {
 	if *dir != l.fetched.dir {
-		l.fetched.tell(l.d.disks)
+		l.fetched.tell(l.d.source.disks)
 		l.fetched.dir = *dir
 	}
 	began := l.now
@@ -216,7 +216,7 @@ func (l *lane) onDisk(dir *string, work func() error) error {
 	l.now = time.Now()
 	l.fetched.took += l.now.Sub(began)
 	if err != nil {
-		return l.d.local(*dir, err)
+		return l.d.source.local(*dir, err)
 	}
 	return nil
 }
@@ -233,12 +233,4 @@ func (f *fetched) tell(disks diskio.Disks) {
 		disks.Fetched(f.dir, f.bytes, f.took)
 	}
 	f.bytes, f.took = 0, 0
-}
-
-// local returns the localError for trouble with a block's own files, and tells of it if the disk is at fault.
-func (d *Drain) local(dir string, err error) error {
-	if diskio.IsFault(err) {
-		d.disks.Fault(dir, err)
-	}
-	return &localError{err}
 }
