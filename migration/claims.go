@@ -64,7 +64,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 		for _, at := range missing {
 			if first == "" {
 				first, because = batch[at].ID, why
-				d.awaitOver(ctx)
+				d.endings.await(ctx)
 			}
 			again = again.Plus(d.planAnew(ctx, batch[at], -1))
 		}
@@ -72,15 +72,6 @@ func (d *Drain) checkClaims(ctx context.Context) {
 	}
 	if again.Blocks > 0 {
 		d.cfg.Log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
-	}
-}
-
-// awaitOver waits, but not for long, until it is known which apps are over: that may be why nobody holds a block.
-func (d *Drain) awaitOver(ctx context.Context) {
-	select {
-	case <-d.overAsked:
-	case <-time.After(overAgain):
-	case <-ctx.Done():
 	}
 }
 
@@ -110,7 +101,7 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 		begin = line
 	}
 	d.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
-	if why := d.isOver(b); why != "" {
+	if why := d.endings.isOver(b); why != "" {
 		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: why})
 	} else if d.enter(ctx, b) != nil {
 		d.lose(plan.Entry{Block: b}, unplanned)

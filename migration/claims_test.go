@@ -255,7 +255,7 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
 	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
-	d.over.Store(&map[string]string{"app-1": "it ended"})
+	d.endings.over.Store(&map[string]string{"app-1": "it ended"})
 	d.planAnew(t.Context(), b, -1)
 	sum, err := d.ledger.Close()
 	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {

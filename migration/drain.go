@@ -134,17 +134,16 @@ type Drain struct {
 	tookAt  diskio.Moment // that a peer last took something
 	traffic traffic
 
-	history   *history
-	claims    *claims
-	homes     *homes
-	looks     *looks
-	missed    atomic.Bool                       // some look did not meet all that is here
-	inVault   atomic.Bool                       // a look through the vault has not come back
-	stirred   stirred                           // where files came or went since the first look
-	fallback  *fallback                         // nil: there is none
-	over      atomic.Pointer[map[string]string] // nil: no app is known to be
-	overAsked chan struct{}                     // closed once that was asked
-	vacant    chan struct{}                     // has one when a lane has ended
+	history  *history
+	claims   *claims
+	homes    *homes
+	looks    *looks
+	missed   atomic.Bool // some look did not meet all that is here
+	inVault  atomic.Bool // a look through the vault has not come back
+	stirred  stirred     // where files came or went since the first look
+	fallback *fallback   // nil: there is none
+	endings  *endings
+	vacant   chan struct{} // has one when a lane has ended
 
 	mu       sync.Mutex
 	phase    Phase
@@ -195,8 +194,8 @@ func NewDrain(cfg DrainConfig) *Drain {
 	d := &Drain{
 		cfg: cfg, source: newSource(cfg), phase: PhaseScanning,
 		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
-		overAsked: make(chan struct{}),
 	}
+	d.endings = newEndings(cfg, d.source)
 	for _, s := range cfg.Stores {
 		s.Watch(cfg.Disks)
 	}
@@ -254,11 +253,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	d.peerTook(time.Now())
 	var working sync.WaitGroup
 	d.look(time.Now())
-	if d.cfg.Over != nil {
-		go d.learnOver(work) // a disk may hang under it
-	} else {
-		close(d.overAsked)
-	}
+	go d.endings.learn(work) // a disk may hang under it
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.Seal()

@@ -212,7 +212,7 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
 func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) {
-	if why := d.isOver(e.Block); why != "" {
+	if why := d.endings.isOver(e.Block); why != "" {
 		d.fallback.begin(-e.Bytes())
 		d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		return 0

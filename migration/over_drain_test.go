@@ -18,7 +18,7 @@ func TestDrainHearsThatAnAppIsNotOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		asked := 0
-		d := &Drain{overAsked: make(chan struct{}), cfg: DrainConfig{Vault: ofApps(t, 1, "p", "q"), Log: slog.New(slog.DiscardHandler), Over: func(_ context.Context, apps []string) (map[string]string, error) {
+		cfg := DrainConfig{Vault: ofApps(t, 1, "p", "q"), Log: slog.New(slog.DiscardHandler), Over: func(_ context.Context, apps []string) (map[string]string, error) {
 			if !slices.Equal(apps, []string{"p", "q"}) {
 				t.Errorf("it asks of %q", apps)
 			}
@@ -29,17 +29,18 @@ func TestDrainHearsThatAnAppIsNotOver(t *testing.T) {
 				return nil, errors.New("away")
 			}
 			return nil, nil
-		}}}
-		go d.learnOver(ctx)
+		}}
+		endings := newEndings(cfg, newSource(cfg))
+		go endings.learn(ctx)
 		is := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
-			if got := d.isOver(inventory.Block{ID: "spark/p/x"}); got != want {
+			if got := endings.isOver(inventory.Block{ID: "spark/p/x"}); got != want {
 				t.Errorf("%s: got %q, want %q", when, got, want)
 			}
 		}
 		is("at once", "its app is over: a slip")
-		if why := d.isOver(inventory.Block{ID: "spark/q/x"}) + d.isOver(inventory.Block{ID: "cache/-/p"}); why != "" {
+		if why := endings.isOver(inventory.Block{ID: "spark/q/x"}) + endings.isOver(inventory.Block{ID: "cache/-/p"}); why != "" {
 			t.Errorf("of others: got %q", why)
 		}
 		time.Sleep(receiver.OverEvery)

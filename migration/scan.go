@@ -223,8 +223,8 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 	case it.Stays != "":
 		return !d.cfg.Once && d.fresh(it.Block, it.Anew) && lost(it.Stays)
 	case !d.fresh(it.Block, it.Anew):
-	case d.isOver(it.Block) != "":
-		d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: d.isOver(it.Block)})
+	case d.endings.isOver(it.Block) != "":
+		d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: d.endings.isOver(it.Block)})
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:

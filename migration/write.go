@@ -33,7 +33,7 @@ func (l *lane) begin() (e plan.Entry, ok bool) {
 
 // sendBlock returns an error only when the lane is of no more use.
 func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
-	if why := l.d.isOver(e.Block); why != "" {
+	if why := l.d.endings.isOver(e.Block); why != "" {
 		if l.forget(l.last) {
 			l.giveRoom(e)
 			l.d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
