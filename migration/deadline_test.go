@@ -207,7 +207,7 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 				if sum.Moved.Blocks < int64(row.want) {
 					t.Errorf("got %+v, want %d moved", sum, row.want)
 				}
-				if vain := tr.drain.sent.Load() - sum.Moved.Bytes; vain > 6<<20 {
+				if vain := tr.drain.out.sent.Load() - sum.Moved.Bytes; vain > 6<<20 {
 					t.Errorf("%d bytes were sent in vain", vain)
 				}
 			})
@@ -310,7 +310,7 @@ func TestPeersThatAreLetGoKeepWhatTheyHave(t *testing.T) {
 		if sum.Moved.Blocks != 12 {
 			t.Errorf("got %+v, want all moved: 48 MiB of the 57 that the link carries\n%+v", sum, entries)
 		}
-		if vain := tr.drain.sent.Load() - sum.Moved.Bytes; vain > 0 {
+		if vain := tr.drain.out.sent.Load() - sum.Moved.Bytes; vain > 0 {
 			t.Errorf("%d bytes were sent in vain", vain)
 		}
 	})
@@ -328,7 +328,7 @@ func TestSlowStartOfALinkCostsNoBlock(t *testing.T) {
 		if sum.Moved.Blocks != 2 {
 			t.Errorf("got %+v, want two moved: 50 MiB of the 56 that the link carries", sum)
 		}
-		if vain := tr.drain.sent.Load() - sum.Moved.Bytes; vain > 6<<20 {
+		if vain := tr.drain.out.sent.Load() - sum.Moved.Bytes; vain > 6<<20 {
 			t.Errorf("%d bytes were sent in vain", vain)
 		}
 	})

@@ -128,9 +128,7 @@ type Drain struct {
 	began   time.Time
 	plan    *plan.Plan
 	ledger  *manifest.Ledger
-	limit   throttle
-	sent    atomic.Int64  // bytes of blocks written to peers, receipted or not
-	gone    atomic.Int64  // bytes that connections and the fallback have taken: under a cap, a lane has a second's bytes and more in hand
+	out     *outflow
 	tookAt  diskio.Moment // that a peer last took something
 	traffic traffic
 
@@ -145,17 +143,14 @@ type Drain struct {
 	endings  *endings
 	vacant   chan struct{} // has one when a lane has ended
 
-	mu       sync.Mutex
-	phase    Phase
-	frozen   frozen
-	found    inventory.Count
-	earlier  int64 // bytes of found that earlier runs moved
-	peers    map[string]*peerState
-	fan      *fan
-	lanes    map[carrier]bool
-	rateAt   time.Time
-	rateGone int64
-	rate     int64
+	mu      sync.Mutex
+	phase   Phase
+	frozen  frozen
+	found   inventory.Count
+	earlier int64 // bytes of found that earlier runs moved
+	peers   map[string]*peerState
+	fan     *fan
+	lanes   map[carrier]bool
 }
 
 // Phase is where a drain stands.
@@ -192,7 +187,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Only = diskio.Cleaned(cfg.Only)
 	cfg.Stores = inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log)
 	d := &Drain{
-		cfg: cfg, source: newSource(cfg), phase: PhaseScanning,
+		cfg: cfg, source: newSource(cfg), out: newOutflow(cfg), phase: PhaseScanning,
 		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 	}
 	d.endings = newEndings(cfg, d.source)
@@ -200,7 +195,6 @@ func NewDrain(cfg DrainConfig) *Drain {
 		s.Watch(cfg.Disks)
 	}
 	cfg.Vault.Watch(cfg.Disks)
-	d.Limit(cfg.MaxBytesPerSecond)
 	history, earlier, err := recall(cfg.Dir, cfg.doubt())
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
@@ -236,7 +230,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 }
 
 // Limit changes the cap on the whole drain while it runs; 0: no cap.
-func (d *Drain) Limit(bytesPerSecond int64) { d.limit.set(bytesPerSecond) }
+func (d *Drain) Limit(bytesPerSecond int64) { d.out.limit.set(bytesPerSecond) }
 
 // receiptGrace is how long a lane waits for receipts after sending has stopped. It is part of the tail that every
 // deadline keeps back (5 s or more).
@@ -395,14 +389,7 @@ func (d *Drain) Progress() Progress {
 	sum := d.ledger.Counts()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if took := time.Since(d.rateAt); took >= time.Second {
-		gone := d.gone.Load()
-		if !d.rateAt.IsZero() {
-			d.rate = int64(float64(gone-d.rateGone) / took.Seconds())
-		}
-		d.rateAt, d.rateGone = time.Now(), gone
-	}
-	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate}
+	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.out.bytesPerSecond()}
 	if d.frozen.waits && d.phase != PhaseDrained {
 		p.Awaits = d.frozen.dirs
 	}

@@ -38,11 +38,11 @@ func (u *upload) pass(ctx context.Context, n int) error {
 	if err := u.turn(ctx); err != nil {
 		return err
 	}
-	if err := u.d.limit.wait(ctx, n); err != nil {
+	if err := u.d.out.limit.wait(ctx, n); err != nil {
 		return err
 	}
-	u.d.sent.Add(int64(n))
-	u.d.gone.Add(int64(n))
+	u.d.out.sent.Add(int64(n))
+	u.d.out.gone.Add(int64(n))
 	u.leaves(int64(n))
 	return nil
 }

@@ -123,7 +123,7 @@ func (u *upload) turn(ctx context.Context) error {
 }
 
 func (u *upload) waits(ctx context.Context) bool {
-	until := u.d.until(ctx)
+	until := u.d.out.until(ctx)
 	if until.IsZero() || u.bytes <= smallUpload {
 		return false
 	}

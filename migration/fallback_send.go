@@ -127,7 +127,7 @@ func (f *fallback) begin(bytes int64) {
 // it, and none would be done in time. atBest leaves the rate of earlier uploads out: one that has all that the others leave may carry more
 // than those that shared it, which is worth a try where nothing else is left.
 func (d *Drain) affordable(ctx context.Context) (bytes, atBest int64) {
-	until := d.until(ctx)
+	until := d.out.until(ctx)
 	if until.IsZero() {
 		return math.MaxInt64, math.MaxInt64
 	}
@@ -138,7 +138,7 @@ func (d *Drain) affordable(ctx context.Context) (bytes, atBest int64) {
 	if left <= 0 {
 		return -1, -1
 	}
-	most := left.Seconds()*(1-paceMargin)*float64(d.limit.rate()) - float64(f.begun)
+	most := left.Seconds()*(1-paceMargin)*float64(d.out.limit.rate()) - float64(f.begun)
 	if rate := f.link.rate(); rate > 0 {
 		most = min(most, left.Seconds()*(1-paceMargin)*rate-f.link.left())
 		atBest = wholeBytes(most)

@@ -154,7 +154,7 @@ func TestDrainWithAnIndexCarriesWhatIsThere(t *testing.T) {
 					}
 				}
 			}
-			if sent, p := tr.drain.sent.Load(), tr.drain.Progress(); sent != sum.Moved.Bytes || p.Found != sum.Moved.Plus(sum.Lost) {
+			if sent, p := tr.drain.out.sent.Load(), tr.drain.Progress(); sent != sum.Moved.Bytes || p.Found != sum.Moved.Plus(sum.Lost) {
 				t.Errorf("%d bytes were sent of %+v, and %+v found: something was carried twice", sent, sum.Moved, p.Found)
 			}
 			for _, e := range entries {
@@ -202,7 +202,7 @@ func TestPassesWithOneIndex(t *testing.T) {
 			tr := newTrip(t, a, b)
 			tr.cfg.Index, tr.cfg.Once = ix, true
 			tr.run(within(t, time.Minute))
-			if n := tr.drain.sent.Load(); again && n > 0 {
+			if n := tr.drain.out.sent.Load(); again && n > 0 {
 				t.Errorf("%d bytes were sent that an earlier pass had carried", n)
 			}
 			if got := b.Content(t, "cache/-/d0/f0"); !bytes.Equal(got, content) {
@@ -213,8 +213,8 @@ func TestPassesWithOneIndex(t *testing.T) {
 	tr := newTrip(t, a, b)
 	tr.cfg.Index = ix
 	tr.run(within(t, time.Minute))
-	if p := tr.drain.Progress(); p.Found != p.Moved || p.Moved.Blocks < 20 || tr.drain.sent.Load() > 0 {
-		t.Errorf("the last pass sent %d bytes, and has %+v", tr.drain.sent.Load(), p)
+	if p := tr.drain.Progress(); p.Found != p.Moved || p.Moved.Blocks < 20 || tr.drain.out.sent.Load() > 0 {
+		t.Errorf("the last pass sent %d bytes, and has %+v", tr.drain.out.sent.Load(), p)
 	}
 }
 

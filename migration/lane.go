@@ -420,7 +420,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 // not: others, if there are any, need that long for the same. The peer may be comparing a block as large as its disk, and all blocks that
 // were sent behind that one wait.
 func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
-	until, now := d.until(ctx), time.Now()
+	until, now := d.out.until(ctx), time.Now()
 	return until.IsZero() || now.Sub(since) < until.Sub(now)
 }
 

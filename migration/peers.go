@@ -93,7 +93,7 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	if !d.toAdvised() {
 		peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Advised })
 	}
-	until, stranded := d.until(ctx), d.stranded()
+	until, stranded := d.out.until(ctx), d.stranded()
 	silent := d.silent(time.Now())
 	d.mu.Lock()
 	for _, p := range d.fan.order {
@@ -103,9 +103,9 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	d.fan.hear(d.cfg.Node, peers)
 	d.fan.need = 0
 	if !until.IsZero() {
-		d.fan.need = float64(d.found.Bytes-d.earlier-d.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
+		d.fan.need = float64(d.found.Bytes-d.earlier-d.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
-	d.fan.review(time.Now(), d.sent.Load())
+	d.fan.review(time.Now(), d.out.sent.Load())
 	d.mu.Unlock()
 	d.keepInPlace()
 }
@@ -172,7 +172,7 @@ func (d *Drain) wanted() (all []*peerState) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	share := max(0, d.found.Bytes-d.sent.Load()) / int64(d.fan.width)
+	share := max(0, d.found.Bytes-d.out.sent.Load()) / int64(d.fan.width)
 	for p := d.fan.choose(now, share); p != nil; p = d.fan.choose(now, share) {
 		p.lanes++
 		p.try(now)

@@ -49,7 +49,7 @@ func (l *lane) keepPart(err error) {
 // has what came for keptFor after it goes on.
 func (l *lane) awaitPeer(p *part) {
 	time.AfterFunc(max(lookAtPeers, l.patience(p)), func() {
-		if until := l.d.until(context.Background()); time.Now().Before(until) && l.d.waitsAlone(l.peer, p) {
+		if until := l.d.out.until(context.Background()); time.Now().Before(until) && l.d.waitsAlone(l.peer, p) {
 			l.awaitPeer(p)
 			return
 		}
@@ -72,7 +72,7 @@ func (d *Drain) waitsAlone(peer *peerState, p *part) bool {
 // patience returns how long a part waits for its peer. Near the deadline it is short enough to leave another peer the time for the whole
 // block, if any could have it in time.
 func (l *lane) patience(p *part) time.Duration {
-	until := l.d.until(context.Background())
+	until := l.d.out.until(context.Background())
 	if until.IsZero() {
 		return resumePatience
 	}

@@ -196,7 +196,7 @@ func (l *lane) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.d.gone.Add(int64(ready - sent))
+		l.d.out.gone.Add(int64(ready - sent))
 		l.measure(ctx, ready-sent)
 		sent = ready
 	}
@@ -220,7 +220,7 @@ func (l *lane) measure(ctx context.Context, n int) {
 	slack := l.d.traffic.carried(l, l.now, gone)
 	if l.pace.rate != before {
 		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
-		l.slack, l.until = slack, l.d.until(ctx)
+		l.slack, l.until = slack, l.d.out.until(ctx)
 		l.bufferAsCarried()
 		l.d.mu.Lock()
 		l.peer.speed = l.pace.rate
@@ -237,7 +237,7 @@ func (l *lane) gone(n int) int64 {
 
 // affordable is how large a block may be that is begun now.
 func (l *lane) affordable(ctx context.Context) int64 {
-	l.until = l.d.until(ctx)
+	l.until = l.d.out.until(ctx)
 	if l.until.IsZero() {
 		return math.MaxInt64
 	}
@@ -290,7 +290,7 @@ func (l *lane) hold(ctx context.Context) error {
 	l.d.traffic.hold(1)
 	defer l.d.traffic.hold(-1)
 	diskio.Sleep(ctx, paceStep/4)
-	l.now, l.until = time.Now(), l.d.until(ctx)
+	l.now, l.until = time.Now(), l.d.out.until(ctx)
 	l.slack = l.d.traffic.carried(l, l.now, l.gone(0))
 	return ctx.Err()
 }
@@ -300,17 +300,6 @@ func (l *lane) rest() (goOn func()) {
 	l.pace.rest()
 	l.d.traffic.work(l, false)
 	return func() { l.d.traffic.work(l, true) }
-}
-
-// until is the end of sending, as far as is known now; the zero time: it is not.
-func (d *Drain) until(ctx context.Context) time.Time {
-	if d.cfg.Until != nil {
-		if at := d.cfg.Until(); !at.IsZero() {
-			return at
-		}
-	}
-	at, _ := ctx.Deadline()
-	return at
 }
 
 // typical is how fast a lane of this drain usually is; 0: none was measured.
@@ -331,11 +320,11 @@ func (d *Drain) unwanted(p *peerState) bool {
 func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
 	for ready = sent; ready < len(l.buf); {
 		n := min(len(l.buf)-ready, capStep)
-		if err := l.d.limit.wait(ctx, n); err != nil {
+		if err := l.d.out.limit.wait(ctx, n); err != nil {
 			return ready, err
 		}
 		ready += n
-		if l.d.limit.rate() != rate.Inf || ready-sent >= l.stride() {
+		if l.d.out.limit.rate() != rate.Inf || ready-sent >= l.stride() {
 			break
 		}
 	}

@@ -207,7 +207,7 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 	if most > 0 {
 		most = max(most, l.pace.rate)
 	}
-	if limit := l.d.limit.rate(); limit != rate.Inf && (most == 0 || float64(limit) < most) {
+	if limit := l.d.out.limit.rate(); limit != rate.Inf && (most == 0 || float64(limit) < most) {
 		most = float64(limit)
 	}
 	return l.until.Sub(now).Seconds() * most, most > 0 && !l.until.IsZero()

@@ -178,7 +178,7 @@ func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64
 		}
 		return err
 	}
-	l.d.sent.Add(int64(n))
+	l.d.out.sent.Add(int64(n))
 	return nil
 }
 
