@@ -1,8 +1,6 @@
 package migration
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +52,7 @@ func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err er
 	for _, b := range broken {
 		asked[b.ID] = true
 	}
-	lines, err := d.ledger.Newest(asked)
+	lines, err := d.account.ledger.Newest(asked)
 	for _, b := range broken {
 		e, known := lines[b.ID]
 		switch {
@@ -73,33 +71,33 @@ func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err er
 // again puts a block back into the plan. It reports false when that comes too late for this drain, or its disk is awaited.
 func (d *Drain) again(b Broken, e manifest.Entry, awaits bool) bool {
 	blk, found := d.source.findAgain(b.ID)
-	if e.Outcome == manifest.Voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
+	if e.Outcome == manifest.Voided && found == nil && d.account.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
 		return true // an earlier run took its line back: the scan meets the block
 	}
 	if found != nil && d.cfg.Once || awaits && diskio.IsSilent(found) {
 		return false // the last pass names it
 	}
-	if found == nil && d.history.waits(blk) {
+	if found == nil && d.account.history.waits(blk) {
 		return true // asked before
 	}
 	if d.plan.Sealed() {
 		return false
 	}
 	if e.Outcome == manifest.Moved {
-		d.ledger.Void(e)
+		d.account.ledger.Void(e)
 	}
 	if found != nil {
 		if errors.Is(found, fs.ErrNotExist) {
 			found = errors.New("it is not here any more")
 		}
-		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: manifest.Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
+		d.account.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: manifest.Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
 		return true
 	}
 	d.cfg.Log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
 	if !d.plan.Again(plan.Entry{Block: blk}.After(plan.Setbacks{Shun: b.Peer, Shunned: time.Now().Add(shunBroken), Why: b.words()})) {
 		return false
 	}
-	d.history.putBack(blk)
+	d.account.history.putBack(blk)
 	return true
 }
 
@@ -124,27 +122,4 @@ func (d *Drain) carryAgain(ctx context.Context) {
 	for d.plan.Idle(ctx) == nil && d.awaitsDisks(true) {
 		d.rest(ctx, leastPause)
 	}
-}
-
-// goOn begins the account of a drain for broken blocks with what the drain before came to.
-func (d *Drain) goOn() {
-	if len(d.cfg.Again) == 0 {
-		return
-	}
-	for _, o := range []manifest.Outcome{manifest.Lost, manifest.Skipped} {
-		for e, err := range manifest.Read(manifest.Path(d.cfg.Dir, o)) {
-			if err != nil {
-				d.cfg.Log.Warn("cannot read the account of the drain: its figures are too low", "err", err)
-				break
-			}
-			d.ledger.Count(e)
-		}
-	}
-	for line := range bytes.Lines(d.cfg.Unwritten) {
-		if e, err := manifest.ParseLine(line); err == nil {
-			d.ledger.Add(e)
-		}
-	}
-	sum := d.ledger.Counts()
-	d.found = cmp.Or(sum.Moved.Plus(sum.Lost), d.found)
 }

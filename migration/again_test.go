@@ -133,7 +133,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		write(t, filepath.Join(a.Dir, "cache", "x"), []byte("x"))
 		d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
-		d.ledger.Add(manifest.Entry{ID: "cache/-/x", Bytes: 1, Outcome: manifest.Moved, Peer: "b"})
+		d.account.ledger.Add(manifest.Entry{ID: "cache/-/x", Bytes: 1, Outcome: manifest.Moved, Peer: "b"})
 		ask := []Broken{{ID: "cache/-/x", Peer: "b"}}
 		for range 2 { // the coordinator asks until another peer has the block
 			if rest, err := d.CarryAgain(t.Context(), ask); len(rest) > 0 || err != nil {
@@ -144,8 +144,8 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 			t.Errorf("%s is sent to where it broke at once (%v)", e.ID, err)
 		}
 		e, ok, _, _ := takeOne(d.plan, "c", 1<<30)
-		if !ok || e.ID != "cache/-/x" || d.ledger.Counts().Moved.Blocks != 0 {
-			t.Errorf("got %v, %v, want it back in the plan, and %+v without it", e.ID, ok, d.ledger.Counts())
+		if !ok || e.ID != "cache/-/x" || d.account.ledger.Counts().Moved.Blocks != 0 {
+			t.Errorf("got %v, %v, want it back in the plan, and %+v without it", e.ID, ok, d.account.ledger.Counts())
 		}
 		if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); ok {
 			t.Errorf("%s is planned twice", e.ID)
@@ -155,7 +155,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		if rest, _ := d.CarryAgain(t.Context(), ask); len(rest) != 1 {
 			t.Error("a drain that ends has taken a block")
 		}
-		d.ledger.Close()
+		d.account.ledger.Close()
 		d.plan.Close()
 	})
 }
@@ -228,7 +228,7 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 	}
 	got := map[string]manifest.Entry{}
 	var count inventory.Count
-	for e, err := range (&Drain{ledger: l, cfg: DrainConfig{Dir: dir}}).Entries() {
+	for e, err := range (&Drain{account: &account{ledger: l}}).Entries() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,15 +274,15 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.ledger.AddMoved(peer, blocksOf([]plan.Entry{{Block: b}}))
-			d.history.landed([]plan.Entry{{Block: b}})
+			d.account.ledger.AddMoved(peer, blocksOf([]plan.Entry{{Block: b}}))
+			d.account.history.landed([]plan.Entry{{Block: b}})
 		}
 		want := func(d *Drain, when string, blocks int64) {
 			t.Helper()
 			if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, markOf(t, d), missing); !heard || err != nil {
 				t.Errorf("%s: heard %v, %v", when, heard, err)
 			}
-			if got := d.ledger.Counts().Moved.Blocks; got != blocks {
+			if got := d.account.ledger.Counts().Moved.Blocks; got != blocks {
 				t.Errorf("%s: %d blocks are moved, want %d", when, got, blocks)
 			}
 		}
@@ -291,7 +291,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		moved(d, "y", "c")
 		want(d, "x is taken back", 1)
 		want(d, "and once", 1)
-		if err := d.ledger.Written(); err != nil { // and it dies
+		if err := d.account.ledger.Written(); err != nil { // and it dies
 			t.Fatal(err)
 		}
 		next := NewDrain(cfg)
@@ -299,7 +299,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		moved(next, "x", "b")
 		want(next, "b was back, and is gone again", 1)
 		for _, d := range []*Drain{d, next} {
-			d.ledger.Close()
+			d.account.ledger.Close()
 			d.plan.Close()
 		}
 	})
@@ -349,10 +349,10 @@ func TestWhatBrokeIsAwaitedOnASilentDisk(t *testing.T) {
 				disk := a.Stores[0].Paths[0]
 				f.Set(f.Bad, disk, true)
 				d := NewDrain(tr.cfg)
-				if rest, err := d.CarryAgain(t.Context(), ask); len(rest) != 1 || err != nil || d.ledger.Counts().Moved.Blocks != 1 || d.ledger.Counts().Lost.Blocks > 0 {
-					t.Errorf("a drain that runs: left over %v, %v, account %+v", rest, err, d.ledger.Counts())
+				if rest, err := d.CarryAgain(t.Context(), ask); len(rest) != 1 || err != nil || d.account.ledger.Counts().Moved.Blocks != 1 || d.account.ledger.Counts().Lost.Blocks > 0 {
+					t.Errorf("a drain that runs: left over %v, %v, account %+v", rest, err, d.account.ledger.Counts())
 				}
-				d.ledger.Close()
+				d.account.ledger.Close()
 				d.plan.Close()
 				if c.thaws > 0 {
 					time.AfterFunc(c.thaws, func() { f.Set(f.Bad, disk, false) })

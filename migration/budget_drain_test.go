@@ -77,7 +77,7 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Stores: a.Stores, Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 	defer d.plan.Close()
-	defer d.ledger.Close()
+	defer d.account.ledger.Close()
 	if err := d.plan.Add(t.Context(), inventory.Block{ID: "cache/-/x", Members: []inventory.Member{{Name: "x", Bytes: 1000}}}); err != nil {
 		t.Fatal(err)
 	}

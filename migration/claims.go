@@ -47,7 +47,7 @@ func newClaims(dir string) *claims {
 // holds.
 func (d *Drain) checkClaims(ctx context.Context) {
 	defer d.claims.close()
-	if d.cfg.Lapsed == nil || d.history.recalled == 0 {
+	if d.cfg.Lapsed == nil || d.account.history.recalled == 0 {
 		return
 	}
 	var again inventory.Count
@@ -93,18 +93,18 @@ func (d doubt) asks(peer string) bool {
 // history knows. A block that is in the plan already is not planned twice, nor one of which a newer version is in the plan, or was moved
 // since: that version's line is the last.
 func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (planned inventory.Count) {
-	line, anew := d.history.lapse(b)
+	line, anew := d.account.history.lapse(b)
 	if !anew {
 		return inventory.Count{}
 	}
 	if begin < 0 {
 		begin = line
 	}
-	d.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
+	d.account.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
 	if why := d.endings.isOver(b); why != "" {
-		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: why})
+		d.account.skip(&b, why)
 	} else if d.enter(ctx, b) != nil {
-		d.lose(plan.Entry{Block: b}, unplanned)
+		d.account.lose(plan.Entry{Block: b}, unplanned)
 	}
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
@@ -118,7 +118,7 @@ type Mark struct {
 // Mark returns the present moment. A disk that hangs holds it up until ctx ends.
 func (d *Drain) Mark(ctx context.Context) (m Mark, err error) {
 	return diskio.UnlessHung(ctx, func() (Mark, error) {
-		if err := d.ledger.Written(); err != nil {
+		if err := d.account.ledger.Written(); err != nil {
 			return Mark{}, err
 		}
 		m := Mark{At: time.Now()}
@@ -162,7 +162,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 		batch, begins = batch[:0], begins[:0]
 		return err
 	}
-	if err := d.ledger.Written(); err != nil {
+	if err := d.account.ledger.Written(); err != nil {
 		return false, err
 	}
 	for line, err := range manifest.Lines(manifest.Path(d.cfg.Dir, manifest.Moved)) {
@@ -281,7 +281,7 @@ func fewOfEach(dir string, most int) (picks func(peer string) bool, err error) {
 func (d *Drain) Takers() (nodes []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	takers := maps.Clone(d.history.takers)
+	takers := maps.Clone(d.account.history.takers)
 	for node, p := range d.peers {
 		takers[node] = takers[node] || p.moved.Blocks > 0
 	}

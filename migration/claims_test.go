@@ -254,10 +254,10 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
 	d := NewDrain(DrainConfig{Dir: filepath.Join(a.Dir, "drain"), Vault: a.Vault, Log: slog.New(slog.DiscardHandler)})
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
-	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
+	d.account.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
 	d.endings.over.Store(&map[string]string{"app-1": "it ended"})
 	d.planAnew(t.Context(), b, -1)
-	sum, err := d.ledger.Close()
+	sum, err := d.account.ledger.Close()
 	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {
 		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
 	}
@@ -283,11 +283,11 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 		t.Errorf("got %v, want none that took anything", takers)
 	}
 	none := markOf(t, d)
-	d.ledger.AddMoved("b", blocksOf([]plan.Entry{block("x"), block("y")}))
-	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("z")}))
+	d.account.ledger.AddMoved("b", blocksOf([]plan.Entry{block("x"), block("y")}))
+	d.account.ledger.AddMoved("c", blocksOf([]plan.Entry{block("z")}))
 	write(t, filepath.Join(a.Dir, "cache", "y"), []byte("newer"))
-	d.ledger.AddMoved("c", blocksOf([]plan.Entry{block("y")}))
-	d.ledger.OnceMore()
+	d.account.ledger.AddMoved("c", blocksOf([]plan.Entry{block("y")}))
+	d.account.ledger.OnceMore()
 	who := &asked{gone: func(inventory.BlockID) bool { return true }}
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, none, who.lapsed); !heard || err != nil || len(who.ids) > 0 {
 		t.Errorf("moved after that: got %t, %v, asked about %v", heard, err, who.ids)
@@ -306,12 +306,12 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 		t.Errorf("%s is in the plan", e.ID)
 	}
 	d.plan.Settle(1)
-	d.ledger.AddMoved("c", blocksOf([]plan.Entry{e}))
+	d.account.ledger.AddMoved("c", blocksOf([]plan.Entry{e}))
 	d.plan.Seal()
 	if heard, _ := d.CarryLapsed(t.Context(), []string{"c"}, markOf(t, d), who.lapsed); heard {
 		t.Error("a drain that ends has taken blocks")
 	}
-	if sum, err := d.ledger.Close(); err != nil || sum.Moved.Blocks != 3 {
+	if sum, err := d.account.ledger.Close(); err != nil || sum.Moved.Blocks != 3 {
 		t.Errorf("got %+v, %v, want three moved", sum, err)
 	}
 	for id, e := range outcome(t, entriesOf(t, d.cfg.Dir), manifest.Moved) {
@@ -331,17 +331,17 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: old}}))
+	d.account.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: old}}))
 	write(t, filepath.Join(a.Dir, "cache", "x"), []byte("newer"))
 	now, err := a.Stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.history.remember(now)
-	d.ledger.AddMoved("c", blocksOf([]plan.Entry{{Block: now}}))
-	d.ledger.OnceMore()
+	d.account.history.remember(now)
+	d.account.ledger.AddMoved("c", blocksOf([]plan.Entry{{Block: now}}))
+	d.account.ledger.OnceMore()
 	d.planAnew(t.Context(), old, -1)
-	if sum, err := d.ledger.Close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
+	if sum, err := d.account.ledger.Close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
 		t.Errorf("got %+v, %v, want the newer one moved", sum, err)
 	}
 	d.plan.Close()
@@ -468,7 +468,7 @@ func TestBlocksThatNobodyHoldsMayBeOnASilentDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
+		d.account.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
 	}
 	f.Set(f.Bad, a.Stores[0].Paths[0], true)
 	who := &asked{gone: func(id inventory.BlockID) bool { return true }}
@@ -490,6 +490,6 @@ func TestBlocksThatNobodyHoldsMayBeOnASilentDisk(t *testing.T) {
 	if e, ok, _, _ := takeOne(d.plan, "c", 1<<30); !ok || e.ID != "cache/-/x" {
 		t.Errorf("got %v, %t, want the other one carried", e.ID, ok)
 	}
-	d.ledger.Close()
+	d.account.ledger.Close()
 	d.plan.Close()
 }

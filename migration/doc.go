@@ -22,7 +22,7 @@
 //	a drain:              drain, scan, source, latest, history, unseen, carried, claims, homes, questions, looks, peers, room, fan, inplace, lane, send, write, resume, window, endings
 //	  reads its blocks:   fetch_ahead
 //	  over connections:   outflow, pace, throttle, traffic, unsent
-//	  its account:        shorten, adopt, leftover
+//	  its account:        account, shorten, adopt, leftover
 //	  goes on:            again, forget, forget_tell, look_back
 //	the last resort:      fallback_content, fallback_when, fallback_send, fallback_pace, fallback_many
 //	sick disks:           drain_disks, thaw

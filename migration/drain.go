@@ -125,14 +125,12 @@ type DrainConfig struct {
 type Drain struct {
 	cfg     DrainConfig
 	source  *source
-	began   time.Time
 	plan    *plan.Plan
-	ledger  *manifest.Ledger
+	account *account
 	out     *outflow
 	tookAt  diskio.Moment // that a peer last took something
 	traffic traffic
 
-	history  *history
 	claims   *claims
 	homes    *homes
 	looks    *looks
@@ -143,14 +141,12 @@ type Drain struct {
 	endings  *endings
 	vacant   chan struct{} // has one when a lane has ended
 
-	mu      sync.Mutex
-	phase   Phase
-	frozen  frozen
-	found   inventory.Count
-	earlier int64 // bytes of found that earlier runs moved
-	peers   map[string]*peerState
-	fan     *fan
-	lanes   map[carrier]bool
+	mu     sync.Mutex
+	phase  Phase
+	frozen frozen
+	peers  map[string]*peerState
+	fan    *fan
+	lanes  map[carrier]bool
 }
 
 // Phase is where a drain stands.
@@ -195,26 +191,10 @@ func NewDrain(cfg DrainConfig) *Drain {
 		s.Watch(cfg.Disks)
 	}
 	cfg.Vault.Watch(cfg.Disks)
-	history, earlier, err := recall(cfg.Dir, cfg.doubt())
-	if err != nil {
-		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
-	}
-	d.history, d.source.history = history, history
-	if cfg.Once && history.recalled > leastPast {
-		history.here = manifest.NewMetIDs(32 * int64(history.recalled))
-	}
 	d.claims, d.homes = newClaims(cfg.Dir), newHomes(cfg)
-	l, err := manifest.Open(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
-	if err != nil {
-		// A full or read-only disk: the blocks matter more than the account of them.
-		cfg.Log.Error("cannot write the manifest: its totals are kept, and the names of lost blocks as long as there is memory", "err", err)
-	}
-	var most *diskio.Allowance
-	if cfg.MostBytes > 0 {
-		most = diskio.Allow(cfg.MostBytes - manifest.Bytes(cfg.Dir))
-		l.Within(most)
-	}
-	d.ledger, d.plan = l, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.source.where, Told: cfg.Told.of})
+	account, most := openAccount(cfg, d.source)
+	d.account, d.plan = account, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.source.where, Told: cfg.Told.of})
+	account.plan = d.plan
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	for _, s := range cfg.Stores {
 		d.fan.stores = append(d.fan.stores, s.Name)
@@ -222,10 +202,6 @@ func NewDrain(cfg DrainConfig) *Drain {
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Storage: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.GoOn(earlier, len(cfg.Again) > 0)
-	d.began = l.Counts().Started
-	d.found, d.earlier = earlier, earlier.Bytes
-	d.goOn()
 	return d
 }
 
@@ -271,17 +247,12 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 		d.surrender()
 	}
 	d.releaseAllParts()
-	d.account(ctx)
-	if d.history.severalLines() {
-		d.ledger.OnceMore()
+	d.nameLost(ctx)
+	if d.account.history.severalLines() {
+		d.account.ledger.OnceMore()
 	}
 	d.withdraw(ctx)
-	sum, err := d.ledger.Close()
-	if !d.cfg.Once {
-		d.mu.Lock()
-		d.found = sum.Moved.Plus(sum.Lost) // a block that changed was found as often
-		d.mu.Unlock()
-	}
+	sum, err := d.account.close()
 	d.setPhase(PhaseDrained) // once its figures are those of the account
 	if ctx.Err() == nil {
 		d.shorten(ctx)
@@ -289,23 +260,23 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	return sum, errors.Join(err, d.plan.Close())
 }
 
-// account names everything that is left as lost.
-func (d *Drain) account(ctx context.Context) {
+// nameLost names everything that is left as lost.
+func (d *Drain) nameLost(ctx context.Context) {
 	why := "the deadline came first"
 	stopped := ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled)
 	if stopped {
 		why = "the drain was stopped"
 	}
-	d.loseUnseen() // first: a version of such a block that waits in the plan is older
+	d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
 	unread := d.plan.Rest(func(e plan.Entry, barred string) {
-		if d.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
+		if d.account.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
 			return
 		}
 		reason := why
 		if detail := d.lastWords(e); detail != "" {
 			reason += ": " + detail
 		}
-		d.lose(e, cmp.Or(barred, reason))
+		d.account.lose(e, cmp.Or(barred, reason))
 	})
 	d.leaveBehind(ctx, why)
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
@@ -313,12 +284,12 @@ func (d *Drain) account(ctx context.Context) {
 	}
 	for dir, why := range d.looks.unreadable() { // nobody knows the names of what is there
 		if d.source.concernsAny([]string{dir}) {
-			d.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
+			d.account.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
 		}
 	}
 	if unread.Blocks > 0 {
 		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
-		d.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+		d.account.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
 
@@ -367,17 +338,6 @@ func (d *Drain) peersWords(e plan.Entry) string {
 	return strings.Join(troubles[:min(len(troubles), 3)], "; ")
 }
 
-func (d *Drain) lose(e plan.Entry, why string) {
-	if d.cfg.Once {
-		return // the next pass tries again
-	}
-	if e.Spare {
-		d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Skipped, Reason: d.source.origin(&e.Block) + ", which it came from, has it: " + why})
-		return
-	}
-	d.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Lost, Reason: why})
-}
-
 func (d *Drain) setPhase(p Phase) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -386,10 +346,10 @@ func (d *Drain) setPhase(p Phase) {
 
 // Progress tells how far the drain is.
 func (d *Drain) Progress() Progress {
-	sum := d.ledger.Counts()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.out.bytesPerSecond()}
+	p := d.account.progress()
+	p.Phase, p.BytesPerSecond = d.phase, d.out.bytesPerSecond()
 	if d.frozen.waits && d.phase != PhaseDrained {
 		p.Awaits = d.frozen.dirs
 	}
@@ -404,10 +364,10 @@ func (d *Drain) Progress() Progress {
 }
 
 // Entries yields the manifest of a drain that has ended, with the lines that its disk did not take.
-func (d *Drain) Entries() iter.Seq2[manifest.Entry, error] { return d.ledger.Entries() }
+func (d *Drain) Entries() iter.Seq2[manifest.Entry, error] { return d.account.ledger.Entries() }
 
 // Dir is where the drain keeps its account.
 func (d *Drain) Dir() string { return d.cfg.Dir }
 
 // Unwritten are the lines of the account that its disk did not take.
-func (d *Drain) Unwritten() []byte { return d.ledger.Unwritten() }
+func (d *Drain) Unwritten() []byte { return d.account.ledger.Unwritten() }

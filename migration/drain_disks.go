@@ -209,8 +209,8 @@ func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, pass
 		}
 	}
 	if all {
-		for _, id := range d.history.gone(s.Name) {
-			d.ledger.Add(manifest.Entry{ID: string(id), Outcome: manifest.Skipped, Reason: itIsDeleted})
+		for _, id := range d.account.history.gone(s.Name) {
+			d.account.ledger.Add(manifest.Entry{ID: string(id), Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
 	}
 }

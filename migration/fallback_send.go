@@ -214,7 +214,7 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) {
 	if why := d.endings.isOver(e.Block); why != "" {
 		d.fallback.begin(-e.Bytes())
-		d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
+		d.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		return 0
 	}
 	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{}), bytes: e.Bytes(), unsent: e.Bytes()}
@@ -231,7 +231,7 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 		err := u.save(working)
 		if local, is := errors.AsType[*localError](err); is {
 			u.work.Begin(&d.source.where(e.Block)[0])
-			r := d.judge(e, local.err)
+			r := d.account.judge(e, local.err)
 			u.work.End()
 			verdict = &r
 		}
@@ -257,10 +257,10 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 		d.moved(d.fallback.state, e)
 		return 0
 	case verdict != nil:
-		d.carryOut(*verdict)
+		d.account.carryOut(*verdict)
 		return 0
 	case errors.Is(err, catalog.ErrConflict):
-		d.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
+		d.account.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
 		return 0
 	case ctx.Err() != nil, errors.Is(err, errPeersTake):
 		d.plan.GiveBack(e, 0, d.cutOff(time.Since(began)))

@@ -97,7 +97,7 @@ func (d *Drain) withdraw(ctx context.Context) {
 }
 
 func (d *Drain) tellAll(ctx context.Context) {
-	last, err := d.ledger.LastLines()
+	last, err := d.account.ledger.LastLines()
 	if err != nil {
 		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
@@ -108,8 +108,8 @@ func (d *Drain) tellAll(ctx context.Context) {
 	if last.Any() {
 		w.tellOf(ctx, w.copies(ctx, nil))
 	}
-	if d.history.struck {
-		w.tellOf(ctx, w.past(ctx, nil, d.history.current))
+	if d.account.history.struck {
+		w.tellOf(ctx, w.past(ctx, nil, d.account.history.current))
 	}
 	var earlier []string
 	if !d.cfg.Once {
@@ -126,8 +126,8 @@ func (d *Drain) tellAll(ctx context.Context) {
 	if d.stirred.any() {
 		if cleared := w.clearances(d.cfg.Dir, d.stirred.has); cleared != nil {
 			w.tellOf(ctx, w.copies(ctx, cleared))
-			if d.history.struck {
-				w.tellOf(ctx, w.past(ctx, cleared, d.history.current))
+			if d.account.history.struck {
+				w.tellOf(ctx, w.past(ctx, cleared, d.account.history.current))
 			}
 		}
 	}

@@ -98,8 +98,8 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
 		if c.deleted {
-			d.ledger.Void(c.Entry)
-			d.ledger.Add(manifest.Entry{ID: c.ID, Bytes: c.Bytes, Outcome: manifest.Skipped, Reason: itIsDeleted})
+			d.account.ledger.Void(c.Entry)
+			d.account.ledger.Add(manifest.Entry{ID: c.ID, Bytes: c.Bytes, Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
 		w.forgotten(c)
 		w.mu.Lock()

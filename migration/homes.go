@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/reading"
 )
@@ -66,7 +65,7 @@ func (d *Drain) askHomes(ctx context.Context) {
 	d.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
 	d.planRest(ctx, &h.spares)
 	if unread := h.spool.Left.Plus(h.spares.spool.Left); unread.Blocks > 0 {
-		d.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+		d.account.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
 
@@ -82,7 +81,7 @@ func (d *Drain) planRest(ctx context.Context, waiting *questions) {
 func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 	for _, b := range batch {
 		if !d.skips(b) && !(b.Spare && d.homes.spares.add(b)) && d.plan.Add(ctx, b) != nil {
-			d.lose(plan.Entry{Block: b}, unplanned)
+			d.account.lose(plan.Entry{Block: b}, unplanned)
 		}
 	}
 }
@@ -90,7 +89,7 @@ func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
 // skips reports whether a block stays here because its home has it in another version by now: nobody is to be given it any more.
 func (d *Drain) skips(b inventory.Block) bool {
 	if b.Outdated {
-		d.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: manifest.Skipped, Reason: "it has changed on " + d.source.homeOf(&b) + ", which it came from"})
+		d.account.skip(&b, "it has changed on "+d.source.homeOf(&b)+", which it came from")
 	}
 	return b.Outdated
 }
@@ -112,11 +111,11 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 			if !b.Spare {
 				reason += ": " + d.source.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
 			}
-			d.lose(plan.Entry{Block: b}, reason)
+			d.account.lose(plan.Entry{Block: b}, reason)
 		}
 	}
 	if unread := left.spool.Left; unread.Blocks > 0 {
-		d.ledger.AddUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
+		d.account.ledger.AddUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
 	}
 }
 

@@ -134,7 +134,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 			if !maps.Equal(asked, c.asked) {
 				t.Errorf("asked %v times, want %v", asked, c.asked)
 			}
-			d.ledger.Close()
+			d.account.ledger.Close()
 			d.plan.Close()
 		})
 	}

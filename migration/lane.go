@@ -441,7 +441,7 @@ func (l *lane) refused(e plan.Entry, v wire.Verdict) {
 		past.Unanswered = false
 		l.d.plan.GiveBack(e.After(past), 0, why)
 	case wire.VerdictConflict:
-		l.d.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: why})
+		l.d.account.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: why})
 	default:
 		past := e.Met()
 		past.Attempts++

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -95,6 +94,7 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	}
 	until, stranded := d.out.until(ctx), d.stranded()
 	silent := d.silent(time.Now())
+	found, earlier := d.account.toCarry()
 	d.mu.Lock()
 	for _, p := range d.fan.order {
 		p.silent = silent[p]
@@ -103,7 +103,7 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	d.fan.hear(d.cfg.Node, peers)
 	d.fan.need = 0
 	if !until.IsZero() {
-		d.fan.need = float64(d.found.Bytes-d.earlier-d.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
+		d.fan.need = float64(found-earlier-d.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
 	d.fan.review(time.Now(), d.out.sent.Load())
 	d.mu.Unlock()
@@ -170,9 +170,10 @@ func (d *Drain) toAdvised() bool { return d.cfg.Advised != nil && d.cfg.Advised(
 // wanted returns a peer for every lane that is to be opened now, and counts it.
 func (d *Drain) wanted() (all []*peerState) {
 	now := time.Now()
+	found, _ := d.account.toCarry()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	share := max(0, d.found.Bytes-d.out.sent.Load()) / int64(d.fan.width)
+	share := max(0, found-d.out.sent.Load()) / int64(d.fan.width)
 	for p := d.fan.choose(now, share); p != nil; p = d.fan.choose(now, share) {
 		p.lanes++
 		p.try(now)
@@ -354,8 +355,7 @@ func (d *Drain) moved(p *peerState, blocks ...plan.Entry) {
 	if d.fallback == nil || p != d.fallback.state {
 		d.peerTook(time.Now())
 	}
-	n := d.ledger.AddMoved(p.Node, blocksOf(blocks))
-	d.history.landed(blocks)
+	n := d.account.moved(p.Node, blocks)
 	d.mu.Lock()
 	p.moved = p.moved.Plus(n)
 	p.tried = time.Time{}
@@ -373,14 +373,4 @@ func (d *Drain) moved(p *peerState, blocks ...plan.Entry) {
 // describe names a block and a peer in an error.
 func describe(id inventory.BlockID, peer string, err error) error {
 	return fmt.Errorf("send block %s to %s: %w", id, peer, err)
-}
-
-func blocksOf(entries []plan.Entry) iter.Seq[*inventory.Block] {
-	return func(yield func(*inventory.Block) bool) {
-		for i := range entries {
-			if !yield(&entries[i].Block) {
-				return
-			}
-		}
-	}
 }

@@ -57,7 +57,7 @@ func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	d := NewDrain(newTrip(t, a).cfg)
-	if back := setBack(d.began); back.Abs() > inventory.ClockGrain/2 {
+	if back := setBack(d.account.began); back.Abs() > inventory.ClockGrain/2 {
 		t.Skipf("the clock was set by %v", back)
 	}
 	if n := d.scan(t.Context(), 0); n != 0 {
@@ -65,7 +65,7 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	}
 	dir := a.Stores[0].Paths[0]
 	d.looks.since[dir] = d.looks.since[dir].Add(time.Hour) // as if the clock had been ahead then
-	d.began = d.began.Add(time.Hour)
+	d.account.began = d.account.began.Add(time.Hour)
 	write(t, filepath.Join(dir, "x"), nil)
 	d.looks.heedClock(time.Hour)
 	since := d.looks.since[dir]

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
@@ -47,7 +46,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
 		}
 		if pass > 0 && found > 0 {
-			d.ledger.OnceMore()
+			d.account.ledger.OnceMore()
 		}
 		quiet := pass > 0 && idle && found == 0
 		if awaits := d.awaitsDisks(quiet); ctx.Err() != nil || pass > 0 && d.cfg.Once || quiet && !awaits {
@@ -83,7 +82,7 @@ func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 // lookLast names what was written since the look before, now that there is no time to carry it.
 func (d *Drain) lookLast(ctx context.Context, pass int) {
 	if !d.cfg.Once && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && d.scan(ctx, pass) > 0 {
-		d.ledger.OnceMore()
+		d.account.ledger.OnceMore()
 	}
 }
 
@@ -92,7 +91,7 @@ func (d *Drain) lookLast(ctx context.Context, pass int) {
 // that hangs does not keep the blocks on others here. When the deadline comes first, what was not met by then is named as lost,
 // as far as a moment more allows.
 func (d *Drain) scan(ctx context.Context, pass int) int {
-	d.looks.heedClock(setBack(d.began))
+	d.looks.heedClock(setBack(d.account.began))
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	var found atomic.Int64
@@ -122,7 +121,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	reading.Go(func() { d.scanVault(naming, pass, take) })
 	reading.Wait()
 	d.planRest(ctx, &d.homes.spares)
-	if pass == 0 && !d.history.allMet() {
+	if pass == 0 && !d.account.history.allMet() {
 		d.stirred.everywhere()
 	}
 	if ctx.Err() != nil {
@@ -191,12 +190,12 @@ func (d *Drain) ask() {
 // take sees to what a scan met, and reports whether that is a block to carry, or one that is lost already.
 func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error) (found bool) {
 	lost := func(why string) bool {
-		d.meet(it.Block)
-		d.lose(plan.Entry{Block: it.Block}, why)
+		d.account.meet(it.Block)
+		d.account.lose(plan.Entry{Block: it.Block}, why)
 		return true
 	}
 	if it.ID != "" {
-		d.history.sees(it.ID)
+		d.account.history.sees(it.ID)
 	}
 	if err != nil {
 		d.missed.Store(true)
@@ -217,34 +216,23 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 		}
 	case it.Skip != "" && it.Members[0].Root == inventory.InVault && d.source.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
-		if d.history.meets(it.ID) || pass == 0 {
-			d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: it.Skip})
+		if d.account.history.meets(it.ID) || pass == 0 {
+			d.account.skip(&it.Block, it.Skip)
 		}
 	case it.Stays != "":
 		return !d.cfg.Once && d.fresh(it.Block, it.Anew) && lost(it.Stays)
 	case !d.fresh(it.Block, it.Anew):
 	case d.endings.isOver(it.Block) != "":
-		d.ledger.Add(manifest.Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: manifest.Skipped, Reason: d.endings.isOver(it.Block)})
+		d.account.skip(&it.Block, d.endings.isOver(it.Block))
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:
-		if d.meet(it.Block); d.enter(ctx, it.Block) != nil {
-			d.lose(plan.Entry{Block: it.Block}, unplanned)
+		if d.account.meet(it.Block); d.enter(ctx, it.Block) != nil {
+			d.account.lose(plan.Entry{Block: it.Block}, unplanned)
 		}
 		return true
 	}
 	return false
-}
-
-const unplanned = "the deadline came before it was planned"
-
-// meet counts a block in.
-func (d *Drain) meet(b inventory.Block) { d.finds(inventory.Count{Blocks: 1, Bytes: b.Bytes()}) }
-
-func (d *Drain) finds(more inventory.Count) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.found = d.found.Plus(more)
 }
 
 // fresh reports whether a block needs planning.
@@ -253,7 +241,7 @@ func (d *Drain) fresh(b inventory.Block, anew bool) bool {
 	if !news {
 		return false
 	}
-	first, claimed := d.history.first(b, recent)
+	first, claimed := d.account.history.first(b, recent)
 	if claimed {
 		d.claims.add(b)
 	}
@@ -262,16 +250,5 @@ func (d *Drain) fresh(b inventory.Block, anew bool) bool {
 
 // news asks the looks whether a block is news (looks.news).
 func (d *Drain) news(b inventory.Block, anew bool) (news, recent bool) {
-	return d.looks.news(d.source.where(b), time.Unix(0, b.Changed()), d.began, anew)
-}
-
-// became notes what a planned block has become.
-func (d *Drain) became(planned, now inventory.Block) {
-	d.finds(inventory.Count{Blocks: 0, Bytes: now.Bytes() - planned.Bytes()})
-	d.history.remember(now)
-}
-
-// before reports whether a block last changed before the drain began.
-func (d *Drain) before(b inventory.Block) bool {
-	return time.Unix(0, b.Changed()).Before(d.began.Add(-inventory.ClockGrain))
+	return d.looks.news(d.source.where(b), time.Unix(0, b.Changed()), d.account.began, anew)
 }

@@ -17,7 +17,7 @@ const leastPast = 4096
 // shorten takes blocks that are not here any more out of the account of what passes moved. It is for a pass that met all blocks that
 // are here, and that another one follows.
 func (d *Drain) shorten(ctx context.Context) {
-	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.missed.Load() || !d.history.mostPast() {
+	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.missed.Load() || !d.account.history.mostPast() {
 		return
 	}
 	path := manifest.Path(d.cfg.Dir, manifest.Moved)
@@ -25,7 +25,7 @@ func (d *Drain) shorten(ctx context.Context) {
 	if err == nil {
 		_, err = manifest.CopyLines(path, manifest.AllLines(path), is.ModTime(), func(e manifest.Entry) bool {
 			toTell := e.Outcome != manifest.Struck || e.Tag() != "" // a peer that was away may have it as it was
-			return ctx.Err() != nil || toTell && d.history.here.Has(e.ID)
+			return ctx.Err() != nil || toTell && d.account.history.here.Has(e.ID)
 		})
 	}
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
-	"github.com/lifeboat/lifeboat/migration/plan"
 	"github.com/lifeboat/lifeboat/migration/vault"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -125,63 +124,6 @@ func (src *source) asItCame(id inventory.BlockID, m inventory.Member, p []byte) 
 	return nil
 }
 
-// Local trouble with one block's files is tried again so often; trouble with peers as long as time remains.
-const (
-	maxReadFailures = 3
-	maxChanges      = 10 // with the pauses between them, half a minute of quiet that did not come
-)
-
-// itIsDeleted is the reason for skipping a block that was there, or what is left of it. A block of its name may be written again.
-const itIsDeleted = "deleted while the node was draining"
-
-// ruling is what is to become of a block that could not be read here as planned: its outcome, or another attempt.
-type ruling struct {
-	plan.Entry
-	outcome manifest.Outcome // "": try again
-	why     string
-	later   bool // left to the drain that follows this one, or to another entry of the plan
-	stale   bool // what was planned is from an index, and old
-}
-
-// judge looks again at the files of a block that could not be read as planned.
-func (d *Drain) judge(e plan.Entry, err error) ruling {
-	if diskio.IsSilent(err) {
-		return ruling{Entry: e, why: err.Error()} // the plan keeps it until its disk answers
-	}
-	past := e.Met()
-	past.Misreads++
-	e = e.After(past)
-	most, stale := maxReadFailures, false
-	now, found := d.source.find(e.Block)
-	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
-	if errors.Is(err, inventory.ErrChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, wire.ErrCorrupt) {
-		most = maxChanges
-		stale = found == nil && errors.Is(err, inventory.ErrChanged) && d.before(now)
-		if errors.Is(found, inventory.ErrNoData) {
-			err = found
-		}
-		switch {
-		case gone:
-			return ruling{Entry: e, outcome: manifest.Skipped, why: itIsDeleted}
-		case errors.Is(found, inventory.ErrNoData) && past.Misreads > 1: // nobody is about to give the data its name
-			return ruling{Entry: e, outcome: manifest.Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
-		case found == nil && d.history.elsewhere(e.Block, now):
-			d.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // the block is counted as the other entry
-			return ruling{Entry: e, later: true}
-		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
-			return ruling{Entry: e, later: true}
-		case found == nil:
-			now.Value = e.Value
-			d.became(e.Block, now)
-			e.Block = now // or what is left of it: engines remove a map output's checksums first
-		}
-	}
-	if past.Misreads >= most || errors.Is(err, wire.ErrCorrupt) {
-		return ruling{Entry: e, outcome: manifest.Lost, why: err.Error()}
-	}
-	return ruling{Entry: e, why: err.Error(), stale: stale}
-}
-
 // find looks up a planned block anew, in the store or vault where it was found.
 func (src *source) find(b inventory.Block) (inventory.Block, error) {
 	if b.Members[0].Root == inventory.InVault {
@@ -192,27 +134,6 @@ func (src *source) find(b inventory.Block) (inventory.Block, error) {
 		return now, err
 	}
 	return src.stores[b.ID.Store()].Find(b.ID)
-}
-
-func (d *Drain) carryOut(r ruling) {
-	switch {
-	case r.later:
-	case r.outcome == "" && r.stale: // nobody is writing to it
-		d.plan.GiveBack(r.Entry, 0, r.why)
-		return
-	case r.outcome == "":
-		d.plan.GiveBack(r.Entry, backOff(r.Met().Misreads), r.why)
-		return
-	case r.outcome == manifest.Skipped:
-		d.ledger.Add(manifest.Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: manifest.Skipped, Reason: r.why})
-	case r.outcome == manifest.Lost && d.cfg.Once: // the next pass tries again
-		d.cfg.Log.Debug("block not moved in this pass", "block", r.ID, "err", r.why)
-	case r.outcome == manifest.Lost:
-		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
-		d.history.giveUp(r.ID)
-		d.lose(r.Entry, r.why)
-	}
-	d.plan.Settle(1)
 }
 
 // origin is the node that a block was born on, "" for one of this node's own; a block that landed here keeps its origin however

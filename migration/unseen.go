@@ -55,16 +55,16 @@ func (s *history) awaits(id inventory.BlockID) bool {
 // await notes a block that a look could not look at: it is lost unless a later look can. Of a block that looks before have met, nothing is
 // known but that it could be read then.
 func (d *Drain) await(pass int, it inventory.Item, why error) {
-	late := pass > 0 && !d.history.awaits(it.ID)
+	late := pass > 0 && !d.account.history.awaits(it.ID)
 	switch {
 	case !late:
-		d.history.await(it.Block, why, false, false)
+		d.account.history.await(it.Block, why, false, false)
 	case it.Members[0].ChangeTime != 0:
 		if news, recent := d.news(it.Block, it.Anew); news {
-			d.history.await(it.Block, why, true, !recent)
+			d.account.history.await(it.Block, why, true, !recent)
 		}
 	case !diskio.IsSilent(why):
-		d.history.await(it.Block, why, true, true)
+		d.account.history.await(it.Block, why, true, true)
 	}
 }
 
@@ -74,7 +74,7 @@ const mostAskedFor = 4096
 // askFor looks, by name, for the blocks in these directories that looks before could not look at. It returns false when it was told to
 // stop.
 func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.Item, error) bool) (more bool) {
-	for _, b := range d.history.askable() {
+	for _, b := range d.account.history.askable() {
 		if ctx.Err() != nil {
 			return false
 		}
@@ -139,32 +139,32 @@ func (s *history) gone(store string) (ids []inventory.BlockID) {
 }
 
 // loseUnseen names the blocks as lost that no look could look at.
-func (d *Drain) loseUnseen() {
-	d.history.mu.Lock()
-	left := d.history.unseen
-	d.history.unseen = map[inventory.BlockID]awaited{}
-	d.history.mu.Unlock()
+func (a *account) loseUnseen() {
+	a.history.mu.Lock()
+	left := a.history.unseen
+	a.history.unseen = map[inventory.BlockID]awaited{}
+	a.history.mu.Unlock()
 	doubtful := map[inventory.BlockID]bool{}
-	for id, a := range left {
-		if a.doubt {
+	for id, was := range left {
+		if was.doubt {
 			doubtful[id] = true
 		}
-		if a.late {
-			d.ledger.OnceMore()
+		if was.late {
+			a.ledger.OnceMore()
 		}
 	}
 	moved := map[inventory.BlockID]manifest.Entry{}
 	if len(doubtful) > 0 {
 		var err error
-		if moved, err = d.ledger.Newest(doubtful); err != nil {
-			d.cfg.Log.Warn("cannot read whether blocks that are unreadable now were moved before: they count as lost", "blocks", len(doubtful), "err", err)
+		if moved, err = a.ledger.Newest(doubtful); err != nil {
+			a.log.Warn("cannot read whether blocks that are unreadable now were moved before: they count as lost", "blocks", len(doubtful), "err", err)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(left)) {
 		if _, is := moved[id]; is {
 			continue
 		}
-		d.history.giveUp(id)
-		d.lose(plan.Entry{Block: inventory.Block{ID: id, Members: []inventory.Member{{Bytes: left[id].bytes}}}}, left[id].why)
+		a.history.giveUp(id)
+		a.lose(plan.Entry{Block: inventory.Block{ID: id, Members: []inventory.Member{{Bytes: left[id].bytes}}}}, left[id].why)
 	}
 }

@@ -36,7 +36,7 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	if why := l.d.endings.isOver(e.Block); why != "" {
 		if l.forget(l.last) {
 			l.giveRoom(e)
-			l.d.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
+			l.d.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		}
 		return nil
 	}
@@ -49,10 +49,10 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	case isLocal:
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil) // space for it is always kept
 		l.work.Begin(&l.d.source.where(e.Block)[0])
-		ruling := l.d.judge(e, local.err)
+		ruling := l.d.account.judge(e, local.err)
 		l.work.End()
 		if l.forget(l.last) {
-			l.d.carryOut(ruling)
+			l.d.account.carryOut(ruling)
 		}
 	case errors.Is(err, errWithdrawn):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
