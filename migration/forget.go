@@ -102,8 +102,8 @@ func (d *Drain) tellAll(ctx context.Context) {
 		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
 	}
-	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
-	w.last = last
+	w := newWithdrawal(d.cfg, d.source, d.peerAt, func() bool { return ctx.Err() == nil })
+	w.last, w.ledger, w.stirred = last, d.account.ledger, &d.stirred
 	// Blocks that changed come first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
 	if last.Any() {
 		w.tellOf(ctx, w.copies(ctx, nil))
@@ -163,9 +163,8 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 // and may be back with their copies. It returns the peers that are still away, and an error when there was no time for all, or not all
 // copies can be known.
 func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
-	d := &Drain{cfg: cfg, source: newSource(cfg)}
-	d.recallPeers() // no coordinator need be there
-	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
+	peerAt := lastHeard(cfg.Peers) // no coordinator need be there
+	w := newWithdrawal(cfg, newSource(cfg), peerAt, func() bool { return ctx.Err() == nil })
 	told, err := diskio.UnlessHung(ctx, func() (bool, error) {
 		w.tellOf(ctx, w.past(ctx, nil, func(manifest.Entry) bool { return false }))
 		w.report(ctx)
@@ -177,15 +176,15 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 	return slices.Sorted(maps.Keys(w.over)), err
 }
 
-// recallPeers makes the drain find peers where they were last heard of.
-func (d *Drain) recallPeers() {
-	peers := map[string]*peerState{}
-	if d.cfg.Peers != nil {
-		for _, p := range d.cfg.Peers() {
-			peers[p.Node] = &peerState{Peer: p}
+// lastHeard returns a func that tells where peers were last heard of.
+func lastHeard(peers func() []Peer) (peerAt func(node string) string) {
+	at := map[string]string{}
+	if peers != nil {
+		for _, p := range peers() {
+			at[p.Node] = p.Address
 		}
 	}
-	d.peers = peers
+	return func(node string) string { return at[node] }
 }
 
 // stale is a copy that is out of date.
@@ -202,7 +201,7 @@ type stale struct {
 func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		n := 0
-		for line, err := range manifest.Lines(manifest.Path(w.d.cfg.Dir, manifest.Moved)) {
+		for line, err := range manifest.Lines(manifest.Path(w.cfg.Dir, manifest.Moved)) {
 			if err != nil {
 				w.missed(0, err)
 				return
@@ -212,12 +211,12 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bo
 			n++
 			c := stale{Entry: e, deleted: current}
 			if !current {
-				c.account, c.end = w.d.cfg.Dir, line.End
+				c.account, c.end = w.cfg.Dir, line.End
 			}
 			switch {
 			case e.Outcome == manifest.Voided || e.Tag() == "":
 				continue
-			case current != (cleared != nil), current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e):
+			case current != (cleared != nil), current && !w.deleted(e.ID, cleared, w.stirred.has), !current && !w.superseded(e):
 				continue
 			case ctx.Err() != nil:
 				w.missed(1, ctx.Err())
@@ -233,7 +232,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*inventory.Store]bo
 // from the stores in it. current says of a line whether its version is what the block is now, as far as that is known.
 func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool, current func(manifest.Entry) bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
-		for line, err := range manifest.AllLines(manifest.Path(w.d.cfg.Dir, manifest.Moved)) {
+		for line, err := range manifest.AllLines(manifest.Path(w.cfg.Dir, manifest.Moved)) {
 			if err != nil {
 				w.missed(0, err)
 				return
@@ -242,10 +241,10 @@ func (w *withdrawal) past(ctx context.Context, cleared map[*inventory.Store]bool
 			if e.Outcome != manifest.Struck || e.Peer == "" || e.Tag() == "" || current(e) {
 				continue
 			}
-			if w.away(ctx, e.Peer) || cleared == nil && !w.d.source.becameAnother(e) || cleared != nil && !w.deleted(e.ID, cleared, w.d.stirred.has) {
+			if w.away(ctx, e.Peer) || cleared == nil && !w.source.becameAnother(e) || cleared != nil && !w.deleted(e.ID, cleared, w.stirred.has) {
 				continue
 			}
-			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.End, past: true}) {
+			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.cfg.Dir, end: line.End, past: true}) {
 				return
 			}
 		}
@@ -283,7 +282,7 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 			}
 			e := line.Entry
 			if e.Outcome == manifest.Voided || e.Peer == "" || e.Tag() == "" ||
-				!(is&changed != 0 && w.d.source.becameAnother(e)) && !w.deleted(e.ID, cleared, anywhere) {
+				!(is&changed != 0 && w.source.becameAnother(e)) && !w.deleted(e.ID, cleared, anywhere) {
 				continue
 			}
 			if !yield(stale{Entry: e, account: dir, end: line.End, past: e.Outcome == manifest.Struck}) {
@@ -298,7 +297,7 @@ func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 func (w *withdrawal) superseded(e manifest.Entry) bool {
 	another, void := w.last.Became(e)
 	if void {
-		return w.d.source.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
+		return w.source.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 	}
 	return another
 }
@@ -314,7 +313,7 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 				return nil
 			}
 			// What landed is another node's, or came back: it was no file of this store when it was moved.
-			s := w.d.source.stores[inventory.BlockID(e.ID).Store()]
+			s := w.source.stores[inventory.BlockID(e.ID).Store()]
 			if s != nil && e.Outcome != manifest.Voided && of(s, inventory.BlockID(e.ID)) && !w.landed(e.ID) {
 				n[s]++
 			}
@@ -334,7 +333,7 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 		if cleared[s] = 2*n > moved[s]; !cleared[s] {
 			s.Cleared.Delete(dir)
 		} else if _, said := s.Cleared.LoadOrStore(dir, true); !said {
-			w.d.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
+			w.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
 		}
 	}
 	return cleared
@@ -342,14 +341,14 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 
 // deleted reports whether a block is to be forgotten because its file is no more.
 func (w *withdrawal) deleted(id string, cleared map[*inventory.Store]bool, maybe func(id string) bool) bool {
-	s := w.d.source.stores[inventory.BlockID(id).Store()]
+	s := w.source.stores[inventory.BlockID(id).Store()]
 	most, some := cleared[s]
 	return some && !most && maybe(id) && wasDeleted(s, inventory.BlockID(id)) && !w.landed(id)
 }
 
 // landed reports whether the vault has a block, or may have it.
 func (w *withdrawal) landed(id string) bool {
-	_, err := w.d.cfg.Vault.Find(inventory.BlockID(id))
+	_, err := w.cfg.Vault.Find(inventory.BlockID(id))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,13 @@ import (
 
 // withdrawal is one run of withdraw, or one look of LookBack.
 type withdrawal struct {
-	d      *Drain
-	goesOn func() bool
-	last   manifest.LastLines // of blocks with several lines
+	cfg     DrainConfig
+	source  *source
+	ledger  *manifest.Ledger // nil: the drain is over
+	stirred *stirred
+	peerAt  func(node string) (address string) // of a peer; "": it is none
+	goesOn  func() bool
+	last    manifest.LastLines // of blocks with several lines
 
 	unlocated atomic.Bool // nobody says who has what
 	spending  sync.Mutex  // guards the lines of accounts
@@ -35,8 +40,8 @@ type withdrawal struct {
 	err        error // why one of those is left
 }
 
-func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
-	return &withdrawal{d: d, goesOn: goesOn, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
+func newWithdrawal(cfg DrainConfig, source *source, peerAt func(node string) string, goesOn func() bool) *withdrawal {
+	return &withdrawal{cfg: cfg, source: source, peerAt: peerAt, goesOn: goesOn, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
 }
 
 func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
@@ -51,7 +56,7 @@ func (w *withdrawal) tellBy(ctx context.Context, atPeers int, copies iter.Seq[st
 	waits := func(began time.Time) { waited += time.Since(began) }
 	for c := range copies {
 		lanes := &peers
-		if f := w.d.cfg.Fallback; f != nil && c.Peer == f.Peer() {
+		if f := w.cfg.Fallback; f != nil && c.Peer == f.Peer() {
 			lanes = &fallback
 		}
 		began := time.Now()
@@ -65,21 +70,20 @@ func (w *withdrawal) tellBy(ctx context.Context, atPeers int, copies iter.Seq[st
 
 // tell makes a peer forget a copy, and the nodes to which it may have handed it on.
 func (w *withdrawal) tell(ctx context.Context, c stale) {
-	d := w.d
 	w.mu.Lock()
 	over := w.over[c.Peer]
 	w.mu.Unlock()
 	var err, heirs error
-	switch f := d.cfg.Fallback; {
+	switch f := w.cfg.Fallback; {
 	case over:
 	case f != nil && c.Peer == f.Peer():
 		bounded, done := context.WithTimeout(ctx, reading.ForgetTimeout)
-		err = f.Forget(bounded, inventory.BlockID(c.ID), d.cfg.Node, c.Tag())
+		err = f.Forget(bounded, inventory.BlockID(c.ID), w.cfg.Node, c.Tag())
 		done()
 	default:
 		var h reading.Holder
 		if h, err = w.holder(ctx, c.Peer); err == nil {
-			err = d.cfg.Forget(ctx, h, inventory.BlockID(c.ID), c.Tag())
+			err = w.cfg.Forget(ctx, h, inventory.BlockID(c.ID), c.Tag())
 		}
 	}
 	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, catalog.ErrKept))
@@ -96,10 +100,10 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	case over, answered && heirs != nil && !(c.deleted && err == nil):
 		w.missed(1, heirs)
 	case err == nil, errors.Is(err, fs.ErrNotExist):
-		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
+		w.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
 		if c.deleted {
-			d.account.ledger.Void(c.Entry)
-			d.account.ledger.Add(manifest.Entry{ID: c.ID, Bytes: c.Bytes, Outcome: manifest.Skipped, Reason: itIsDeleted})
+			w.ledger.Void(c.Entry)
+			w.ledger.Add(manifest.Entry{ID: c.ID, Bytes: c.Bytes, Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
 		w.forgotten(c)
 		w.mu.Lock()
@@ -108,11 +112,11 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 		w.mu.Unlock()
 	case errors.Is(err, catalog.ErrKept):
 		w.forgotten(c)
-		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
+		w.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
 	default: // it does not answer, or cannot
 		w.mu.Lock()
 		if !calledOff(ctx) && w.news(c.Peer) {
-			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
+			w.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
 		}
 		w.over[c.Peer] = true
 		w.mu.Unlock()
@@ -123,12 +127,12 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 // tellHeirs makes all nodes but its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	switch {
-	case w.d.cfg.ForgetElsewhere == nil, w.last.Names(c.Entry): // what they have is up to date
+	case w.cfg.ForgetElsewhere == nil, w.last.Names(c.Entry): // what they have is up to date
 		return nil
 	case w.unlocated.Load():
 		return reading.ErrUnlocated
 	}
-	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, inventory.BlockID(c.ID), c.Tag())
+	err := w.cfg.ForgetElsewhere(ctx, c.Peer, inventory.BlockID(c.ID), c.Tag())
 	if errors.Is(err, reading.ErrUnlocated) {
 		w.unlocated.Store(true)
 	}
@@ -143,7 +147,7 @@ func (w *withdrawal) forgotten(c stale) {
 	w.spending.Lock() // Spend gives the account's file its time back
 	defer w.spending.Unlock()
 	if err := manifest.Spend(c.account, c.Entry, c.end); err != nil {
-		w.d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
+		w.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
 	}
 }
 
@@ -160,15 +164,10 @@ func (w *withdrawal) holder(ctx context.Context, node string) (reading.Holder, e
 	w.mu.Lock()
 	address := w.at[node]
 	w.mu.Unlock()
-	w.d.mu.Lock()
-	if p := w.d.peers[node]; p != nil {
-		address = p.Address
-	}
-	w.d.mu.Unlock()
-	if address != "" {
+	if address = cmp.Or(w.peerAt(node), address); address != "" {
 		return reading.Holder{Node: node, Address: address}, nil
 	}
-	address, err := w.d.cfg.Where(ctx, node)
+	address, err := w.cfg.Where(ctx, node)
 	if err != nil {
 		return reading.Holder{}, fmt.Errorf("ask where %s is: %w", node, err)
 	}
@@ -189,7 +188,7 @@ func (w *withdrawal) away(ctx context.Context, node string) bool {
 	if over {
 		return true
 	}
-	if f := w.d.cfg.Fallback; f != nil && node == f.Peer() {
+	if f := w.cfg.Fallback; f != nil && node == f.Peer() {
 		return false
 	}
 	if _, err := w.holder(ctx, node); err == nil {
@@ -209,12 +208,12 @@ func calledOff(ctx context.Context) bool {
 // report logs how many copies peers forgot, and once how many they keep.
 func (w *withdrawal) report(ctx context.Context) {
 	if w.told > 0 {
-		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
+		w.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
 	}
 	if w.left == 0 {
 		delete(w.said, "")
 	} else if !calledOff(ctx) && w.news("") {
-		w.d.cfg.Log.Warn("not all peers could be told which copies are out of date", "blocks", w.left, "err", w.err)
+		w.cfg.Log.Warn("not all peers could be told which copies are out of date", "blocks", w.left, "err", w.err)
 	}
 }
 

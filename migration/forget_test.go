@@ -287,13 +287,13 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			calls := ""
-			d := &Drain{cfg: DrainConfig{
+			cfg := DrainConfig{
 				Log:             slog.New(slog.DiscardHandler),
 				Where:           func(context.Context, string) (string, error) { return c.at, nil },
 				Forget:          func(context.Context, reading.Holder, inventory.BlockID, string) error { calls += "p"; return c.first },
 				ForgetElsewhere: func(context.Context, string, inventory.BlockID, string) error { calls += "h"; return c.heirs },
-			}}
-			w := newWithdrawal(d, nil)
+			}
+			w := newWithdrawal(cfg, nil, lastHeard(nil), nil)
 			l, err := manifest.Open(t.TempDir(), false, false, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -23,7 +23,8 @@ func LookBack(ctx context.Context, cfg DrainConfig, accounts func() []string, le
 }
 
 type lookBack struct {
-	drain    *Drain // that carries nothing
+	cfg      DrainConfig
+	source   *source
 	accounts func() []string
 	leaves   func() bool
 	busy     atomic.Bool // a look that hangs has not come back
@@ -31,7 +32,7 @@ type lookBack struct {
 }
 
 func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) *lookBack {
-	return &lookBack{drain: &Drain{cfg: cfg, source: newSource(cfg)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
+	return &lookBack{cfg: cfg, source: newSource(cfg), accounts: accounts, leaves: leaves, said: map[string]bool{}}
 }
 
 // look goes through all accounts, and returns for how long it worked. Waiting for peers is not work.
@@ -45,7 +46,7 @@ func (l *lookBack) look(ctx context.Context) time.Duration {
 		l.busy.Store(false)
 	})
 	if hangs {
-		l.drain.cfg.Log.Warn("a disk hangs that has the manifests of withdrawn drains: peers may keep copies that are out of date until it answers", "dir", l.drain.cfg.Dir)
+		l.cfg.Log.Warn("a disk hangs that has the manifests of withdrawn drains: peers may keep copies that are out of date until it answers", "dir", l.cfg.Dir)
 	}
 	if worked == 0 {
 		return 0 // it may still wait
@@ -57,13 +58,12 @@ func (l *lookBack) look(ctx context.Context) time.Duration {
 func (l *lookBack) hindered() bool { return l.leaves() || l.away() }
 
 func (l *lookBack) away() bool {
-	away := func(dir string) bool { return !l.drain.source.disks.Readable(dir) }
-	return away(l.drain.cfg.Dir) || slices.ContainsFunc(l.drain.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
+	away := func(dir string) bool { return !l.source.disks.Readable(dir) }
+	return away(l.cfg.Dir) || slices.ContainsFunc(l.cfg.Stores, func(s *inventory.Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 
 func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.Duration) {
-	l.drain.recallPeers()
-	w := newWithdrawal(l.drain, rest)
+	w := newWithdrawal(l.cfg, l.source, lastHeard(l.cfg.Peers), rest)
 	w.said = l.said
 	for _, dir := range l.accounts() {
 		waited += w.tellBy(ctx, 1, func(yield func(stale) bool) {

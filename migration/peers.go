@@ -350,6 +350,16 @@ func (d *Drain) failures(p *peerState) int {
 	return p.failures
 }
 
+// peerAt is where a peer is; "": it is no peer.
+func (d *Drain) peerAt(node string) (address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[node]; p != nil {
+		address = p.Address
+	}
+	return address
+}
+
 // moved books blocks whose receipts came from a peer.
 func (d *Drain) moved(p *peerState, blocks ...plan.Entry) {
 	if d.fallback == nil || p != d.fallback.state {
