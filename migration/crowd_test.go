@@ -73,13 +73,13 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 			if row.waiting {
 				d.plan.PutBack(take())
 			}
-			d.join(l)
+			d.carriers.join(l)
 			for i := range row.lanes {
 				w := &row.lanes[i]
 				if w.dir != "" {
 					w.dir = filepath.Join(a.Dir, w.dir)
 				}
-				d.join(w)
+				d.carriers.join(w)
 			}
 			var got strings.Builder
 			for _, e := range take() {

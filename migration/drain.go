@@ -123,13 +123,14 @@ type DrainConfig struct {
 
 // Drain empties the node's stores into its peers. It is used once.
 type Drain struct {
-	cfg     DrainConfig
-	source  *source
-	plan    *plan.Plan
-	account *account
-	out     *outflow
-	tookAt  diskio.Moment // that a peer last took something
-	traffic traffic
+	cfg      DrainConfig
+	source   *source
+	plan     *plan.Plan
+	account  *account
+	carriers *carriers
+	out      *outflow
+	tookAt   diskio.Moment // that a peer last took something
+	traffic  traffic
 
 	claims   *claims
 	homes    *homes
@@ -146,7 +147,6 @@ type Drain struct {
 	frozen frozen
 	peers  map[string]*peerState
 	fan    *fan
-	lanes  map[carrier]bool
 }
 
 // Phase is where a drain stands.
@@ -184,7 +184,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Stores = inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log)
 	d := &Drain{
 		cfg: cfg, source: newSource(cfg), out: newOutflow(cfg), phase: PhaseScanning,
-		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
+		peers: map[string]*peerState{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 	}
 	d.endings = newEndings(cfg, d.source)
 	for _, s := range cfg.Stores {
@@ -195,6 +195,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	account, most := openAccount(cfg, d.source)
 	d.account, d.plan = account, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.source.where, Told: cfg.Told.of})
 	account.plan = d.plan
+	d.carriers = newCarriers(d.source, d.plan)
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	for _, s := range cfg.Stores {
 		d.fan.stores = append(d.fan.stores, s.Name)
@@ -222,7 +223,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	defer stop()
 	d.peerTook(time.Now())
 	var working sync.WaitGroup
-	d.look(time.Now())
+	d.carriers.look(time.Now())
 	go d.endings.learn(work) // a disk may hang under it
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
@@ -244,7 +245,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	case <-diskio.Beside(working.Wait):
 	case <-late.Done():
 		d.cfg.Log.Error("the drain ends although calls on a hung disk or connection have not returned")
-		d.surrender()
+		d.carriers.surrender()
 	}
 	d.releaseAllParts()
 	d.nameLost(ctx)

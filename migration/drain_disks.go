@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,7 @@ func (d *Drain) oversee(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		changed := d.source.disks.Changed()
-		d.look(time.Now())
+		d.carriers.look(time.Now())
 		d.bufferLess(time.Now())
 		select {
 		case <-changed:
@@ -30,65 +29,6 @@ func (d *Drain) oversee(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// look makes the plan hand out no blocks on disks that do not answer, and gives up the lanes that read from such disks.
-func (d *Drain) look(now time.Time) {
-	barred := map[string]string{}
-	for dir, why := range d.cfg.Vault.Away() {
-		barred[dir] = why.Error()
-	}
-	for _, dir := range d.source.dirs() {
-		if !d.source.disks.Readable(dir) {
-			barred[dir] = diskio.Silence(dir).Error()
-		}
-	}
-	d.mu.Lock()
-	lanes := slices.Collect(maps.Keys(d.lanes))
-	d.mu.Unlock()
-	for _, l := range lanes {
-		dir, took, ok := l.busy(now)
-		if !ok || took < diskio.Suspect || took < diskio.Overdue && barred[dir] == "" {
-			continue
-		}
-		if barred[dir] == "" {
-			d.source.disks.Fault(dir, diskio.Silence(dir))
-		}
-		barred[dir] = diskio.Silence(dir).Error()
-		l.giveUp(dir)
-	}
-	d.plan.Bar(barred)
-}
-
-// heldUp is how long a lane must have waited for a read to count as held up by its disk. A read that memory serves takes less, even
-// where lanes wait for a processor.
-const heldUp = 5 * time.Millisecond
-
-// crowded returns the directories that a lane should take nothing from while there is anything else, as enough other lanes wait for
-// their disks. Without it all lanes would wait for the disk of the blocks that should leave first, and other disks and the link would
-// rest.
-func (d *Drain) crowded(now time.Time) map[string]bool {
-	var waiting []string
-	d.mu.Lock()
-	lanes := len(d.lanes)
-	for l := range d.lanes {
-		if dir, took, ok := l.busy(now); ok && took >= heldUp {
-			waiting = append(waiting, dir)
-		}
-	}
-	d.mu.Unlock()
-	if len(waiting) == 0 {
-		return nil
-	}
-	return d.plan.Crowd(waiting, lanes, d.source.disks.Disk)
-}
-
-// handOut lets take take blocks from the plan: from crowded directories only if there is nothing else.
-func (d *Drain) handOut(take func(crowded map[string]bool) (some bool)) {
-	crowded := d.crowded(time.Now())
-	if !take(crowded) && len(crowded) > 0 {
-		take(nil)
 	}
 }
 

@@ -122,7 +122,7 @@ func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 		"has been in trouble for long": {peerState{failures: 9, tried: now.Add(-fallbackPatience)}, true},
 		"says that it is full":         {peerState{failures: 1, tried: now, declines: now}, true},
 	} {
-		d := &Drain{peers: map[string]*peerState{"b": &c.peer, "full": {Peer: Peer{RoomBytes: GB, VaultBytes: &none}}}}
+		d := &Drain{peers: map[string]*peerState{"b": &c.peer, "full": {Peer: Peer{RoomBytes: GB, VaultBytes: &none}}}, carriers: newCarriers(nil, nil)}
 		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
 			t.Errorf("a peer that %s: got room for %d", name, got)
 		}
@@ -143,8 +143,8 @@ func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
 		"asked, and greeted": {now.Add(-2 * fullSettles), true},
 	} {
 		b := &peerState{Peer: Peer{RoomBytes: 1 << 30}, lanes: 1, open: 1, asked: c.asked}
-		d := &Drain{peers: map[string]*peerState{"b": b}, lanes: map[carrier]bool{}}
-		d.lanes[&lane{d: d, peer: b, greeted: now.Add(-fullSettles)}] = true
+		d := &Drain{peers: map[string]*peerState{"b": b}, carriers: newCarriers(nil, nil)}
+		d.carriers.all[&lane{d: d, peer: b, greeted: now.Add(-fullSettles)}] = true
 		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
 			t.Errorf("a peer that is %s: got room for %d", name, got)
 		}

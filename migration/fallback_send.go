@@ -102,7 +102,7 @@ func (d *Drain) takeForFallback(ctx context.Context, larger plan.MoreThan) (one 
 	}
 	room := plan.RoomOf(math.MaxInt64)
 	room.Larger = larger
-	d.handOut(func(crowded map[string]bool) (some bool) {
+	d.carriers.handOut(func(crowded map[string]bool) (some bool) {
 		one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, bytes, crowded)
 		if err == plan.ErrNoTime && atBest > bytes {
 			one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, atBest, crowded)
@@ -220,14 +220,14 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{}), bytes: e.Bytes(), unsent: e.Bytes()}
 	u.begins()
 	defer u.ends()
-	d.join(u)
+	d.carriers.join(u)
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	began := time.Now()
 	done := make(chan error, 1)
 	var verdict *ruling
 	go func() {
-		defer d.leave(u)
+		defer d.carriers.leave(u)
 		err := u.save(working)
 		if local, is := errors.AsType[*localError](err); is {
 			u.work.Begin(&d.source.where(e.Block)[0])

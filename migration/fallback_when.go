@@ -61,8 +61,8 @@ func (d *Drain) leftByPeers() (larger plan.MoreThan, any bool) {
 // blocks that have their place elsewhere. A peer that is in trouble, or does not greet, may have room for as long as the drain would wait
 // for it alone. So may one that has just greeted: an agent that has just started has no room until its disks were tried.
 func (d *Drain) roomAtPeers(store string) int64 {
-	now := time.Now()
-	most, lanes := d.roomUnseen(store, now)
+	now, lanes := time.Now(), d.carriers.lanes()
+	most := d.roomUnseen(store, now, lanes)
 	for _, l := range lanes {
 		since := now.Sub(l.greeted)
 		if since < fullSettles {
@@ -77,19 +77,16 @@ func (d *Drain) roomAtPeers(store string) int64 {
 	return most
 }
 
-// roomUnseen returns how large a block the peers that granted nothing may have room for, and the lanes to the peers that granted some.
-func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*lane) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// roomUnseen returns how large a block the peers may have room for to which none of the lanes goes.
+func (d *Drain) roomUnseen(store string, now time.Time, lanes []*lane) (most int64) {
 	greeted := map[*peerState]time.Time{}
-	for c := range d.lanes {
-		if l, ok := c.(*lane); ok {
-			lanes = append(lanes, l)
-			if l.greeted.After(greeted[l.peer]) {
-				greeted[l.peer] = l.greeted
-			}
+	for _, l := range lanes {
+		if l.greeted.After(greeted[l.peer]) {
+			greeted[l.peer] = l.greeted
 		}
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, p := range d.peers {
 		silent := time.Duration(0)
 		if !p.tried.IsZero() {
@@ -98,19 +95,19 @@ func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*la
 		switch {
 		case p.failures > 0:
 			if !p.declined(now) && silent < fallbackPatience {
-				return math.MaxInt64, nil
+				return math.MaxInt64
 			}
 		case p.asked.After(greeted[p]) && now.Sub(p.asked) < dialTimeout: // it answers in a moment, whatever others were granted before
-			return math.MaxInt64, nil
+			return math.MaxInt64
 		case p.lanes > 0:
 			if greeted[p].IsZero() && silent < peerTimeout {
-				return math.MaxInt64, nil
+				return math.MaxInt64
 			}
 		case !p.gone && p.RoomBytes == 0: // it is not known
-			return math.MaxInt64, nil
+			return math.MaxInt64
 		case !p.gone:
 			most = max(most, p.MostFor(store))
 		}
 	}
-	return most, lanes
+	return most
 }

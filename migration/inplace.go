@@ -116,7 +116,7 @@ func (d *Drain) keepInPlace() {
 // roomsGranted returns the room that the peers in use granted and that is not used up.
 func (d *Drain) roomsGranted() map[*peerState]plan.Room {
 	granted := map[*peerState]plan.Room{}
-	for _, l := range d.open() {
+	for _, l := range d.carriers.lanes() {
 		left := l.roomLeft()
 		if other, is := granted[l.peer]; !is || left.Most < other.Most {
 			granted[l.peer] = left

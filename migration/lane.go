@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,10 +162,10 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		conn.SetWriteDeadline(time.Now())
 	})
 	l.greeted = time.Now()
-	d.join(l)
+	d.carriers.join(l)
 	sent := make(chan error, 1)
 	go func() {
-		defer d.leave(l)
+		defer d.carriers.leave(l)
 		d.traffic.work(l, true)
 		defer d.traffic.work(l, false)
 		defer d.traffic.pledge(l, 0)
@@ -193,29 +191,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	return err
 }
 
-// carrier carries blocks from this node's disks to somewhere else.
-type carrier interface {
-	// busy returns the directory that the carrier is waiting for, and for how long.
-	busy(now time.Time) (dir string, took time.Duration, ok bool)
-	// giveUp leaves a carrier to the directory that it cannot read from.
-	giveUp(dir string)
-	// returnInflight gives back what nobody answered for.
-	returnInflight(ctx context.Context, err error)
-}
-
 func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work.On(now) }
-
-func (d *Drain) join(l carrier) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lanes[l] = true
-}
-
-func (d *Drain) leave(l carrier) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.lanes, l)
-}
 
 // giveUp leaves a lane to the directory that it cannot read from.
 func (l *lane) giveUp(dir string) {
@@ -224,16 +200,6 @@ func (l *lane) giveUp(dir string) {
 		l.d.traffic.pledge(l, 0)
 		close(l.stuck)
 	})
-}
-
-// surrender gives back what lanes hold that cannot be waited for.
-func (d *Drain) surrender() {
-	d.mu.Lock()
-	lanes := slices.Collect(maps.Keys(d.lanes))
-	d.mu.Unlock()
-	for _, l := range lanes {
-		l.returnInflight(context.Background(), errors.New("it hung"))
-	}
 }
 
 // owed reports whether the peer has something to take or to answer. The block that is being read does not count: if that

@@ -114,7 +114,7 @@ func (d *Drain) hearPeers(ctx context.Context) {
 // waits for them. Only one goroutine may call it.
 func (d *Drain) silent(now time.Time) map[*peerState]bool {
 	all := map[*peerState]bool{}
-	for _, l := range d.open() {
+	for _, l := range d.carriers.lanes() {
 		silent := l.silent(now)
 		d.traffic.quiet(l, silent)
 		if other, is := all[l.peer]; is {
@@ -125,28 +125,12 @@ func (d *Drain) silent(now time.Time) map[*peerState]bool {
 	return all
 }
 
-// open returns the lanes whose peers have let them begin.
-func (d *Drain) open() (lanes []*lane) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for c := range d.lanes {
-		if l, ok := c.(*lane); ok {
-			lanes = append(lanes, l)
-		}
-	}
-	return lanes
-}
-
 // stranded returns, by store, the most that any peer in use has room for, of the stores of which a larger block waits. Peers in use only
 // for such blocks (fan.needs) do not count.
 func (d *Drain) stranded() (larger map[string]int64) {
+	all := d.carriers.lanes()
 	d.mu.Lock()
-	var lanes []*lane
-	for c := range d.lanes {
-		if l, ok := c.(*lane); ok && !d.fan.needs(l.peer) {
-			lanes = append(lanes, l)
-		}
-	}
+	lanes := slices.DeleteFunc(all, func(l *lane) bool { return d.fan.needs(l.peer) })
 	was := d.fan.stranded
 	greeting := slices.ContainsFunc(d.fan.order, func(p *peerState) bool { return p.lanes > 0 && p.open == 0 && p.failures == 0 })
 	d.mu.Unlock()
@@ -348,6 +332,13 @@ func (d *Drain) failures(p *peerState) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return p.failures
+}
+
+// speed is how fast a lane to a peer was when that was last measured; 0: never.
+func (d *Drain) speed(p *peerState) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return p.speed
 }
 
 // peerAt is where a peer is; "": it is no peer.

@@ -233,7 +233,7 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait
 	if l.cold { // a disk is asked for all of it at once
 		bytes = diskio.Window
 	}
-	l.d.handOut(func(crowded map[string]bool) (some bool) {
+	l.d.carriers.handOut(func(crowded map[string]bool) (some bool) {
 		batch, wait, err = l.d.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
 		if err == plan.ErrNoTime && known && !l.slack && most > affordable {
 			batch, wait, err = l.d.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)

@@ -30,12 +30,8 @@ func (d *Drain) bufferLess(now time.Time) {
 	if end := d.cfg.Until(); end.IsZero() || end.Sub(now) > bufferLessBefore {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for c := range d.lanes {
-		if l, ok := c.(*lane); ok {
-			l.bufferLess(l.peer.speed)
-		}
+	for _, l := range d.carriers.lanes() {
+		l.bufferLess(d.speed(l.peer))
 	}
 }
 
