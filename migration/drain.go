@@ -201,7 +201,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 		d.fan.stores = append(d.fan.stores, s.Name)
 	}
 	if cfg.Fallback != nil {
-		d.fallback = &fallback{Storage: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
+		d.fallback = &fallback{Storage: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
 	return d
 }
@@ -307,14 +307,8 @@ func (d *Drain) lastWords(e plan.Entry) string {
 	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
 		return words
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	trouble := d.fallback.state.trouble
-	if trouble == "" && d.fallback.late {
-		trouble = errTooLate.Error()
-	}
-	if trouble != "" {
-		return strings.TrimPrefix(words+"; "+d.fallback.state.Node+": "+trouble, "; ")
+	if own := d.fallback.words(); own != "" {
+		return strings.TrimPrefix(words+"; "+own, "; ")
 	}
 	return words
 }
@@ -355,10 +349,12 @@ func (d *Drain) Progress() Progress {
 		p.Awaits = d.frozen.dirs
 	}
 	for _, s := range d.peers {
-		p.Peers = append(p.Peers, PeerProgress{s.Node, s.moved, s.trouble})
+		p.Peers = append(p.Peers, s.progress())
 	}
-	if f := d.fallback; f != nil && (f.state.moved.Blocks > 0 || f.state.trouble != "") {
-		p.Peers = append(p.Peers, PeerProgress{f.state.Node, f.state.moved, f.state.trouble})
+	if d.fallback != nil {
+		if part, some := d.fallback.progress(); some {
+			p.Peers = append(p.Peers, part)
+		}
 	}
 	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })
 	return p

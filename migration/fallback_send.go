@@ -24,13 +24,13 @@ import (
 // fallback is what a drain knows of its fallback.
 type fallback struct {
 	*lastresort.Storage
-	state *peerState // guarded by Drain.mu, as any peer's
-	late  bool       // something that was left could not be there in time; guarded likewise
 	crowd *crowd
 
 	taking sync.Mutex // held while an upload is handed a block beside what the others have begun
 
 	mu      sync.Mutex
+	state   peerState
+	late    bool          // something that was left could not be there in time
 	latency time.Duration // of a small upload
 	rate    float64       // bytes per second of a large one; 0: not known
 	begun   int64         // bytes of the uploads' blocks that have not left
@@ -158,14 +158,15 @@ func wholeBytes(n float64) int64 {
 
 // tooLate notes that the fallback is well and the time too short.
 func (d *Drain) tooLate() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.fallback.state.trouble == "" {
-		d.fallback.state.trouble = errTooLate.Error()
+	f := d.fallback
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.trouble == "" {
+		f.state.trouble = errTooLate.Error()
 	}
-	if !d.fallback.late {
-		d.fallback.late = true
-		d.cfg.Log.Warn("the fallback cannot take all that is left before the deadline", "peer", d.fallback.state.Node)
+	if !f.late {
+		f.late = true
+		d.cfg.Log.Warn("the fallback cannot take all that is left before the deadline", "peer", f.state.Node)
 	}
 }
 
@@ -200,9 +201,9 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 		return func() {}
 	}
 	tell := time.AfterFunc(soon, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if s := d.fallback.state; s.trouble == "" {
+		d.fallback.mu.Lock()
+		defer d.fallback.mu.Unlock()
+		if s := &d.fallback.state; s.trouble == "" {
 			s.trouble = fmt.Sprintf("no answer for %v: it may hang", soon.Round(100*time.Millisecond))
 			d.cfg.Log.Warn("the fallback does not answer", "peer", s.Node, "took", soon)
 		}
@@ -254,7 +255,7 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 		if e.Bytes() <= smallUpload {
 			d.fallback.crowd.arrives(time.Now())
 		}
-		d.moved(d.fallback.state, e)
+		d.inFallback(e)
 		return 0
 	case verdict != nil:
 		d.account.carryOut(*verdict)
@@ -278,13 +279,49 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 	if rest := d.fallbackRests(); rest > 0 { // another upload has failed meanwhile, most likely for the same reason
 		return rest
 	}
-	return d.note(d.fallback.state, err)
+	d.fallback.mu.Lock()
+	defer d.fallback.mu.Unlock()
+	return d.fallback.state.note(err, d.cfg.Log)
+}
+
+// inFallback books a block that the fallback has.
+func (d *Drain) inFallback(e plan.Entry) {
+	f := d.fallback
+	n := d.account.moved(f.state.Node, []plan.Entry{e})
+	f.mu.Lock()
+	f.state.took(n)
+	if !f.state.rest.After(time.Now()) { // a fallback that is full still takes what was under way, and what is small
+		f.state.recover(d.cfg.Log)
+	}
+	f.mu.Unlock()
+	d.plan.Settle(1)
+}
+
+// words says what most likely kept blocks from it; "": nothing is known of that.
+func (f *fallback) words() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	trouble := f.state.trouble
+	if trouble == "" && f.late {
+		trouble = errTooLate.Error()
+	}
+	if trouble == "" {
+		return ""
+	}
+	return f.state.Node + ": " + trouble
+}
+
+// progress is the fallback's part; false: it has had none.
+func (f *fallback) progress() (p PeerProgress, some bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.progress(), f.state.moved.Blocks > 0 || f.state.trouble != ""
 }
 
 // fallbackRests is how long the fallback is left alone since it failed.
 func (d *Drain) fallbackRests() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.fallback.mu.Lock()
+	defer d.fallback.mu.Unlock()
 	if d.fallback.state.failures == 0 {
 		return 0
 	}
@@ -293,8 +330,8 @@ func (d *Drain) fallbackRests() time.Duration {
 
 // cutOff says why a block was still on its way after so long, as far as that is known: what hangs does not say.
 func (d *Drain) cutOff(after time.Duration) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.fallback.mu.Lock()
+	defer d.fallback.mu.Unlock()
 	words := fmt.Sprintf("on its way to %s for %v", d.fallback.state.Node, after.Round(100*time.Millisecond))
 	if trouble := d.fallback.state.trouble; trouble != "" {
 		words += ": " + trouble

@@ -268,18 +268,6 @@ func (f *fan) weight(p *peerState, share int64, mean float64) float64 {
 	return max(w/float64(1+p.failures), weightLeast*weightDoomedPool)
 }
 
-// failed notes that a peer does not take what it is sent, and says how long to leave it alone. retry is what the peer said
-// of that, if it did.
-func (f *fan) failed(p *peerState, now time.Time, retry time.Duration) (rest time.Duration) {
-	p.failures++
-	rest = backOff(p.failures)
-	if retry > 0 {
-		rest = min(retry, backOffMost)
-	}
-	p.rest = now.Add(rest)
-	return rest
-}
-
 // ended notes the end of a lane.
 func (f *fan) ended(p *peerState, now time.Time) {
 	p.lanes--

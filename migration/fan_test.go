@@ -113,7 +113,7 @@ func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
 	for range failedForAdvised {
 		for _, p := range f.order {
 			if p.Pool == "a" {
-				f.failed(p, now, 0)
+				p.failed(now, 0)
 				p.lanes = 0
 			}
 		}
@@ -305,7 +305,7 @@ func TestPeerThatTakesBlocksIsNotLeftForOneThatFailed(t *testing.T) {
 				f.review(now, sent)
 				for _, p := range f.order {
 					if p != alive && p.lanes > 0 && !p.surplus {
-						f.failed(p, now, 0)
+						p.failed(now, 0)
 					}
 					if p.lanes > 0 && (p.surplus || p != alive && f.spare(now)) {
 						p.lanes = 1

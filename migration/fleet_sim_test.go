@@ -295,7 +295,7 @@ func (f *simFleet) begin(n *simNode) {
 	}
 	for _, l := range f.lanes {
 		if l.to == n && !l.over {
-			f.end(l, func() { l.from.fan.failed(l.peer, f.now, simRetry) })
+			f.end(l, func() { l.peer.failed(f.now, simRetry) })
 		}
 	}
 }
@@ -369,12 +369,12 @@ func (f *simFleet) open(n *simNode, p *peerState) {
 	i := slices.IndexFunc(f.nodes, func(other *simNode) bool { return other.name == p.Node })
 	to := f.nodes[i]
 	if !to.noticed.IsZero() && !f.now.Before(to.noticed) {
-		n.fan.failed(p, f.now, simRetry)
+		p.failed(f.now, simRetry)
 		n.fan.ended(p, f.now)
 		return
 	}
 	if err := to.budget.Enter(n.name, f.alone); err != nil {
-		n.fan.failed(p, f.now, receiver.RetryBusy)
+		p.failed(f.now, receiver.RetryBusy)
 		n.fan.ended(p, f.now)
 		return
 	}
@@ -445,7 +445,7 @@ func (f *simFleet) carry(l *simLane, step time.Duration) {
 		n := min(can, l.left)
 		can, l.left = can-n, l.left-n
 		if !f.cover(l) {
-			f.end(l, func() { l.from.fan.failed(l.peer, f.now, 0) })
+			f.end(l, func() { l.peer.failed(f.now, 0) })
 			break
 		}
 		if l.left > 0 {
@@ -502,7 +502,7 @@ func (f *simFleet) next(l *simLane) bool {
 	}
 	e, ok, _, err := l.from.plan.takeInTime(l.peer.Node, l.to.room, l.pace.affordable(f.now, l.from.until, 0, l.from.fan.typical()))
 	if err == plan.ErrNoRoom {
-		f.end(l, func() { l.from.fan.failed(l.peer, f.now, 0) })
+		f.end(l, func() { l.peer.failed(f.now, 0) })
 		return false
 	}
 	if !ok {

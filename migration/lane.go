@@ -375,7 +375,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		}
 		if len(moved) > 0 {
 			l.trust()
-			l.d.moved(l.peer, moved...)
+			l.d.moved(l.peer, moved)
 			clear(moved)
 			moved = moved[:0]
 		}

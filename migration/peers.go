@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -37,6 +38,8 @@ type peerState struct {
 	parts   []*part   // blocks that lanes to it broke off in
 	speed   float64   // of a lane to it, bytes per second as last measured; 0: never
 }
+
+func (p *peerState) progress() PeerProgress { return PeerProgress{p.Node, p.moved, p.trouble} }
 
 // lookForPeers is how often a drain asks who its peers are now.
 const lookForPeers = 500 * time.Millisecond
@@ -260,8 +263,12 @@ const fullSettles = 500 * time.Millisecond
 func (d *Drain) note(p *peerState, err error) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return p.note(err, d.cfg.Log)
+}
+
+func (p *peerState) note(err error, log *slog.Logger) (rest time.Duration) {
 	if p.failures == 0 {
-		d.cfg.Log.Warn("peer in trouble", "peer", p.Node, "err", err)
+		log.Warn("peer in trouble", "peer", p.Node, "err", err)
 	}
 	now, believed := time.Now(), p.declines
 	p.try(now)
@@ -276,7 +283,19 @@ func (d *Drain) note(p *peerState, err error) time.Duration {
 			p.declines = now
 		}
 	}
-	return d.fan.failed(p, time.Now(), retry)
+	return p.failed(time.Now(), retry)
+}
+
+// failed notes that a peer does not take what it is sent, and says how long to leave it alone. retry is what the peer said
+// of that, if it did.
+func (p *peerState) failed(now time.Time, retry time.Duration) (rest time.Duration) {
+	p.failures++
+	rest = backOff(p.failures)
+	if retry > 0 {
+		rest = min(retry, backOffMost)
+	}
+	p.rest = now.Add(rest)
+	return rest
 }
 
 // greeted says that a peer let a stream begin. It is well again only once it takes something (moved): one that greets and
@@ -352,23 +371,27 @@ func (d *Drain) peerAt(node string) (address string) {
 }
 
 // moved books blocks whose receipts came from a peer.
-func (d *Drain) moved(p *peerState, blocks ...plan.Entry) {
-	if d.fallback == nil || p != d.fallback.state {
-		d.peerTook(time.Now())
-	}
+func (d *Drain) moved(p *peerState, blocks []plan.Entry) {
+	d.peerTook(time.Now())
 	n := d.account.moved(p.Node, blocks)
 	d.mu.Lock()
-	p.moved = p.moved.Plus(n)
-	p.tried = time.Time{}
-	// A fallback that is full still takes what was under way, and what is small.
-	if d.fallback == nil || p != d.fallback.state || !p.rest.After(time.Now()) {
-		if p.failures > 0 {
-			d.cfg.Log.Info("peer is well again", "peer", p.Node)
-		}
-		p.trouble, p.failures = "", 0
-	}
+	p.took(n)
+	p.recover(d.cfg.Log)
 	d.mu.Unlock()
 	d.plan.Settle(len(blocks))
+}
+
+func (p *peerState) took(n inventory.Count) {
+	p.moved = p.moved.Plus(n)
+	p.tried = time.Time{}
+}
+
+// recover notes that a peer is well.
+func (p *peerState) recover(log *slog.Logger) {
+	if p.failures > 0 {
+		log.Info("peer is well again", "peer", p.Node)
+	}
+	p.trouble, p.failures = "", 0
 }
 
 // describe names a block and a peer in an error.
