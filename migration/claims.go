@@ -279,11 +279,9 @@ func fewOfEach(dir string, most int) (picks func(peer string) bool, err error) {
 
 // Takers are the peers that have taken blocks in this run of the drain, or in earlier ones.
 func (d *Drain) Takers() (nodes []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	takers := maps.Clone(d.account.history.takers)
-	for node, p := range d.peers {
-		takers[node] = takers[node] || p.moved.Blocks > 0
+	for _, p := range d.peers.progress() {
+		takers[p.Node] = takers[p.Node] || p.Moved.Blocks > 0
 	}
 	for node, took := range takers {
 		if took && !strings.HasPrefix(node, lastresort.PeerPrefix) {

@@ -129,8 +129,8 @@ type Drain struct {
 	account  *account
 	carriers *carriers
 	out      *outflow
-	tookAt   diskio.Moment // that a peer last took something
-	traffic  traffic
+	peers    *peers
+	traffic  *traffic
 
 	claims   *claims
 	homes    *homes
@@ -140,13 +140,10 @@ type Drain struct {
 	stirred  stirred     // where files came or went since the first look
 	fallback *fallback   // nil: there is none
 	endings  *endings
-	vacant   chan struct{} // has one when a lane has ended
 
 	mu     sync.Mutex
 	phase  Phase
 	frozen frozen
-	peers  map[string]*peerState
-	fan    *fan
 }
 
 // Phase is where a drain stands.
@@ -184,7 +181,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Stores = inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log)
 	d := &Drain{
 		cfg: cfg, source: newSource(cfg), out: newOutflow(cfg), phase: PhaseScanning,
-		peers: map[string]*peerState{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
+		traffic: &traffic{}, looks: newLooks(cfg.Log),
 	}
 	d.endings = newEndings(cfg, d.source)
 	for _, s := range cfg.Stores {
@@ -196,10 +193,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	d.account, d.plan = account, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.source.where, Told: cfg.Told.of})
 	account.plan = d.plan
 	d.carriers = newCarriers(d.source, d.plan)
-	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
-	for _, s := range cfg.Stores {
-		d.fan.stores = append(d.fan.stores, s.Name)
-	}
+	d.peers = newPeers(cfg, account, d.carriers, d.traffic, d.out)
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Storage: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
@@ -221,7 +215,7 @@ const receiptGrace = 2 * time.Second
 func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	d.peerTook(time.Now())
+	d.peers.took(time.Now())
 	var working sync.WaitGroup
 	d.carriers.look(time.Now())
 	go d.endings.learn(work) // a disk may hang under it
@@ -247,7 +241,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 		d.cfg.Log.Error("the drain ends although calls on a hung disk or connection have not returned")
 		d.carriers.surrender()
 	}
-	d.releaseAllParts()
+	d.peers.releaseAllParts()
 	d.nameLost(ctx)
 	if d.account.history.severalLines() {
 		d.account.ledger.OnceMore()
@@ -303,7 +297,7 @@ func linger(ctx context.Context, by time.Duration) (context.Context, context.Can
 
 // lastWords says what most likely kept a block from leaving.
 func (d *Drain) lastWords(e plan.Entry) string {
-	words := d.peersWords(e)
+	words := d.peers.words(e)
 	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
 		return words
 	}
@@ -313,17 +307,17 @@ func (d *Drain) lastWords(e plan.Entry) string {
 	return words
 }
 
-func (d *Drain) peersWords(e plan.Entry) string {
+func (ps *peers) words(e plan.Entry) string {
 	if why := e.Met().Why; why != "" {
 		return why
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.peers) == 0 {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.known) == 0 {
 		return "no peer to send to: none is known that stays and has room"
 	}
 	var troubles []string
-	for _, p := range d.peers {
+	for _, p := range ps.known {
 		if p.trouble == "" {
 			return ""
 		}
@@ -344,12 +338,9 @@ func (d *Drain) Progress() Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.account.progress()
-	p.Phase, p.BytesPerSecond = d.phase, d.out.bytesPerSecond()
+	p.Phase, p.BytesPerSecond, p.Peers = d.phase, d.out.bytesPerSecond(), d.peers.progress()
 	if d.frozen.waits && d.phase != PhaseDrained {
 		p.Awaits = d.frozen.dirs
-	}
-	for _, s := range d.peers {
-		p.Peers = append(p.Peers, s.progress())
 	}
 	if d.fallback != nil {
 		if part, some := d.fallback.progress(); some {

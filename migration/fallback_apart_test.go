@@ -122,8 +122,8 @@ func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 		"has been in trouble for long": {peerState{failures: 9, tried: now.Add(-fallbackPatience)}, true},
 		"says that it is full":         {peerState{failures: 1, tried: now, declines: now}, true},
 	} {
-		d := &Drain{peers: map[string]*peerState{"b": &c.peer, "full": {Peer: Peer{RoomBytes: GB, VaultBytes: &none}}}, carriers: newCarriers(nil, nil)}
-		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
+		ps := &peers{known: map[string]*peerState{"b": &c.peer, "full": {Peer: Peer{RoomBytes: GB, VaultBytes: &none}}}, carriers: newCarriers(nil, nil)}
+		if got := ps.roomFor("cache"); (got == 0) != c.left {
 			t.Errorf("a peer that %s: got room for %d", name, got)
 		}
 	}
@@ -143,9 +143,9 @@ func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
 		"asked, and greeted": {now.Add(-2 * fullSettles), true},
 	} {
 		b := &peerState{Peer: Peer{RoomBytes: 1 << 30}, lanes: 1, open: 1, asked: c.asked}
-		d := &Drain{peers: map[string]*peerState{"b": b}, carriers: newCarriers(nil, nil)}
-		d.carriers.all[&lane{d: d, peer: b, greeted: now.Add(-fullSettles)}] = true
-		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
+		ps := &peers{known: map[string]*peerState{"b": b}, carriers: newCarriers(nil, nil)}
+		ps.carriers.all[&lane{peer: b, greeted: now.Add(-fullSettles)}] = true
+		if got := ps.roomFor("cache"); (got == 0) != c.left {
 			t.Errorf("a peer that is %s: got room for %d", name, got)
 		}
 	}
@@ -154,18 +154,18 @@ func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
 // A peer had no room for the blocks that were found first, and takes those that were found later. The later ones are not left to the
 // fallback.
 func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
-	d := &Drain{peers: map[string]*peerState{}, cfg: DrainConfig{Log: slog.New(slog.DiscardHandler)}}
-	d.fan = newFan("", "", d.peers)
-	d.fan.hear("a", []Peer{{Node: "b"}})
-	b := d.peers["b"]
-	d.peerTook(time.Now())
-	d.note(b, errPeerFull)
+	ps := &peers{known: map[string]*peerState{}, log: slog.New(slog.DiscardHandler)}
+	ps.fan = newFan("", "", ps.known)
+	ps.fan.hear("a", []Peer{{Node: "b"}})
+	b := ps.known["b"]
+	ps.took(time.Now())
+	ps.note(b, errPeerFull)
 	b.declines = time.Now() // it has declined for so long
-	if taken, hoped := d.peersTake(); taken || hoped {
+	if taken, hoped := ps.take(); taken || hoped {
 		t.Errorf("got %t, %t of a peer that is full, want nothing of it", taken, hoped)
 	}
-	d.fits(b)
-	if _, hoped := d.peersTake(); !hoped {
+	ps.fits(b)
+	if _, hoped := ps.take(); !hoped {
 		t.Error("it sends to the peer, and all goes to the fallback")
 	}
 }

@@ -112,7 +112,7 @@ func (u *upload) asked(after time.Duration) {
 // turn returns when the block may go on beside the others.
 func (u *upload) turn(ctx context.Context) error {
 	for u.waits(ctx) {
-		if takes, _ := u.d.peersTake(); takes {
+		if takes, _ := u.d.peers.take(); takes {
 			return errPeersTake
 		}
 		if !diskio.Sleep(ctx, lookAtPeers) {

@@ -61,7 +61,7 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 	}
 	for ctx.Err() == nil && !(helps && crowd.full()) {
 		pause := lookAtPeers
-		if larger, any := d.leftByPeers(); any {
+		if larger, any := d.peers.left(); any {
 			one, err := d.takeForFallback(ctx, larger)
 			switch {
 			case len(one) > 0 && one[0].Bytes() <= smallUpload:

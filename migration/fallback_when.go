@@ -19,18 +19,18 @@ const (
 	lookAtPeers = 100 * time.Millisecond
 )
 
-func (d *Drain) peerTook(now time.Time) { d.tookAt.Note(now) }
+func (ps *peers) took(now time.Time) { ps.tookAt.Note(now) }
 
-// peersTake reports whether a peer takes blocks as far as is known (taken), or else may soon (hoped). A peer that has not failed and answers
+// take reports whether a peer takes blocks as far as is known (taken), or else may soon (hoped). A peer that has not failed and answers
 // has as long to prove that it takes blocks as any lane has (peerTimeout). Peers in trouble go on being asked, block by block, and take over
 // from the fallback as soon as one of them takes something. When each peer has said itself that it takes nothing, nobody is waited for.
-func (d *Drain) peersTake() (taken, hoped bool) {
+func (ps *peers) take() (taken, hoped bool) {
 	now := time.Now()
-	quiet := d.tookAt.Ago(now)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	declined := d.cfg.Missed == nil || !d.cfg.Missed()
-	for _, p := range d.peers {
+	quiet := ps.tookAt.Ago(now)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	declined := ps.missed == nil || !ps.missed()
+	for _, p := range ps.known {
 		if p.failures == 0 && !p.silent && (p.lanes > 0 || !p.gone) {
 			return quiet < peerTimeout, false
 		}
@@ -39,30 +39,30 @@ func (d *Drain) peersTake() (taken, hoped bool) {
 	return false, !declined && quiet < fallbackPatience
 }
 
-// leftByPeers says which blocks are for the fallback now: all, while no peer takes any; else those that no peer has room for. If these
+// left says which blocks are for the fallback now: all, while no peer takes any; else those that no peer has room for. If these
 // waited until the others are sent, they would be lost where that takes all the time there is.
-func (d *Drain) leftByPeers() (larger plan.MoreThan, any bool) {
-	switch taken, hoped := d.peersTake(); {
+func (ps *peers) left() (larger plan.MoreThan, any bool) {
+	switch taken, hoped := ps.take(); {
 	case !taken && !hoped:
 		return nil, true
 	case !taken:
 		return nil, false
 	}
 	larger = plan.MoreThan{}
-	for _, store := range append([]string{plan.AnyStore}, d.fan.stores...) {
-		larger[store] = d.roomAtPeers(store)
+	for _, store := range append([]string{plan.AnyStore}, ps.fan.stores...) {
+		larger[store] = ps.roomFor(store)
 		any = any || larger[store] < math.MaxInt64
 	}
 	return larger, any
 }
 
-// roomAtPeers returns how large a block of a store some peer may have room for: by the peer's grant, or, of peers that are not sent to, by
+// roomFor returns how large a block of a store some peer may have room for: by the peer's grant, or, of peers that are not sent to, by
 // the coordinator's word. A peer whose room is used up, or turned out to be less, is asked again: a vault may be full for a moment of
 // blocks that have their place elsewhere. A peer that is in trouble, or does not greet, may have room for as long as the drain would wait
 // for it alone. So may one that has just greeted: an agent that has just started has no room until its disks were tried.
-func (d *Drain) roomAtPeers(store string) int64 {
-	now, lanes := time.Now(), d.carriers.lanes()
-	most := d.roomUnseen(store, now, lanes)
+func (ps *peers) roomFor(store string) int64 {
+	now, lanes := time.Now(), ps.carriers.lanes()
+	most := ps.roomUnseen(store, now, lanes)
 	for _, l := range lanes {
 		since := now.Sub(l.greeted)
 		if since < fullSettles {
@@ -70,7 +70,7 @@ func (d *Drain) roomAtPeers(store string) int64 {
 		}
 		granted, left := l.granted.Left(store), l.roomLeft()
 		most = max(most, granted)
-		if since >= askAgain && left.Left(store) < granted && d.plan.Holds(store, left.Left(store)) {
+		if since >= askAgain && left.Left(store) < granted && ps.plan.Holds(store, left.Left(store)) {
 			l.asksAgain.Store(true)
 		}
 	}
@@ -78,16 +78,16 @@ func (d *Drain) roomAtPeers(store string) int64 {
 }
 
 // roomUnseen returns how large a block the peers may have room for to which none of the lanes goes.
-func (d *Drain) roomUnseen(store string, now time.Time, lanes []*lane) (most int64) {
+func (ps *peers) roomUnseen(store string, now time.Time, lanes []*lane) (most int64) {
 	greeted := map[*peerState]time.Time{}
 	for _, l := range lanes {
 		if l.greeted.After(greeted[l.peer]) {
 			greeted[l.peer] = l.greeted
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.peers {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.known {
 		silent := time.Duration(0)
 		if !p.tried.IsZero() {
 			silent = now.Sub(p.tried)

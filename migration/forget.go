@@ -102,7 +102,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
 	}
-	w := newWithdrawal(d.cfg, d.source, d.peerAt, func() bool { return ctx.Err() == nil })
+	w := newWithdrawal(d.cfg, d.source, d.peers.at, func() bool { return ctx.Err() == nil })
 	w.last, w.ledger, w.stirred = last, d.account.ledger, &d.stirred
 	// Blocks that changed come first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
 	if last.Any() {

@@ -63,17 +63,17 @@ func (f *fan) nothingFor(p *peerState) bool {
 func (f *fan) hurried() bool { return f.rate > 0 && f.rate < f.need }
 
 // keepInPlace judges anew which stores' blocks are left to peers that have the store.
-func (d *Drain) keepInPlace() {
-	waits := d.plan.Waiting()
+func (ps *peers) keepInPlace() {
+	waits := ps.plan.Waiting()
 	if len(waits) == 0 {
 		return // what is on its way may come back
 	}
-	granted := d.roomsGranted()
+	granted := ps.roomsGranted()
 	now, is := time.Now(), keptPlaces{map[string][]*peerState{}, true}
-	d.mu.Lock()
+	ps.mu.Lock()
 	var all int64 // bytes for the same disks
-	for name, s := range d.source.stores {
-		if s.Land == inventory.LandPlace && !d.fan.hurried() { // also of what was not met yet
+	for name, s := range ps.source.stores {
+		if s.Land == inventory.LandPlace && !ps.fan.hurried() { // also of what was not met yet
 			is.stores[name] = nil
 			all += waits[name]
 		}
@@ -85,7 +85,7 @@ func (d *Drain) keepInPlace() {
 	for store := range is.stores {
 		var room int64
 		var peers []*peerState
-		for _, p := range d.fan.order {
+		for _, p := range ps.fan.order {
 			if p.advised() || !p.takes(now) {
 				continue
 			}
@@ -105,18 +105,18 @@ func (d *Drain) keepInPlace() {
 			is.only = is.only && waits[store] == 0
 		}
 	}
-	was := d.fan.inPlace
-	d.fan.inPlace = is
-	d.mu.Unlock()
+	was := ps.fan.inPlace
+	ps.fan.inPlace = is
+	ps.mu.Unlock()
 	if !slices.Equal(slices.Sorted(maps.Keys(was.stores)), slices.Sorted(maps.Keys(is.stores))) {
-		d.plan.Settle(0) // wakes the lanes that found nothing to take
+		ps.plan.Settle(0) // wakes the lanes that found nothing to take
 	}
 }
 
 // roomsGranted returns the room that the peers in use granted and that is not used up.
-func (d *Drain) roomsGranted() map[*peerState]plan.Room {
+func (ps *peers) roomsGranted() map[*peerState]plan.Room {
 	granted := map[*peerState]plan.Room{}
-	for _, l := range d.carriers.lanes() {
+	for _, l := range ps.carriers.lanes() {
 		left := l.roomLeft()
 		if other, is := granted[l.peer]; !is || left.Most < other.Most {
 			granted[l.peer] = left
@@ -126,10 +126,10 @@ func (d *Drain) roomsGranted() map[*peerState]plan.Room {
 }
 
 // leftInPlace returns which blocks a peer with that room is to leave to others. Nil: none.
-func (d *Drain) leftInPlace(r *plan.Room) (larger plan.MoreThan) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for store := range d.fan.inPlace.stores {
+func (ps *peers) leftInPlace(r *plan.Room) (larger plan.MoreThan) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for store := range ps.fan.inPlace.stores {
 		if r.InVault(store) {
 			if larger == nil {
 				larger = plan.MoreThan{plan.AnyStore: -1}

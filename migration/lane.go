@@ -121,12 +121,9 @@ var (
 
 // connectAndSend returns ErrSettled when every block is settled.
 func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
-	d.mu.Lock()
-	peer := p.Peer
-	d.mu.Unlock()
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := d.cfg.Dial(dialing, peer)
+	conn, err := d.cfg.Dial(dialing, d.peers.heard(p))
 	if err != nil {
 		return err
 	}
@@ -149,8 +146,8 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if err := l.handshake(frames); err != nil {
 		return err
 	}
-	defer d.parted(p)
-	l.onProbation = d.greeted(p) > 0
+	defer d.peers.parted(p)
+	l.onProbation = d.peers.greeted(p) > 0
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -254,13 +251,13 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *wire.Reader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { wire.Cut(l.conn) })
 	defer greeting.Stop()
-	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised()}
+	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.peers.toAdvised()}
 	g, err := greet(l.conn, frames, l.peer.Node, hi)
 	if err != nil {
 		return err
 	}
 	l.room, l.granted = roomIn(g), roomIn(g)
-	if !l.d.granted(l.peer, g) {
+	if !l.d.peers.granted(l.peer, g) {
 		return errSurplus
 	}
 	return nil
@@ -353,7 +350,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		} else if busy.IsZero() {
 			busy = time.Now()
 		}
-		if !busy.IsZero() && !l.d.awaits(ctx, busy) && l.d.elsewhere(l.peer) {
+		if !busy.IsZero() && !l.d.awaits(ctx, busy) && l.d.peers.elsewhere(l.peer) {
 			return fmt.Errorf("it was at work for %v and answered nothing: others need as long", time.Since(busy).Round(time.Second))
 		}
 		l.beat.Add(1)
@@ -375,7 +372,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		}
 		if len(moved) > 0 {
 			l.trust()
-			l.d.moved(l.peer, moved)
+			l.d.peers.moved(l.peer, moved)
 			clear(moved)
 			moved = moved[:0]
 		}
@@ -426,7 +423,7 @@ func (l *lane) trust() {
 // must not be the first that is sent to each of them again. After the deadline no lane takes them: the plan keeps them until the
 // account is closed.
 func (l *lane) returnInflight(ctx context.Context, err error) {
-	failures := l.d.failures(l.peer)
+	failures := l.d.peers.failures(l.peer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why := "no receipt"

@@ -17,6 +17,44 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
+// peers are the other nodes that a drain knows: who takes blocks, which of them are sent to, and what became of that.
+type peers struct {
+	log         *slog.Logger
+	node        string // this one
+	source      *source
+	plan        *plan.Plan
+	account     *account
+	carriers    *carriers
+	traffic     *traffic
+	out         *outflow
+	connections int
+	fallback    bool // what no peer takes has another place
+	// As in DrainConfig.
+	who     func() []Peer
+	missed  func() bool
+	advised func() bool
+
+	tookAt diskio.Moment // that a peer last took something
+	vacant chan struct{} // has one when a lane has ended
+
+	mu    sync.Mutex
+	known map[string]*peerState
+	fan   *fan
+}
+
+func newPeers(cfg DrainConfig, account *account, carriers *carriers, traffic *traffic, out *outflow) *peers {
+	known := map[string]*peerState{}
+	fan := newFan(cfg.Zone, cfg.Pool, known)
+	for _, s := range cfg.Stores {
+		fan.stores = append(fan.stores, s.Name)
+	}
+	return &peers{
+		log: cfg.Log, node: cfg.Node, source: account.source, plan: account.plan, account: account, carriers: carriers, traffic: traffic, out: out,
+		connections: cfg.Connections, fallback: cfg.Fallback != nil, who: cfg.Peers, missed: cfg.Missed, advised: cfg.Advised,
+		vacant: make(chan struct{}, 1), known: known, fan: fan,
+	}
+}
+
 // peerState is what a drain knows of a peer, shared by its lanes.
 type peerState struct {
 	Peer
@@ -51,7 +89,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	d.hearPeers(ctx) // before the fallback asks whether there are any
+	d.peers.hear(ctx) // before the fallback asks whether there are any
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
 	if d.fallback != nil {
@@ -68,9 +106,9 @@ func (d *Drain) runLanes(ctx context.Context) {
 	tick := time.NewTicker(lookForPeers)
 	defer tick.Stop()
 	for {
-		for _, p := range d.wanted() {
+		for _, p := range d.peers.wanted() {
 			lanes.Go(func() {
-				defer d.ended(p)
+				defer d.peers.ended(p)
 				if d.runLane(ctx, p) {
 					stop()
 				}
@@ -79,47 +117,47 @@ func (d *Drain) runLanes(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.vacant:
+		case <-d.peers.vacant:
 		case <-tick.C:
 			if d.plan.Settled() {
 				stop() // a lane whose peer is away has nobody to hear it from
 				return
 			}
-			d.hearPeers(ctx)
+			d.peers.hear(ctx)
 		}
 	}
 }
 
-func (d *Drain) hearPeers(ctx context.Context) {
-	peers := d.cfg.Peers()
-	if !d.toAdvised() {
+func (ps *peers) hear(ctx context.Context) {
+	peers := ps.who()
+	if !ps.toAdvised() {
 		peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Advised })
 	}
-	until, stranded := d.out.until(ctx), d.stranded()
-	silent := d.silent(time.Now())
-	found, earlier := d.account.toCarry()
-	d.mu.Lock()
-	for _, p := range d.fan.order {
+	until, stranded := ps.out.until(ctx), ps.stranded()
+	silent := ps.silent(time.Now())
+	found, earlier := ps.account.toCarry()
+	ps.mu.Lock()
+	for _, p := range ps.fan.order {
 		p.silent = silent[p]
 	}
-	d.fan.stranded = stranded
-	d.fan.hear(d.cfg.Node, peers)
-	d.fan.need = 0
+	ps.fan.stranded = stranded
+	ps.fan.hear(ps.node, peers)
+	ps.fan.need = 0
 	if !until.IsZero() {
-		d.fan.need = float64(found-earlier-d.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
+		ps.fan.need = float64(found-earlier-ps.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
-	d.fan.review(time.Now(), d.out.sent.Load())
-	d.mu.Unlock()
-	d.keepInPlace()
+	ps.fan.review(time.Now(), ps.out.sent.Load())
+	ps.mu.Unlock()
+	ps.keepInPlace()
 }
 
 // silent returns the peers that neither take nor answer anything, on any lane to them. It has traffic count such lanes out: no other lane
 // waits for them. Only one goroutine may call it.
-func (d *Drain) silent(now time.Time) map[*peerState]bool {
+func (ps *peers) silent(now time.Time) map[*peerState]bool {
 	all := map[*peerState]bool{}
-	for _, l := range d.carriers.lanes() {
+	for _, l := range ps.carriers.lanes() {
 		silent := l.silent(now)
-		d.traffic.quiet(l, silent)
+		ps.traffic.quiet(l, silent)
 		if other, is := all[l.peer]; is {
 			silent = silent && other
 		}
@@ -130,44 +168,44 @@ func (d *Drain) silent(now time.Time) map[*peerState]bool {
 
 // stranded returns, by store, the most that any peer in use has room for, of the stores of which a larger block waits. Peers in use only
 // for such blocks (fan.needs) do not count.
-func (d *Drain) stranded() (larger map[string]int64) {
-	all := d.carriers.lanes()
-	d.mu.Lock()
-	lanes := slices.DeleteFunc(all, func(l *lane) bool { return d.fan.needs(l.peer) })
-	was := d.fan.stranded
-	greeting := slices.ContainsFunc(d.fan.order, func(p *peerState) bool { return p.lanes > 0 && p.open == 0 && p.failures == 0 })
-	d.mu.Unlock()
+func (ps *peers) stranded() (larger map[string]int64) {
+	all := ps.carriers.lanes()
+	ps.mu.Lock()
+	lanes := slices.DeleteFunc(all, func(l *lane) bool { return ps.fan.needs(l.peer) })
+	was := ps.fan.stranded
+	greeting := slices.ContainsFunc(ps.fan.order, func(p *peerState) bool { return p.lanes > 0 && p.open == 0 && p.failures == 0 })
+	ps.mu.Unlock()
 	if greeting { // a peer that has not answered yet may have room
 		return was
 	}
 	most := map[string]int64{}
 	for _, l := range lanes {
 		room := l.roomLeft()
-		for _, store := range d.fan.stores {
+		for _, store := range ps.fan.stores {
 			most[store] = max(most[store], room.Left(store))
 		}
 	}
-	maps.DeleteFunc(most, func(store string, bytes int64) bool { return !d.plan.Holds(store, bytes) })
+	maps.DeleteFunc(most, func(store string, bytes int64) bool { return !ps.plan.Holds(store, bytes) })
 	return most
 }
 
 // toAdvised says whether peers are sent to that are advised to go.
-func (d *Drain) toAdvised() bool { return d.cfg.Advised != nil && d.cfg.Advised() }
+func (ps *peers) toAdvised() bool { return ps.advised != nil && ps.advised() }
 
 // wanted returns a peer for every lane that is to be opened now, and counts it.
-func (d *Drain) wanted() (all []*peerState) {
+func (ps *peers) wanted() (all []*peerState) {
 	now := time.Now()
-	found, _ := d.account.toCarry()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	share := max(0, found-d.out.sent.Load()) / int64(d.fan.width)
-	for p := d.fan.choose(now, share); p != nil; p = d.fan.choose(now, share) {
+	found, _ := ps.account.toCarry()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	share := max(0, found-ps.out.sent.Load()) / int64(ps.fan.width)
+	for p := ps.fan.choose(now, share); p != nil; p = ps.fan.choose(now, share) {
 		p.lanes++
 		p.try(now)
 		all = append(all, p)
 	}
-	for _, p := range d.fan.thin(now, d.cfg.Connections) {
-		for p.lanes < d.cfg.Connections {
+	for _, p := range ps.fan.thin(now, ps.connections) {
+		for p.lanes < ps.connections {
 			p.lanes++
 			all = append(all, p)
 		}
@@ -183,20 +221,20 @@ func (p *peerState) try(now time.Time) {
 }
 
 // elsewhere reports whether another peer, or a fallback, takes blocks, as far as is known.
-func (d *Drain) elsewhere(than *peerState) bool {
+func (ps *peers) elsewhere(than *peerState) bool {
 	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.fallback != nil || slices.ContainsFunc(d.fan.order, func(p *peerState) bool { return p != than && p.takes(now) })
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.fallback || slices.ContainsFunc(ps.fan.order, func(p *peerState) bool { return p != than && p.takes(now) })
 }
 
 // ended notes the end of a lane.
-func (d *Drain) ended(p *peerState) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.fan.ended(p, time.Now())
+func (ps *peers) ended(p *peerState) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.fan.ended(p, time.Now())
 	select {
-	case d.vacant <- struct{}{}:
+	case ps.vacant <- struct{}{}:
 	default:
 	}
 }
@@ -230,8 +268,8 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 		case diskio.IsSilent(err), err == errAskAgain:
 			continue // that is no fault of the peer
 		}
-		rest := d.note(p, err)
-		if d.turn(p) {
+		rest := d.peers.note(p, err)
+		if d.peers.turn(p) {
 			return false
 		}
 		diskio.Sleep(ctx, rest)
@@ -240,10 +278,10 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 }
 
 // turn reports whether another peer can have the place of one that is in trouble.
-func (d *Drain) turn(p *peerState) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return p.surplus || len(p.parts) == 0 && d.fan.spare(time.Now())
+func (ps *peers) turn(p *peerState) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return p.surplus || len(p.parts) == 0 && ps.fan.spare(time.Now())
 }
 
 // refusedError is a peer's no to a whole stream.
@@ -260,10 +298,10 @@ func (e *refusedError) Error() string { return e.reason }
 const fullSettles = 500 * time.Millisecond
 
 // note keeps what went wrong with a peer and says how long to leave it alone.
-func (d *Drain) note(p *peerState, err error) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return p.note(err, d.cfg.Log)
+func (ps *peers) note(p *peerState, err error) time.Duration {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return p.note(err, ps.log)
 }
 
 func (p *peerState) note(err error, log *slog.Logger) (rest time.Duration) {
@@ -300,9 +338,9 @@ func (p *peerState) failed(now time.Time, retry time.Duration) (rest time.Durati
 
 // greeted says that a peer let a stream begin. It is well again only once it takes something (moved): one that greets and
 // fails must not be asked ten times a second.
-func (d *Drain) greeted(p *peerState) (failures int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) greeted(p *peerState) (failures int) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	p.trouble = ""
 	return p.failures
 }
@@ -313,19 +351,19 @@ func (p *peerState) declined(now time.Time) bool {
 }
 
 // fits notes that a peer has room for some block after all: when it had not, not all of the stores was looked through.
-func (d *Drain) fits(p *peerState) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) fits(p *peerState) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	p.declines = time.Time{}
 }
 
 // granted notes what a peer granted to a stream, and says whether the stream goes on: not if the peer turns out to be advised to go while
 // others take blocks.
-func (d *Drain) granted(p *peerState, g wire.Grant) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) granted(p *peerState, g wire.Grant) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	p.shared, p.said = g.Shared, g.Advised
-	if g.Advised && d.fan.others(time.Now()) && !d.fan.needs(p) {
+	if g.Advised && ps.fan.others(time.Now()) && !ps.fan.needs(p) {
 		return false
 	}
 	p.open++
@@ -334,51 +372,75 @@ func (d *Drain) granted(p *peerState, g wire.Grant) bool {
 
 // asks notes that a lane ends so that another can ask the peer anew what it has room for. It is called before that lane ends, or the grants
 // of others would speak for the peer.
-func (d *Drain) asks(p *peerState) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) asks(p *peerState) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	p.asked = time.Now()
 }
 
 // parted notes the end of a stream that a peer had let begin.
-func (d *Drain) parted(p *peerState) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) parted(p *peerState) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	p.open--
 }
 
-func (d *Drain) failures(p *peerState) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) failures(p *peerState) int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	return p.failures
 }
 
+// heard is a peer as it was last heard of.
+func (ps *peers) heard(p *peerState) Peer {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return p.Peer
+}
+
+// measured notes how fast a lane to a peer is.
+func (ps *peers) measured(p *peerState, speed float64) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.speed = speed
+}
+
 // speed is how fast a lane to a peer was when that was last measured; 0: never.
-func (d *Drain) speed(p *peerState) float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) speed(p *peerState) float64 {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	return p.speed
 }
 
-// peerAt is where a peer is; "": it is no peer.
-func (d *Drain) peerAt(node string) (address string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p := d.peers[node]; p != nil {
+// at is where a peer is; "": it is no peer.
+func (ps *peers) at(node string) (address string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.known[node]; p != nil {
 		address = p.Address
 	}
 	return address
 }
 
+// progress is what each peer has had.
+func (ps *peers) progress() (all []PeerProgress) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.known {
+		all = append(all, p.progress())
+	}
+	return all
+}
+
 // moved books blocks whose receipts came from a peer.
-func (d *Drain) moved(p *peerState, blocks []plan.Entry) {
-	d.peerTook(time.Now())
-	n := d.account.moved(p.Node, blocks)
-	d.mu.Lock()
+func (ps *peers) moved(p *peerState, blocks []plan.Entry) {
+	ps.took(time.Now())
+	n := ps.account.moved(p.Node, blocks)
+	ps.mu.Lock()
 	p.took(n)
-	p.recover(d.cfg.Log)
-	d.mu.Unlock()
-	d.plan.Settle(len(blocks))
+	p.recover(ps.log)
+	ps.mu.Unlock()
+	ps.plan.Settle(len(blocks))
 }
 
 func (p *peerState) took(n inventory.Count) {

@@ -39,9 +39,7 @@ func (l *lane) keepPart(err error) {
 		return
 	}
 	p := &part{e, bytes.Clone(l.payload), slices.Clone(l.sums), fmt.Sprintf("sent to %s: %s", l.peer.Node, err)}
-	l.d.mu.Lock()
-	l.peer.parts = append(l.peer.parts, p)
-	l.d.mu.Unlock()
+	l.d.peers.keep(l.peer, p)
 	l.awaitPeer(p)
 }
 
@@ -49,24 +47,24 @@ func (l *lane) keepPart(err error) {
 // has what came for keptFor after it goes on.
 func (l *lane) awaitPeer(p *part) {
 	time.AfterFunc(max(lookAtPeers, l.patience(p)), func() {
-		if until := l.d.out.until(context.Background()); time.Now().Before(until) && l.d.waitsAlone(l.peer, p) {
+		if until := l.d.out.until(context.Background()); time.Now().Before(until) && l.d.peers.waitsAlone(l.peer, p) {
 			l.awaitPeer(p)
 			return
 		}
-		l.d.releaseParts(l.peer, p)
+		l.d.peers.releaseParts(l.peer, p)
 	})
 }
 
 // waitsAlone reports whether a part waits, and nobody but its peer may take it.
-func (d *Drain) waitsAlone(peer *peerState, p *part) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, other := range d.peers {
+func (ps *peers) waitsAlone(peer *peerState, p *part) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, other := range ps.known {
 		if other != peer && other.failures == 0 && !other.gone {
 			return false
 		}
 	}
-	return d.fallback == nil && slices.Contains(peer.parts, p)
+	return !ps.fallback && slices.Contains(peer.parts, p)
 }
 
 // patience returns how long a part waits for its peer. Near the deadline it is short enough to leave another peer the time for the whole
@@ -77,27 +75,34 @@ func (l *lane) patience(p *part) time.Duration {
 		return resumePatience
 	}
 	left := time.Until(until)
-	if rate := l.d.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
+	if rate := l.d.peers.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
 		return resumePatience // nobody else can have it in time
 	}
 	return min(resumePatience, max(0, left)/8)
 }
 
+// keep keeps a part for another lane to its peer.
+func (ps *peers) keep(peer *peerState, p *part) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	peer.parts = append(peer.parts, p)
+}
+
 // takePart returns a block to go on with at the peer; nil: there is none.
-func (l *lane) takePart() *part {
-	l.d.mu.Lock()
-	defer l.d.mu.Unlock()
-	if len(l.peer.parts) == 0 {
+func (ps *peers) takePart(peer *peerState) *part {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(peer.parts) == 0 {
 		return nil
 	}
-	p := l.peer.parts[0]
-	l.peer.parts = l.peer.parts[1:]
+	p := peer.parts[0]
+	peer.parts = peer.parts[1:]
 	return p
 }
 
 // releaseParts gives parts, or all of a peer's, back to the plan.
-func (d *Drain) releaseParts(peer *peerState, only ...*part) {
-	d.mu.Lock()
+func (ps *peers) releaseParts(peer *peerState, only ...*part) {
+	ps.mu.Lock()
 	var gone []*part
 	peer.parts = slices.DeleteFunc(slices.Clone(peer.parts), func(p *part) bool {
 		goes := len(only) == 0 || slices.Contains(only, p)
@@ -106,22 +111,22 @@ func (d *Drain) releaseParts(peer *peerState, only ...*part) {
 		}
 		return goes
 	})
-	d.mu.Unlock()
+	ps.mu.Unlock()
 	for _, p := range gone {
 		past := p.Met()
 		past.Attempts++
 		past.Shun, past.Shunned, past.Unanswered = peer.Node, time.Now().Add(2*backOff(past.Attempts)), true
-		d.plan.GiveBack(p.After(past), 0, p.why)
+		ps.plan.GiveBack(p.After(past), 0, p.why)
 	}
 }
 
 // releaseAllParts gives back all parts: no lane goes on with them any more.
-func (d *Drain) releaseAllParts() {
-	d.mu.Lock()
-	all := slices.Clone(d.fan.order)
-	d.mu.Unlock()
+func (ps *peers) releaseAllParts() {
+	ps.mu.Lock()
+	all := slices.Clone(ps.fan.order)
+	ps.mu.Unlock()
 	for _, p := range all {
-		d.releaseParts(p)
+		ps.releaseParts(p)
 	}
 }
 

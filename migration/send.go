@@ -23,11 +23,11 @@ func (l *lane) send(ctx context.Context) error {
 				return err
 			}
 			if ends == errAskAgain {
-				l.d.asks(l.peer)
+				l.d.peers.asks(l.peer)
 			}
 			return ends
 		}
-		if l.part = l.takePart(); l.part != nil {
+		if l.part = l.d.peers.takePart(l.peer); l.part != nil {
 			l.mu.Lock()
 			l.next = []plan.Entry{l.part.Entry}
 			l.batch = l.next
@@ -55,7 +55,7 @@ func (l *lane) send(ctx context.Context) error {
 		}
 		if !found {
 			found = true
-			l.d.fits(l.peer)
+			l.d.peers.fits(l.peer)
 		}
 		if err := l.sendBatch(ctx); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (l *lane) send(ctx context.Context) error {
 // ends returns why the lane is to end though it could go on; nil: it is not.
 func (l *lane) ends() error {
 	switch {
-	case l.d.unwanted(l.peer):
+	case l.d.peers.unwanted(l.peer):
 		return errSurplus
 	case l.asksAgain.Load():
 		return errAskAgain
@@ -222,9 +222,7 @@ func (l *lane) measure(ctx context.Context, n int) {
 		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
 		l.slack, l.until = slack, l.d.out.until(ctx)
 		l.bufferAsCarried()
-		l.d.mu.Lock()
-		l.peer.speed = l.pace.rate
-		l.d.mu.Unlock()
+		l.d.peers.measured(l.peer, l.pace.rate)
 	}
 }
 
@@ -246,7 +244,7 @@ func (l *lane) affordable(ctx context.Context) int64 {
 	l.mu.Unlock()
 	assumed := 0.
 	if l.pace.rate == 0 && !l.tries {
-		assumed = l.d.typical()
+		assumed = l.d.peers.typical()
 	}
 	return l.pace.affordable(time.Now(), l.until, ahead, assumed)
 }
@@ -303,16 +301,16 @@ func (l *lane) rest() (goOn func()) {
 }
 
 // typical is how fast a lane of this drain usually is; 0: none was measured.
-func (d *Drain) typical() float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.fan.typical()
+func (ps *peers) typical() float64 {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.fan.typical()
 }
 
 // unwanted reports whether the lanes to a peer are to end.
-func (d *Drain) unwanted(p *peerState) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (ps *peers) unwanted(p *peerState) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	return p.surplus
 }
 

@@ -217,8 +217,8 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 // lane has now; else, as there is nothing better to try, in time if the lane had all that the others leave. Blocks on disks that
 // enough lanes wait for come last.
 func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
-	t, room := &l.d.traffic, l.roomLeft()
-	room.Larger = l.d.leftInPlace(&room)
+	t, room := l.d.traffic, l.roomLeft()
+	room.Larger = l.d.peers.leftInPlace(&room)
 	t.carried(l, time.Now(), l.gone(0))
 	ahead := int64(len(l.buf)) + l.queue
 	t.taking.Lock()
@@ -271,7 +271,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 	case l.slack || !known:
 		return goAhead
 	}
-	t := &l.d.traffic
+	t := l.d.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if float64(t.pledged) <= through {

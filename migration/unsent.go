@@ -31,7 +31,7 @@ func (d *Drain) bufferLess(now time.Time) {
 		return
 	}
 	for _, l := range d.carriers.lanes() {
-		l.bufferLess(d.speed(l.peer))
+		l.bufferLess(d.peers.speed(l.peer))
 	}
 }
 

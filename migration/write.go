@@ -170,7 +170,7 @@ func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64
 	wire.PutHeader(l.buf[at:at+wire.HeaderBytes], wire.FrameData, l.last, n, sum)
 	l.note(sum)
 	if e.Met().Attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
-		l.d.peerTook(l.now)
+		l.d.peers.took(l.now)
 	}
 	if err := l.mayGoOn(ctx, e.Bytes(), behind-int64(n)); err != nil {
 		if at < len(l.buf) { // nothing more is sent of a block that is given up: others need the link
