@@ -228,7 +228,7 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 	}
 	got := map[string]manifest.Entry{}
 	var count inventory.Count
-	for e, err := range (&Drain{account: &account{ledger: l}}).Entries() {
+	for e, err := range (&Drain{cargo: cargo{account: &account{ledger: l}}}).Entries() {
 		if err != nil {
 			t.Fatal(err)
 		}

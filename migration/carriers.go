@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +12,18 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
+
+// cargo is what lanes and uploads need to know of what they carry.
+type cargo struct {
+	log      *slog.Logger
+	source   *source // of it
+	plan     *plan.Plan
+	account  *account // of what became of it
+	endings  *endings
+	carriers *carriers
+	peers    *peers
+	out      *outflow
+}
 
 // carriers are the lanes and the uploads of a drain that are at work now.
 type carriers struct {

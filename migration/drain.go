@@ -123,23 +123,17 @@ type DrainConfig struct {
 
 // Drain empties the node's stores into its peers. It is used once.
 type Drain struct {
-	cfg      DrainConfig
-	source   *source
-	plan     *plan.Plan
-	account  *account
-	carriers *carriers
-	out      *outflow
-	peers    *peers
+	cfg DrainConfig
+	cargo
 	traffic  *traffic
+	fallback *fallback // nil: there is none
 
-	claims   *claims
-	homes    *homes
-	looks    *looks
-	missed   atomic.Bool // some look did not meet all that is here
-	inVault  atomic.Bool // a look through the vault has not come back
-	stirred  stirred     // where files came or went since the first look
-	fallback *fallback   // nil: there is none
-	endings  *endings
+	claims  *claims
+	homes   *homes
+	looks   *looks
+	missed  atomic.Bool // some look did not meet all that is here
+	inVault atomic.Bool // a look through the vault has not come back
+	stirred stirred     // where files came or went since the first look
 
 	mu     sync.Mutex
 	phase  Phase
@@ -179,23 +173,24 @@ type PeerProgress struct {
 func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Only = diskio.Cleaned(cfg.Only)
 	cfg.Stores = inventory.Renewed(cfg.Stores, diskio.OrWell(cfg.Disks), cfg.Log)
-	d := &Drain{
-		cfg: cfg, source: newSource(cfg), out: newOutflow(cfg), phase: PhaseScanning,
-		traffic: &traffic{}, looks: newLooks(cfg.Log),
-	}
-	d.endings = newEndings(cfg, d.source)
+	source, out := newSource(cfg), newOutflow(cfg)
 	for _, s := range cfg.Stores {
 		s.Watch(cfg.Disks)
 	}
 	cfg.Vault.Watch(cfg.Disks)
-	d.claims, d.homes = newClaims(cfg.Dir), newHomes(cfg)
-	account, most := openAccount(cfg, d.source)
-	d.account, d.plan = account, plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: d.source.where, Told: cfg.Told.of})
-	account.plan = d.plan
-	d.carriers = newCarriers(d.source, d.plan)
-	d.peers = newPeers(cfg, account, d.carriers, d.traffic, d.out)
+	claims, homes := newClaims(cfg.Dir), newHomes(cfg)
+	account, most := openAccount(cfg, source)
+	account.plan = plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: source.where, Told: cfg.Told.of})
+	carriers, traffic := newCarriers(source, account.plan), &traffic{}
+	d := &Drain{
+		cfg: cfg, traffic: traffic, claims: claims, homes: homes, looks: newLooks(cfg.Log), phase: PhaseScanning,
+		cargo: cargo{
+			log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source), carriers: carriers,
+			peers: newPeers(cfg, account, carriers, traffic, out), out: out,
+		},
+	}
 	if cfg.Fallback != nil {
-		d.fallback = &fallback{Storage: cfg.Fallback, crowd: newCrowd(cfg.Fallback.Streams), state: peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
+		d.fallback = newFallback(cfg.Fallback, d.cargo)
 	}
 	return d
 }

@@ -30,7 +30,7 @@ type memberContent struct {
 }
 
 func (u *upload) content(i int, pass func(n int) error) *memberContent {
-	return &memberContent{u: u, i: i, pass: pass, dir: u.d.source.where(inventory.Block{ID: u.e.ID, Members: u.e.Members[i : i+1]})[0]}
+	return &memberContent{u: u, i: i, pass: pass, dir: u.to.source.where(inventory.Block{ID: u.e.ID, Members: u.e.Members[i : i+1]})[0]}
 }
 
 // pass waits until it is the block's turn and the cap on the drain lets so many bytes through.
@@ -38,11 +38,11 @@ func (u *upload) pass(ctx context.Context, n int) error {
 	if err := u.turn(ctx); err != nil {
 		return err
 	}
-	if err := u.d.out.limit.wait(ctx, n); err != nil {
+	if err := u.to.out.limit.wait(ctx, n); err != nil {
 		return err
 	}
-	u.d.out.sent.Add(int64(n))
-	u.d.out.gone.Add(int64(n))
+	u.to.out.sent.Add(int64(n))
+	u.to.out.gone.Add(int64(n))
 	u.leaves(int64(n))
 	return nil
 }
@@ -67,7 +67,7 @@ func (c *memberContent) Read(p []byte) (int, error) {
 
 // next reads a chunk.
 func (c *memberContent) next() error {
-	m, d := c.u.e.Members[c.i], c.u.d
+	m, source := c.u.e.Members[c.i], c.u.to.source
 	began := time.Now()
 	c.u.work.Begin(&c.dir)
 	defer func() {
@@ -75,15 +75,15 @@ func (c *memberContent) next() error {
 		c.took += time.Since(began)
 	}()
 	if c.f == nil {
-		f, err := d.source.openMember(c.u.e.Block, c.i)
+		f, err := source.openMember(c.u.e.Block, c.i)
 		if err != nil {
-			return d.source.local(c.dir, err)
+			return source.local(c.dir, err)
 		}
 		c.f, c.buf = f, make([]byte, min(m.Bytes, wire.ChunkBytes))
 	}
 	left := min(m.Bytes-c.read, wire.ChunkBytes)
 	if left == 0 {
-		if err := d.source.same(c.u.e.Block, inventory.StillSame(c.f, m)); err != nil {
+		if err := source.same(c.u.e.Block, inventory.StillSame(c.f, m)); err != nil {
 			return &localError{err}
 		}
 		return io.EOF
@@ -93,7 +93,7 @@ func (c *memberContent) next() error {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = inventory.ErrChanged
 		}
-		return d.source.local(c.dir, err)
+		return source.local(c.dir, err)
 	}
 	c.sums = binary.BigEndian.AppendUint32(c.sums, crc32.Checksum(chunk, wire.Castagnoli))
 	c.read += left
@@ -121,7 +121,7 @@ func (c *memberContent) close() {
 		return
 	}
 	if c.read > 0 {
-		c.u.d.source.disks.Fetched(c.dir, c.read, c.took)
+		c.u.to.source.disks.Fetched(c.dir, c.read, c.took)
 	}
 	c.f.Close() // it was only read
 }

@@ -71,7 +71,7 @@ func (u *upload) left() int64 { return u.bytes - u.gone }
 
 // begins and ends bracket an upload.
 func (u *upload) begins() {
-	f := u.d.fallback
+	f := u.to
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if u.bytes > smallUpload {
@@ -81,7 +81,7 @@ func (u *upload) begins() {
 
 func (u *upload) ends() {
 	u.leaves(u.bytes)
-	f := u.d.fallback
+	f := u.to
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.link.passes(0)
@@ -95,7 +95,7 @@ func (u *upload) ends() {
 // asked says that the storage asks for more of the block, or has answered for what it has, that long after it was last given some. If
 // that was unloads or longer, the storage has got rid of all that it was given.
 func (u *upload) asked(after time.Duration) {
-	f := u.d.fallback
+	f := u.to
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	given := u.bytes - u.unsent
@@ -112,7 +112,7 @@ func (u *upload) asked(after time.Duration) {
 // turn returns when the block may go on beside the others.
 func (u *upload) turn(ctx context.Context) error {
 	for u.waits(ctx) {
-		if takes, _ := u.d.peers.take(); takes {
+		if takes, _ := u.to.peers.take(); takes {
 			return errPeersTake
 		}
 		if !diskio.Sleep(ctx, lookAtPeers) {
@@ -123,13 +123,13 @@ func (u *upload) turn(ctx context.Context) error {
 }
 
 func (u *upload) waits(ctx context.Context) bool {
-	until := u.d.out.until(ctx)
+	until := u.to.out.until(ctx)
 	if until.IsZero() || u.bytes <= smallUpload {
 		return false
 	}
 	few, late := u.behind(time.Until(until))
 	if late {
-		u.d.tooLate()
+		u.to.tooLate()
 	}
 	return few || late
 }
@@ -137,7 +137,7 @@ func (u *upload) waits(ctx context.Context) bool {
 // behind reports whether the block has to wait: few, as fewFirst uploads go and nothing has left yet; or late, as the block would not be
 // there in time beside the blocks before it that will be.
 func (u *upload) behind(left time.Duration) (few, late bool) {
-	f := u.d.fallback
+	f := u.to
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.link

@@ -21,9 +21,10 @@ import (
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
-// fallback is what a drain knows of its fallback.
+// fallback is the storage that takes what no peer does, and what a drain knows of it.
 type fallback struct {
 	*lastresort.Storage
+	cargo
 	crowd *crowd
 
 	taking sync.Mutex // held while an upload is handed a block beside what the others have begun
@@ -35,6 +36,10 @@ type fallback struct {
 	rate    float64       // bytes per second of a large one; 0: not known
 	begun   int64         // bytes of the uploads' blocks that have not left
 	link    uplink
+}
+
+func newFallback(s *lastresort.Storage, c cargo) *fallback {
+	return &fallback{Storage: s, cargo: c, crowd: newCrowd(s.Streams), state: peerState{Peer: Peer{Node: s.Peer()}}}
 }
 
 const (
@@ -52,33 +57,33 @@ const (
 // errTooLate says that what is left cannot be in the fallback in time.
 var errTooLate = errors.New("what is left cannot be uploaded before the deadline")
 
-// runFallback uploads blocks that no peer takes, one after the other, until all blocks are settled (true) or ctx ends. For small blocks it
+// run uploads blocks that no peer takes, one after the other, until all blocks are settled (true) or ctx ends. For small blocks it
 // calls help, which begins another upload. One that helps ends when there are no small blocks, or fewer should be on their way.
-func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settled bool) {
-	crowd := d.fallback.crowd
+func (f *fallback) run(ctx context.Context, helps bool, help func()) (settled bool) {
+	crowd := f.crowd
 	if helps {
 		defer crowd.leave()
 	}
 	for ctx.Err() == nil && !(helps && crowd.full()) {
 		pause := lookAtPeers
-		if larger, any := d.peers.left(); any {
-			one, err := d.takeForFallback(ctx, larger)
+		if larger, any := f.peers.left(); any {
+			one, err := f.take(ctx, larger)
 			switch {
 			case len(one) > 0 && one[0].Bytes() <= smallUpload:
 				if crowd.join() {
 					help()
 				}
-				pause = d.upload(ctx, one[0])
+				pause = f.upload(ctx, one[0])
 			case len(one) > 0 && helps:
-				d.fallback.begin(-one[0].Bytes())
-				d.plan.PutBack(one)
+				f.begin(-one[0].Bytes())
+				f.plan.PutBack(one)
 				return false
 			case len(one) > 0:
-				pause = d.upload(ctx, one[0])
+				pause = f.upload(ctx, one[0])
 			case err == plan.ErrSettled:
 				return true
 			case err == plan.ErrNoTime:
-				d.tooLate()
+				f.tooLate()
 			}
 		}
 		if pause > 0 && helps {
@@ -91,21 +96,20 @@ func (d *Drain) runFallback(ctx context.Context, helps bool, help func()) (settl
 	return false
 }
 
-// takeForFallback has the plan hand out a block that would be there in time.
-func (d *Drain) takeForFallback(ctx context.Context, larger plan.MoreThan) (one []plan.Entry, err error) {
-	f := d.fallback
+// take has the plan hand out a block that would be there in time.
+func (f *fallback) take(ctx context.Context, larger plan.MoreThan) (one []plan.Entry, err error) {
 	f.taking.Lock()
 	defer f.taking.Unlock()
-	bytes, atBest := d.affordable(ctx)
+	bytes, atBest := f.affordable(ctx)
 	if bytes < 0 {
 		return nil, plan.ErrNoTime
 	}
 	room := plan.RoomOf(math.MaxInt64)
 	room.Larger = larger
-	d.carriers.handOut(func(crowded map[string]bool) (some bool) {
-		one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, bytes, crowded)
+	f.carriers.handOut(func(crowded map[string]bool) (some bool) {
+		one, _, err = f.plan.Take(nil, 1, 0, f.state.Node, room, bytes, crowded)
 		if err == plan.ErrNoTime && atBest > bytes {
-			one, _, err = d.plan.Take(nil, 1, 0, f.state.Node, room, atBest, crowded)
+			one, _, err = f.plan.Take(nil, 1, 0, f.state.Node, room, atBest, crowded)
 		}
 		return len(one) > 0
 	})
@@ -126,19 +130,18 @@ func (f *fallback) begin(bytes int64) {
 // time. It is what the blocks that other uploads have begun leave of the cap, and of what all carry together: without that, all would share
 // it, and none would be done in time. atBest leaves the rate of earlier uploads out: one that has all that the others leave may carry more
 // than those that shared it, which is worth a try where nothing else is left.
-func (d *Drain) affordable(ctx context.Context) (bytes, atBest int64) {
-	until := d.out.until(ctx)
+func (f *fallback) affordable(ctx context.Context) (bytes, atBest int64) {
+	until := f.out.until(ctx)
 	if until.IsZero() {
 		return math.MaxInt64, math.MaxInt64
 	}
-	f := d.fallback
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := time.Until(until) - f.latency
 	if left <= 0 {
 		return -1, -1
 	}
-	most := left.Seconds()*(1-paceMargin)*float64(d.out.limit.rate()) - float64(f.begun)
+	most := left.Seconds()*(1-paceMargin)*float64(f.out.limit.rate()) - float64(f.begun)
 	if rate := f.link.rate(); rate > 0 {
 		most = min(most, left.Seconds()*(1-paceMargin)*rate-f.link.left())
 		atBest = wholeBytes(most)
@@ -157,8 +160,7 @@ func wholeBytes(n float64) int64 {
 }
 
 // tooLate notes that the fallback is well and the time too short.
-func (d *Drain) tooLate() {
-	f := d.fallback
+func (f *fallback) tooLate() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state.trouble == "" {
@@ -166,7 +168,7 @@ func (d *Drain) tooLate() {
 	}
 	if !f.late {
 		f.late = true
-		d.cfg.Log.Warn("the fallback cannot take all that is left before the deadline", "peer", f.state.Node)
+		f.log.Warn("the fallback cannot take all that is left before the deadline", "peer", f.state.Node)
 	}
 }
 
@@ -185,15 +187,15 @@ func (f *fallback) learn(bytes int64, took time.Duration) {
 	f.rate = rate
 }
 
-// awaitFallback warns of a fallback that does not answer, well before it is given up. A fallback that is known to be slow gets
+// await warns of a fallback that does not answer, well before it is given up. A fallback that is known to be slow gets
 // the time that it takes, and an upload of content is timed only once it is known how long others took.
-func (d *Drain) awaitFallback(content int64) (answered func()) {
-	d.fallback.mu.Lock()
-	soon, rate := max(answerSoon, 2*d.fallback.latency), d.fallback.rate
-	if content > 0 && d.fallback.link.rate() > 0 { // they share what it takes
-		rate = min(rate, 2*float64(content)/d.fallback.link.left()*d.fallback.link.rate())
+func (f *fallback) await(content int64) (answered func()) {
+	f.mu.Lock()
+	soon, rate := max(answerSoon, 2*f.latency), f.rate
+	if content > 0 && f.link.rate() > 0 { // they share what it takes
+		rate = min(rate, 2*float64(content)/f.link.left()*f.link.rate())
 	}
-	d.fallback.mu.Unlock()
+	f.mu.Unlock()
 	switch {
 	case content > 0 && rate > 0:
 		soon += time.Duration(2 * float64(content) / rate * float64(time.Second))
@@ -201,38 +203,38 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 		return func() {}
 	}
 	tell := time.AfterFunc(soon, func() {
-		d.fallback.mu.Lock()
-		defer d.fallback.mu.Unlock()
-		if s := &d.fallback.state; s.trouble == "" {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if s := &f.state; s.trouble == "" {
 			s.trouble = fmt.Sprintf("no answer for %v: it may hang", soon.Round(100*time.Millisecond))
-			d.cfg.Log.Warn("the fallback does not answer", "peer", s.Node, "took", soon)
+			f.log.Warn("the fallback does not answer", "peer", s.Node, "took", soon)
 		}
 	})
 	return func() { tell.Stop() }
 }
 
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
-func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) {
-	if why := d.endings.isOver(e.Block); why != "" {
-		d.fallback.begin(-e.Bytes())
-		d.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
+func (f *fallback) upload(ctx context.Context, e plan.Entry) (pause time.Duration) {
+	if why := f.endings.isOver(e.Block); why != "" {
+		f.begin(-e.Bytes())
+		f.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		return 0
 	}
-	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{}), bytes: e.Bytes(), unsent: e.Bytes()}
+	u := &upload{to: f, e: e, holds: true, stuck: make(chan struct{}), bytes: e.Bytes(), unsent: e.Bytes()}
 	u.begins()
 	defer u.ends()
-	d.carriers.join(u)
+	f.carriers.join(u)
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	began := time.Now()
 	done := make(chan error, 1)
 	var verdict *ruling
 	go func() {
-		defer d.carriers.leave(u)
+		defer f.carriers.leave(u)
 		err := u.save(working)
 		if local, is := errors.AsType[*localError](err); is {
-			u.work.Begin(&d.source.where(e.Block)[0])
-			r := d.account.judge(e, local.err)
+			u.work.Begin(&f.source.where(e.Block)[0])
+			r := f.account.judge(e, local.err)
 			u.work.End()
 			verdict = &r
 		}
@@ -250,51 +252,50 @@ func (d *Drain) upload(ctx context.Context, e plan.Entry) (pause time.Duration) 
 		return 0
 	case err == nil:
 		if u.sent > 0 {
-			d.fallback.learn(u.sent, time.Since(began))
+			f.learn(u.sent, time.Since(began))
 		}
 		if e.Bytes() <= smallUpload {
-			d.fallback.crowd.arrives(time.Now())
+			f.crowd.arrives(time.Now())
 		}
-		d.inFallback(e)
+		f.moved(e)
 		return 0
 	case verdict != nil:
-		d.account.carryOut(*verdict)
+		f.account.carryOut(*verdict)
 		return 0
 	case errors.Is(err, catalog.ErrConflict):
-		d.account.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
+		f.account.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: describe(e.ID, f.state.Node, err).Error()})
 		return 0
 	case ctx.Err() != nil, errors.Is(err, errPeersTake):
-		d.plan.GiveBack(e, 0, d.cutOff(time.Since(began)))
+		f.plan.GiveBack(e, 0, f.cutOff(time.Since(began)))
 		return 0
 	}
-	past, why := e.Met(), describe(e.ID, d.fallback.state.Node, err).Error()
+	past, why := e.Met(), describe(e.ID, f.state.Node, err).Error()
 	if errors.Is(err, fs.ErrInvalid) { // that is no trouble of the fallback's: the block is for peers alone
-		past.Shun, past.Shunned = d.fallback.state.Node, time.Now().Add(never)
-		d.plan.GiveBack(e.After(past), 0, why)
+		past.Shun, past.Shunned = f.state.Node, time.Now().Add(never)
+		f.plan.GiveBack(e.After(past), 0, why)
 		return 0
 	}
-	d.fallback.crowd.refused(time.Now())
+	f.crowd.refused(time.Now())
 	past.Attempts++
-	d.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
-	if rest := d.fallbackRests(); rest > 0 { // another upload has failed meanwhile, most likely for the same reason
+	f.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
+	if rest := f.rests(); rest > 0 { // another upload has failed meanwhile, most likely for the same reason
 		return rest
 	}
-	d.fallback.mu.Lock()
-	defer d.fallback.mu.Unlock()
-	return d.fallback.state.note(err, d.cfg.Log)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.note(err, f.log)
 }
 
-// inFallback books a block that the fallback has.
-func (d *Drain) inFallback(e plan.Entry) {
-	f := d.fallback
-	n := d.account.moved(f.state.Node, []plan.Entry{e})
+// moved books a block that the fallback has.
+func (f *fallback) moved(e plan.Entry) {
+	n := f.account.moved(f.state.Node, []plan.Entry{e})
 	f.mu.Lock()
 	f.state.took(n)
 	if !f.state.rest.After(time.Now()) { // a fallback that is full still takes what was under way, and what is small
-		f.state.recover(d.cfg.Log)
+		f.state.recover(f.log)
 	}
 	f.mu.Unlock()
-	d.plan.Settle(1)
+	f.plan.Settle(1)
 }
 
 // words says what most likely kept blocks from it; "": nothing is known of that.
@@ -318,22 +319,22 @@ func (f *fallback) progress() (p PeerProgress, some bool) {
 	return f.state.progress(), f.state.moved.Blocks > 0 || f.state.trouble != ""
 }
 
-// fallbackRests is how long the fallback is left alone since it failed.
-func (d *Drain) fallbackRests() time.Duration {
-	d.fallback.mu.Lock()
-	defer d.fallback.mu.Unlock()
-	if d.fallback.state.failures == 0 {
+// rests is how long the fallback is left alone since it failed.
+func (f *fallback) rests() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state.failures == 0 {
 		return 0
 	}
-	return time.Until(d.fallback.state.rest)
+	return time.Until(f.state.rest)
 }
 
 // cutOff says why a block was still on its way after so long, as far as that is known: what hangs does not say.
-func (d *Drain) cutOff(after time.Duration) string {
-	d.fallback.mu.Lock()
-	defer d.fallback.mu.Unlock()
-	words := fmt.Sprintf("on its way to %s for %v", d.fallback.state.Node, after.Round(100*time.Millisecond))
-	if trouble := d.fallback.state.trouble; trouble != "" {
+func (f *fallback) cutOff(after time.Duration) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	words := fmt.Sprintf("on its way to %s for %v", f.state.Node, after.Round(100*time.Millisecond))
+	if trouble := f.state.trouble; trouble != "" {
 		words += ": " + trouble
 	}
 	return words
@@ -341,7 +342,7 @@ func (d *Drain) cutOff(after time.Duration) string {
 
 // upload is one block on its way to the fallback.
 type upload struct {
-	d    *Drain
+	to   *fallback
 	work diskio.Work // on this node's disks
 	sent int64       // bytes that were not there already
 
@@ -363,7 +364,7 @@ func (u *upload) busy(now time.Time) (string, time.Duration, bool) { return u.wo
 
 // leaves says that so many bytes of what was begun have left, or are not to.
 func (u *upload) leaves(bytes int64) {
-	f := u.d.fallback
+	f := u.to
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	bytes = min(bytes, u.unsent)
@@ -389,7 +390,7 @@ func (u *upload) forget() bool {
 
 func (u *upload) returnInflight(_ context.Context, err error) {
 	if u.forget() {
-		u.d.plan.GiveBack(u.e, 0, fmt.Sprintf("sent to %s: %v", u.d.fallback.state.Node, err))
+		u.to.plan.GiveBack(u.e, 0, fmt.Sprintf("sent to %s: %v", u.to.state.Node, err))
 	}
 }
 
@@ -400,14 +401,14 @@ const staleThere = 12 * time.Hour
 // save makes the block durable in the fallback. A block that is there already is not sent again, unless it may soon be too old to
 // stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
 func (u *upload) save(ctx context.Context) error {
-	d, f := u.d, u.d.fallback
+	f := u.to
 	late, stop := linger(ctx, recordGrace)
 	defer stop()
-	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: d.source.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
+	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: f.source.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
 	if ours.Origin == "" {
-		ours.Origin = d.cfg.Node
+		ours.Origin = f.source.node
 	}
-	answered := d.awaitFallback(0)
+	answered := f.await(0)
 	there, err := f.Record(ctx, u.e.ID)
 	answered()
 	fresh, replaces := errors.Is(err, fs.ErrNotExist), false
@@ -428,7 +429,7 @@ func (u *upload) save(ctx context.Context) error {
 		if there.Origin != ours.Origin {
 			return fmt.Errorf("%w, of other content, from %s", catalog.ErrConflict, there.Origin)
 		}
-		if ours.Origin != d.cfg.Node && there.Modified.After(ours.Modified) { // as at a peer: see ErrSuperseded
+		if ours.Origin != f.source.node && there.Modified.After(ours.Modified) { // as at a peer: see ErrSuperseded
 			if whole, _, err := f.Whole(ctx, there); whole || err != nil {
 				return err
 			}
@@ -477,7 +478,7 @@ func (u *upload) same(ctx context.Context, there lastresort.Record, origin strin
 			return false, since, nil
 		}
 	}
-	return u.d.fallback.Whole(ctx, there)
+	return u.to.Whole(ctx, there)
 }
 
 // hide makes an engine find no index while the data beside it is replaced. An engine does not look at records: if time is up when only the
@@ -486,7 +487,7 @@ func (u *upload) hide(ctx context.Context, r lastresort.Record) error {
 	for _, m := range u.e.Members {
 		if (inventory.SparkLayout{}).Last(m.Name) {
 			name := lastresort.SparkName(r.ID.Scope(), m.Name)
-			if err := u.d.fallback.Objects.Put(ctx, name, 0, strings.NewReader(""), false); err != nil {
+			if err := u.to.Objects.Put(ctx, name, 0, strings.NewReader(""), false); err != nil {
 				return err
 			}
 		}
@@ -511,8 +512,8 @@ func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Me
 				return nil, err
 			}
 			c := u.content(i, func(n int) error { return u.pass(ctx, n) })
-			answered := u.d.awaitFallback(m.Bytes)
-			err := u.d.fallback.Objects.Put(ctx, names[i], m.Bytes, c, false)
+			answered := u.to.await(m.Bytes)
+			err := u.to.Objects.Put(ctx, names[i], m.Bytes, c, false)
 			answered()
 			c.close()
 			if err != nil {

@@ -95,7 +95,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 	if d.fallback != nil {
 		var upload func(helps bool)
 		upload = func(helps bool) {
-			if d.runFallback(ctx, helps, func() { lanes.Go(func() { upload(true) }) }) {
+			if d.fallback.run(ctx, helps, func() { lanes.Go(func() { upload(true) }) }) {
 				stop()
 			}
 		}
