@@ -90,7 +90,7 @@ func TestFullPeerIsAskedOnce(t *testing.T) {
 	if !ok {
 		t.Fatalf("got %v, want it offered to who may have it", err)
 	}
-	l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}}
+	l := &lane{lanes: d.lanes, peer: &peerState{Peer: Peer{Node: "b"}}}
 	l.refused(e, wire.Verdict{Code: wire.VerdictFull, Reason: "full"})
 	if _, ok, _, err := takeOne(d.plan, "b", 0); ok || err != plan.ErrNoRoom {
 		t.Errorf("after it refused: got %t, %v", ok, err)

@@ -62,7 +62,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 					}
 				}
 			}
-			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: plan.RoomOf(math.MaxInt64)}
+			l := &lane{lanes: d.lanes, peer: &peerState{Peer: Peer{Node: "b"}}, room: plan.RoomOf(math.MaxInt64)}
 			take := func() []plan.Entry {
 				batch, _, err := l.takeShare(4, math.MaxInt64)
 				if err != nil {

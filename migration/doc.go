@@ -19,7 +19,7 @@
 // The files by subject, in an order to read them:
 //
 //	what leaves first:    values_said
-//	a drain:              drain, scan, source, latest, history, unseen, carried, claims, homes, questions, looks, peers, room, fan, inplace, carriers, lane, send, write, resume, window, endings
+//	a drain:              drain, scan, source, latest, history, unseen, carried, claims, homes, questions, looks, peers, room, fan, inplace, carriers, lanes, lane, send, write, resume, window, endings
 //	  reads its blocks:   fetch_ahead
 //	  over connections:   outflow, pace, throttle, traffic, unsent
 //	  its account:        account, shorten, adopt, leftover

@@ -125,7 +125,7 @@ type DrainConfig struct {
 type Drain struct {
 	cfg DrainConfig
 	cargo
-	traffic  *traffic
+	lanes    *lanes
 	fallback *fallback // nil: there is none
 
 	claims  *claims
@@ -182,15 +182,16 @@ func NewDrain(cfg DrainConfig) *Drain {
 	account, most := openAccount(cfg, source)
 	account.plan = plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: source.where, Told: cfg.Told.of})
 	carriers, traffic := newCarriers(source, account.plan), &traffic{}
+	cargo := cargo{
+		log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source), carriers: carriers,
+		peers: newPeers(cfg, account, carriers, traffic, out), out: out,
+	}
 	d := &Drain{
-		cfg: cfg, traffic: traffic, claims: claims, homes: homes, looks: newLooks(cfg.Log), phase: PhaseScanning,
-		cargo: cargo{
-			log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source), carriers: carriers,
-			peers: newPeers(cfg, account, carriers, traffic, out), out: out,
-		},
+		cfg: cfg, cargo: cargo, lanes: &lanes{cargo: cargo, traffic: traffic, incident: cfg.Incident, alone: cfg.Alone, dial: cfg.Dial},
+		claims: claims, homes: homes, looks: newLooks(cfg.Log), phase: PhaseScanning,
 	}
 	if cfg.Fallback != nil {
-		d.fallback = newFallback(cfg.Fallback, d.cargo)
+		d.fallback = newFallback(cfg.Fallback, cargo)
 	}
 	return d
 }
@@ -354,3 +355,49 @@ func (d *Drain) Dir() string { return d.cfg.Dir }
 
 // Unwritten are the lines of the account that its disk did not take.
 func (d *Drain) Unwritten() []byte { return d.account.ledger.Unwritten() }
+
+// runLanes keeps lanes to some of the peers until all blocks are settled or ctx ends.
+func (d *Drain) runLanes(ctx context.Context) {
+	if d.plan.First(ctx) != nil || d.plan.Settled() {
+		return // no peer is bothered for nothing
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	d.peers.hear(ctx) // before the fallback asks whether there are any
+	var lanes sync.WaitGroup
+	defer lanes.Wait()
+	if d.fallback != nil {
+		var upload func(helps bool)
+		upload = func(helps bool) {
+			if d.fallback.run(ctx, helps, func() { lanes.Go(func() { upload(true) }) }) {
+				stop()
+			}
+		}
+		for range d.fallback.Streams {
+			lanes.Go(func() { upload(false) })
+		}
+	}
+	tick := time.NewTicker(lookForPeers)
+	defer tick.Stop()
+	for {
+		for _, p := range d.peers.wanted() {
+			lanes.Go(func() {
+				defer d.peers.ended(p)
+				if d.lanes.run(ctx, p) {
+					stop()
+				}
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.peers.vacant:
+		case <-tick.C:
+			if d.plan.Settled() {
+				stop() // a lane whose peer is away has nobody to hear it from
+				return
+			}
+			d.peers.hear(ctx)
+		}
+	}
+}

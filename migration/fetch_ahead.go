@@ -23,9 +23,9 @@ func (l *lane) fetchAhead() {
 	for looks := missWorth; len(rest) > 0 && looks > 0; rest = rest[1:] {
 		e := rest[0]
 		for i, m := range e.Members {
-			if m.Root != inventory.InVault && m.Bytes > 0 && m.Bytes <= wire.ChunkBytes && *l.d.source.dirOf(e.Block, i) == l.fetched.dir {
+			if m.Root != inventory.InVault && m.Bytes > 0 && m.Bytes <= wire.ChunkBytes && *l.source.dirOf(e.Block, i) == l.fetched.dir {
 				looks--
-				if scout.FetchMissing(l.d.source.stores[e.ID.Store()], m) {
+				if scout.FetchMissing(l.source.stores[e.ID.Store()], m) {
 					looks += missWorth
 				}
 			}

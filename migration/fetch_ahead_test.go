@@ -160,7 +160,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 			}
 			look := func() (asked []int) {
 				evict(t, 0, gone...)
-				l := &lane{d: &Drain{cargo: cargo{source: &source{stores: map[string]*inventory.Store{s.Name: s}}}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
+				l := &lane{lanes: &lanes{cargo: cargo{source: &source{stores: map[string]*inventory.Store{s.Name: s}}}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
 				for i := range whole {
 					if f := files[i]; inMemory(t, f) == 0 {
 						each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as reading the file would

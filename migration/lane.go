@@ -20,7 +20,7 @@ import (
 // lane is one connection to a peer: blocks go out one behind the other without waiting for receipts, receipts come back
 // and settle them.
 type lane struct {
-	d        *Drain
+	*lanes
 	peer     *peerState
 	conn     net.Conn
 	buf      []byte
@@ -119,82 +119,13 @@ var (
 	errPeerGone    = fmt.Errorf("nothing was heard of it for %v: its machine or the way to it is gone", peerGone)
 )
 
-// connectAndSend returns ErrSettled when every block is settled.
-func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
-	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	conn, err := d.cfg.Dial(dialing, d.peers.heard(p))
-	if err != nil {
-		return err
-	}
-	defer wire.Cut(conn)
-	// When ctx ends nothing more is written. What went before may be answered; then it is over, whatever the peer does.
-	silenced := make(chan struct{})
-	undo := context.AfterFunc(ctx, func() {
-		defer close(silenced)
-		conn.SetWriteDeadline(time.Now())
-		time.AfterFunc(receiptGrace, func() { wire.Cut(conn) })
-	})
-	defer undo()
-
-	l := &lane{
-		d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: wire.NewSummer(),
-		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
-	}
-	l.files.Missed = l.fetchAhead
-	frames := wire.NewReplies(conn)
-	if err := l.handshake(frames); err != nil {
-		return err
-	}
-	defer d.peers.parted(p)
-	l.onProbation = d.peers.greeted(p) > 0
-
-	sending, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	cut := func(why error) func() { return func() { stop(why); wire.Cut(conn) } }
-	defer diskio.Watch(peerTimeout, &l.beat, l.stands(), cut(errPeerStalled))()
-	defer diskio.Watch(peerGone, &l.words, l.owed, cut(errPeerGone))()
-	received := diskio.Beside(func() {
-		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
-		conn.SetWriteDeadline(time.Now())
-	})
-	l.greeted = time.Now()
-	d.carriers.join(l)
-	sent := make(chan error, 1)
-	go func() {
-		defer d.carriers.leave(l)
-		d.traffic.work(l, true)
-		defer d.traffic.work(l, false)
-		defer d.traffic.pledge(l, 0)
-		sent <- l.send(sending)
-	}()
-	select {
-	case err = <-sent:
-	case <-l.stuck: // what hangs ends with its disk; the other disks' blocks need another lane
-		err = diskio.Silence(l.hung)
-		stop(err)
-	}
-	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != plan.ErrSettled {
-		err = cause // the peer went first, and that is why sending failed
-	}
-	if !diskio.IsSilent(err) && ctx.Err() == nil {
-		l.keepPart(err)
-	}
-	if !undo() {
-		<-silenced // else its deadline would cut off the word that no more comes, which the peer waits for
-	}
-	l.finish(received, diskio.IsSilent(err) || err == plan.ErrSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
-	l.returnInflight(ctx, err)
-	return err
-}
-
 func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work.On(now) }
 
 // giveUp leaves a lane to the directory that it cannot read from.
 func (l *lane) giveUp(dir string) {
 	l.gaveUp.Do(func() {
 		l.hung = dir
-		l.d.traffic.pledge(l, 0)
+		l.traffic.pledge(l, 0)
 		close(l.stuck)
 	})
 }
@@ -251,13 +182,13 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *wire.Reader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { wire.Cut(l.conn) })
 	defer greeting.Stop()
-	hi := wire.Hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.peers.toAdvised()}
+	hi := wire.Hello{Node: l.source.node, Incident: l.incident, Alone: l.alone != nil && l.alone(), Advised: l.peers.toAdvised()}
 	g, err := greet(l.conn, frames, l.peer.Node, hi)
 	if err != nil {
 		return err
 	}
 	l.room, l.granted = roomIn(g), roomIn(g)
-	if !l.d.peers.granted(l.peer, g) {
+	if !l.peers.granted(l.peer, g) {
 		return errSurplus
 	}
 	return nil
@@ -350,7 +281,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		} else if busy.IsZero() {
 			busy = time.Now()
 		}
-		if !busy.IsZero() && !l.d.awaits(ctx, busy) && l.d.peers.elsewhere(l.peer) {
+		if !busy.IsZero() && !l.awaits(ctx, busy) && l.peers.elsewhere(l.peer) {
 			return fmt.Errorf("it was at work for %v and answered nothing: others need as long", time.Since(busy).Round(time.Second))
 		}
 		l.beat.Add(1)
@@ -372,19 +303,11 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		}
 		if len(moved) > 0 {
 			l.trust()
-			l.d.peers.moved(l.peer, moved)
+			l.peers.moved(l.peer, moved)
 			clear(moved)
 			moved = moved[:0]
 		}
 	}
-}
-
-// awaits reports whether a peer that has been at work since then is still waited for. Once no more time is left than it has worked, it is
-// not: others, if there are any, need that long for the same. The peer may be comparing a block as large as its disk, and all blocks that
-// were sent behind that one wait.
-func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
-	until, now := d.out.until(ctx), time.Now()
-	return until.IsZero() || now.Sub(since) < until.Sub(now)
 }
 
 type answered struct {
@@ -402,14 +325,14 @@ func (l *lane) refused(e plan.Entry, v wire.Verdict) {
 		l.mu.Unlock()
 		past := e.Met()
 		past.Unanswered = false
-		l.d.plan.GiveBack(e.After(past), 0, why)
+		l.plan.GiveBack(e.After(past), 0, why)
 	case wire.VerdictConflict:
-		l.d.account.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: why})
+		l.account.carryOut(ruling{Entry: e, outcome: manifest.Lost, why: why})
 	default:
 		past := e.Met()
 		past.Attempts++
 		past.Shun, past.Unanswered, past.Shunned = l.peer.Node, false, time.Now().Add(2*backOff(past.Attempts))
-		l.d.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
+		l.plan.GiveBack(e.After(past), backOff(past.Attempts), why)
 	}
 }
 
@@ -423,7 +346,7 @@ func (l *lane) trust() {
 // must not be the first that is sent to each of them again. After the deadline no lane takes them: the plan keeps them until the
 // account is closed.
 func (l *lane) returnInflight(ctx context.Context, err error) {
-	failures := l.d.peers.failures(l.peer)
+	failures := l.peers.failures(l.peer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why := "no receipt"
@@ -441,9 +364,9 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 			past.Attempts++
 			delay, first = backOff(past.Attempts), false
 		}
-		l.d.plan.GiveBack(e.After(past), delay, why)
+		l.plan.GiveBack(e.After(past), delay, why)
 	}
 	l.inflight = window{last: l.inflight.last, settled: l.inflight.last}
-	l.d.plan.PutBack(l.next)
+	l.plan.PutBack(l.next)
 	l.next = nil
 }

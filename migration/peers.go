@@ -82,52 +82,6 @@ func (p *peerState) progress() PeerProgress { return PeerProgress{p.Node, p.move
 // lookForPeers is how often a drain asks who its peers are now.
 const lookForPeers = 500 * time.Millisecond
 
-// runLanes keeps lanes to some of the peers until all blocks are settled or ctx ends.
-func (d *Drain) runLanes(ctx context.Context) {
-	if d.plan.First(ctx) != nil || d.plan.Settled() {
-		return // no peer is bothered for nothing
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	d.peers.hear(ctx) // before the fallback asks whether there are any
-	var lanes sync.WaitGroup
-	defer lanes.Wait()
-	if d.fallback != nil {
-		var upload func(helps bool)
-		upload = func(helps bool) {
-			if d.fallback.run(ctx, helps, func() { lanes.Go(func() { upload(true) }) }) {
-				stop()
-			}
-		}
-		for range d.fallback.Streams {
-			lanes.Go(func() { upload(false) })
-		}
-	}
-	tick := time.NewTicker(lookForPeers)
-	defer tick.Stop()
-	for {
-		for _, p := range d.peers.wanted() {
-			lanes.Go(func() {
-				defer d.peers.ended(p)
-				if d.runLane(ctx, p) {
-					stop()
-				}
-			})
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.peers.vacant:
-		case <-tick.C:
-			if d.plan.Settled() {
-				stop() // a lane whose peer is away has nobody to hear it from
-				return
-			}
-			d.peers.hear(ctx)
-		}
-	}
-}
-
 func (ps *peers) hear(ctx context.Context) {
 	peers := ps.who()
 	if !ps.toAdvised() {
@@ -247,34 +201,6 @@ const (
 
 func backOff(failures int) time.Duration {
 	return min(backOffLeast<<min(failures, 10), backOffMost)
-}
-
-// errSurplus ends a lane to a peer that is one too many.
-var errSurplus = errors.New("others are faster")
-
-// errAskAgain ends a lane whose peer's grant is old.
-var errAskAgain = errors.New("the peer may have more room by now, or less")
-
-// runLane sends blocks to one peer over one connection after another, until all blocks are settled (true), ctx ends, or
-// another peer is to have its turn.
-func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
-	for ctx.Err() == nil {
-		err := d.connectAndSend(ctx, p)
-		switch {
-		case err == plan.ErrSettled:
-			return true
-		case ctx.Err() != nil || err == errSurplus:
-			return false
-		case diskio.IsSilent(err), err == errAskAgain:
-			continue // that is no fault of the peer
-		}
-		rest := d.peers.note(p, err)
-		if d.peers.turn(p) {
-			return false
-		}
-		diskio.Sleep(ctx, rest)
-	}
-	return false
 }
 
 // turn reports whether another peer can have the place of one that is in trouble.

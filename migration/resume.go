@@ -39,7 +39,7 @@ func (l *lane) keepPart(err error) {
 		return
 	}
 	p := &part{e, bytes.Clone(l.payload), slices.Clone(l.sums), fmt.Sprintf("sent to %s: %s", l.peer.Node, err)}
-	l.d.peers.keep(l.peer, p)
+	l.peers.keep(l.peer, p)
 	l.awaitPeer(p)
 }
 
@@ -47,11 +47,11 @@ func (l *lane) keepPart(err error) {
 // has what came for keptFor after it goes on.
 func (l *lane) awaitPeer(p *part) {
 	time.AfterFunc(max(lookAtPeers, l.patience(p)), func() {
-		if until := l.d.out.until(context.Background()); time.Now().Before(until) && l.d.peers.waitsAlone(l.peer, p) {
+		if until := l.out.until(context.Background()); time.Now().Before(until) && l.peers.waitsAlone(l.peer, p) {
 			l.awaitPeer(p)
 			return
 		}
-		l.d.peers.releaseParts(l.peer, p)
+		l.peers.releaseParts(l.peer, p)
 	})
 }
 
@@ -70,12 +70,12 @@ func (ps *peers) waitsAlone(peer *peerState, p *part) bool {
 // patience returns how long a part waits for its peer. Near the deadline it is short enough to leave another peer the time for the whole
 // block, if any could have it in time.
 func (l *lane) patience(p *part) time.Duration {
-	until := l.d.out.until(context.Background())
+	until := l.out.until(context.Background())
 	if until.IsZero() {
 		return resumePatience
 	}
 	left := time.Until(until)
-	if rate := l.d.peers.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
+	if rate := l.peers.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
 		return resumePatience // nobody else can have it in time
 	}
 	return min(resumePatience, max(0, left)/8)
@@ -134,9 +134,9 @@ func (ps *peers) releaseAllParts() {
 // are left of what was sent, to compare with.
 func (l *lane) asItWas(e plan.Entry) bool {
 	for i := range e.Members {
-		m, dir := e.Members[i], l.d.source.dirOf(e.Block, i)
+		m, dir := e.Members[i], l.source.dirOf(e.Block, i)
 		err := l.onDisk(dir, func() error {
-			r, err := l.d.source.openMember(e.Block, i)
+			r, err := l.source.openMember(e.Block, i)
 			if err != nil {
 				return err
 			}

@@ -23,11 +23,11 @@ func (l *lane) send(ctx context.Context) error {
 				return err
 			}
 			if ends == errAskAgain {
-				l.d.peers.asks(l.peer)
+				l.peers.asks(l.peer)
 			}
 			return ends
 		}
-		if l.part = l.d.peers.takePart(l.peer); l.part != nil {
+		if l.part = l.peers.takePart(l.peer); l.part != nil {
 			l.mu.Lock()
 			l.next = []plan.Entry{l.part.Entry}
 			l.batch = l.next
@@ -55,7 +55,7 @@ func (l *lane) send(ctx context.Context) error {
 		}
 		if !found {
 			found = true
-			l.d.peers.fits(l.peer)
+			l.peers.fits(l.peer)
 		}
 		if err := l.sendBatch(ctx); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (l *lane) send(ctx context.Context) error {
 // ends returns why the lane is to end though it could go on; nil: it is not.
 func (l *lane) ends() error {
 	switch {
-	case l.d.peers.unwanted(l.peer):
+	case l.peers.unwanted(l.peer):
 		return errSurplus
 	case l.asksAgain.Load():
 		return errAskAgain
@@ -98,7 +98,7 @@ func (l *lane) take(ctx context.Context) error {
 		return err
 	}
 	defer l.rest()()
-	return l.d.plan.Await(ctx, try)
+	return l.plan.Await(ctx, try)
 }
 
 // sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
@@ -122,7 +122,7 @@ func (l *lane) sendBatch(ctx context.Context) error {
 	rest := l.next
 	l.next = nil
 	l.mu.Unlock()
-	l.d.plan.PutBack(rest)
+	l.plan.PutBack(rest)
 	l.bulk = max(sent, 1)
 	return nil
 }
@@ -196,7 +196,7 @@ func (l *lane) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.d.out.gone.Add(int64(ready - sent))
+		l.out.gone.Add(int64(ready - sent))
 		l.measure(ctx, ready-sent)
 		sent = ready
 	}
@@ -207,7 +207,7 @@ func (l *lane) flush(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	l.buf, l.held = l.buf[:0], false
-	l.fetched.tell(l.d.source.disks)
+	l.fetched.tell(l.source.disks)
 	return nil
 }
 
@@ -217,12 +217,12 @@ func (l *lane) measure(ctx context.Context, n int) {
 	l.now = time.Now()
 	gone := l.gone(n)
 	l.pace.carried(l.now, gone)
-	slack := l.d.traffic.carried(l, l.now, gone)
+	slack := l.traffic.carried(l, l.now, gone)
 	if l.pace.rate != before {
 		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
-		l.slack, l.until = slack, l.d.out.until(ctx)
+		l.slack, l.until = slack, l.out.until(ctx)
 		l.bufferAsCarried()
-		l.d.peers.measured(l.peer, l.pace.rate)
+		l.peers.measured(l.peer, l.pace.rate)
 	}
 }
 
@@ -235,7 +235,7 @@ func (l *lane) gone(n int) int64 {
 
 // affordable is how large a block may be that is begun now.
 func (l *lane) affordable(ctx context.Context) int64 {
-	l.until = l.d.out.until(ctx)
+	l.until = l.out.until(ctx)
 	if l.until.IsZero() {
 		return math.MaxInt64
 	}
@@ -244,7 +244,7 @@ func (l *lane) affordable(ctx context.Context) int64 {
 	l.mu.Unlock()
 	assumed := 0.
 	if l.pace.rate == 0 && !l.tries {
-		assumed = l.d.peers.typical()
+		assumed = l.peers.typical()
 	}
 	return l.pace.affordable(time.Now(), l.until, ahead, assumed)
 }
@@ -271,7 +271,7 @@ func (l *lane) lookAgain(ctx context.Context) error {
 	if !idle {
 		return l.wait(ctx, l.idle)
 	}
-	if (!l.streamed || l.pace.stood && time.Since(l.rated) >= stillSlow) && !l.tries && time.Until(l.until) > tryBefore && l.d.traffic.forget() {
+	if (!l.streamed || l.pace.stood && time.Since(l.rated) >= stillSlow) && !l.tries && time.Until(l.until) > tryBefore && l.traffic.forget() {
 		l.pace, l.tries = pace{}, true
 		return ctx.Err()
 	}
@@ -285,19 +285,19 @@ func (l *lane) hold(ctx context.Context) error {
 		return err
 	}
 	l.pace = pace{} // what it had beside others is not what it will have
-	l.d.traffic.hold(1)
-	defer l.d.traffic.hold(-1)
+	l.traffic.hold(1)
+	defer l.traffic.hold(-1)
 	diskio.Sleep(ctx, paceStep/4)
-	l.now, l.until = time.Now(), l.d.out.until(ctx)
-	l.slack = l.d.traffic.carried(l, l.now, l.gone(0))
+	l.now, l.until = time.Now(), l.out.until(ctx)
+	l.slack = l.traffic.carried(l, l.now, l.gone(0))
 	return ctx.Err()
 }
 
 // rest says that the lane has nothing to send until it goes on.
 func (l *lane) rest() (goOn func()) {
 	l.pace.rest()
-	l.d.traffic.work(l, false)
-	return func() { l.d.traffic.work(l, true) }
+	l.traffic.work(l, false)
+	return func() { l.traffic.work(l, true) }
 }
 
 // typical is how fast a lane of this drain usually is; 0: none was measured.
@@ -318,11 +318,11 @@ func (ps *peers) unwanted(p *peerState) bool {
 func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
 	for ready = sent; ready < len(l.buf); {
 		n := min(len(l.buf)-ready, capStep)
-		if err := l.d.out.limit.wait(ctx, n); err != nil {
+		if err := l.out.limit.wait(ctx, n); err != nil {
 			return ready, err
 		}
 		ready += n
-		if l.d.out.limit.rate() != rate.Inf || ready-sent >= l.stride() {
+		if l.out.limit.rate() != rate.Inf || ready-sent >= l.stride() {
 			break
 		}
 	}

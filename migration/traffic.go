@@ -194,20 +194,20 @@ func (t *traffic) advance(l *lane) {
 // left is how much can be sent until the end beside what lanes have begun; false: not known.
 func (l *lane) left(now time.Time) (bytes float64, known bool) {
 	through, known := l.through(now)
-	l.d.traffic.mu.Lock()
-	defer l.d.traffic.mu.Unlock()
-	return through*(1-paceMargin) - float64(l.d.traffic.pledged), known
+	l.traffic.mu.Lock()
+	defer l.traffic.mu.Unlock()
+	return through*(1-paceMargin) - float64(l.traffic.pledged), known
 }
 
 // through is what all lanes can carry until the end: no less than this one does by itself, no more than the cap.
 func (l *lane) through(now time.Time) (bytes float64, known bool) {
-	l.d.traffic.mu.Lock()
-	most := l.d.traffic.rate
-	l.d.traffic.mu.Unlock()
+	l.traffic.mu.Lock()
+	most := l.traffic.rate
+	l.traffic.mu.Unlock()
 	if most > 0 {
 		most = max(most, l.pace.rate)
 	}
-	if limit := l.d.out.limit.rate(); limit != rate.Inf && (most == 0 || float64(limit) < most) {
+	if limit := l.out.limit.rate(); limit != rate.Inf && (most == 0 || float64(limit) < most) {
 		most = float64(limit)
 	}
 	return l.until.Sub(now).Seconds() * most, most > 0 && !l.until.IsZero()
@@ -217,8 +217,8 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 // lane has now; else, as there is nothing better to try, in time if the lane had all that the others leave. Blocks on disks that
 // enough lanes wait for come last.
 func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
-	t, room := l.d.traffic, l.roomLeft()
-	room.Larger = l.d.peers.leftInPlace(&room)
+	t, room := l.traffic, l.roomLeft()
+	room.Larger = l.peers.leftInPlace(&room)
 	t.carried(l, time.Now(), l.gone(0))
 	ahead := int64(len(l.buf)) + l.queue
 	t.taking.Lock()
@@ -233,10 +233,10 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait
 	if l.cold { // a disk is asked for all of it at once
 		bytes = diskio.Window
 	}
-	l.d.carriers.handOut(func(crowded map[string]bool) (some bool) {
-		batch, wait, err = l.d.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
+	l.carriers.handOut(func(crowded map[string]bool) (some bool) {
+		batch, wait, err = l.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
 		if err == plan.ErrNoTime && known && !l.slack && most > affordable {
-			batch, wait, err = l.d.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
+			batch, wait, err = l.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
 		}
 		return len(batch) > 0
 	})
@@ -271,7 +271,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 	case l.slack || !known:
 		return goAhead
 	}
-	t := l.d.traffic
+	t := l.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if float64(t.pledged) <= through {

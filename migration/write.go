@@ -33,10 +33,10 @@ func (l *lane) begin() (e plan.Entry, ok bool) {
 
 // sendBlock returns an error only when the lane is of no more use.
 func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
-	if why := l.d.endings.isOver(e.Block); why != "" {
+	if why := l.endings.isOver(e.Block); why != "" {
 		if l.forget(l.last) {
 			l.giveRoom(e)
-			l.d.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
+			l.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		}
 		return nil
 	}
@@ -48,11 +48,11 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	switch {
 	case isLocal:
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil) // space for it is always kept
-		l.work.Begin(&l.d.source.where(e.Block)[0])
-		ruling := l.d.account.judge(e, local.err)
+		l.work.Begin(&l.source.where(e.Block)[0])
+		ruling := l.account.judge(e, local.err)
 		l.work.End()
 		if l.forget(l.last) {
-			l.d.account.carryOut(ruling)
+			l.account.carryOut(ruling)
 		}
 	case errors.Is(err, errWithdrawn):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
@@ -60,7 +60,7 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
 		if l.forget(l.last) {
 			l.giveRoom(e)
-			l.d.plan.GiveBack(e, 0, describe(e.ID, l.peer.Node, plan.ErrNoTime).Error())
+			l.plan.GiveBack(e, 0, describe(e.ID, l.peer.Node, plan.ErrNoTime).Error())
 		}
 	case err != nil:
 		return err
@@ -77,7 +77,7 @@ func (l *lane) giveRoom(e plan.Entry) {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
-	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.source.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members)}
+	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.source.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members)}
 	payload := o.Append(l.payload[:0])
 	l.members, l.payload = o.Members, payload
 	if err := l.space(ctx, wire.HeaderBytes+len(payload)+wire.HeaderBytes); err != nil {
@@ -95,7 +95,7 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 			return err
 		}
 		l.sums = l.sums[:0]
-		l.d.traffic.pledge(l, l.size-there)
+		l.traffic.pledge(l, l.size-there)
 	}
 	l.sum.Reset()
 	for i, m := range e.Members {
@@ -123,17 +123,17 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 
 // writeMember sends a member from at on.
 func (l *lane) writeMember(ctx context.Context, e plan.Entry, i int, at int64) error {
-	m, dir := e.Members[i], l.d.source.dirOf(e.Block, i)
+	m, dir := e.Members[i], l.source.dirOf(e.Block, i)
 	var behind int64 // of the block, with this member
 	for _, m := range e.Members[i:] {
 		behind += m.Bytes
 	}
 	behind -= at
 	if m.Bytes <= wire.ChunkBytes {
-		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.source.readWhole(e.Block, i, p, &l.files, &l.segments) })
+		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.source.readWhole(e.Block, i, p, &l.files, &l.segments) })
 	}
 	var r io.ReadCloser
-	err := l.onDisk(dir, func() (err error) { r, err = l.d.source.openMember(e.Block, i); return err })
+	err := l.onDisk(dir, func() (err error) { r, err = l.source.openMember(e.Block, i); return err })
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (l *lane) writeMember(ctx context.Context, e plan.Entry, i int, at int64) e
 		}
 		left, behind = left-n, behind-n
 	}
-	return l.onDisk(dir, func() error { return l.d.source.same(e.Block, inventory.StillSame(r, m)) })
+	return l.onDisk(dir, func() error { return l.source.same(e.Block, inventory.StillSame(r, m)) })
 }
 
 // writeChunk reads n bytes of a block into the buffer. behind is how much of the block is not sent yet, with these.
@@ -170,7 +170,7 @@ func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64
 	wire.PutHeader(l.buf[at:at+wire.HeaderBytes], wire.FrameData, l.last, n, sum)
 	l.note(sum)
 	if e.Met().Attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
-		l.d.peers.took(l.now)
+		l.peers.took(l.now)
 	}
 	if err := l.mayGoOn(ctx, e.Bytes(), behind-int64(n)); err != nil {
 		if at < len(l.buf) { // nothing more is sent of a block that is given up: others need the link
@@ -178,7 +178,7 @@ func (l *lane) writeChunk(ctx context.Context, e plan.Entry, n int, behind int64
 		}
 		return err
 	}
-	l.d.out.sent.Add(int64(n))
+	l.out.sent.Add(int64(n))
 	return nil
 }
 
@@ -206,7 +206,7 @@ func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
 // onDisk does work on the disk under a directory, so that others see when it does not come back.
 func (l *lane) onDisk(dir *string, work func() error) error {
 	if *dir != l.fetched.dir {
-		l.fetched.tell(l.d.source.disks)
+		l.fetched.tell(l.source.disks)
 		l.fetched.dir = *dir
 	}
 	began := l.now
@@ -216,7 +216,7 @@ func (l *lane) onDisk(dir *string, work func() error) error {
 	l.now = time.Now()
 	l.fetched.took += l.now.Sub(began)
 	if err != nil {
-		return l.d.source.local(*dir, err)
+		return l.source.local(*dir, err)
 	}
 	return nil
 }
