@@ -103,7 +103,7 @@ func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (p
 	d.account.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
 	if why := d.endings.isOver(b); why != "" {
 		d.account.skip(&b, why)
-	} else if d.enter(ctx, b) != nil {
+	} else if d.homes.enter(ctx, b) != nil {
 		d.account.lose(plan.Entry{Block: b}, unplanned)
 	}
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}

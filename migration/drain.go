@@ -178,7 +178,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 		s.Watch(cfg.Disks)
 	}
 	cfg.Vault.Watch(cfg.Disks)
-	claims, homes := newClaims(cfg.Dir), newHomes(cfg)
+	claims := newClaims(cfg.Dir)
 	account, most := openAccount(cfg, source)
 	account.plan = plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: source.where, Told: cfg.Told.of})
 	carriers, traffic := newCarriers(source, account.plan), &traffic{}
@@ -188,7 +188,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	}
 	d := &Drain{
 		cfg: cfg, cargo: cargo, lanes: &lanes{cargo: cargo, traffic: traffic, incident: cfg.Incident, alone: cfg.Alone, dial: cfg.Dial},
-		claims: claims, homes: homes, looks: newLooks(cfg.Log), phase: PhaseScanning,
+		claims: claims, homes: newHomes(cfg, account), looks: newLooks(cfg.Log), phase: PhaseScanning,
 	}
 	if cfg.Fallback != nil {
 		d.fallback = newFallback(cfg.Fallback, cargo)
@@ -218,7 +218,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.Seal()
-		asking, homing := diskio.Beside(func() { d.checkClaims(work) }), diskio.Beside(func() { d.askHomes(work) })
+		asking, homing := diskio.Beside(func() { d.checkClaims(work) }), diskio.Beside(func() { d.homes.ask(work) })
 		d.scanUntilQuiet(work)
 		d.claims.seal()
 		<-asking
@@ -269,7 +269,7 @@ func (d *Drain) nameLost(ctx context.Context) {
 		}
 		d.account.lose(e, cmp.Or(barred, reason))
 	})
-	d.leaveBehind(ctx, why)
+	d.homes.leaveBehind(ctx, why)
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
 		d.looks.end(d.source.dirs(), why)
 	}

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,16 @@ const (
 
 // homes has the blocks whose homes are asked, and what is known of these homes.
 type homes struct {
+	log     *slog.Logger
+	dir     string // DrainConfig.Dir
+	source  *source
+	plan    *plan.Plan
+	account *account
+	// As in DrainConfig.
+	where   func(ctx context.Context, node string) (address string, err error)
+	atHome  func(ctx context.Context, home reading.Holder, about []reading.Version) (reading.AtHome, error)
+	whoElse func(ctx context.Context, blocks []inventory.BlockID) (holders []reading.Holder, sure bool, err error)
+
 	questions
 	spares questions // that wait until this node has met what it has itself
 	left   questions // spares that there was no time for: their homes may have been told to go since
@@ -40,91 +51,93 @@ type homes struct {
 	at map[string]string // addresses of nodes that were asked, "" for those that need not be asked again
 }
 
-func newHomes(cfg DrainConfig) *homes {
+func newHomes(cfg DrainConfig, account *account) *homes {
 	asks := cfg.AtHome != nil && cfg.Where != nil && cfg.Vault.Count().Blocks > 0
-	return &homes{questions: newQuestions(cfg.Dir, "homes"), spares: newQuestions(cfg.Dir, "spares"), left: newQuestions(cfg.Dir, "left"), asks: asks, at: map[string]string{}}
+	return &homes{
+		log: cfg.Log, dir: cfg.Dir, source: account.source, plan: account.plan, account: account, where: cfg.Where, atHome: cfg.AtHome, whoElse: cfg.WhoElse,
+		questions: newQuestions(cfg.Dir, "homes"), spares: newQuestions(cfg.Dir, "spares"), left: newQuestions(cfg.Dir, "left"), asks: asks, at: map[string]string{},
+	}
 }
 
 // enter plans a block, at once or after its home was asked.
-func (d *Drain) enter(ctx context.Context, b inventory.Block) error {
-	if home := d.source.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < reading.MostSilent && d.homes.add(b) {
+func (h *homes) enter(ctx context.Context, b inventory.Block) error {
+	if home := h.source.homeOf(&b); home != "" && h.asks && h.silent.Load() < reading.MostSilent && h.add(b) {
 		return nil
 	}
-	return d.plan.Add(ctx, b)
+	return h.plan.Add(ctx, b)
 }
 
-// askHomes asks the homes of the blocks that wait, and plans these, until no more come.
-func (d *Drain) askHomes(ctx context.Context) {
-	h := d.homes
+// ask asks the homes of the blocks that wait, and plans these, until no more come.
+func (h *homes) ask(ctx context.Context) {
 	defer h.close()
 	defer h.spares.close()
 	for batch := range h.batches(ctx) {
-		d.askEach(ctx, batch)
-		d.planAll(ctx, batch)
+		h.askEach(ctx, batch)
+		h.planAll(ctx, batch)
 	}
-	d.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
-	d.planRest(ctx, &h.spares)
+	h.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
+	h.planRest(ctx, &h.spares)
 	if unread := h.spool.Left.Plus(h.spares.spool.Left); unread.Blocks > 0 {
-		d.account.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+		h.account.ledger.AddUnnamed(unread, "the plan could not be read back from "+h.dir)
 	}
 }
 
 // planRest plans what waits to be, and lets nothing more wait.
-func (d *Drain) planRest(ctx context.Context, waiting *questions) {
+func (h *homes) planRest(ctx context.Context, waiting *questions) {
 	waiting.seal()
 	for batch, _ := waiting.take(); len(batch) > 0; batch, _ = waiting.take() {
-		d.planAll(ctx, batch)
+		h.planAll(ctx, batch)
 	}
 }
 
 // planAll plans blocks, but makes spares wait: lanes that have nothing else yet would begin with those.
-func (d *Drain) planAll(ctx context.Context, batch []inventory.Block) {
+func (h *homes) planAll(ctx context.Context, batch []inventory.Block) {
 	for _, b := range batch {
-		if !d.skips(b) && !(b.Spare && d.homes.spares.add(b)) && d.plan.Add(ctx, b) != nil {
-			d.account.lose(plan.Entry{Block: b}, unplanned)
+		if !h.skips(b) && !(b.Spare && h.spares.add(b)) && h.plan.Add(ctx, b) != nil {
+			h.account.lose(plan.Entry{Block: b}, unplanned)
 		}
 	}
 }
 
 // skips reports whether a block stays here because its home has it in another version by now: nobody is to be given it any more.
-func (d *Drain) skips(b inventory.Block) bool {
+func (h *homes) skips(b inventory.Block) bool {
 	if b.Outdated {
-		d.account.skip(&b, "it has changed on "+d.source.homeOf(&b)+", which it came from")
+		h.account.skip(&b, "it has changed on "+h.source.homeOf(&b)+", which it came from")
 	}
 	return b.Outdated
 }
 
 // leaveBehind accounts for the spares that there was no time for. A spare is no loss if its home still has it, and stays.
-func (d *Drain) leaveBehind(ctx context.Context, why string) {
+func (h *homes) leaveBehind(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askedLast)
 	defer cancel()
-	left := &d.homes.left
+	left := &h.left
 	defer left.close()
 	left.seal()
 	for batch, _ := left.take(); len(batch) > 0; batch, _ = left.take() {
-		d.askEach(ctx, batch)
+		h.askEach(ctx, batch)
 		for _, b := range batch {
-			if d.skips(b) {
+			if h.skips(b) {
 				continue
 			}
 			reason := why
 			if !b.Spare {
-				reason += ": " + d.source.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
+				reason += ": " + h.source.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
 			}
-			d.account.lose(plan.Entry{Block: b}, reason)
+			h.account.lose(plan.Entry{Block: b}, reason)
 		}
 	}
 	if unread := left.spool.Left; unread.Blocks > 0 {
-		d.account.ledger.AddUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
+		h.account.ledger.AddUnnamed(unread, "what was left could not be read back from "+h.dir)
 	}
 }
 
 // askEach marks the blocks that their homes have, in this version (Spare) or another (Outdated).
-func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
+func (h *homes) askEach(ctx context.Context, batch []inventory.Block) {
 	of := map[string][]int{}
 	for i := range batch {
 		batch[i].Spare, batch[i].Outdated = false, false
-		if node := d.source.homeOf(&batch[i]); node != "" {
+		if node := h.source.homeOf(&batch[i]); node != "" {
 			of[node] = append(of[node], i)
 		}
 	}
@@ -136,7 +149,7 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 			for n, i := range places {
 				asked[n] = reading.Version{ID: batch[i].ID, Tag: batch[i].Tag()}
 			}
-			is := d.askHome(ctx, node, asked)
+			is := h.askHome(ctx, node, asked)
 			for _, n := range reading.Picked(is.Has, places) {
 				batch[n].Spare = true
 			}
@@ -147,13 +160,13 @@ func (d *Drain) askEach(ctx context.Context, batch []inventory.Block) {
 		})
 	}
 	_ = asking.Wait()
-	d.askOthers(ctx, batch)
+	h.askOthers(ctx, batch)
 }
 
 // askOthers marks blocks whose homes are gone and of which other nodes have a newer version. If this node was not away, nobody need be
 // asked.
-func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
-	if d.cfg.WhoElse == nil || d.homes.mute.Load() {
+func (h *homes) askOthers(ctx context.Context, batch []inventory.Block) {
+	if h.whoElse == nil || h.mute.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, homePatience)
@@ -162,7 +175,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	var ids []inventory.BlockID
 	var asked []reading.Version
 	for i, b := range batch {
-		if node := d.source.homeOf(&b); node != "" && d.homes.gone(node) {
+		if node := h.source.homeOf(&b); node != "" && h.gone(node) {
 			places, ids = append(places, i), append(ids, b.ID)
 			asked = append(asked, reading.Version{ID: b.ID, Tag: b.Tag(), Origin: node, Modified: b.Modified().UnixNano()})
 		}
@@ -170,19 +183,19 @@ func (d *Drain) askOthers(ctx context.Context, batch []inventory.Block) {
 	if len(ids) == 0 {
 		return
 	}
-	holders, _, err := d.cfg.WhoElse(ctx, ids)
+	holders, _, err := h.whoElse(ctx, ids)
 	if err != nil {
-		d.homes.mute.Store(true)
-		d.cfg.Log.Info("it is not known who else has blocks whose homes are gone, and may have newer versions", "err", err)
+		h.mute.Store(true)
+		h.log.Info("it is not known who else has blocks whose homes are gone, and may have newer versions", "err", err)
 	}
-	for _, h := range holders {
-		if d.homes.passes(h.Node) {
+	for _, holder := range holders {
+		if h.passes(holder.Node) {
 			continue
 		}
-		is, err := d.cfg.AtHome(ctx, h, asked)
+		is, err := h.atHome(ctx, holder, asked)
 		if err != nil {
-			d.cfg.Log.Info("it is not known whether a node has newer versions of blocks whose homes are gone", "node", h.Node, "err", err)
-			d.homes.passBy(h.Node)
+			h.log.Info("it is not known whether a node has newer versions of blocks whose homes are gone", "node", holder.Node, "err", err)
+			h.passBy(holder.Node)
 		}
 		for _, i := range reading.Picked(is.Changed, places) {
 			batch[i].Outdated = true
@@ -213,8 +226,7 @@ func (h *homes) gone(node string) bool {
 }
 
 // askHome returns what a node says of versions of blocks that came from it; nothing if it does not answer.
-func (d *Drain) askHome(ctx context.Context, node string, about []reading.Version) (is reading.AtHome) {
-	h := d.homes
+func (h *homes) askHome(ctx context.Context, node string, about []reading.Version) (is reading.AtHome) {
 	if h.silent.Load() >= reading.MostSilent {
 		return reading.AtHome{}
 	}
@@ -225,13 +237,13 @@ func (d *Drain) askHome(ctx context.Context, node string, about []reading.Versio
 	h.mu.Unlock()
 	var err error
 	if !known {
-		address, err = d.cfg.Where(ctx, node)
+		address, err = h.where(ctx, node)
 	}
 	if err == nil && address != "" {
-		is, err = d.cfg.AtHome(ctx, reading.Holder{Node: node, Address: address}, about)
+		is, err = h.atHome(ctx, reading.Holder{Node: node, Address: address}, about)
 	}
 	if err != nil {
-		d.cfg.Log.Info("it is not known whether a node has still what came from it: it counts as nowhere else", "node", node, "err", err)
+		h.log.Info("it is not known whether a node has still what came from it: it counts as nowhere else", "node", node, "err", err)
 		h.silent.Add(1)
 		address, is = "", reading.AtHome{}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -129,7 +130,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d.askEach(t.Context(), []inventory.Block{it.Block})
+				d.homes.askEach(t.Context(), []inventory.Block{it.Block})
 			}
 			if !maps.Equal(asked, c.asked) {
 				t.Errorf("asked %v times, want %v", asked, c.asked)
@@ -166,14 +167,13 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 
 // If the network is cut, each home would be waited for in turn. After a few silent homes no more are asked.
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
-	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
 	asked := 0
-	d.cfg.AtHome = func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
+	h := &homes{asks: true, at: map[string]string{}, log: slog.New(slog.DiscardHandler), where: newTrip(t, newNode(t, "b")).cfg.Where, atHome: func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 		asked++
 		return reading.AtHome{}, errors.New("no route")
-	}
+	}}
 	for i := range 100 {
-		d.askHome(t.Context(), fmt.Sprint("n", i), nil)
+		h.askHome(t.Context(), fmt.Sprint("n", i), nil)
 	}
 	if asked != reading.MostSilent {
 		t.Errorf("%d were asked, want %d", asked, reading.MostSilent)

@@ -120,7 +120,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	}
 	reading.Go(func() { d.scanVault(naming, pass, take) })
 	reading.Wait()
-	d.planRest(ctx, &d.homes.spares)
+	d.homes.planRest(ctx, &d.homes.spares)
 	if pass == 0 && !d.account.history.allMet() {
 		d.stirred.everywhere()
 	}
@@ -227,7 +227,7 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:
-		if d.account.meet(it.Block); d.enter(ctx, it.Block) != nil {
+		if d.account.meet(it.Block); d.homes.enter(ctx, it.Block) != nil {
 			d.account.lose(plan.Entry{Block: it.Block}, unplanned)
 		}
 		return true
