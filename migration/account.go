@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ type account struct {
 	plan    *plan.Plan
 	ledger  *manifest.Ledger
 	history *history
-	began   time.Time // the first of the runs that share the account
+	began   time.Time     // the first of the runs that share the account
+	age     time.Duration // of the newest block that earlier runs moved, at least
 
 	mu      sync.Mutex
 	found   inventory.Count
@@ -34,6 +36,10 @@ type account struct {
 
 // openAccount goes on with the account in cfg.Dir, or begins one. most is what it and the plan may take there; nil: there is no bound.
 func openAccount(cfg DrainConfig, source *source) (a *account, most *diskio.Allowance) {
+	var age time.Duration
+	if info, err := os.Stat(manifest.Path(cfg.Dir, manifest.Moved)); err == nil {
+		age = max(0, time.Since(info.ModTime()))
+	}
 	history, earlier, err := recall(cfg.Dir, cfg.doubt())
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
@@ -52,7 +58,7 @@ func openAccount(cfg DrainConfig, source *source) (a *account, most *diskio.Allo
 		l.Within(most)
 	}
 	l.GoOn(earlier, len(cfg.Again) > 0)
-	a = &account{log: cfg.Log, once: cfg.Once, source: source, ledger: l, history: history, began: l.Counts().Started, found: earlier, earlier: earlier.Bytes}
+	a = &account{log: cfg.Log, once: cfg.Once, source: source, ledger: l, history: history, began: l.Counts().Started, age: age, found: earlier, earlier: earlier.Bytes}
 	if len(cfg.Again) > 0 {
 		a.goOn(cfg.Dir, cfg.Unwritten)
 	}

@@ -34,7 +34,7 @@ func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken,
 	said := broken
 	_, err = diskio.UnlessHung(ctx, func() (bool, error) {
 		var err error
-		said, err = d.carryBroken(broken, true)
+		said, err = d.claims.carryBroken(broken, true)
 		return true, err
 	})
 	if err != nil && ctx.Err() != nil {
@@ -44,15 +44,15 @@ func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken,
 }
 
 // carryBroken is CarryAgain. Unless it awaits disks that do not answer, what lies on one is lost.
-func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err error) {
-	if d.plan.Sealed() {
+func (c *claims) carryBroken(broken []Broken, awaits bool) (rest []Broken, err error) {
+	if c.plan.Sealed() {
 		return broken, nil
 	}
 	asked := make(map[inventory.BlockID]bool, len(broken))
 	for _, b := range broken {
 		asked[b.ID] = true
 	}
-	lines, err := d.account.ledger.Newest(asked)
+	lines, err := c.account.ledger.Newest(asked)
 	for _, b := range broken {
 		e, known := lines[b.ID]
 		switch {
@@ -61,7 +61,7 @@ func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err er
 		case !known || e.Peer != b.Peer && !b.Heir:
 			continue // not moved by this drain, or moved elsewhere since
 		}
-		if !d.again(b, e, awaits) {
+		if !c.again(b, e, awaits) {
 			rest = append(rest, b)
 		}
 	}
@@ -69,48 +69,48 @@ func (d *Drain) carryBroken(broken []Broken, awaits bool) (rest []Broken, err er
 }
 
 // again puts a block back into the plan. It reports false when that comes too late for this drain, or its disk is awaited.
-func (d *Drain) again(b Broken, e manifest.Entry, awaits bool) bool {
-	blk, found := d.source.findAgain(b.ID)
-	if e.Outcome == manifest.Voided && found == nil && d.account.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
+func (c *claims) again(b Broken, e manifest.Entry, awaits bool) bool {
+	blk, found := c.source.findAgain(b.ID)
+	if e.Outcome == manifest.Voided && found == nil && c.account.history.takenBack(b.ID) && len(c.broken) == 0 {
 		return true // an earlier run took its line back: the scan meets the block
 	}
-	if found != nil && d.cfg.Once || awaits && diskio.IsSilent(found) {
+	if found != nil && c.account.once || awaits && diskio.IsSilent(found) {
 		return false // the last pass names it
 	}
-	if found == nil && d.account.history.waits(blk) {
+	if found == nil && c.account.history.waits(blk) {
 		return true // asked before
 	}
-	if d.plan.Sealed() {
+	if c.plan.Sealed() {
 		return false
 	}
 	if e.Outcome == manifest.Moved {
-		d.account.ledger.Void(e)
+		c.account.ledger.Void(e)
 	}
 	if found != nil {
 		if errors.Is(found, fs.ErrNotExist) {
 			found = errors.New("it is not here any more")
 		}
-		d.account.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: manifest.Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
+		c.account.ledger.Add(manifest.Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: manifest.Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
 		return true
 	}
-	d.cfg.Log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
-	if !d.plan.Again(plan.Entry{Block: blk}.After(plan.Setbacks{Shun: b.Peer, Shunned: time.Now().Add(shunBroken), Why: b.words()})) {
+	c.log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
+	if !c.plan.Again(plan.Entry{Block: blk}.After(plan.Setbacks{Shun: b.Peer, Shunned: time.Now().Add(shunBroken), Why: b.words()})) {
 		return false
 	}
-	d.account.history.putBack(blk)
+	c.account.history.putBack(blk)
 	return true
 }
 
 // carryAgain takes the place of the scan in a drain that is only for broken blocks.
 func (d *Drain) carryAgain(ctx context.Context) {
 	began := time.Now()
-	rest, err := d.carryBroken(d.cfg.Again, true)
+	rest, err := d.claims.carryBroken(d.cfg.Again, true)
 	for len(rest) > 0 && err == nil && ctx.Err() == nil && time.Since(began) < thaw {
 		d.rest(ctx, mostPause)
-		rest, err = d.carryBroken(rest, true)
+		rest, err = d.claims.carryBroken(rest, true)
 	}
 	if len(rest) > 0 {
-		rest, err = d.carryBroken(rest, false)
+		rest, err = d.claims.carryBroken(rest, false)
 	}
 	if err != nil {
 		d.cfg.Log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)

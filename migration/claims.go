@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -28,50 +29,58 @@ import (
 // were moved at least age ago. While nobody can tell, none is missing.
 type Lapsed func(ctx context.Context, age time.Duration, blocks []inventory.Block) (missing []int, why string, err error)
 
-// claims are the blocks to ask about.
+// claims are what the account says that peers have and they may not have any more. They are blocks to ask about.
 type claims struct {
+	log     *slog.Logger
+	dir     string // DrainConfig.Dir
+	source  *source
+	plan    *plan.Plan
+	account *account
+	endings *endings
+	homes   *homes
+	// As in DrainConfig.
+	lapsed Lapsed
+	broken []Broken
+
 	questions
-	age time.Duration // of the newest, at least
 }
 
-// newClaims is for the drain in dir, whose account must not have been written to since it began.
-func newClaims(dir string) *claims {
-	c := &claims{questions: newQuestions(dir, "claims")}
-	if info, err := os.Stat(manifest.Path(dir, manifest.Moved)); err == nil {
-		c.age = max(0, time.Since(info.ModTime()))
+func newClaims(cfg DrainConfig, c cargo, homes *homes) *claims {
+	return &claims{
+		log: cfg.Log, dir: cfg.Dir, source: c.source, plan: c.plan, account: c.account, endings: c.endings, homes: homes, lapsed: cfg.Lapsed, broken: cfg.Again,
+		questions: newQuestions(cfg.Dir, "claims"),
 	}
-	return c
 }
 
-// checkClaims asks about blocks that earlier runs moved, as this one meets them, until no more come. It plans anew those that nobody
+// check asks about blocks that earlier runs moved, as this one meets them, until no more come. It plans anew those that nobody
 // holds.
-func (d *Drain) checkClaims(ctx context.Context) {
-	defer d.claims.close()
-	if d.cfg.Lapsed == nil || d.account.history.recalled == 0 {
+func (c *claims) check(ctx context.Context) {
+	defer c.close()
+	if c.lapsed == nil || c.account.history.recalled == 0 {
 		return
 	}
 	var again inventory.Count
 	var first inventory.BlockID
 	var because string
-	for batch := range d.claims.batches(ctx) {
-		missing, why, err := d.cfg.Lapsed(ctx, d.claims.age, batch)
+	for batch := range c.batches(ctx) {
+		missing, why, err := c.lapsed(ctx, c.account.age, batch)
 		if err != nil {
 			if ctx.Err() == nil {
-				d.cfg.Log.Warn("nobody can say whether blocks that were carried before are still held: they are taken to be", "err", err)
+				c.log.Warn("nobody can say whether blocks that were carried before are still held: they are taken to be", "err", err)
 			}
 			break
 		}
 		for _, at := range missing {
 			if first == "" {
 				first, because = batch[at].ID, why
-				d.endings.await(ctx)
+				c.endings.await(ctx)
 			}
-			again = again.Plus(d.planAnew(ctx, batch[at], -1))
+			again = again.Plus(c.planAnew(ctx, batch[at], -1))
 		}
-		d.homes.flush() // no look may follow that would do it
+		c.homes.flush() // no look may follow that would do it
 	}
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
+		c.log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
 	}
 }
 
@@ -92,19 +101,19 @@ func (d doubt) asks(peer string) bool {
 // planAnew plans a block again that a line of the account claims was moved. The line begins at begin; -1: it is an earlier run's, which the
 // history knows. A block that is in the plan already is not planned twice, nor one of which a newer version is in the plan, or was moved
 // since: that version's line is the last.
-func (d *Drain) planAnew(ctx context.Context, b inventory.Block, begin int64) (planned inventory.Count) {
-	line, anew := d.account.history.lapse(b)
+func (c *claims) planAnew(ctx context.Context, b inventory.Block, begin int64) (planned inventory.Count) {
+	line, anew := c.account.history.lapse(b)
 	if !anew {
 		return inventory.Count{}
 	}
 	if begin < 0 {
 		begin = line
 	}
-	d.account.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
-	if why := d.endings.isOver(b); why != "" {
-		d.account.skip(&b, why)
-	} else if d.homes.enter(ctx, b) != nil {
-		d.account.lose(plan.Entry{Block: b}, unplanned)
+	c.account.ledger.TakeBack(begin, manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
+	if why := c.endings.isOver(b); why != "" {
+		c.account.skip(&b, why)
+	} else if c.homes.enter(ctx, b) != nil {
+		c.account.lose(plan.Entry{Block: b}, unplanned)
 	}
 	return inventory.Count{Blocks: 1, Bytes: b.Bytes()}
 }
@@ -136,10 +145,10 @@ func (d *Drain) Mark(ctx context.Context) (m Mark, err error) {
 // holds any more. It reports false when that comes too late for the drain, or a disk does not answer that some of it may lie on. A disk
 // that hangs holds it up until ctx ends.
 func (d *Drain) CarryLapsed(ctx context.Context, took []string, before Mark, lapsed Lapsed) (heard bool, err error) {
-	return diskio.UnlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, took, before, lapsed) })
+	return diskio.UnlessHung(ctx, func() (bool, error) { return d.claims.carryLapsed(ctx, took, before, lapsed) })
 }
 
-func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lapsed Lapsed) (bool, error) {
+func (c *claims) carryLapsed(ctx context.Context, took []string, before Mark, lapsed Lapsed) (bool, error) {
 	age := time.Since(before.At)
 	var batch []inventory.Block
 	var begins []int64 // of their lines
@@ -150,22 +159,22 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 	ask := func() error {
 		missing, why, err := lapsed(ctx, age, batch)
 		for _, at := range missing {
-			if d.plan.Sealed() || err != nil {
+			if c.plan.Sealed() || err != nil {
 				break
 			}
 			if first == "" {
 				first, because = batch[at].ID, why
 			}
-			again = again.Plus(d.planAnew(ctx, batch[at], begins[at]))
+			again = again.Plus(c.planAnew(ctx, batch[at], begins[at]))
 		}
-		d.homes.flush()
+		c.homes.flush()
 		batch, begins = batch[:0], begins[:0]
 		return err
 	}
-	if err := d.account.ledger.Written(); err != nil {
+	if err := c.account.ledger.Written(); err != nil {
 		return false, err
 	}
-	for line, err := range manifest.Lines(manifest.Path(d.cfg.Dir, manifest.Moved)) {
+	for line, err := range manifest.Lines(manifest.Path(c.dir, manifest.Moved)) {
 		if err != nil {
 			return false, err
 		}
@@ -176,7 +185,7 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 		if e.Outcome != manifest.Moved || !slices.Contains(took, e.Peer) {
 			continue
 		}
-		b, gone := d.source.findAgain(inventory.BlockID(e.ID))
+		b, gone := c.source.findAgain(inventory.BlockID(e.ID))
 		if diskio.IsSilent(gone) {
 			silent = gone
 		}
@@ -192,9 +201,9 @@ func (d *Drain) carryLapsed(ctx context.Context, took []string, before Mark, lap
 	}
 	err := cmp.Or(ask(), silent)
 	if again.Blocks > 0 {
-		d.cfg.Log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
+		c.log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
 	}
-	return err == nil && !d.plan.Sealed(), err
+	return err == nil && !c.plan.Sealed(), err
 }
 
 // AnyLapsed reports whether some block is held by nobody any more that the drain of cfg, which is over, moved at least age ago, and

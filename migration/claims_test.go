@@ -256,7 +256,7 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	b := inventory.Block{ID: "spark/app-1/rdd_0_0", Members: []inventory.Member{{Name: "rdd_0_0", Bytes: 10}}}
 	d.account.ledger.AddMoved("b", blocksOf([]plan.Entry{{Block: b}}))
 	d.endings.over.Store(&map[string]string{"app-1": "it ended"})
-	d.planAnew(t.Context(), b, -1)
+	d.claims.planAnew(t.Context(), b, -1)
 	sum, err := d.account.ledger.Close()
 	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {
 		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
@@ -340,7 +340,7 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	d.account.history.remember(now)
 	d.account.ledger.AddMoved("c", blocksOf([]plan.Entry{{Block: now}}))
 	d.account.ledger.OnceMore()
-	d.planAnew(t.Context(), old, -1)
+	d.claims.planAnew(t.Context(), old, -1)
 	if sum, err := d.account.ledger.Close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
 		t.Errorf("got %+v, %v, want the newer one moved", sum, err)
 	}
@@ -422,7 +422,7 @@ func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
 // Only a part of many claims is in memory, and a full disk does not keep the node from leaving.
 func TestClaimsAreSpooled(t *testing.T) {
 	dir := t.TempDir()
-	c := newClaims(dir)
+	c := newClaims(DrainConfig{Dir: dir}, cargo{}, nil)
 	const n = 5000
 	for i := range n {
 		c.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
@@ -447,7 +447,7 @@ func TestClaimsAreSpooled(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
-	full := newClaims(filepath.Join(dir, "not there"))
+	full := newClaims(DrainConfig{Dir: filepath.Join(dir, "not there")}, cargo{}, nil)
 	for i := range n {
 		full.add(inventory.Block{ID: inventory.BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []inventory.Member{{Name: "x", Bytes: 1}}})
 	}

@@ -178,7 +178,6 @@ func NewDrain(cfg DrainConfig) *Drain {
 		s.Watch(cfg.Disks)
 	}
 	cfg.Vault.Watch(cfg.Disks)
-	claims := newClaims(cfg.Dir)
 	account, most := openAccount(cfg, source)
 	account.plan = plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: source.where, Told: cfg.Told.of})
 	carriers, traffic := newCarriers(source, account.plan), &traffic{}
@@ -186,9 +185,10 @@ func NewDrain(cfg DrainConfig) *Drain {
 		log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source), carriers: carriers,
 		peers: newPeers(cfg, account, carriers, traffic, out), out: out,
 	}
+	homes := newHomes(cfg, account)
 	d := &Drain{
 		cfg: cfg, cargo: cargo, lanes: &lanes{cargo: cargo, traffic: traffic, incident: cfg.Incident, alone: cfg.Alone, dial: cfg.Dial},
-		claims: claims, homes: newHomes(cfg, account), looks: newLooks(cfg.Log), phase: PhaseScanning,
+		claims: newClaims(cfg, cargo, homes), homes: homes, looks: newLooks(cfg.Log), phase: PhaseScanning,
 	}
 	if cfg.Fallback != nil {
 		d.fallback = newFallback(cfg.Fallback, cargo)
@@ -218,7 +218,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.Seal()
-		asking, homing := diskio.Beside(func() { d.checkClaims(work) }), diskio.Beside(func() { d.homes.ask(work) })
+		asking, homing := diskio.Beside(func() { d.claims.check(work) }), diskio.Beside(func() { d.homes.ask(work) })
 		d.scanUntilQuiet(work)
 		d.claims.seal()
 		<-asking
