@@ -102,24 +102,24 @@ func (c *claims) again(b Broken, e manifest.Entry, awaits bool) bool {
 }
 
 // carryAgain takes the place of the scan in a drain that is only for broken blocks.
-func (d *Drain) carryAgain(ctx context.Context) {
+func (v *survey) carryAgain(ctx context.Context) {
 	began := time.Now()
-	rest, err := d.claims.carryBroken(d.cfg.Again, true)
+	rest, err := v.claims.carryBroken(v.claims.broken, true)
 	for len(rest) > 0 && err == nil && ctx.Err() == nil && time.Since(began) < thaw {
-		d.rest(ctx, mostPause)
-		rest, err = d.claims.carryBroken(rest, true)
+		v.rest(ctx, mostPause)
+		rest, err = v.claims.carryBroken(rest, true)
 	}
 	if len(rest) > 0 {
-		rest, err = d.claims.carryBroken(rest, false)
+		rest, err = v.claims.carryBroken(rest, false)
 	}
 	if err != nil {
-		d.cfg.Log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
+		v.log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
 	}
 	for _, b := range rest {
-		d.cfg.Log.Error("a broken block is not carried again", "block", b.ID, "peer", b.Peer)
+		v.log.Error("a broken block is not carried again", "block", b.ID, "peer", b.Peer)
 	}
-	d.setPhase(PhaseSending)
-	for d.plan.Idle(ctx) == nil && d.awaitsDisks(true) {
-		d.rest(ctx, leastPause)
+	v.setPhase(PhaseSending)
+	for v.plan.Idle(ctx) == nil && v.awaitsDisks(true) {
+		v.rest(ctx, leastPause)
 	}
 }

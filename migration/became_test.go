@@ -95,7 +95,7 @@ func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
 		if pass == 3 {
 			want = 0
 		}
-		if n := d.scan(t.Context(), pass); n != want {
+		if n := d.survey.scan(t.Context(), pass); n != want {
 			t.Errorf("look %d found %d, want %d", pass, n, want)
 		}
 	}

@@ -25,5 +25,5 @@
 //	  its account:        account, shorten, adopt, leftover
 //	  goes on:            again, forget, forget_tell, look_back
 //	the last resort:      fallback_content, fallback_when, fallback_send, fallback_pace, fallback_many
-//	sick disks:           drain_disks, thaw
+//	sick disks:           scan_disks, thaw
 package migration

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
@@ -127,17 +126,9 @@ type Drain struct {
 	cargo
 	lanes    *lanes
 	fallback *fallback // nil: there is none
-
-	claims  *claims
-	homes   *homes
-	looks   *looks
-	missed  atomic.Bool // some look did not meet all that is here
-	inVault atomic.Bool // a look through the vault has not come back
-	stirred stirred     // where files came or went since the first look
-
-	mu     sync.Mutex
-	phase  Phase
-	frozen frozen
+	claims   *claims
+	homes    *homes
+	survey   *survey
 }
 
 // Phase is where a drain stands.
@@ -186,9 +177,10 @@ func NewDrain(cfg DrainConfig) *Drain {
 		peers: newPeers(cfg, account, carriers, traffic, out), out: out,
 	}
 	homes := newHomes(cfg, account)
+	claims := newClaims(cfg, cargo, homes)
 	d := &Drain{
 		cfg: cfg, cargo: cargo, lanes: &lanes{cargo: cargo, traffic: traffic, incident: cfg.Incident, alone: cfg.Alone, dial: cfg.Dial},
-		claims: newClaims(cfg, cargo, homes), homes: homes, looks: newLooks(cfg.Log), phase: PhaseScanning,
+		claims: claims, homes: homes, survey: newSurvey(cfg, cargo, claims, homes),
 	}
 	if cfg.Fallback != nil {
 		d.fallback = newFallback(cfg.Fallback, cargo)
@@ -215,11 +207,11 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	var working sync.WaitGroup
 	d.carriers.look(time.Now())
 	go d.endings.learn(work) // a disk may hang under it
-	working.Go(func() { d.oversee(work) })
+	working.Go(func() { d.lanes.oversee(work) })
 	working.Go(func() {
 		defer d.plan.Seal()
 		asking, homing := diskio.Beside(func() { d.claims.check(work) }), diskio.Beside(func() { d.homes.ask(work) })
-		d.scanUntilQuiet(work)
+		d.survey.untilQuiet(work)
 		d.claims.seal()
 		<-asking
 		d.homes.seal()
@@ -244,7 +236,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	}
 	d.withdraw(ctx)
 	sum, err := d.account.close()
-	d.setPhase(PhaseDrained) // once its figures are those of the account
+	d.survey.setPhase(PhaseDrained) // once its figures are those of the account
 	if ctx.Err() == nil {
 		d.shorten(ctx)
 	}
@@ -271,9 +263,9 @@ func (d *Drain) nameLost(ctx context.Context) {
 	})
 	d.homes.leaveBehind(ctx, why)
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
-		d.looks.end(d.source.dirs(), why)
+		d.survey.looks.end(d.source.dirs(), why)
 	}
-	for dir, why := range d.looks.unreadable() { // nobody knows the names of what is there
+	for dir, why := range d.survey.looks.unreadable() { // nobody knows the names of what is there
 		if d.source.concernsAny([]string{dir}) {
 			d.account.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
 		}
@@ -323,21 +315,11 @@ func (ps *peers) words(e plan.Entry) string {
 	return strings.Join(troubles[:min(len(troubles), 3)], "; ")
 }
 
-func (d *Drain) setPhase(p Phase) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.phase = p
-}
-
 // Progress tells how far the drain is.
 func (d *Drain) Progress() Progress {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	phase, awaits := d.survey.stands() // first: PhaseDrained says that the figures are the last
 	p := d.account.progress()
-	p.Phase, p.BytesPerSecond, p.Peers = d.phase, d.out.bytesPerSecond(), d.peers.progress()
-	if d.frozen.waits && d.phase != PhaseDrained {
-		p.Awaits = d.frozen.dirs
-	}
+	p.Phase, p.Awaits, p.BytesPerSecond, p.Peers = phase, awaits, d.out.bytesPerSecond(), d.peers.progress()
 	if d.fallback != nil {
 		if part, some := d.fallback.progress(); some {
 			p.Peers = append(p.Peers, part)

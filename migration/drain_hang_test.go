@@ -118,7 +118,7 @@ func TestCatalogThatHangsUnderAReadHoldsUpNoLook(t *testing.T) {
 	thaw := nodetest.HangMeta(a.Vault.Catalog)
 	defer func() {
 		thaw()
-		for tr.drain.inVault.Load() { // the look that was left behind ends before its store is closed
+		for tr.drain.survey.inVault.Load() { // the look that was left behind ends before its store is closed
 			runtime.Gosched()
 		}
 	}()

@@ -92,7 +92,7 @@ func (d *Drain) withdraw(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-time.After(diskio.Suspect):
-		d.missed.Store(true) // tellAll may write yet to where lines are now: shorten must not move them
+		d.survey.missed.Store(true) // tellAll may write yet to where lines are now: shorten must not move them
 	}
 }
 
@@ -103,7 +103,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 		return
 	}
 	w := newWithdrawal(d.cfg, d.source, d.peers.at, func() bool { return ctx.Err() == nil })
-	w.last, w.ledger, w.stirred = last, d.account.ledger, &d.stirred
+	w.last, w.ledger, w.stirred = last, d.account.ledger, &d.survey.stirred
 	// Blocks that changed come first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
 	if last.Any() {
 		w.tellOf(ctx, w.copies(ctx, nil))
@@ -123,8 +123,8 @@ func (d *Drain) tellAll(ctx context.Context) {
 			d.cfg.Log.Warn("peers may keep what blocks were on another machine of this node's name", "err", err)
 		}
 	}
-	if d.stirred.any() {
-		if cleared := w.clearances(d.cfg.Dir, d.stirred.has); cleared != nil {
+	if d.survey.stirred.any() {
+		if cleared := w.clearances(d.cfg.Dir, d.survey.stirred.has); cleared != nil {
 			w.tellOf(ctx, w.copies(ctx, cleared))
 			if d.account.history.struck {
 				w.tellOf(ctx, w.past(ctx, cleared, d.account.history.current))

@@ -210,29 +210,29 @@ func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	goOn := func() *Drain {
 		d := NewDrain(tr.cfg)
 		t.Cleanup(func() { d.plan.Close() })
-		d.scan(t.Context(), 0)
+		d.survey.scan(t.Context(), 0)
 		return d
 	}
 	d := goOn()
-	if d.stirred.any() {
+	if d.survey.stirred.any() {
 		t.Error("all is here, and something is looked for")
 	}
 	dir := filepath.Join(a.Dir, "cache")
-	d.looks.since[dir] = time.Now().Add(time.Hour)
-	if d.scan(t.Context(), 1); d.stirred.any() {
-		t.Errorf("nothing changed, and something is looked for: %v", d.stirred.dirs)
+	d.survey.looks.since[dir] = time.Now().Add(time.Hour)
+	if d.survey.scan(t.Context(), 1); d.survey.stirred.any() {
+		t.Errorf("nothing changed, and something is looked for: %v", d.survey.stirred.dirs)
 	}
-	d.looks.since[dir] = time.Now().Add(-time.Hour)
-	d.scan(t.Context(), 2)
+	d.survey.looks.since[dir] = time.Now().Add(-time.Hour)
+	d.survey.scan(t.Context(), 2)
 	for id, want := range map[string]bool{"cache/-/f-0001": true, "cache/-/sub/x": true, "cache/-/other/x": false} {
-		if got := d.stirred.has(id); got != want {
+		if got := d.survey.stirred.has(id); got != want {
 			t.Errorf("%s is looked for: got %v, want %v", id, got, want)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, "f-0001")); err != nil {
 		t.Fatal(err)
 	}
-	if d := goOn(); !d.stirred.has("cache/-/f-0001") {
+	if d := goOn(); !d.survey.stirred.has("cache/-/f-0001") {
 		t.Error("what is not here any more is not looked for")
 	}
 }

@@ -125,3 +125,20 @@ func (ls *lanes) awaits(ctx context.Context, since time.Time) bool {
 	until, now := ls.out.until(ctx), time.Now()
 	return until.IsZero() || now.Sub(since) < until.Sub(now)
 }
+
+// oversee keeps blocks on a disk that does not answer from holding up the others.
+func (ls *lanes) oversee(ctx context.Context) {
+	tick := time.NewTicker(diskio.LookAfter)
+	defer tick.Stop()
+	for {
+		changed := ls.source.disks.Changed()
+		ls.carriers.look(time.Now())
+		ls.keepLittle(time.Now())
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

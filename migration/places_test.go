@@ -60,20 +60,20 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	if back := setBack(d.account.began); back.Abs() > inventory.ClockGrain/2 {
 		t.Skipf("the clock was set by %v", back)
 	}
-	if n := d.scan(t.Context(), 0); n != 0 {
+	if n := d.survey.scan(t.Context(), 0); n != 0 {
 		t.Fatalf("found %d", n)
 	}
 	dir := a.Stores[0].Paths[0]
-	d.looks.since[dir] = d.looks.since[dir].Add(time.Hour) // as if the clock had been ahead then
+	d.survey.looks.since[dir] = d.survey.looks.since[dir].Add(time.Hour) // as if the clock had been ahead then
 	d.account.began = d.account.began.Add(time.Hour)
 	write(t, filepath.Join(dir, "x"), nil)
-	d.looks.heedClock(time.Hour)
-	since := d.looks.since[dir]
-	if n := d.scan(t.Context(), 1); n != 1 {
+	d.survey.looks.heedClock(time.Hour)
+	since := d.survey.looks.since[dir]
+	if n := d.survey.scan(t.Context(), 1); n != 1 {
 		t.Errorf("found %d, want what was written since", n)
 	}
-	d.looks.since[dir] = since
-	if n := d.scan(t.Context(), 1); n != 0 {
+	d.survey.looks.since[dir] = since
+	if n := d.survey.scan(t.Context(), 1); n != 0 {
 		t.Errorf("found %d again", n)
 	}
 }

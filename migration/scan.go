@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,60 +30,91 @@ const (
 	settlePatience = 5 * time.Second
 )
 
-// scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
+// survey looks through the stores and the vault until they are quiet, and puts into the plan what it meets.
+type survey struct {
+	log     *slog.Logger
+	source  *source
+	plan    *plan.Plan
+	account *account
+	endings *endings
+	claims  *claims
+	homes   *homes
+	known   *inventory.Index // DrainConfig.Index
+	// As in DrainConfig.
+	own    bool
+	settle func(ctx context.Context)
+
+	looks   *looks
+	missed  atomic.Bool // some look did not meet all that is here
+	inVault atomic.Bool // a look through the vault has not come back
+	stirred stirred     // where files came or went since the first look
+
+	mu     sync.Mutex
+	phase  Phase
+	frozen frozen
+}
+
+func newSurvey(cfg DrainConfig, c cargo, claims *claims, homes *homes) *survey {
+	return &survey{
+		log: cfg.Log, source: c.source, plan: c.plan, account: c.account, endings: c.endings, claims: claims, homes: homes,
+		known: cfg.Index, own: cfg.Own, settle: cfg.Settle, looks: newLooks(cfg.Log), phase: PhaseScanning,
+	}
+}
+
+// untilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
 // a pass finds nothing new. It does not wait for ever: a block that no peer has room for is never settled, and what is written
 // meanwhile may have a peer. What none of the looks has met by the deadline is named as lost by a last one.
-func (d *Drain) scanUntilQuiet(ctx context.Context) {
-	if len(d.cfg.Again) > 0 {
-		d.carryAgain(ctx)
+func (v *survey) untilQuiet(ctx context.Context) {
+	if len(v.claims.broken) > 0 {
+		v.carryAgain(ctx)
 		return
 	}
 	pause, idle := leastPause, true
 	for pass := 0; pass < maxScans; {
 		began := time.Now()
-		found := d.scan(ctx, pass)
+		found := v.scan(ctx, pass)
 		took := time.Since(began)
-		if err := d.plan.Trouble(); err != nil && pass == 0 {
-			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
+		if err := v.plan.Trouble(); err != nil && pass == 0 {
+			v.log.Warn("the plan is kept in memory", "err", err)
 		}
 		if pass > 0 && found > 0 {
-			d.account.ledger.OnceMore()
+			v.account.ledger.OnceMore()
 		}
 		quiet := pass > 0 && idle && found == 0
-		if awaits := d.awaitsDisks(quiet); ctx.Err() != nil || pass > 0 && d.cfg.Once || quiet && !awaits {
+		if awaits := v.awaitsDisks(quiet); ctx.Err() != nil || pass > 0 && v.account.once || quiet && !awaits {
 			return
 		}
-		d.setPhase(PhaseSending)
+		v.setPhase(PhaseSending)
 		again := pass > 0 // on a node whose engines have stopped, the second look is the last
-		if idle = d.settled(ctx, max(lookAnyway, lookShare*took)); idle || !again {
+		if idle = v.settled(ctx, max(lookAnyway, lookShare*took)); idle || !again {
 			pass++
 		}
 		if idle && again {
-			pause = d.rest(ctx, pause)
+			pause = v.rest(ctx, pause)
 		}
 		if ctx.Err() != nil {
-			d.lookLast(ctx, pass)
+			v.lookLast(ctx, pass)
 			return
 		}
 	}
-	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
+	v.log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
 }
 
 // settled waits until all that was found is settled, also blocks that somebody is asked about before they are planned. It returns
 // false when that takes longer than another look should wait. A drain that another one follows waits on: that one looks again.
-func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
-	if !d.cfg.Once {
+func (v *survey) settled(ctx context.Context, patience time.Duration) bool {
+	if !v.account.once {
 		short, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		ctx = short
 	}
-	return d.claims.settled(ctx) && d.homes.settled(ctx) && d.plan.Idle(ctx) == nil
+	return v.claims.settled(ctx) && v.homes.settled(ctx) && v.plan.Idle(ctx) == nil
 }
 
 // lookLast names what was written since the look before, now that there is no time to carry it.
-func (d *Drain) lookLast(ctx context.Context, pass int) {
-	if !d.cfg.Once && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && d.scan(ctx, pass) > 0 {
-		d.account.ledger.OnceMore()
+func (v *survey) lookLast(ctx context.Context, pass int) {
+	if !v.account.once && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && v.scan(ctx, pass) > 0 {
+		v.account.ledger.OnceMore()
 	}
 }
 
@@ -90,8 +122,8 @@ func (d *Drain) lookLast(ctx context.Context, pass int) {
 // at least if it did not come to the end and the next scan may. Each part of a store is looked through by itself, so that a disk
 // that hangs does not keep the blocks on others here. When the deadline comes first, what was not met by then is named as lost,
 // as far as a moment more allows.
-func (d *Drain) scan(ctx context.Context, pass int) int {
-	d.looks.heedClock(setBack(d.account.began))
+func (v *survey) scan(ctx context.Context, pass int) int {
+	v.looks.heedClock(setBack(v.account.began))
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	var found atomic.Int64
@@ -100,35 +132,35 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			return false
 		}
-		if d.take(ctx, pass, it, err) {
+		if v.take(ctx, pass, it, err) {
 			found.Add(1)
 		}
 		return true
 	}
 	var reading sync.WaitGroup
-	for _, s := range d.cfg.Stores {
+	for _, s := range v.source.all {
 		for part := range s.Shape.Parts(s) {
-			if d.source.concernsAny(s.PartDirs(part)) {
+			if v.source.concernsAny(s.PartDirs(part)) {
 				reading.Go(func() {
-					if !d.scanPart(naming, s, part, take) {
+					if !v.scanPart(naming, s, part, take) {
 						unended.Store(true)
 					}
-					d.ask()
+					v.ask()
 				})
 			}
 		}
 	}
-	reading.Go(func() { d.scanVault(naming, pass, take) })
+	reading.Go(func() { v.scanVault(naming, pass, take) })
 	reading.Wait()
-	d.homes.planRest(ctx, &d.homes.spares)
-	if pass == 0 && !d.account.history.allMet() {
-		d.stirred.everywhere()
+	v.homes.planRest(ctx, &v.homes.spares)
+	if pass == 0 && !v.account.history.allMet() {
+		v.stirred.everywhere()
 	}
 	if ctx.Err() != nil {
-		d.missed.Store(true)
+		v.missed.Store(true)
 	}
 	if naming.Err() != nil {
-		d.cfg.Log.Error("the deadline came before the stores were read: what was not met is lost and not named")
+		v.log.Error("the deadline came before the stores were read: what was not met is lost and not named")
 	}
 	if unended.Load() && found.Load() == 0 {
 		return 1 // nobody knows
@@ -138,28 +170,28 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 
 // scanVault looks through the vault for as long as the catalog's disk answers. A look that hangs is left behind, and no other begins before
 // it comes back: the drain goes on looking through the stores.
-func (d *Drain) scanVault(ctx context.Context, pass int, take func(inventory.Item, error) bool) {
-	dirs := d.cfg.Vault.Paths()
-	if !d.source.concernsAny(dirs) {
+func (v *survey) scanVault(ctx context.Context, pass int, take func(inventory.Item, error) bool) {
+	dirs := v.source.vault.Paths()
+	if !v.source.concernsAny(dirs) {
 		return
 	}
 	began := time.Now()
-	if pass == 0 && d.cfg.Settle != nil {
+	if pass == 0 && v.settle != nil {
 		patient, cancel := context.WithTimeout(ctx, settlePatience)
-		d.cfg.Settle(patient)
+		v.settle(patient)
 		cancel()
 	}
 	var unread error
 	look := func(yield func(inventory.Item, error) bool) bool {
-		defer d.inVault.Store(false)
-		if !d.askFor(ctx, dirs, yield) {
+		defer v.inVault.Store(false)
+		if !v.askFor(ctx, dirs, yield) {
 			return false
 		}
-		for it, err := range carried(d.cfg.Vault, d.cfg.Stores) {
+		for it, err := range carried(v.source.vault, v.source.all) {
 			if ctx.Err() != nil || !yield(it, err) {
 				return false
 			}
-			if err != nil && it.ID == "" && d.cfg.Vault.Count().Blocks > 0 { // its catalog says no more
+			if err != nil && it.ID == "" && v.source.vault.Count().Blocks > 0 { // its catalog says no more
 				unread = err
 				return false
 			}
@@ -167,68 +199,68 @@ func (d *Drain) scanVault(ctx context.Context, pass int, take func(inventory.Ite
 		return true
 	}
 	whole, hung := false, true
-	if d.inVault.CompareAndSwap(false, true) {
-		_, whole, hung = d.lookUnlessHung(ctx, dirs, look, take)
+	if v.inVault.CompareAndSwap(false, true) {
+		_, whole, hung = v.lookUnlessHung(ctx, dirs, look, take)
 	}
 	switch {
 	case hung:
-		d.vaultMissed(began, diskio.Silence(d.cfg.Vault.Dir))
+		v.vaultMissed(began, diskio.Silence(v.source.vault.Dir))
 	case unread != nil:
-		d.vaultMissed(began, unread)
+		v.vaultMissed(began, unread)
 	case whole:
-		d.looks.read(dirs, began) // the catalog names what lies on any of its disks
-		d.ask()
+		v.looks.read(dirs, began) // the catalog names what lies on any of its disks
+		v.ask()
 	}
 }
 
 // ask makes the questions that wait be asked now.
-func (d *Drain) ask() {
-	d.claims.flush()
-	d.homes.flush()
+func (v *survey) ask() {
+	v.claims.flush()
+	v.homes.flush()
 }
 
 // take sees to what a scan met, and reports whether that is a block to carry, or one that is lost already.
-func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error) (found bool) {
+func (v *survey) take(ctx context.Context, pass int, it inventory.Item, err error) (found bool) {
 	lost := func(why string) bool {
-		d.account.meet(it.Block)
-		d.account.lose(plan.Entry{Block: it.Block}, why)
+		v.account.meet(it.Block)
+		v.account.lose(plan.Entry{Block: it.Block}, why)
 		return true
 	}
 	if it.ID != "" {
-		d.account.history.sees(it.ID)
+		v.account.history.sees(it.ID)
 	}
 	if err != nil {
-		d.missed.Store(true)
+		v.missed.Store(true)
 	}
 	switch {
-	case it.ID != "" && (!d.source.concerns(it.Block) || d.cfg.Own && d.source.homeOf(&it.Block) != ""):
+	case it.ID != "" && (!v.source.concerns(it.Block) || v.own && v.source.homeOf(&it.Block) != ""):
 	case diskio.IsSilent(err) && it.ID == "": // scanPart tells of the directory
 	case err == nil && it.ID == "": // the look goes on
-		d.stirred.stir(it.Stirred)
+		v.stirred.stir(it.Stirred)
 	case err != nil:
 		if dir, is := errors.AsType[*inventory.UnlistedError](err); is {
-			d.looks.unlist(dir)
+			v.looks.unlist(dir)
 		} else {
-			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
+			v.log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 		}
 		if it.ID != "" {
-			d.await(pass, it, err)
+			v.await(pass, it, err)
 		}
-	case it.Skip != "" && it.Members[0].Root == inventory.InVault && d.source.homeOf(&it.Block) == "": // it came home, and the store has what became of it
+	case it.Skip != "" && it.Members[0].Root == inventory.InVault && v.source.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
-		if d.account.history.meets(it.ID) || pass == 0 {
-			d.account.skip(&it.Block, it.Skip)
+		if v.account.history.meets(it.ID) || pass == 0 {
+			v.account.skip(&it.Block, it.Skip)
 		}
 	case it.Stays != "":
-		return !d.cfg.Once && d.fresh(it.Block, it.Anew) && lost(it.Stays)
-	case !d.fresh(it.Block, it.Anew):
-	case d.endings.isOver(it.Block) != "":
-		d.account.skip(&it.Block, d.endings.isOver(it.Block))
+		return !v.account.once && v.fresh(it.Block, it.Anew) && lost(it.Stays)
+	case !v.fresh(it.Block, it.Anew):
+	case v.endings.isOver(it.Block) != "":
+		v.account.skip(&it.Block, v.endings.isOver(it.Block))
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:
-		if d.account.meet(it.Block); d.homes.enter(ctx, it.Block) != nil {
-			d.account.lose(plan.Entry{Block: it.Block}, unplanned)
+		if v.account.meet(it.Block); v.homes.enter(ctx, it.Block) != nil {
+			v.account.lose(plan.Entry{Block: it.Block}, unplanned)
 		}
 		return true
 	}
@@ -236,19 +268,35 @@ func (d *Drain) take(ctx context.Context, pass int, it inventory.Item, err error
 }
 
 // fresh reports whether a block needs planning.
-func (d *Drain) fresh(b inventory.Block, anew bool) bool {
-	news, recent := d.news(b, anew)
+func (v *survey) fresh(b inventory.Block, anew bool) bool {
+	news, recent := v.news(b, anew)
 	if !news {
 		return false
 	}
-	first, claimed := d.account.history.first(b, recent)
+	first, claimed := v.account.history.first(b, recent)
 	if claimed {
-		d.claims.add(b)
+		v.claims.add(b)
 	}
 	return first
 }
 
 // news asks the looks whether a block is news (looks.news).
-func (d *Drain) news(b inventory.Block, anew bool) (news, recent bool) {
-	return d.looks.news(d.source.where(b), time.Unix(0, b.Changed()), d.account.began, anew)
+func (v *survey) news(b inventory.Block, anew bool) (news, recent bool) {
+	return v.looks.news(v.source.where(b), time.Unix(0, b.Changed()), v.account.began, anew)
+}
+
+func (v *survey) setPhase(p Phase) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.phase = p
+}
+
+// stands tells where the drain stands, and which directories it awaits.
+func (v *survey) stands() (phase Phase, awaits []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.frozen.waits && v.phase != PhaseDrained {
+		awaits = v.frozen.dirs
+	}
+	return v.phase, awaits
 }

@@ -17,7 +17,7 @@ const leastPast = 4096
 // shorten takes blocks that are not here any more out of the account of what passes moved. It is for a pass that met all blocks that
 // are here, and that another one follows.
 func (d *Drain) shorten(ctx context.Context) {
-	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.missed.Load() || !d.account.history.mostPast() {
+	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.survey.missed.Load() || !d.account.history.mostPast() {
 		return
 	}
 	path := manifest.Path(d.cfg.Dir, manifest.Moved)

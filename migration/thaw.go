@@ -23,15 +23,15 @@ type frozen struct {
 // awaitsDisks reports, when nothing else is left (idle), whether to wait for disks that do not answer. The time for that begins anew when one
 // of them answers, and goes on while there is something else to do. A disk that did not answer when the look came by, and does now, is still
 // to be emptied. A drain that another one follows leaves the wait to that one.
-func (d *Drain) awaitsDisks(idle bool) bool {
+func (v *survey) awaitsDisks(idle bool) bool {
 	var dirs []string
 	answers := false
-	if idle && !d.cfg.Once {
-		dirs, answers = d.frozenDirs()
+	if idle && !v.account.once {
+		dirs, answers = v.frozenDirs()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.frozen.waits = false
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.frozen.waits = false
 	if answers {
 		return true
 	}
@@ -39,29 +39,29 @@ func (d *Drain) awaitsDisks(idle bool) bool {
 		return false
 	}
 	thawed := func(dir string) bool { return !slices.Contains(dirs, dir) }
-	if len(d.frozen.dirs) == 0 || slices.ContainsFunc(d.frozen.dirs, thawed) {
-		d.frozen.since = time.Now()
-		d.cfg.Log.Warn("all else is done: waiting for disks that do not answer", "dirs", dirs, "most", thaw)
+	if len(v.frozen.dirs) == 0 || slices.ContainsFunc(v.frozen.dirs, thawed) {
+		v.frozen.since = time.Now()
+		v.log.Warn("all else is done: waiting for disks that do not answer", "dirs", dirs, "most", thaw)
 	}
-	d.frozen.dirs, d.frozen.waits = dirs, time.Since(d.frozen.since) < thaw
-	return d.frozen.waits
+	v.frozen.dirs, v.frozen.waits = dirs, time.Since(v.frozen.since) < thaw
+	return v.frozen.waits
 }
 
 // frozenDirs returns the directories that do not answer and that have blocks, or may have. answers: one that no look could read does by now.
-func (d *Drain) frozenDirs() (dirs []string, answers bool) {
-	dirs, idle := d.plan.Frozen()
+func (v *survey) frozenDirs() (dirs []string, answers bool) {
+	dirs, idle := v.plan.Frozen()
 	answers = !idle
-	for dir := range d.looks.unreadable() {
+	for dir := range v.looks.unreadable() {
 		asked := dir
-		if slices.Contains(d.cfg.Vault.Paths(), dir) && d.source.disks.Readable(dir) {
-			asked = d.cfg.Vault.Dir // the catalog there says what lies in all directories of the vault
+		if slices.Contains(v.source.vault.Paths(), dir) && v.source.disks.Readable(dir) {
+			asked = v.source.vault.Dir // the catalog there says what lies in all directories of the vault
 		}
 		switch {
-		case !d.source.concernsAny([]string{dir}):
-		case !d.source.disks.Readable(asked):
+		case !v.source.concernsAny([]string{dir}):
+		case !v.source.disks.Readable(asked):
 			dirs = append(dirs, asked)
-		case d.looks.never(dir):
-			answers = answers || !slices.ContainsFunc(d.cfg.Stores, func(s *inventory.Store) bool { return s.Readable(dir) != nil }) // it was there as the agent started
+		case v.looks.never(dir):
+			answers = answers || !slices.ContainsFunc(v.source.all, func(s *inventory.Store) bool { return s.Readable(dir) != nil }) // it was there as the agent started
 		}
 	}
 	slices.Sort(dirs)
@@ -69,8 +69,8 @@ func (d *Drain) frozenDirs() (dirs []string, answers bool) {
 }
 
 // rest waits for pause, or until a disk may answer again, but leastPause at least. It returns for how long to wait the next time.
-func (d *Drain) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
-	changed := d.source.disks.Changed()
+func (v *survey) rest(ctx context.Context, pause time.Duration) (next time.Duration) {
+	changed := v.source.disks.Changed()
 	diskio.Sleep(ctx, leastPause)
 	wait := time.NewTimer(pause - leastPause)
 	defer wait.Stop()

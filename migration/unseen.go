@@ -54,17 +54,17 @@ func (s *history) awaits(id inventory.BlockID) bool {
 
 // await notes a block that a look could not look at: it is lost unless a later look can. Of a block that looks before have met, nothing is
 // known but that it could be read then.
-func (d *Drain) await(pass int, it inventory.Item, why error) {
-	late := pass > 0 && !d.account.history.awaits(it.ID)
+func (v *survey) await(pass int, it inventory.Item, why error) {
+	late := pass > 0 && !v.account.history.awaits(it.ID)
 	switch {
 	case !late:
-		d.account.history.await(it.Block, why, false, false)
+		v.account.history.await(it.Block, why, false, false)
 	case it.Members[0].ChangeTime != 0:
-		if news, recent := d.news(it.Block, it.Anew); news {
-			d.account.history.await(it.Block, why, true, !recent)
+		if news, recent := v.news(it.Block, it.Anew); news {
+			v.account.history.await(it.Block, why, true, !recent)
 		}
 	case !diskio.IsSilent(why):
-		d.account.history.await(it.Block, why, true, true)
+		v.account.history.await(it.Block, why, true, true)
 	}
 }
 
@@ -73,15 +73,15 @@ const mostAskedFor = 4096
 
 // askFor looks, by name, for the blocks in these directories that looks before could not look at. It returns false when it was told to
 // stop.
-func (d *Drain) askFor(ctx context.Context, dirs []string, take func(inventory.Item, error) bool) (more bool) {
-	for _, b := range d.account.history.askable() {
+func (v *survey) askFor(ctx context.Context, dirs []string, take func(inventory.Item, error) bool) (more bool) {
+	for _, b := range v.account.history.askable() {
 		if ctx.Err() != nil {
 			return false
 		}
-		if !slices.Contains(dirs, *d.source.dirOf(b, 0)) {
+		if !slices.Contains(dirs, *v.source.dirOf(b, 0)) {
 			continue
 		}
-		now, err := d.source.find(b)
+		now, err := v.source.find(b)
 		switch {
 		case err == nil:
 			more = take(inventory.Item{Block: now, Anew: true}, nil)

@@ -22,16 +22,16 @@ const (
 	narrowLane = 256 << 10
 )
 
-// bufferLess makes the connections keep little once sending is about to end.
-func (d *Drain) bufferLess(now time.Time) {
-	if d.cfg.Until == nil {
+// keepLittle makes the connections keep little once sending is about to end.
+func (ls *lanes) keepLittle(now time.Time) {
+	if ls.out.ends == nil {
 		return
 	}
-	if end := d.cfg.Until(); end.IsZero() || end.Sub(now) > bufferLessBefore {
+	if end := ls.out.ends(); end.IsZero() || end.Sub(now) > bufferLessBefore {
 		return
 	}
-	for _, l := range d.carriers.lanes() {
-		l.bufferLess(d.peers.speed(l.peer))
+	for _, l := range ls.carriers.lanes() {
+		l.bufferLess(ls.peers.speed(l.peer))
 	}
 }
 

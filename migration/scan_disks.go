@@ -15,65 +15,48 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// oversee keeps blocks on a disk that does not answer from holding up the others.
-func (d *Drain) oversee(ctx context.Context) {
-	tick := time.NewTicker(diskio.LookAfter)
-	defer tick.Stop()
-	for {
-		changed := d.source.disks.Changed()
-		d.carriers.look(time.Now())
-		d.bufferLess(time.Now())
-		select {
-		case <-changed:
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // scanPart looks through a part of a store for as long as its disks answer. If a disk hangs, the look that it holds up is left behind,
 // and the part's other disks are read once more without it, but for what was met already. It returns false if that look hangs too
 // while disks of the part answer: another look may come to their end.
-func (d *Drain) scanPart(ctx context.Context, s *inventory.Store, part int, take func(inventory.Item, error) bool) (ended bool) {
+func (v *survey) scanPart(ctx context.Context, s *inventory.Store, part int, take func(inventory.Item, error) bool) (ended bool) {
 	dirs := s.PartDirs(part)
 	began := time.Now()
-	before := d.looks.before(dirs, began)
+	before := v.looks.before(dirs, began)
 	look := func(yield func(inventory.Item, error) bool) bool {
-		return d.askFor(ctx, dirs, yield) && s.Shape.Scan(ctx, s, part, before, yield)
+		return v.askFor(ctx, dirs, yield) && s.Shape.Scan(ctx, s, part, before, yield)
 	}
-	if index := d.index(ctx, s, part, before.Since); index != nil {
+	if index := v.index(ctx, s, part, before.Since); index != nil {
 		defer index.Close()
 		began = index.Began
 		look = func(yield func(inventory.Item, error) bool) bool { return index.Scan(ctx, yield) }
 	}
 	if len(dirs) > 1 && before.Since.IsZero() { // later looks remember what they meet, as it is news
-		take = d.takeOnce(began, take)
+		take = v.takeOnce(began, take)
 	}
 	for tries := len(dirs); ; tries-- {
-		passed, whole, hung := d.lookUnlessHung(ctx, dirs, look, take)
+		passed, whole, hung := v.lookUnlessHung(ctx, dirs, look, take)
 		switch {
 		case whole:
-			d.scanned(s, dirs, began, passed)
+			v.scanned(s, dirs, began, passed)
 			return true
-		case hung && tries > 1 && slices.ContainsFunc(dirs, d.source.disks.Readable):
-			d.cfg.Log.Warn("a disk does not answer: the others of its store are read once more without it", "store", s.Name)
+		case hung && tries > 1 && slices.ContainsFunc(dirs, v.source.disks.Readable):
+			v.log.Warn("a disk does not answer: the others of its store are read once more without it", "store", s.Name)
 			began = time.Now()
 			continue
 		case hung:
-			d.abandoned(s, dirs, began)
-			ended = !slices.ContainsFunc(dirs, d.source.disks.Readable)
+			v.abandoned(s, dirs, began)
+			ended = !slices.ContainsFunc(dirs, v.source.disks.Readable)
 		default:
 			ended = true
 		}
-		d.missed.Store(true)
+		v.missed.Store(true)
 		return ended
 	}
 }
 
 // lookUnlessHung looks through directories, and leaves the look behind if it hangs. passed are those whose disks did not answer when the
 // look came to them, whether they answer in the end or not.
-func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yield func(inventory.Item, error) bool) bool, take func(inventory.Item, error) bool) (passed map[string]bool, whole, hung bool) {
+func (v *survey) lookUnlessHung(ctx context.Context, dirs []string, look func(yield func(inventory.Item, error) bool) bool, take func(inventory.Item, error) bool) (passed map[string]bool, whole, hung bool) {
 	var beat atomic.Int64
 	var over atomic.Bool
 	without := map[string]bool{} // not what is returned: a look that was left behind may go on
@@ -89,7 +72,7 @@ func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yie
 		ended <- whole && ctx.Err() == nil
 	}()
 	owes := func() bool {
-		return slices.ContainsFunc(dirs, func(dir string) bool { return !d.source.disks.Readable(dir) })
+		return slices.ContainsFunc(dirs, func(dir string) bool { return !v.source.disks.Readable(dir) })
 	}
 	barked := make(chan struct{})
 	defer diskio.Watch(diskio.Overdue, &beat, owes, func() { close(barked) })()
@@ -105,7 +88,7 @@ func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yie
 // takeOnce wraps take so that it is given no block twice that has not changed since began, not even when a look that was left behind
 // goes on beside the one that follows it. It remembers a word of each block, for as long as a store's disks are looked through for
 // the first time.
-func (d *Drain) takeOnce(began time.Time, take func(inventory.Item, error) bool) func(inventory.Item, error) bool {
+func (v *survey) takeOnce(began time.Time, take func(inventory.Item, error) bool) func(inventory.Item, error) bool {
 	var mu sync.Mutex
 	seed, taken := maphash.MakeSeed(), map[uint64]struct{}{}
 	again := func(id inventory.BlockID) bool {
@@ -116,7 +99,7 @@ func (d *Drain) takeOnce(began time.Time, take func(inventory.Item, error) bool)
 		return len(taken) == n
 	}
 	return func(it inventory.Item, err error) bool {
-		if err == nil && it.ID != "" && again(it.ID) && d.looks.older(it.Changed(), began) {
+		if err == nil && it.ID != "" && again(it.ID) && v.looks.older(it.Changed(), began) {
 			return take(inventory.Item{}, nil)
 		}
 		return take(it, err)
@@ -125,55 +108,55 @@ func (d *Drain) takeOnce(began time.Time, take func(inventory.Item, error) bool)
 
 // index returns the index that takes the place of the first look at a part of a store, in a drain that carries everything; nil:
 // none does. The next look is then for what changed since the index was begun, as if the drain had begun then.
-func (d *Drain) index(ctx context.Context, s *inventory.Store, part int, since time.Time) *inventory.IndexScan {
-	if !since.IsZero() || len(d.cfg.Only) > 0 {
+func (v *survey) index(ctx context.Context, s *inventory.Store, part int, since time.Time) *inventory.IndexScan {
+	if !since.IsZero() || len(v.source.only) > 0 {
 		return nil
 	}
-	index := d.cfg.Index.Open(ctx, s, part)
+	index := v.known.Open(ctx, s, part)
 	if index != nil {
-		index.Past = inventory.Past{Places: d.looks.places, Began: index.Began}
-		d.looks.indexed(s.PartDirs(part), index.Began)
+		index.Past = inventory.Past{Places: v.looks.places, Began: index.Began}
+		v.looks.indexed(s.PartDirs(part), index.Began)
 	}
 	return index
 }
 
 // scanned notes which directories a scan that began at began has read, and which it could not read.
-func (d *Drain) scanned(s *inventory.Store, dirs []string, began time.Time, passed map[string]bool) {
+func (v *survey) scanned(s *inventory.Store, dirs []string, began time.Time, passed map[string]bool) {
 	all := true
 	for _, dir := range dirs {
-		if !passed[dir] && d.source.disks.Readable(dir) && s.Readable(dir) == nil {
-			d.looks.read([]string{dir}, began)
+		if !passed[dir] && v.source.disks.Readable(dir) && s.Readable(dir) == nil {
+			v.looks.read([]string{dir}, began)
 		} else {
-			d.looks.missed(dir, diskio.Silence(dir).Error())
+			v.looks.missed(dir, diskio.Silence(dir).Error())
 			all = false
 		}
 	}
 	if all {
-		for _, id := range d.account.history.gone(s.Name) {
-			d.account.ledger.Add(manifest.Entry{ID: string(id), Outcome: manifest.Skipped, Reason: itIsDeleted})
+		for _, id := range v.account.history.gone(s.Name) {
+			v.account.ledger.Add(manifest.Entry{ID: string(id), Outcome: manifest.Skipped, Reason: itIsDeleted})
 		}
 	}
 }
 
 // abandoned notes a scan that hangs. Later looks are for what changed since it began; what it had not met is lost.
-func (d *Drain) abandoned(s *inventory.Store, dirs []string, began time.Time) {
+func (v *survey) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 	for _, dir := range dirs {
 		why := diskio.Silence(dir).Error()
-		if d.source.disks.Readable(dir) {
+		if v.source.disks.Readable(dir) {
 			why = fmt.Sprintf("not all of it was read: another disk of store %s does not answer", s.Name)
 		}
-		if d.looks.missed(dir, why) && d.source.disks.Readable(dir) {
-			d.looks.passBy(dir, began)
+		if v.looks.missed(dir, why) && v.source.disks.Readable(dir) {
+			v.looks.passBy(dir, began)
 		}
 	}
 }
 
 // vaultMissed notes a look at the vault whose catalog does not say all that lies there. One that hangs is asked again.
-func (d *Drain) vaultMissed(began time.Time, why error) {
-	d.source.disks.Fault(d.cfg.Vault.Dir, why)
-	for _, dir := range d.cfg.Vault.Paths() {
-		if d.looks.missed(dir, why.Error()) && !diskio.IsSilent(why) {
-			d.looks.passBy(dir, began)
+func (v *survey) vaultMissed(began time.Time, why error) {
+	v.source.disks.Fault(v.source.vault.Dir, why)
+	for _, dir := range v.source.vault.Paths() {
+		if v.looks.missed(dir, why.Error()) && !diskio.IsSilent(why) {
+			v.looks.passBy(dir, began)
 		}
 	}
 }
