@@ -28,10 +28,10 @@ type account struct {
 	history *history
 	began   time.Time     // the first of the runs that share the account
 	age     time.Duration // of the newest block that earlier runs moved, at least
+	earlier int64         // bytes that these moved
 
-	mu      sync.Mutex
-	found   inventory.Count
-	earlier int64 // bytes of found that earlier runs moved
+	mu    sync.Mutex
+	found inventory.Count
 }
 
 // openAccount goes on with the account in cfg.Dir, or begins one. most is what it and the plan may take there; nil: there is no bound.
@@ -95,13 +95,6 @@ func (a *account) moved(at string, blocks []plan.Entry) inventory.Count {
 	n := a.ledger.AddMoved(at, blocksOf(blocks))
 	a.history.landed(blocks)
 	return n
-}
-
-// toCarry is how many bytes were found, and how many of them earlier runs moved.
-func (a *account) toCarry() (found, earlier int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.found.Bytes, a.earlier
 }
 
 // progress tells how far the drain is with the blocks that it met.

@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -12,18 +11,6 @@ import (
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/plan"
 )
-
-// cargo is what lanes and uploads need to know of what they carry.
-type cargo struct {
-	log      *slog.Logger
-	source   *source // of it
-	plan     *plan.Plan
-	account  *account // of what became of it
-	endings  *endings
-	carriers *carriers
-	peers    *peers
-	out      *outflow
-}
 
 // carriers are the lanes and the uploads of a drain that are at work now.
 type carriers struct {

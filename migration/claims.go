@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -31,13 +30,9 @@ type Lapsed func(ctx context.Context, age time.Duration, blocks []inventory.Bloc
 
 // claims are what the account says that peers have and they may not have any more. They are blocks to ask about.
 type claims struct {
-	log     *slog.Logger
-	dir     string // DrainConfig.Dir
-	source  *source
-	plan    *plan.Plan
-	account *account
-	endings *endings
-	homes   *homes
+	cargo
+	homes *homes
+	dir   string // DrainConfig.Dir
 	// As in DrainConfig.
 	lapsed Lapsed
 	broken []Broken
@@ -46,10 +41,7 @@ type claims struct {
 }
 
 func newClaims(cfg DrainConfig, c cargo, homes *homes) *claims {
-	return &claims{
-		log: cfg.Log, dir: cfg.Dir, source: c.source, plan: c.plan, account: c.account, endings: c.endings, homes: homes, lapsed: cfg.Lapsed, broken: cfg.Again,
-		questions: newQuestions(cfg.Dir, "claims"),
-	}
+	return &claims{cargo: c, homes: homes, dir: cfg.Dir, lapsed: cfg.Lapsed, broken: cfg.Again, questions: newQuestions(cfg.Dir, "claims")}
 }
 
 // check asks about blocks that earlier runs moved, as this one meets them, until no more come. It plans anew those that nobody

@@ -21,7 +21,7 @@
 //	what leaves first:    values_said
 //	a drain:              drain, scan, source, latest, history, unseen, carried, claims, homes, questions, looks, peers, room, fan, inplace, carriers, lanes, lane, send, write, resume, window, endings
 //	  reads its blocks:   fetch_ahead
-//	  over connections:   outflow, pace, throttle, traffic, unsent
+//	  over connections:   outflow, pace, traffic, unsent
 //	  its account:        account, shorten, adopt, leftover
 //	  goes on:            again, forget, forget_tell, look_back
 //	the last resort:      fallback_content, fallback_when, fallback_send, fallback_pace, fallback_many

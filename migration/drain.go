@@ -124,11 +124,23 @@ type DrainConfig struct {
 type Drain struct {
 	cfg DrainConfig
 	cargo
+	carriers *carriers
+	peers    *peers
+	out      *outflow
 	lanes    *lanes
 	fallback *fallback // nil: there is none
 	claims   *claims
 	homes    *homes
 	survey   *survey
+}
+
+// cargo is what a drain carries, and what became of it.
+type cargo struct {
+	log     *slog.Logger
+	source  *source
+	plan    *plan.Plan
+	account *account
+	endings *endings
 }
 
 // Phase is where a drain stands.
@@ -171,19 +183,17 @@ func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Vault.Watch(cfg.Disks)
 	account, most := openAccount(cfg, source)
 	account.plan = plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: source.where, Told: cfg.Told.of})
+	cargo := cargo{log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source)}
 	carriers, traffic := newCarriers(source, account.plan), &traffic{}
-	cargo := cargo{
-		log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source), carriers: carriers,
-		peers: newPeers(cfg, account, carriers, traffic, out), out: out,
-	}
-	homes := newHomes(cfg, account)
+	peers := newPeers(cfg, cargo, carriers, traffic, out)
+	homes := newHomes(cfg, cargo)
 	claims := newClaims(cfg, cargo, homes)
 	d := &Drain{
-		cfg: cfg, cargo: cargo, lanes: &lanes{cargo: cargo, traffic: traffic, incident: cfg.Incident, alone: cfg.Alone, dial: cfg.Dial},
-		claims: claims, homes: homes, survey: newSurvey(cfg, cargo, claims, homes),
+		cfg: cfg, cargo: cargo, carriers: carriers, peers: peers, out: out, claims: claims, homes: homes, survey: newSurvey(cfg, cargo, claims, homes),
+		lanes: &lanes{cargo: cargo, carriers: carriers, peers: peers, out: out, traffic: traffic, incident: cfg.Incident, alone: cfg.Alone, dial: cfg.Dial},
 	}
 	if cfg.Fallback != nil {
-		d.fallback = newFallback(cfg.Fallback, cargo)
+		d.fallback = newFallback(cfg.Fallback, cargo, carriers, peers, out)
 	}
 	return d
 }

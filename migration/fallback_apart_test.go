@@ -154,7 +154,7 @@ func TestFallbackWaitsForAPeerThatIsAskedAnew(t *testing.T) {
 // A peer had no room for the blocks that were found first, and takes those that were found later. The later ones are not left to the
 // fallback.
 func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
-	ps := &peers{known: map[string]*peerState{}, log: slog.New(slog.DiscardHandler)}
+	ps := &peers{cargo: cargo{log: slog.New(slog.DiscardHandler)}, known: map[string]*peerState{}}
 	ps.fan = newFan("", "", ps.known)
 	ps.fan.hear("a", []Peer{{Node: "b"}})
 	b := ps.known["b"]

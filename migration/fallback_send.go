@@ -25,7 +25,10 @@ import (
 type fallback struct {
 	*lastresort.Storage
 	cargo
-	crowd *crowd
+	carriers *carriers
+	peers    *peers
+	out      *outflow
+	crowd    *crowd
 
 	taking sync.Mutex // held while an upload is handed a block beside what the others have begun
 
@@ -38,8 +41,8 @@ type fallback struct {
 	link    uplink
 }
 
-func newFallback(s *lastresort.Storage, c cargo) *fallback {
-	return &fallback{Storage: s, cargo: c, crowd: newCrowd(s.Streams), state: peerState{Peer: Peer{Node: s.Peer()}}}
+func newFallback(s *lastresort.Storage, c cargo, carriers *carriers, peers *peers, out *outflow) *fallback {
+	return &fallback{Storage: s, cargo: c, carriers: carriers, peers: peers, out: out, crowd: newCrowd(s.Streams), state: peerState{Peer: Peer{Node: s.Peer()}}}
 }
 
 const (

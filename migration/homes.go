@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,11 +29,8 @@ const (
 
 // homes has the blocks whose homes are asked, and what is known of these homes.
 type homes struct {
-	log     *slog.Logger
-	dir     string // DrainConfig.Dir
-	source  *source
-	plan    *plan.Plan
-	account *account
+	cargo
+	dir string // DrainConfig.Dir
 	// As in DrainConfig.
 	where   func(ctx context.Context, node string) (address string, err error)
 	atHome  func(ctx context.Context, home reading.Holder, about []reading.Version) (reading.AtHome, error)
@@ -51,10 +47,10 @@ type homes struct {
 	at map[string]string // addresses of nodes that were asked, "" for those that need not be asked again
 }
 
-func newHomes(cfg DrainConfig, account *account) *homes {
+func newHomes(cfg DrainConfig, c cargo) *homes {
 	asks := cfg.AtHome != nil && cfg.Where != nil && cfg.Vault.Count().Blocks > 0
 	return &homes{
-		log: cfg.Log, dir: cfg.Dir, source: account.source, plan: account.plan, account: account, where: cfg.Where, atHome: cfg.AtHome, whoElse: cfg.WhoElse,
+		cargo: c, dir: cfg.Dir, where: cfg.Where, atHome: cfg.AtHome, whoElse: cfg.WhoElse,
 		questions: newQuestions(cfg.Dir, "homes"), spares: newQuestions(cfg.Dir, "spares"), left: newQuestions(cfg.Dir, "left"), asks: asks, at: map[string]string{},
 	}
 }

@@ -168,7 +168,7 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 // If the network is cut, each home would be waited for in turn. After a few silent homes no more are asked.
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	asked := 0
-	h := &homes{asks: true, at: map[string]string{}, log: slog.New(slog.DiscardHandler), where: newTrip(t, newNode(t, "b")).cfg.Where, atHome: func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
+	h := &homes{cargo: cargo{log: slog.New(slog.DiscardHandler)}, asks: true, at: map[string]string{}, where: newTrip(t, newNode(t, "b")).cfg.Where, atHome: func(context.Context, reading.Holder, []reading.Version) (reading.AtHome, error) {
 		asked++
 		return reading.AtHome{}, errors.New("no route")
 	}}

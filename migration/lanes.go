@@ -14,7 +14,10 @@ import (
 // lanes opens lanes to peers. It is what they have in common.
 type lanes struct {
 	cargo
-	traffic *traffic
+	carriers *carriers
+	peers    *peers
+	out      *outflow
+	traffic  *traffic
 	// As in DrainConfig.
 	incident string
 	alone    func() bool

@@ -19,11 +19,7 @@ import (
 
 // peers are the other nodes that a drain knows: who takes blocks, which of them are sent to, and what became of that.
 type peers struct {
-	log         *slog.Logger
-	node        string // this one
-	source      *source
-	plan        *plan.Plan
-	account     *account
+	cargo
 	carriers    *carriers
 	traffic     *traffic
 	out         *outflow
@@ -42,17 +38,16 @@ type peers struct {
 	fan   *fan
 }
 
-func newPeers(cfg DrainConfig, account *account, carriers *carriers, traffic *traffic, out *outflow) *peers {
-	known := map[string]*peerState{}
-	fan := newFan(cfg.Zone, cfg.Pool, known)
+func newPeers(cfg DrainConfig, c cargo, carriers *carriers, traffic *traffic, out *outflow) *peers {
+	ps := &peers{
+		cargo: c, carriers: carriers, traffic: traffic, out: out, connections: cfg.Connections, fallback: cfg.Fallback != nil,
+		who: cfg.Peers, missed: cfg.Missed, advised: cfg.Advised, vacant: make(chan struct{}, 1), known: map[string]*peerState{},
+	}
+	ps.fan = newFan(cfg.Zone, cfg.Pool, ps.known)
 	for _, s := range cfg.Stores {
-		fan.stores = append(fan.stores, s.Name)
+		ps.fan.stores = append(ps.fan.stores, s.Name)
 	}
-	return &peers{
-		log: cfg.Log, node: cfg.Node, source: account.source, plan: account.plan, account: account, carriers: carriers, traffic: traffic, out: out,
-		connections: cfg.Connections, fallback: cfg.Fallback != nil, who: cfg.Peers, missed: cfg.Missed, advised: cfg.Advised,
-		vacant: make(chan struct{}, 1), known: known, fan: fan,
-	}
+	return ps
 }
 
 // peerState is what a drain knows of a peer, shared by its lanes.
@@ -89,16 +84,16 @@ func (ps *peers) hear(ctx context.Context) {
 	}
 	until, stranded := ps.out.until(ctx), ps.stranded()
 	silent := ps.silent(time.Now())
-	found, earlier := ps.account.toCarry()
+	found := ps.account.progress().Found.Bytes
 	ps.mu.Lock()
 	for _, p := range ps.fan.order {
 		p.silent = silent[p]
 	}
 	ps.fan.stranded = stranded
-	ps.fan.hear(ps.node, peers)
+	ps.fan.hear(ps.source.node, peers)
 	ps.fan.need = 0
 	if !until.IsZero() {
-		ps.fan.need = float64(found-earlier-ps.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
+		ps.fan.need = float64(found-ps.account.earlier-ps.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
 	ps.fan.review(time.Now(), ps.out.sent.Load())
 	ps.mu.Unlock()
@@ -149,7 +144,7 @@ func (ps *peers) toAdvised() bool { return ps.advised != nil && ps.advised() }
 // wanted returns a peer for every lane that is to be opened now, and counts it.
 func (ps *peers) wanted() (all []*peerState) {
 	now := time.Now()
-	found, _ := ps.account.toCarry()
+	found := ps.account.progress().Found.Bytes
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	share := max(0, found-ps.out.sent.Load()) / int64(ps.fan.width)

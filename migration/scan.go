@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,14 +31,10 @@ const (
 
 // survey looks through the stores and the vault until they are quiet, and puts into the plan what it meets.
 type survey struct {
-	log     *slog.Logger
-	source  *source
-	plan    *plan.Plan
-	account *account
-	endings *endings
-	claims  *claims
-	homes   *homes
-	known   *inventory.Index // DrainConfig.Index
+	cargo
+	claims *claims
+	homes  *homes
+	known  *inventory.Index // DrainConfig.Index
 	// As in DrainConfig.
 	own    bool
 	settle func(ctx context.Context)
@@ -55,10 +50,7 @@ type survey struct {
 }
 
 func newSurvey(cfg DrainConfig, c cargo, claims *claims, homes *homes) *survey {
-	return &survey{
-		log: cfg.Log, source: c.source, plan: c.plan, account: c.account, endings: c.endings, claims: claims, homes: homes,
-		known: cfg.Index, own: cfg.Own, settle: cfg.Settle, looks: newLooks(cfg.Log), phase: PhaseScanning,
-	}
+	return &survey{cargo: c, claims: claims, homes: homes, known: cfg.Index, own: cfg.Own, settle: cfg.Settle, looks: newLooks(cfg.Log), phase: PhaseScanning}
 }
 
 // untilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until

@@ -33,7 +33,7 @@ func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 		})
 		return bytes, errors.Join(cannot, err)
 	}
-	l := &lane{lanes: &lanes{cargo: cargo{out: newOutflow(DrainConfig{}), peers: &peers{}}, traffic: &traffic{}}, peer: &peerState{}, conn: wire.Client(raw, &tls.Config{})}
+	l := &lane{lanes: &lanes{out: newOutflow(DrainConfig{}), peers: &peers{}, traffic: &traffic{}}, peer: &peerState{}, conn: wire.Client(raw, &tls.Config{})}
 	// Nor does it keep ten seconds before, of a link that is so narrow: a lane would not see meanwhile what it carries.
 	for _, row := range []struct {
 		carried int64

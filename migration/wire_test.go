@@ -381,7 +381,7 @@ func TestDrainHearsWhoServesOthers(t *testing.T) {
 	p := &peerState{Peer: Peer{Node: "b"}}
 	for _, shared := range []bool{true, false} {
 		ours, theirs := net.Pipe()
-		l := &lane{lanes: &lanes{cargo: cargo{source: &source{node: "a"}, peers: &peers{}}}, peer: p, conn: ours}
+		l := &lane{lanes: &lanes{cargo: cargo{source: &source{node: "a"}}, peers: &peers{}}, peer: p, conn: ours}
 		go func() {
 			wire.NewReader(theirs, wire.MaxPayload[wire.FrameHello]).Next()
 			theirs.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1, Shared: shared}.Append(nil)))
