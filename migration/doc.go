@@ -16,14 +16,22 @@
 // The packages below form a line, in which each imports only those before it: fields, diskio, inventory, wire, manifest, plan, catalog,
 // vault, lastresort, reading, receiver.
 //
-// The files by subject, in an order to read them:
+// What a drain consists of: each type owns what nobody else writes, and is given what it needs of those before it, which for most
+// is the cargo. The Drain puts them together, runs them and ends them. The files by subject, in an order to read them:
 //
-//	what leaves first:    values_said
-//	a drain:              drain, scan, source, latest, history, unseen, carried, claims, homes, questions, looks, peers, room, fan, inplace, carriers, lanes, lane, send, write, resume, window, endings
-//	  reads its blocks:   fetch_ahead
-//	  over connections:   outflow, pace, traffic, unsent
-//	  its account:        account, shorten, adopt, leftover
-//	  goes on:            again, forget, forget_tell, look_back
-//	the last resort:      fallback_content, fallback_when, fallback_send, fallback_pace, fallback_many
-//	sick disks:           scan_disks, thaw
+//	what leaves first:                          values_said
+//	source, the blocks that lie here:           source, carried
+//	account, what became of them:               account, history, latest, shorten, adopt, leftover
+//	endings, apps that are over:                endings
+//	outflow, how much leaves, until when:       outflow
+//	homes, which may have what came from them:  homes, questions
+//	claims, what peers may have no more:        claims, again
+//	survey, looking until all is quiet:         scan, scan_disks, looks, unseen, thaw
+//	carriers, lanes and uploads at work:        carriers
+//	peers, who takes blocks:                    peers, room, fan, inplace, fallback_when
+//	lanes, connections to them:                 lanes, lane, send, write, fetch_ahead, resume, window
+//	  how much they begin:                      pace, traffic, unsent
+//	fallback, for what no peer takes:           fallback_send, fallback_content, fallback_pace, fallback_many
+//	withdrawal, what peers are to forget:       forget, forget_tell, look_back
+//	Drain, the whole:                           drain
 package migration

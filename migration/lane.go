@@ -74,7 +74,7 @@ type lane struct {
 
 	words   atomic.Int64 // frames that the peer sent
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer that says more than that it is there
-	heard   int64        // beat when it last rose or nothing was owed, as Drain.silent saw it
+	heard   int64        // beat when it last rose or nothing was owed, as peers.silent saw it
 	since   time.Time    // then, or when some of that was on its way
 	said    int64        // words when they last rose or nothing was owed
 	spoke   time.Time    // then
@@ -104,12 +104,12 @@ const (
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a
 	// window behind (WriteBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. A peer that
-	// says that it is at work may take half of the time that is left (Drain.awaits).
+	// says that it is at work may take half of the time that is left (lanes.awaits).
 	peerTimeout = 10 * time.Second
 	// peerGone is how long a peer that owes something may say nothing at all: then five of its words (wire.AliveEvery) are missing. Four
 	// lost packets in a row cost TCP three seconds: its timeout begins at 200 ms and doubles each time.
 	peerGone = 5 * wire.AliveEvery
-	// silentAfter is how long a peer may say nothing before others do not wait for it (Drain.silent).
+	// silentAfter is how long a peer may say nothing before others do not wait for it (peers.silent).
 	silentAfter = 3 * wire.AliveEvery
 )
 

@@ -48,7 +48,7 @@ func (l *lane) bufferAsCarried() {
 	if l.narrow {
 		l.bufferLess(l.pace.rate)
 	} else if c, ok := l.conn.(*wire.Conn); ok && was {
-		c.KeepLittle(0) // as much as the kernel would; near the end of the drain Drain.bufferLess sets it again
+		c.KeepLittle(0) // as much as the kernel would; near the end of the drain lanes.keepLittle sets it again
 	}
 }
 
