@@ -219,11 +219,11 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 // until another has clearly less left.
 func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	var link traffic
-	lanes := []*lane{{}, {}, {}}
+	lanes := []*load{{}, {}, {}}
 	for _, l := range lanes {
 		link.pledge(l, 20<<20)
 	}
-	wrote := func(l *lane, n int64) (ahead int64) {
+	wrote := func(l *load, n int64) (ahead int64) {
 		link.carried(l, time.Now(), n)
 		return link.ahead(l)
 	}
@@ -246,14 +246,14 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 // block counts as before, and has its turn.
 func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
 	var link traffic
-	silent, other := &lane{}, &lane{}
+	silent, other := &load{}, &load{}
 	want := func(when string, pledged, before int64) {
 		t.Helper()
 		if got := link.ahead(other); link.pledged != pledged || got != before {
 			t.Errorf("%s: %d bytes were begun, and %d go before, want %d and %d", when, link.pledged, got, pledged, before)
 		}
 	}
-	for _, l := range []*lane{silent, other} {
+	for _, l := range []*load{silent, other} {
 		link.work(l, true)
 		link.pledge(l, 20<<20)
 	}
@@ -270,7 +270,7 @@ func TestWhatASilentPeerHasHalfOfCountsOnceItIsHeardAgain(t *testing.T) {
 
 // What lanes carry varies around a mean. That must not make the link look faster, even when fewer lanes work.
 func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
-	now, l := time.Now(), &lane{}
+	now, l := time.Now(), &load{}
 	var link traffic
 	link.working = 9
 	carry := func(bytes int64) {

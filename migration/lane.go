@@ -62,9 +62,7 @@ type lane struct {
 	queue int64 // bytes that the kernel had not got rid of, when last asked
 
 	narrow bool // the kernel is to keep little, for the connection carries little
-	// Guarded with what they are a part of.
-	pledged              int64 // its part of traffic.pledged, unless its peer takes nothing
-	sends, quiet, counts bool  // it has something to send; its peer takes nothing; it is one of traffic.working
+	load   load
 
 	stuck  chan struct{} // closed when work does not come back
 	hung   string        // the directory that it is on
@@ -125,7 +123,7 @@ func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work
 func (l *lane) giveUp(dir string) {
 	l.gaveUp.Do(func() {
 		l.hung = dir
-		l.traffic.pledge(l, 0)
+		l.traffic.pledge(&l.load, 0)
 		close(l.stuck)
 	})
 }

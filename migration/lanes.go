@@ -96,9 +96,9 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 	sent := make(chan error, 1)
 	go func() {
 		defer ls.carriers.leave(l)
-		ls.traffic.work(l, true)
-		defer ls.traffic.work(l, false)
-		defer ls.traffic.pledge(l, 0)
+		ls.traffic.work(&l.load, true)
+		defer ls.traffic.work(&l.load, false)
+		defer ls.traffic.pledge(&l.load, 0)
 		sent <- l.send(sending)
 	}()
 	select {

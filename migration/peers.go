@@ -106,7 +106,7 @@ func (ps *peers) silent(now time.Time) map[*peerState]bool {
 	all := map[*peerState]bool{}
 	for _, l := range ps.carriers.lanes() {
 		silent := l.silent(now)
-		ps.traffic.quiet(l, silent)
+		ps.traffic.quiet(&l.load, silent)
 		if other, is := all[l.peer]; is {
 			silent = silent && other
 		}

@@ -217,7 +217,7 @@ func (l *lane) measure(ctx context.Context, n int) {
 	l.now = time.Now()
 	gone := l.gone(n)
 	l.pace.carried(l.now, gone)
-	slack := l.traffic.carried(l, l.now, gone)
+	slack := l.traffic.carried(&l.load, l.now, gone)
 	if l.pace.rate != before {
 		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
 		l.slack, l.until = slack, l.out.until(ctx)
@@ -289,15 +289,15 @@ func (l *lane) hold(ctx context.Context) error {
 	defer l.traffic.hold(-1)
 	diskio.Sleep(ctx, paceStep/4)
 	l.now, l.until = time.Now(), l.out.until(ctx)
-	l.slack = l.traffic.carried(l, l.now, l.gone(0))
+	l.slack = l.traffic.carried(&l.load, l.now, l.gone(0))
 	return ctx.Err()
 }
 
 // rest says that the lane has nothing to send until it goes on.
 func (l *lane) rest() (goOn func()) {
 	l.pace.rest()
-	l.traffic.work(l, false)
-	return func() { l.traffic.work(l, true) }
+	l.traffic.work(&l.load, false)
+	return func() { l.traffic.work(&l.load, true) }
 }
 
 // typical is how fast a lane of this drain usually is; 0: none was measured.

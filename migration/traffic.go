@@ -21,7 +21,7 @@ type traffic struct {
 
 	mu      sync.Mutex
 	pledged int64   // bytes that lanes have begun on and that have not left
-	begun   []*lane // the lanes that have, those with less left first
+	begun   []*load // of the lanes that have, those with less left first
 	working int     // lanes that have something to send
 	holding int     // of them, those that leave the link to others
 
@@ -31,6 +31,14 @@ type traffic struct {
 	known   time.Duration // how long it was measured
 	since   time.Time
 	bytes   int64
+}
+
+// load is a lane's part of the traffic, which guards it.
+type load struct {
+	pledged int64 // its part of traffic.pledged, unless its peer takes nothing
+	sends   bool  // it has something to send
+	quiet   bool  // its peer takes nothing
+	counts  bool  // it is one of traffic.working
 }
 
 const (
@@ -49,7 +57,7 @@ const (
 )
 
 // work says that a lane begins to send (sends), or that it ends or waits for blocks. Time in which no lane sends does not count.
-func (t *traffic) work(l *lane, sends bool) {
+func (t *traffic) work(l *load, sends bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.sends = sends
@@ -58,7 +66,7 @@ func (t *traffic) work(l *lane, sends bool) {
 
 // quiet says that a lane's peer takes nothing (is), or takes something again. Meanwhile what the lane has begun is in no other lane's
 // way, and that it carries nothing says nothing of the other lanes.
-func (t *traffic) quiet(l *lane, is bool) {
+func (t *traffic) quiet(l *load, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if is == l.quiet {
@@ -66,7 +74,7 @@ func (t *traffic) quiet(l *lane, is bool) {
 	}
 	if l.quiet = is; is {
 		t.pledged -= l.pledged
-		t.begun = slices.DeleteFunc(t.begun, func(other *lane) bool { return other == l })
+		t.begun = slices.DeleteFunc(t.begun, func(other *load) bool { return other == l })
 	} else if l.pledged > 0 {
 		t.pledged += l.pledged
 		t.begun = append(t.begun, l)
@@ -77,7 +85,7 @@ func (t *traffic) quiet(l *lane, is bool) {
 	}
 }
 
-func (t *traffic) count(l *lane) {
+func (t *traffic) count(l *load) {
 	if works := l.sends && !l.quiet; works != l.counts {
 		if l.counts = works; works {
 			t.working++
@@ -113,7 +121,7 @@ func (t *traffic) hold(lanes int) {
 }
 
 // carried notes bytes of a lane that have left, and says whether the lanes leave much over of what they can carry.
-func (t *traffic) carried(l *lane, now time.Time, n int64) (slack bool) {
+func (t *traffic) carried(l *load, now time.Time, n int64) (slack bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.redeem(l, n)
@@ -157,7 +165,7 @@ func (t *traffic) measure(took time.Duration) {
 }
 
 // pledge says that a lane has begun on so many bytes that have not left.
-func (t *traffic) pledge(l *lane, n int64) {
+func (t *traffic) pledge(l *load, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	more := n - l.pledged
@@ -175,7 +183,7 @@ func (t *traffic) pledge(l *lane, n int64) {
 	t.advance(l)
 }
 
-func (t *traffic) redeem(l *lane, n int64) {
+func (t *traffic) redeem(l *load, n int64) {
 	n = min(n, l.pledged)
 	l.pledged -= n
 	if !l.quiet {
@@ -185,7 +193,7 @@ func (t *traffic) redeem(l *lane, n int64) {
 }
 
 // advance puts a lane before those that have clearly more left.
-func (t *traffic) advance(l *lane) {
+func (t *traffic) advance(l *load) {
 	for at := slices.Index(t.begun, l); at > 0 && l.pledged+clearly < t.begun[at-1].pledged; at-- {
 		t.begun[at-1], t.begun[at] = l, t.begun[at-1]
 	}
@@ -219,11 +227,11 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
 	t, room := l.traffic, l.roomLeft()
 	room.Larger = l.peers.leftInPlace(&room)
-	t.carried(l, time.Now(), l.gone(0))
+	t.carried(&l.load, time.Now(), l.gone(0))
 	ahead := int64(len(l.buf)) + l.queue
 	t.taking.Lock()
 	defer t.taking.Unlock()
-	t.pledge(l, ahead)
+	t.pledge(&l.load, ahead)
 	left, known := l.left(time.Now())
 	most := int64(math.MaxInt64 / 2)
 	if known {
@@ -243,7 +251,7 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait
 	for _, e := range batch {
 		ahead += e.Bytes()
 	}
-	t.pledge(l, ahead)
+	t.pledge(&l.load, ahead)
 	return batch, wait, err
 }
 
@@ -277,14 +285,14 @@ func (l *lane) prospect(whole, left int64) prospect {
 	if float64(t.pledged) <= through {
 		return goAhead
 	}
-	ahead := t.ahead(l)
+	ahead := t.ahead(&l.load)
 	hope := paceHope
 	if ahead == 0 {
 		hope -= (paceHope - 1) * float64(left) / float64(whole)
 	}
-	switch with := float64(ahead + l.pledged); {
+	switch with := float64(ahead + l.load.pledged); {
 	case with > through*hope:
-		t.redeem(l, left)
+		t.redeem(&l.load, left)
 		return breakOff
 	case with > through && ahead > 0:
 		return holdBack
@@ -293,7 +301,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 }
 
 // ahead is how much is left of what the lanes before this one have begun.
-func (t *traffic) ahead(l *lane) (bytes int64) {
+func (t *traffic) ahead(l *load) (bytes int64) {
 	for _, other := range t.begun {
 		if other == l {
 			break

@@ -95,7 +95,7 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 			return err
 		}
 		l.sums = l.sums[:0]
-		l.traffic.pledge(l, l.size-there)
+		l.traffic.pledge(&l.load, l.size-there)
 	}
 	l.sum.Reset()
 	for i, m := range e.Members {
