@@ -47,7 +47,6 @@ func openAccount(cfg DrainConfig, source *source) (a *account, most *diskio.Allo
 	if cfg.Once && history.recalled > leastPast {
 		history.here = manifest.NewMetIDs(32 * int64(history.recalled))
 	}
-	source.history = history
 	l, err := manifest.Open(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.

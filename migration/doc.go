@@ -21,7 +21,7 @@
 //
 //	what leaves first:                          values_said
 //	source, the blocks that lie here:           source, carried
-//	account, what became of them:               account, history, latest, shorten, adopt, leftover
+//	account, what became of them:               account, history, shorten, adopt, leftover
 //	endings, apps that are over:                endings
 //	outflow, how much leaves, until when:       outflow
 //	homes, which may have what came from them:  homes, questions

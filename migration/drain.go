@@ -182,6 +182,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	}
 	cfg.Vault.Watch(cfg.Disks)
 	account, most := openAccount(cfg, source)
+	source.history = account.history
 	account.plan = plan.New(plan.Config{Dir: cfg.Dir, Spools: most, Stores: cfg.Stores, Where: source.where, Told: cfg.Told.of})
 	cargo := cargo{log: cfg.Log, source: source, plan: account.plan, account: account, endings: newEndings(cfg, source)}
 	carriers, traffic := newCarriers(source, account.plan), &traffic{}
@@ -236,7 +237,7 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	select {
 	case <-diskio.Beside(working.Wait):
 	case <-late.Done():
-		d.cfg.Log.Error("the drain ends although calls on a hung disk or connection have not returned")
+		d.log.Error("the drain ends although calls on a hung disk or connection have not returned")
 		d.carriers.surrender()
 	}
 	d.peers.releaseAllParts()
@@ -252,101 +253,6 @@ func (d *Drain) Run(ctx context.Context) (manifest.Summary, error) {
 	}
 	return sum, errors.Join(err, d.plan.Close())
 }
-
-// nameLost names everything that is left as lost.
-func (d *Drain) nameLost(ctx context.Context) {
-	why := "the deadline came first"
-	stopped := ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled)
-	if stopped {
-		why = "the drain was stopped"
-	}
-	d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
-	unread := d.plan.Rest(func(e plan.Entry, barred string) {
-		if d.account.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
-			return
-		}
-		reason := why
-		if detail := d.lastWords(e); detail != "" {
-			reason += ": " + detail
-		}
-		d.account.lose(e, cmp.Or(barred, reason))
-	})
-	d.homes.leaveBehind(ctx, why)
-	if len(d.cfg.Again) == 0 && !d.cfg.Once {
-		d.survey.looks.end(d.source.dirs(), why)
-	}
-	for dir, why := range d.survey.looks.unreadable() { // nobody knows the names of what is there
-		if d.source.concernsAny([]string{dir}) {
-			d.account.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
-		}
-	}
-	if unread.Blocks > 0 {
-		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
-		d.account.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
-	}
-}
-
-// linger returns a context that outlives ctx by that long and ends for the same cause.
-func linger(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, func() { cancel(context.Cause(ctx)) }) })
-	return late, func() { undo(); cancel(nil) }
-}
-
-// lastWords says what most likely kept a block from leaving.
-func (d *Drain) lastWords(e plan.Entry) string {
-	words := d.peers.words(e)
-	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
-		return words
-	}
-	if own := d.fallback.words(); own != "" {
-		return strings.TrimPrefix(words+"; "+own, "; ")
-	}
-	return words
-}
-
-func (ps *peers) words(e plan.Entry) string {
-	if why := e.Met().Why; why != "" {
-		return why
-	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if len(ps.known) == 0 {
-		return "no peer to send to: none is known that stays and has room"
-	}
-	var troubles []string
-	for _, p := range ps.known {
-		if p.trouble == "" {
-			return ""
-		}
-		troubles = append(troubles, p.Node+": "+p.trouble)
-	}
-	slices.Sort(troubles)
-	return strings.Join(troubles[:min(len(troubles), 3)], "; ")
-}
-
-// Progress tells how far the drain is.
-func (d *Drain) Progress() Progress {
-	phase, awaits := d.survey.stands() // first: PhaseDrained says that the figures are the last
-	p := d.account.progress()
-	p.Phase, p.Awaits, p.BytesPerSecond, p.Peers = phase, awaits, d.out.bytesPerSecond(), d.peers.progress()
-	if d.fallback != nil {
-		if part, some := d.fallback.progress(); some {
-			p.Peers = append(p.Peers, part)
-		}
-	}
-	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })
-	return p
-}
-
-// Entries yields the manifest of a drain that has ended, with the lines that its disk did not take.
-func (d *Drain) Entries() iter.Seq2[manifest.Entry, error] { return d.account.ledger.Entries() }
-
-// Dir is where the drain keeps its account.
-func (d *Drain) Dir() string { return d.cfg.Dir }
-
-// Unwritten are the lines of the account that its disk did not take.
-func (d *Drain) Unwritten() []byte { return d.account.ledger.Unwritten() }
 
 // runLanes keeps lanes to some of the peers until all blocks are settled or ctx ends.
 func (d *Drain) runLanes(ctx context.Context) {
@@ -393,3 +299,78 @@ func (d *Drain) runLanes(ctx context.Context) {
 		}
 	}
 }
+
+// nameLost names everything that is left as lost.
+func (d *Drain) nameLost(ctx context.Context) {
+	why := "the deadline came first"
+	stopped := ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled)
+	if stopped {
+		why = "the drain was stopped"
+	}
+	d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
+	unread := d.plan.Rest(func(e plan.Entry, barred string) {
+		if d.account.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
+			return
+		}
+		reason := why
+		if detail := d.lastWords(e); detail != "" {
+			reason += ": " + detail
+		}
+		d.account.lose(e, cmp.Or(barred, reason))
+	})
+	d.homes.leaveBehind(ctx, why)
+	if len(d.cfg.Again) == 0 && !d.cfg.Once {
+		d.survey.looks.end(d.source.dirs(), why)
+	}
+	for dir, why := range d.survey.looks.unreadable() { // nobody knows the names of what is there
+		if d.source.concernsAny([]string{dir}) {
+			d.account.ledger.Add(manifest.Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: manifest.Lost, Reason: why})
+		}
+	}
+	if unread.Blocks > 0 {
+		d.log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
+		d.account.ledger.AddUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+	}
+}
+
+// linger returns a context that outlives ctx by that long and ends for the same cause.
+func linger(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, func() { cancel(context.Cause(ctx)) }) })
+	return late, func() { undo(); cancel(nil) }
+}
+
+// lastWords says what most likely kept a block from leaving.
+func (d *Drain) lastWords(e plan.Entry) string {
+	words := d.peers.words(e)
+	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
+		return words
+	}
+	if own := d.fallback.words(); own != "" {
+		return strings.TrimPrefix(words+"; "+own, "; ")
+	}
+	return words
+}
+
+// Progress tells how far the drain is.
+func (d *Drain) Progress() Progress {
+	phase, awaits := d.survey.stands() // first: PhaseDrained says that the figures are the last
+	p := d.account.progress()
+	p.Phase, p.Awaits, p.BytesPerSecond, p.Peers = phase, awaits, d.out.bytesPerSecond(), d.peers.progress()
+	if d.fallback != nil {
+		if part, some := d.fallback.progress(); some {
+			p.Peers = append(p.Peers, part)
+		}
+	}
+	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })
+	return p
+}
+
+// Entries yields the manifest of a drain that has ended, with the lines that its disk did not take.
+func (d *Drain) Entries() iter.Seq2[manifest.Entry, error] { return d.account.ledger.Entries() }
+
+// Dir is where the drain keeps its account.
+func (d *Drain) Dir() string { return d.cfg.Dir }
+
+// Unwritten are the lines of the account that its disk did not take.
+func (d *Drain) Unwritten() []byte { return d.account.ledger.Unwritten() }

@@ -99,10 +99,11 @@ func (d *Drain) withdraw(ctx context.Context) {
 func (d *Drain) tellAll(ctx context.Context) {
 	last, err := d.account.ledger.LastLines()
 	if err != nil {
-		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
+		d.log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
 	}
-	w := newWithdrawal(d.cfg, d.source, d.peers.at, func() bool { return ctx.Err() == nil })
+	peerAt := func(node string) string { return d.peers.heard(node).Address }
+	w := newWithdrawal(d.cfg, d.source, peerAt, func() bool { return ctx.Err() == nil })
 	w.last, w.ledger, w.stirred = last, d.account.ledger, &d.survey.stirred
 	// Blocks that changed come first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
 	if last.Any() {
@@ -120,7 +121,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	}
 	if d.cfg.Namesake != nil && !d.cfg.Once {
 		if err := d.askNamesakes(ctx); err != nil {
-			d.cfg.Log.Warn("peers may keep what blocks were on another machine of this node's name", "err", err)
+			d.log.Warn("peers may keep what blocks were on another machine of this node's name", "err", err)
 		}
 	}
 	if d.survey.stirred.any() {

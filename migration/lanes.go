@@ -56,7 +56,7 @@ func (ls *lanes) run(ctx context.Context, p *peerState) (settled bool) {
 func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := ls.dial(dialing, ls.peers.heard(p))
+	conn, err := ls.dial(dialing, ls.peers.heard(p.Node))
 	if err != nil {
 		return err
 	}

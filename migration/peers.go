@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -312,11 +313,14 @@ func (ps *peers) failures(p *peerState) int {
 	return p.failures
 }
 
-// heard is a peer as it was last heard of.
-func (ps *peers) heard(p *peerState) Peer {
+// heard is a peer as it was last heard of; the zero Peer: it is none.
+func (ps *peers) heard(node string) (p Peer) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return p.Peer
+	if s := ps.known[node]; s != nil {
+		p = s.Peer
+	}
+	return p
 }
 
 // measured notes how fast a lane to a peer is.
@@ -333,16 +337,6 @@ func (ps *peers) speed(p *peerState) float64 {
 	return p.speed
 }
 
-// at is where a peer is; "": it is no peer.
-func (ps *peers) at(node string) (address string) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.known[node]; p != nil {
-		address = p.Address
-	}
-	return address
-}
-
 // progress is what each peer has had.
 func (ps *peers) progress() (all []PeerProgress) {
 	ps.mu.Lock()
@@ -351,6 +345,27 @@ func (ps *peers) progress() (all []PeerProgress) {
 		all = append(all, p.progress())
 	}
 	return all
+}
+
+// words says what most likely kept a block from them; "": nothing is known of that.
+func (ps *peers) words(e plan.Entry) string {
+	if why := e.Met().Why; why != "" {
+		return why
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.known) == 0 {
+		return "no peer to send to: none is known that stays and has room"
+	}
+	var troubles []string
+	for _, p := range ps.known {
+		if p.trouble == "" {
+			return ""
+		}
+		troubles = append(troubles, p.Node+": "+p.trouble)
+	}
+	slices.Sort(troubles)
+	return strings.Join(troubles[:min(len(troubles), 3)], "; ")
 }
 
 // moved books blocks whose receipts came from a peer.

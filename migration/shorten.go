@@ -29,7 +29,7 @@ func (d *Drain) shorten(ctx context.Context) {
 		})
 	}
 	if err != nil {
-		d.cfg.Log.Warn("cannot shorten a manifest that names many blocks which are gone: that costs memory and time", "dir", d.cfg.Dir, "err", err)
+		d.log.Warn("cannot shorten a manifest that names many blocks which are gone: that costs memory and time", "dir", d.cfg.Dir, "err", err)
 	}
 }
 

@@ -16,13 +16,13 @@ import (
 
 // source is this node's own disks as a drain reads them: its stores, and the vault with what landed here from others.
 type source struct {
-	node    string // this one
-	only    []string
+	node    string   // this one
+	only    []string // DrainConfig.Only
 	all     []*inventory.Store
 	stores  map[string]*inventory.Store // the same by name
 	vault   *vault.Vault
 	disks   diskio.Disks
-	history *history
+	history *history // is told of blocks that were only touched
 }
 
 func newSource(cfg DrainConfig) *source {
