@@ -27,14 +27,11 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	deadline, err := localsock.Deadline("in", r.In, r.Reason)
+	deadline, err := localsock.Rehearsal(r.In, r.DryRun, r.Reason)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	if !r.DryRun && !deadline.IsZero() && !deadline.After(now) {
-		return nil, status.Error(codes.InvalidArgument, "in 0s: a rehearsal is over at its deadline, so nothing would happen: give it time, or make it a dry run")
-	}
 	n := preemption.Notice{
 		Source: preemption.SourceRehearsal, ID: preemption.SourceRehearsal, Kind: kind, Deadline: deadline, SeenAt: now, Appointed: kind.Appointed(),
 		Reason: "rehearsal", Stance: a.limits.policy().Stance(kind),

@@ -147,6 +147,15 @@ func Deadline(name string, lead *durationpb.Duration, reason string) (time.Time,
 	return time.Now().Add(d), nil
 }
 
+// Rehearsal returns the deadline of a rehearsal, as Deadline does. A rehearsal that is not dry ends at its deadline, so it is refused if it
+// has no time: the caller would take it for one that went well.
+func Rehearsal(in *durationpb.Duration, dry bool, reason string) (deadline time.Time, err error) {
+	if in != nil && in.AsDuration() == 0 && !dry {
+		return time.Time{}, status.Error(codes.InvalidArgument, "in 0s: a rehearsal is over at its deadline, so nothing would happen: give it time, or make it a dry run")
+	}
+	return Deadline("in", in, reason)
+}
+
 type callerKey struct{}
 
 // caller is the process at the other end of the socket, as the kernel names it.

@@ -52,7 +52,7 @@ func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	deadline, err := localsock.Deadline("in", r.In, r.Reason)
+	deadline, err := localsock.Rehearsal(r.In, r.DryRun, r.Reason)
 	if err != nil {
 		return nil, err
 	}

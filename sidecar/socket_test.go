@@ -70,6 +70,9 @@ func TestRehearsal(t *testing.T) {
 		if _, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "flood"}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("an unknown kind: got %v, want it refused", err)
 		}
+		if _, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "stop", In: durationpb.New(0)}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a rehearsal that is over as it begins: got %v, want it refused", err)
+		}
 	})
 }
 
