@@ -43,9 +43,9 @@ type hostFiles struct {
 	maintain time.Time       // when the next maintenance ends
 }
 
-func newHostFiles(cfg Config, l *ledger, n *auditor, refused prometheus.Counter, log *slog.Logger) *hostFiles {
+func newHostFiles(cfg Config, l *ledger, a *auditor, refused prometheus.Counter, log *slog.Logger) *hostFiles {
 	return &hostFiles{
-		log: log, ledger: l, auditor: n, refused: refused, timeout: cfg.DecommissionTimeout,
+		log: log, ledger: l, auditor: a, refused: refused, timeout: cfg.DecommissionTimeout,
 		files: cfg.Hosts, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), shut: map[string]bool{},
 	}
 }

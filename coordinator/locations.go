@@ -26,8 +26,8 @@ type locations struct {
 	moves  *moves
 }
 
-func newLocations(cfg Config, l *ledger, heard *leases, a *accounts, h *publisher, log *slog.Logger) *locations {
-	return &locations{cfg: cfg, log: log, ledger: l, leases: heard, accounts: a, publisher: h, blocks: blockmap.New(), broken: newBroken(), moves: newMoves(h)}
+func newLocations(cfg Config, l *ledger, heard *leases, a *accounts, p *publisher, log *slog.Logger) *locations {
+	return &locations{cfg: cfg, log: log, ledger: l, leases: heard, accounts: a, publisher: p, blocks: blockmap.New(), broken: newBroken(), moves: newMoves(p)}
 }
 
 // clear forgets all, for a new term as the leader.

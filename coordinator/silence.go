@@ -41,8 +41,8 @@ type silence struct {
 	suspects []suspect // as last judged
 }
 
-func newSilence(cfg Config, l *ledger, heard *leases, r *roster, h *publisher, recovered prometheus.Counter, log *slog.Logger) *silence {
-	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, publisher: h, recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
+func newSilence(cfg Config, l *ledger, heard *leases, r *roster, p *publisher, recovered prometheus.Counter, log *slog.Logger) *silence {
+	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, publisher: p, recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
 }
 
 // clear forgets all, for a new term as the leader.
