@@ -106,7 +106,8 @@ type unpacker struct {
 	wake  chan struct{}
 	gate  chan struct{} // holds an item while a goroutine changes the files of blocks that wait
 	work  diskio.Work
-	moves atomic.Int64 // how often records have announced files
+	moves atomic.Int64    // how often records have announced files
+	news  <-chan struct{} // of await: closed once a disk's health has changed, during a pass too
 
 	mu       sync.Mutex
 	fresh    []vault.Held    // landed since the last look
@@ -182,6 +183,7 @@ func (u *unpacker) note(now time.Time, h vault.Held) {
 func (us *unpackers) run(ctx context.Context) {
 	var working sync.WaitGroup
 	for _, u := range us.all {
+		u.news = us.disks.Changed()
 		working.Go(func() {
 			if err := u.count(ctx); err != nil {
 				us.cfg.Log.Warn("it is not known which blocks wait to become files: all are looked through", "store", u.store.Name, "err", err)
@@ -220,7 +222,6 @@ func (u *unpacker) count(ctx context.Context) error {
 // await returns true when it is time to unpack, and false when ctx has ended.
 func (u *unpacker) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		changed := u.of.disks.Changed()
 		wait, something := u.wait(time.Now())
 		if something && wait <= 0 {
 			return true
@@ -232,7 +233,8 @@ func (u *unpacker) await(ctx context.Context) bool {
 		select {
 		case <-u.wake:
 		case <-due:
-		case <-changed:
+		case <-u.news:
+			u.news = u.of.disks.Changed()
 			u.mu.Lock()
 			if u.troubled {
 				u.retry, u.troubled = time.Now(), false

@@ -69,6 +69,32 @@ func TestUnpackerWaitsForTheFirstLookAtTheDisks(t *testing.T) {
 	})
 }
 
+// freedDisks are full until a block has found no room.
+type freedDisks struct {
+	*nodetest.Disks
+	free func()
+}
+
+func (d *freedDisks) Take(need int64, among []string) (string, func(int64), bool) {
+	defer d.free()
+	return d.Disks.Take(need, among)
+}
+
+// A disk that takes blocks again while the unpacker is at work is tried again at once: the change is not missed.
+func TestDiskThatRecoversWhileBlocksAreUnpacked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		store := n.Stores[0].Paths[0]
+		f.Set(f.Full, store, true)
+		n.Disks = &freedDisks{f, sync.OnceFunc(func() { f.Set(f.Full, store, false) })}
+		_, stop := n.receiving(t)
+		defer stop()
+		time.Sleep(unpackPatience + time.Second)
+		n.WantFiles(t, want)
+	})
+}
+
 func TestStoreOnADiskThatTakesNoFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "v")
