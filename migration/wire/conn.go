@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -11,13 +12,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/wire/record"
 )
 
-// Conn is a TLS connection that crosses into the kernel in large pieces. crypto/tls writes each 16 KiB record by itself
-// and reads about one at a time; gathering them to 256 KiB saved a tenth of the CPU (measured; docs/design/measured.md).
+// Conn is a TLS connection that crosses into the kernel in large pieces. Package tls writes each 16 KiB record by itself and
+// reads about one at a time; gathering them to 256 KiB saved a tenth of the CPU (measured; docs/design/measured.md). Where
+// package record is faster, package tls does no more than the handshake.
 type Conn struct {
 	*tls.Conn
-	raw *gatheringConn
+	raw     *gatheringConn
+	secrets record.Secrets
+	goOn    func(net.Conn, *record.Secrets, *bufio.Reader, int) (*record.Conn, error)
+	met     sync.Once                   // the handshake is done
+	records atomic.Pointer[record.Conn] // nil: package tls speaks them
+	err     error                       // why nobody does
 }
 
 const (
@@ -33,22 +42,38 @@ const (
 // Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for. Until it is done the other end is a
 // stranger, for whom there are no buffers: they take 16 times what TLS does by itself.
 func Client(raw net.Conn, cfg *tls.Config) *Conn {
-	g := newGatheringConn(raw, receiptsPiece, sentPiece)
-	return &Conn{tls.Client(g, cfg), g}
+	c := &Conn{raw: newGatheringConn(raw, receiptsPiece, sentPiece), goOn: record.Client}
+	c.Conn = tls.Client(c.raw, c.secrets.Learn(cfg))
+	return c
 }
 
 func Server(raw net.Conn, cfg *tls.Config) *Conn {
-	g := newGatheringConn(raw, blocksPiece, receiptsPiece)
-	return &Conn{tls.Server(g, cfg), g}
+	c := &Conn{raw: newGatheringConn(raw, blocksPiece, receiptsPiece), goOn: record.Server}
+	c.Conn = tls.Server(c.raw, c.secrets.Learn(cfg))
+	return c
 }
 
 // HandshakeContext does the handshake, if it was not done before.
 func (c *Conn) HandshakeContext(ctx context.Context) error {
-	err := c.Conn.HandshakeContext(ctx)
-	if err == nil {
-		c.raw.known.Store(true)
+	if err := c.Conn.HandshakeContext(ctx); err != nil {
+		return err
 	}
-	return err
+	c.met.Do(c.meet)
+	return c.err
+}
+
+// meet decides who speaks after the handshake. If package tls said anything more beside package record, both would seal with
+// the same nonce, so it is cut off.
+func (c *Conn) meet() {
+	if !c.secrets.Fits(c.ConnectionState()) {
+		c.raw.phase.Store(known)
+		return
+	}
+	c.raw.phase.Store(taken)
+	r, err := c.goOn(c.raw.Conn, &c.secrets, c.raw.reader(), c.raw.out)
+	if c.err = err; err == nil {
+		c.records.Store(r)
+	}
 }
 
 // Read reads what has come, in as few system calls as that takes.
@@ -56,7 +81,18 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if err := c.HandshakeContext(context.Background()); err != nil {
 		return 0, err
 	}
+	if r := c.records.Load(); r != nil {
+		return r.Read(p)
+	}
 	return c.Conn.Read(p)
+}
+
+// Close tells the other end, and closes the connection.
+func (c *Conn) Close() error {
+	if r := c.records.Load(); r != nil {
+		return r.Close()
+	}
+	return c.Conn.Close()
 }
 
 // Cut ends the connection at once. Close would first tell the other end, and wait for it.
@@ -73,7 +109,11 @@ func Cut(c net.Conn) error {
 // CloseWrite tells the other end that no more comes. After a record that was interrupted, TLS can say nothing any more: then the
 // end of the TCP stream says it, and the other end answers for what it has.
 func (c *Conn) CloseWrite() error {
-	err := c.Conn.CloseWrite()
+	bye := c.Conn.CloseWrite
+	if r := c.records.Load(); r != nil {
+		bye = r.CloseWrite
+	}
+	err := bye()
 	if half, ok := c.raw.Conn.(interface{ CloseWrite() error }); ok && err != nil {
 		return half.CloseWrite()
 	}
@@ -88,6 +128,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.HandshakeContext(context.Background()); err != nil { // before hold: a handshake that is held back never ends
 		return 0, err
 	}
+	if r := c.records.Load(); r != nil {
+		return r.Write(p)
+	}
 	c.raw.hold()
 	n, err := c.Conn.Write(p)
 	if flushErr := c.raw.flush(); err == nil {
@@ -96,14 +139,22 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Phases of a connection.
+const (
+	stranger = iota // until the handshake is done
+	known
+	taken // by package record
+)
+
 // gatheringConn gathers writes between hold and flush, and reads ahead once the other end is known.
 type gatheringConn struct {
 	net.Conn
 	kernel  syscall.RawConn // nil: it is no socket
 	waits   func()          // called before a read that may wait; nil: nobody is told
 	in, out int             // bytes that are gathered
-	known   atomic.Bool     // the handshake is done
-	r       *bufio.Reader   // TLS reads from one place at a time
+	steps   record.Steps
+	phase   atomic.Int32  // of the connection
+	r       *bufio.Reader // TLS reads from one place at a time
 
 	mu      sync.Mutex // TLS may write an alert from the reading side
 	w       *bufio.Writer
@@ -144,23 +195,32 @@ func (c *gatheringConn) hasCome() bool {
 }
 
 func (c *gatheringConn) Read(p []byte) (int, error) {
+	if c.phase.Load() == stranger {
+		return c.steps.Read(arriving{c}, p)
+	}
+	return c.reader().Read(p)
+}
+
+func (c *gatheringConn) reader() *bufio.Reader {
 	if c.r == nil {
-		if !c.known.Load() {
-			return arriving{c}.Read(p)
-		}
 		c.r = bufio.NewReaderSize(arriving{c}, c.in)
 	}
-	return c.r.Read(p)
+	return c.r
 }
 
 func (c *gatheringConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.phase.Load() == taken {
+		return 0, errTaken
+	}
 	if !c.holding {
 		return c.Conn.Write(p)
 	}
 	return c.w.Write(p)
 }
+
+var errTaken = errors.New("package tls may say nothing after the handshake")
 
 func (c *gatheringConn) hold() {
 	c.mu.Lock()

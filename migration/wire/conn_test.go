@@ -2,8 +2,10 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"net"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,4 +35,65 @@ func TestStrangerCostsNoBuffers(t *testing.T) {
 			t.Errorf("each took %d bytes", each)
 		}
 	})
+}
+
+// meet returns both ends of a connection, and what their handshakes came to.
+func meet(t *testing.T, allow certs.Role) (c, s *Conn, asked, answered error) {
+	t.Helper()
+	a, b := certs.Name{Role: certs.RoleNode, Name: "a"}, certs.Name{Role: certs.RoleNode, Name: "b"}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	here, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { here.Close(); there.Close() })
+	c = Client(here, certs.Dev(a).Client([]string{Protocol}, b))
+	s = Server(there, certs.Dev(b).Server([]string{Protocol}, allow))
+	var answering sync.WaitGroup
+	answering.Go(func() { answered = s.HandshakeContext(t.Context()) })
+	asked = c.HandshakeContext(t.Context())
+	if asked == nil && allow != certs.RoleNode { // in TLS 1.3 the client's handshake is over before the server has seen its certificate
+		_, asked = c.Read(make([]byte, 1))
+	}
+	answering.Wait()
+	return c, s, asked, answered
+}
+
+func TestClientHearsThatItIsRefused(t *testing.T) {
+	_, _, asked, answered := meet(t, certs.RoleOperator)
+	if asked == nil || asked.Error() != "remote error: tls: bad certificate" {
+		t.Errorf("the client hears %v", asked)
+	}
+	if answered == nil {
+		t.Error("the server let it in")
+	}
+}
+
+// Two that seal with one key under the same nonce give it away. So once package record speaks, package tls cannot.
+func TestPackageTLSIsCutOff(t *testing.T) {
+	c, s, asked, answered := meet(t, certs.RoleNode)
+	if asked != nil || answered != nil {
+		t.Fatal(asked, answered)
+	}
+	for _, end := range []*Conn{c, s} {
+		if end.records.Load() == nil {
+			t.Skip("this processor's records are package tls's")
+		}
+		if _, err := end.Conn.Write([]byte("text")); !errors.Is(err, errTaken) {
+			t.Errorf("package tls wrote: %v", err)
+		}
+	}
+	go c.Write([]byte("text"))
+	p := make([]byte, 10)
+	if n, err := s.Read(p); err != nil || string(p[:n]) != "text" {
+		t.Errorf("%q, %v", p[:n], err)
+	}
 }
