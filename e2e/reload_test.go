@@ -1,9 +1,14 @@
 package e2e_test
 
 import (
+	"crypto/tls"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 // A cap that was meant for quiet days holds up a drain. It is lifted by a reload, without a restart. A file with
@@ -28,6 +33,37 @@ func TestCapIsLiftedMidDrain(t *testing.T) {
 	a.kill()
 	f.gets(a.blocks)
 	b.onSocket().serves(t, a.blocks)
+}
+
+// A coordinator takes up a certificate that was made anew, and keeps the one that it has if the files do not fit.
+func TestCoordinatorTakesUpItsCertificate(t *testing.T) {
+	f := newFleet(t)
+	f.agent("host-a")
+	f.up()
+	shows := func() string {
+		conn, err := tls.Dial("tcp", f.grpc, certs.Unverified([]string{"h2"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := shows()
+	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--coordinator", "c1", "--ip", "127.0.0.1").exits(0)
+	f.coordinator.signal(syscall.SIGHUP)
+	f.until(f.coordinator.logs("certificate read again"))
+	after := shows()
+	if after == before {
+		t.Error("it shows the certificate of before")
+	}
+	if err := os.WriteFile(filepath.Join(f.tls, "c1.key"), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.coordinator.signal(syscall.SIGHUP)
+	f.until(f.coordinator.logs("what was read before stays in use", "c1.key"))
+	if got := shows(); got != after {
+		t.Error("it shows another certificate, for which it has no key")
+	}
 }
 
 // logs returns nil once the daemon has logged all of the words.

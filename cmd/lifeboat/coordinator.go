@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -22,10 +23,14 @@ func coordinatorCommand() *cobra.Command {
 		Short: "Run the fleet's coordinator",
 		Long: `Run the fleet's coordinator: it knows who lives, who is leaving and where the blocks went.
 
-A fleet drains without it too, to the peers last heard of; what it decided survives any restart.`,
+A fleet drains without it too, to the peers last heard of; what it decided survives any restart. SIGHUP reads its certificate again.`,
 		Example: `  lifeboat coordinator --config /etc/lifeboat/coordinator.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: paced(func(cmd *cobra.Command, _ []string) error {
+			// A closed terminal must not end the coordinator, and with it its memory of the fleet, nor must a SIGHUP amid a start.
+			heard := make(chan os.Signal, 1)
+			signal.Notify(heard, syscall.SIGHUP)
+			defer signal.Stop(heard)
 			log, end, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -52,13 +57,20 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
-			// A closed terminal, or a SIGHUP out of habit, must not end the coordinator, and with it its memory of the fleet.
-			signal.Ignore(syscall.SIGHUP)
-			return c.Run(cmd.Context())
+			return signalled{heard: heard, reload: func() { readAgain(log, id, cfg.TLS.Cert) }}.run(cmd.Context(), c.Run)
 		}),
 	}
 	f.register(cmd, "/etc/lifeboat/coordinator.yaml")
 	return cmd
+}
+
+// readAgain takes up a certificate that was put in the place of the one in use.
+func readAgain(log *slog.Logger, id *certs.Identity, file string) {
+	if err := id.Reload(); err != nil {
+		log.Error("the certificate's files are not in order: what was read before stays in use", "file", file, "err", err)
+		return
+	}
+	log.Info("certificate read again; other settings need a restart", "file", file, "until", id.Expires())
 }
 
 // verifier checks documents of the clouds that the settings name; nil: they name none. A certificate file that cannot be read is only warned
