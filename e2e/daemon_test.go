@@ -18,7 +18,8 @@ type daemon struct {
 	t    *testing.T
 	name string
 	args []string
-	log  string // file that all its lives write to
+	env  []string // besides what all have
+	log  string   // file that all its lives write to
 
 	cmd   *exec.Cmd     // nil: not running
 	ended chan struct{} // closed when cmd has been waited for
@@ -55,6 +56,7 @@ func (d *daemon) start() {
 	defer log.Close()
 	cmd := exec.Command(binary, d.args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GORACE=halt_on_error=0"}
+	cmd.Env = append(cmd.Env, d.env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = ownGroup()
 	fmt.Fprintln(log, "--- started", time.Now().UTC().Format(time.RFC3339Nano))
