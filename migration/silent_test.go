@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/wire"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
 
 // slowLink is a connection over which something is always on its way.
@@ -53,21 +54,8 @@ func TestPeerBehindASlowLinkIsNotSilent(t *testing.T) {
 // A peer whose disk hangs reads nothing, and says that it is there. What it is sent fills the queues of both machines; after that nothing
 // is on its way, and the peer is silent.
 func TestPeerThatReadsNothingIsSilent(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	ours, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close()
-	theirs, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
+	ours, theirs := pipenet.Loopback(t)
+	var err error
 	for err == nil { // until the kernels at both ends take no more
 		ours.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 		_, err = ours.Write(make([]byte, 1<<20))

@@ -7,22 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/migration/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/migration/wire"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
 
 // What the kernel keeps of lanes when sending ends is still carried: no more than the link carries in a moment, however many lanes share it.
 func TestLanesKeepLittleAtTheEnd(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	raw, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
+	raw, _ := pipenet.Loopback(t)
 	kernel, err := raw.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,6 @@
 // Package pipenet lets tests listen and dial in a synctest bubble, where sockets do not work: connections are net.Pipe's, and
 // nothing leaves the process. It is for tests alone, has no buffers, no addresses and no faults; clustertest has all of those.
+// Loopback is for tests of what only a kernel does.
 package pipenet
 
 import (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/migration/wire"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
 
 // One block and half of the next have come over a connection: the first gets its receipt before there is more. On a link that many share
@@ -23,19 +24,7 @@ func TestReceiptDoesNotWaitForTheNextFrame(t *testing.T) {
 			return wire.Client(here, a.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), wire.Server(there, b.Server([]string{wire.Protocol}, certs.RoleNode))
 		},
 		"TLS over TCP": func(t *testing.T) (net.Conn, net.Conn) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			here, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			there, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			here, there := pipenet.Loopback(t)
 			return wire.Client(here, a.Client([]string{wire.Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), wire.Server(there, b.Server([]string{wire.Protocol}, certs.RoleNode))
 		},
 	} {

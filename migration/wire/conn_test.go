@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
 
 // A stranger that has shown no certificate may open as many connections as it likes: no buffers are made for them.
@@ -41,20 +42,7 @@ func TestStrangerCostsNoBuffers(t *testing.T) {
 func meet(t *testing.T, allow certs.Role) (c, s *Conn, asked, answered error) {
 	t.Helper()
 	a, b := certs.Name{Role: certs.RoleNode, Name: "a"}, certs.Name{Role: certs.RoleNode, Name: "b"}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	here, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	there, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { here.Close(); there.Close() })
+	here, there := pipenet.Loopback(t)
 	c = Client(here, certs.Dev(a).Client([]string{Protocol}, b))
 	s = Server(there, certs.Dev(b).Server([]string{Protocol}, allow))
 	var answering sync.WaitGroup
