@@ -1,6 +1,7 @@
 package hosts_test
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -50,6 +51,20 @@ func TestFromNothing(t *testing.T) {
 		f.until(h.is("ACTIVE"))
 	}
 	t.Logf("a coordinator and three agents took %s", time.Since(began).Round(100*time.Millisecond))
+	pid := func() string {
+		return first.does("systemctl", "show", "--value", "--property=MainPID", "lifeboat-coordinator")
+	}
+	before := pid()
+	first.does("systemctl", "reload", "lifeboat-coordinator")
+	f.until(func() error {
+		if !strings.Contains(first.does("journalctl", "--no-pager", "--unit=lifeboat-coordinator"), "certificate read again") {
+			return errors.New("the coordinator has not read its certificate again")
+		}
+		return nil
+	})
+	if now := pid(); now != before {
+		t.Errorf("a reload made of process %s process %s", before, now)
+	}
 	if s := f.operator.run([]string{"LIFEBOAT_COORDINATOR=" + f.addresses()[0]}, "nodes"); s.code == 0 {
 		t.Errorf("somebody without a certificate reads the fleet's nodes:\n%s", s.stdout)
 	}
