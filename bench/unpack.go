@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -50,15 +51,13 @@ func (f *fleet) unpacked(ctx context.Context, from source, g *gauge, since time.
 	reading, stop := context.WithCancel(ctx)
 	read := make(chan error, 1)
 	go func() { read <- u.read(reading, client, from) }()
-	for err == nil {
-		var waiting bool
-		if waiting, err = anyWaits(ctx, client); err == nil && !waiting {
-			break
-		}
+	for waiting := true; waiting && err == nil; {
 		select {
 		case <-time.After(askEvery):
+			waiting, err = anyWaits(ctx, client)
 		case err = <-read:
 			read <- nil
+			err = cmp.Or(err, ctx.Err()) // the reader has no error when ctx ends
 		}
 	}
 	u.took, u.cpu = time.Since(since), g.now(pid).cpu-before
