@@ -145,8 +145,11 @@ func (c *course) empty(ctx context.Context, incident string) (sum manifest.Summa
 		// When time is up during the pause, one more pass names what was not met.
 		c.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
-	sum.Started, cut = byClockAt(sum.Finished, began), sending.Err() != nil
 	i := c.incidents.current()
+	if left := i.FirstLeftAt(); left.Before(began) { // an earlier process began this drain
+		began = left
+	}
+	sum.Started, cut = byClockAt(sum.Finished, began), sending.Err() != nil
 	end := c.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), preemption.Left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up

@@ -20,11 +20,12 @@ func obstruct(t *testing.T, path string) {
 }
 
 // The agent is killed in the middle of a drain and away for longer than its lease. It goes on where it was: the same incident, the same
-// deadline, and no block sent again for which a peer gave a receipt.
+// deadline, and no block sent again for which a peer gave a receipt. Its manifest says that the drain began before that.
 func TestKilledAgentResumesItsDrain(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
 		c.Notice(0, 120*time.Second)
+		began := time.Now()
 		half(t, c, 0)
 		before := c.Show(0)
 		movedBlocks, movedBytes := c.Moved(0)
@@ -53,6 +54,9 @@ func TestKilledAgentResumesItsDrain(t *testing.T) {
 		entries := accounted(t, c, 0, blocks, 0)
 		if len(entries) != len(blocks) {
 			t.Errorf("got %d entries, want %d", len(entries), len(blocks))
+		}
+		if m, _ := c.Manifest(0); m.StartedAt.AsTime().Sub(began) > 5*time.Second {
+			t.Errorf("the manifest says that the drain of %s began at %s, after the restart", began, m.StartedAt.AsTime())
 		}
 		history(t, c, 0, registered, announced, decommissioned)
 		c.VerifyEverywhere(1, 2)

@@ -125,6 +125,12 @@ func (i *Incident) LeftAt() time.Time {
 	if at := i.binding().LeftAt; !at.IsZero() {
 		return at
 	}
+	return i.FirstLeftAt()
+}
+
+// FirstLeftAt is when the node began to leave for the first notice in force, whichever sets the deadline: its drain has run
+// since. Before it leaves at all, it is when the first notice was seen.
+func (i *Incident) FirstLeftAt() time.Time {
 	var first time.Time
 	rehearsed := i.Rehearsed()
 	for _, n := range i.InForce() {

@@ -115,6 +115,18 @@ func TestWithdrawalOfOneOfTwoKeepsItOpen(t *testing.T) {
 	}
 }
 
+// A node that leaves on an order hears that its cloud takes it sooner: its time counts from then, and its drain from the order.
+func TestTheDrainIsAsOldAsTheFirstLeaving(t *testing.T) {
+	i := Open(after(SourceManual, "m", KindManual, 0))
+	i.leave(noon, 0)
+	sooner := noon.Add(10 * time.Minute)
+	i.Join(after(SourceEC2, "a", KindTerminate, 12*time.Minute))
+	i.leave(sooner, 0)
+	if left, first := i.LeftAt(), i.FirstLeftAt(); !left.Equal(sooner) || !first.Equal(noon) {
+		t.Errorf("got %s, first %s, want %s, first %s", left, first, sooner, noon)
+	}
+}
+
 func TestIncidentSurvivesJSON(t *testing.T) {
 	i := Open(after(SourceEC2, "a", KindTerminate, 2*time.Minute))
 	i.Join(after(SourceManual, "m", KindManual, 0))
