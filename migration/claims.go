@@ -280,12 +280,12 @@ func fewOfEach(dir string, most int) (picks func(peer string) bool, err error) {
 
 // Takers are the peers that have taken blocks in this run of the drain, or in earlier ones.
 func (d *Drain) Takers() (nodes []string) {
-	takers := maps.Clone(d.account.history.takers)
+	takers := maps.Clone(d.account.history.took)
 	for _, p := range d.peers.progress() {
-		takers[p.Node] = takers[p.Node] || p.Moved.Blocks > 0
+		takers[p.Node] = takers[p.Node].Plus(p.Moved)
 	}
 	for node, took := range takers {
-		if took && !strings.HasPrefix(node, lastresort.PeerPrefix) {
+		if took.Blocks > 0 && !strings.HasPrefix(node, lastresort.PeerPrefix) {
 			nodes = append(nodes, node)
 		}
 	}

@@ -167,8 +167,8 @@ type Progress struct {
 // PeerProgress is a peer's part.
 type PeerProgress struct {
 	Node    string
-	Moved   inventory.Count
-	Trouble string // empty: well
+	Moved   inventory.Count // by earlier runs of the drain, too, as in Progress
+	Trouble string          // empty: well
 }
 
 // NewDrain prepares a drain in cfg.Dir. If an earlier run of the same drain left its account there, what it moved is not
@@ -360,6 +360,15 @@ func (d *Drain) Progress() Progress {
 	if d.fallback != nil {
 		if part, some := d.fallback.progress(); some {
 			p.Peers = append(p.Peers, part)
+		}
+	}
+	for node, took := range d.account.history.took {
+		at := slices.IndexFunc(p.Peers, func(e PeerProgress) bool { return e.Node == node })
+		switch {
+		case at >= 0:
+			p.Peers[at].Moved = p.Peers[at].Moved.Plus(took)
+		case p.Moved.Blocks+p.Lost.Blocks >= p.Found.Blocks: // else blocks wait, and it may be none of those that they wait for
+			p.Peers = append(p.Peers, PeerProgress{node, took, ""})
 		}
 	}
 	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })

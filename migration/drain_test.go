@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/wire"
 )
@@ -515,6 +516,40 @@ func TestDrainKilledIsResumed(t *testing.T) {
 			t.Errorf("got %+v, %d sent again after %d receipts", sum, len(c.LandedBlocks()), len(receipted))
 		}
 	})
+}
+
+// A drain that goes on with an earlier run's account counts as each peer's part, and as the fallback's, what they took then.
+func TestResumedDrainTellsWhatEachTookBefore(t *testing.T) {
+	for _, at := range []string{"b", "fallback:spill"} {
+		t.Run(at, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { resumedAt(t, at) }) })
+	}
+}
+
+func resumedAt(t *testing.T, at string) {
+	a, _ := cached(t, 60, 50_000)
+	s := newLarder()
+	trip := func() *trip {
+		if at == "b" {
+			return newTrip(t, a, newNode(t, "b"))
+		}
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
+		return tr
+	}
+	killed := trip()
+	killed.cfg.MaxBytesPerSecond = 400_000
+	first, _ := killed.run(within(t, 4*time.Second))
+	if n := first.Moved.Blocks; n == 0 || n == 60 {
+		t.Fatalf("the first run moved %d of 60: the test wants some", n)
+	}
+	for _, run := range []string{"resumed", "nothing is left"} {
+		next := trip()
+		sum, _ := next.run(within(t, time.Minute))
+		p := next.drain.Progress().Peers
+		if sum.Moved.Blocks != 60 || len(p) != 1 || p[0].Node != at || p[0].Moved != sum.Moved {
+			t.Errorf("%s: got %+v of %+v, want all at %s", run, p, sum.Moved, at)
+		}
+	}
 }
 
 // A block that changed after its receipt is sent once more and counted once, by the drain that sent it and after a kill -9.

@@ -20,7 +20,7 @@ type history struct {
 	renewed  latest                        // changed since the scan began: an older version of them is handled no more
 	givenUp  map[inventory.BlockID]bool    // lost because of its own files
 	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
-	takers   map[string]bool               // peers that earlier runs moved something to
+	took     map[string]inventory.Count    // by peer, what earlier runs moved there
 	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
 	repeats  bool                          // a block that was moved may have another line, or be lost
 	recalled int                           // how many blocks were moved by earlier runs
@@ -31,7 +31,7 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
 // An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, inventory.Count, error) {
-	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[inventory.BlockID]bool{}, unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{}}
+	s := &history{handled: newHandled(), about: about, took: map[string]inventory.Count{}, again: newLatest(), renewed: newLatest(), givenUp: map[inventory.BlockID]bool{}, unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -58,8 +58,9 @@ func (s *history) readMoved(dir string) (moved inventory.Count, err error) {
 			delete(s.broke, id) // it was moved all the same
 			s.repeats = s.repeats || s.handled.has(id)
 			s.handled.set(id, v, line.Begin, s.about.asks(e.Peer) != s.about.others)
-			s.takers[e.Peer] = true
-			moved = moved.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
+			one := inventory.Count{Blocks: 1, Bytes: e.Bytes}
+			s.took[e.Peer] = s.took[e.Peer].Plus(one)
+			moved = moved.Plus(one)
 		default:
 			delete(s.broke, id)
 			s.repeats = true // it is not remembered
