@@ -1192,8 +1192,8 @@ func (x *Notice) GetReason() string {
 
 type DrainProgress struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Phase          string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"` // scanning, sending, drained, cancelled
-	BlocksTotal    int64                  `protobuf:"varint,2,opt,name=blocks_total,json=blocksTotal,proto3" json:"blocks_total,omitempty"`
+	Phase          string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`                                 // scanning, sending, drained, cancelled
+	BlocksTotal    int64                  `protobuf:"varint,2,opt,name=blocks_total,json=blocksTotal,proto3" json:"blocks_total,omitempty"` // while it is scanning, what it has met so far; so is bytes_total
 	BlocksMoved    int64                  `protobuf:"varint,3,opt,name=blocks_moved,json=blocksMoved,proto3" json:"blocks_moved,omitempty"`
 	BlocksLost     int64                  `protobuf:"varint,4,opt,name=blocks_lost,json=blocksLost,proto3" json:"blocks_lost,omitempty"`
 	BlocksSkipped  int64                  `protobuf:"varint,5,opt,name=blocks_skipped,json=blocksSkipped,proto3" json:"blocks_skipped,omitempty"`

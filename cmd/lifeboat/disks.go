@@ -310,7 +310,7 @@ func evacuationTable(all []*api.Evacuation) *show.Table {
 	for _, v := range all {
 		blocks, bytes, left := "-", "-", "-"
 		if p := v.GetProgress(); p != nil {
-			blocks, bytes = fmt.Sprintf("%d/%d", p.GetBlocksMoved(), p.GetBlocksTotal()), show.Size(p.GetBytesMoved())
+			blocks, bytes = movedOf(p), show.Size(p.GetBytesMoved())
 			left = fmt.Sprint(p.GetBlocksLost())
 		}
 		t.Row(v.GetPath(), v.GetState(), v.GetBy(), show.Age(v.GetAge())+" ago", blocks, bytes, left)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
+	"github.com/lifeboat/lifeboat/migration"
 )
 
 // leavingNodes observes leaving nodes as the coordinator knows them.
@@ -284,6 +285,19 @@ func missedPeer(d *api.DrainProgress) string {
 	return fmt.Sprintf("%s: %s: %s", line, most.GetNode(), most.GetTrouble())
 }
 
+// scanning reports whether a drain still looks for blocks: its totals are what it has met so far. One that goes on after a
+// restart begins with what was moved before, and would look as if all were done.
+func scanning(d *api.DrainProgress) bool { return d.GetPhase() == string(migration.PhaseScanning) }
+
+// movedOf is how many blocks have gone, for a column: 3/4, or 3/4+ while there may be more.
+func movedOf(d *api.DrainProgress) string {
+	of := fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
+	if scanning(d) {
+		of += "+"
+	}
+	return of
+}
+
 // drainLine says how far a drain is and, once its scan is over, when it will be done at this pace. accounted: the manifest is there and
 // says what was lost, so the line does not.
 func drainLine(d *api.DrainProgress, accounted bool) string {
@@ -293,7 +307,7 @@ func drainLine(d *api.DrainProgress, accounted bool) string {
 		line += fmt.Sprintf("  %s/s", show.Size(rate))
 	}
 	switch {
-	case d.GetPhase() == "scanning":
+	case scanning(d):
 		line += "  looking for more"
 	case rate > 0 && rest > 0:
 		line += "  done in " + show.Span(time.Duration(float64(rest)/float64(rate)*float64(time.Second)))

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -28,6 +27,7 @@ func nodesCommand() *cobra.Command {
 		Short: "List the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room",
 		Long: `Lists the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room. Those that leave come first, the
 earliest deadline before all, then those that are silent or have lost blocks, then whatever else is not as usual. JSON has them by name.
+Blocks read 3/4+ while a node still looks for what it has: there may be more than 4.
 
 With --room it lists zones and their pools in place of nodes: should all nodes of one go at once, as when a cloud wants a pool
 back, what they have, and what the others have room for. What Spark's stores have is not counted before a drain, so they have that much at
@@ -220,7 +220,7 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 		st := n.GetStatus()
 		blocks, held, room := "-", "-", "-"
 		if d := drainOf(n); d != nil {
-			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
+			blocks = movedOf(d)
 		}
 		if st != nil {
 			held, room = show.Size(st.GetHeldBytes()), roomWords(st.GetRoomBytes(), st.VaultRoomBytes)

@@ -176,9 +176,13 @@ func statusRows(t *show.Table, s *api.Status, m *api.ManifestSummary, sidecar bo
 	}
 	t.Row("notice", notice)
 	if d := s.GetDrain(); d != nil {
-		t.Row("drain", fmt.Sprintf("%s: %d of %s moved (%s of %s, %s/s), %d lost, %d skipped",
+		line := fmt.Sprintf("%s: %d of %s moved (%s of %s, %s/s), %d lost, %d skipped",
 			d.GetPhase(), d.GetBlocksMoved(), show.Count(d.GetBlocksTotal(), "block"),
-			show.Size(d.GetBytesMoved()), show.Size(d.GetBytesTotal()), show.Size(d.GetBytesPerSecond()), d.GetBlocksLost(), d.GetBlocksSkipped()))
+			show.Size(d.GetBytesMoved()), show.Size(d.GetBytesTotal()), show.Size(d.GetBytesPerSecond()), d.GetBlocksLost(), d.GetBlocksSkipped())
+		if scanning(d) {
+			line += ", looking for more"
+		}
+		t.Row("drain", line)
 	}
 	if m != nil {
 		t.Row("last drain", summary(m))

@@ -114,7 +114,8 @@ function card(n) {
   const d = n.drain;
   if (d && d.bytes_total > 0) {
     const p = make("progress");
-    p.max = d.bytes_total; p.value = d.bytes_moved;
+    p.max = d.bytes_total;
+    if (d.phase !== "scanning") p.value = d.bytes_moved; // else the whole is not known: no part of the bar is full
     p.setAttribute("aria-label", n.name + ": bytes carried");
     a.append(p);
     const rest = d.bytes_total - d.bytes_moved, rate = d.bytes_per_second;
