@@ -59,6 +59,11 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	b.until(`document.querySelector("#nodes tr").innerText.startsWith("host-a")`) // once it is drawn from the coordinator's next answer
 
+	const resumed = `card(Object.assign({}, nodes[0], {drain: {phase: "scanning", blocks: {total: 64, moved: 64, lost: 0}, bytes_total: 9, bytes_moved: 9, bytes_per_second: 0, peers: []}}))`
+	if at := b.says(resumed + `.querySelector("progress").position`); at != "-1" { // HTML: indeterminate
+		t.Errorf("the bar of a drain that a restart interrupted and that looks for the rest is at %s", at)
+	}
+
 	const evil = `<img src=x onerror="document.title='taken'">`
 	f.verb("decommission", "host-a", "--timeout", "12s", "--reason", evil).exits(0)
 	b.until(`/^[0-9.]+s left$/.test(document.querySelector("article .left")?.textContent)`)
