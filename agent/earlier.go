@@ -37,10 +37,10 @@ func (c *course) keptSince() time.Time {
 // adopt has an incident begin with the account of the newest outlived incident and those of evacuations of this node's
 // disks: an order that was taken back and comes again finds its blocks at peers. It does nothing while the coordinator does
 // not answer, since then nobody can say whether the peers still have them, and in a rehearsal, which is to show what a drain
-// does.
-func (c *course) adopt(incident, dir string) {
+// does. It reports whether there was such an account.
+func (c *course) adopt(incident, dir string) bool {
 	if c.fleet.alone() || c.incidents.rehearses() || c.refuge.has(incident) {
-		return
+		return false
 	}
 	last, at := "", time.Time{}
 	for _, earlier := range c.recent() {
@@ -52,12 +52,14 @@ func (c *course) adopt(incident, dir string) {
 	if last != "" {
 		earlier = append(earlier, last)
 	}
-	switch adopted, err := migration.Adopt(dir, earlier...); {
+	adopted, err := migration.Adopt(dir, earlier...)
+	switch {
 	case err != nil:
 		c.log.Warn("what an earlier drain moved is sent again", "incident", incident, "err", err)
 	case adopted.Blocks > 0:
 		c.log.Info("what an earlier drain moved is not sent again where it is still held", "incident", incident, "blocks", adopted.Blocks, "bytes", adopted.Bytes)
 	}
+	return adopted.Blocks > 0
 }
 
 // rehearses reports whether nothing but a rehearsal makes this node leave.

@@ -96,6 +96,7 @@ type question struct {
 	began  time.Time
 	absent []string // ask about the blocks that these peers took; nil: about all blocks, unless none is true
 	none   bool
+	adopts bool  // the account is that of earlier drains
 	doubt  bool  // it is asked because the coordinator said that some are held no more
 	is     fates // of takers and heirs
 
@@ -110,7 +111,7 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	q := &question{began: time.Now()}
 	takers := v.course.takers(dir)
 	if len(takers) == 0 {
-		v.course.adopt(incident, dir)
+		q.adopts = v.course.adopt(incident, dir)
 		takers = v.course.takers(dir)
 	}
 	v.keep(takers)
@@ -161,6 +162,7 @@ func (v *vigil) keep(takers []string) {
 
 // put has a drain ask the question.
 func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
+	cfg.Adopted = q.adopts
 	if q.none {
 		return
 	}

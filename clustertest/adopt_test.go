@@ -1,6 +1,11 @@
 package clustertest_test
 
 import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +56,52 @@ func TestOrderedAwayTwiceWithAHolderGone(t *testing.T) {
 		c.Kill(0)
 		c.VerifyEverywhere(live[0], live[1])
 	})
+}
+
+// In between engines delete blocks: the node has them no more when it leaves again, and its manifest does not name them. Peers have the map
+// outputs still, for whoever reads them.
+func TestOrderedAwayTwiceNamesWhatIsStillThere(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		var here, outputs []*clustertest.Block
+		again := orderedTwice(c, func() {
+			for i, b := range blocks {
+				switch {
+				case strings.HasPrefix(b.ID, "spark/"):
+					outputs = append(outputs, b)
+				case i < 4:
+				default:
+					here = append(here, b)
+					continue
+				}
+				remove(t, c, b)
+			}
+		})
+		if again > fillBytes/10 {
+			t.Errorf("%d bytes of %d are sent again", again, fillBytes)
+		}
+		accounted(t, c, 0, here, 0)
+		c.Kill(0)
+		c.Verify(1, append(here, outputs...)...)
+	})
+}
+
+// remove deletes a block's files on its node.
+func remove(t *testing.T, c *clustertest.Cluster, b *clustertest.Block) {
+	t.Helper()
+	removed := 0
+	err := filepath.WalkDir(c.Dir(b.Node), func(p string, d fs.DirEntry, err error) error {
+		for id := range b.Members {
+			if err == nil && !d.IsDir() && d.Name() == path.Base(id) {
+				removed++
+				err = os.Remove(p)
+			}
+		}
+		return err
+	})
+	if err != nil || removed != len(b.Members) {
+		t.Fatalf("remove %s: %d files, %v", b.ID, removed, err)
+	}
 }
 
 // While the coordinator is away nobody tells what peers hold, so the blocks are sent again.

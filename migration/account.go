@@ -28,10 +28,10 @@ type account struct {
 	history *history
 	began   time.Time     // the first of the runs that share the account
 	age     time.Duration // of the newest block that earlier runs moved, at least
-	earlier int64         // bytes that these moved
 
-	mu    sync.Mutex
-	found inventory.Count
+	mu      sync.Mutex
+	found   inventory.Count
+	earlier int64 // bytes of these that earlier runs moved
 }
 
 // openAccount goes on with the account in cfg.Dir, or begins one. most is what it and the plan may take there; nil: there is no bound.
@@ -133,6 +133,21 @@ func (a *account) finds(more inventory.Count) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.found = a.found.Plus(more)
+}
+
+// disown takes out a block that an earlier drain moved and that this one does not meet.
+func (a *account) disown(bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.found = a.found.Plus(inventory.Count{Blocks: -1, Bytes: -bytes})
+	a.earlier -= bytes
+}
+
+// toCarry returns how many bytes this run found that earlier runs had not moved.
+func (a *account) toCarry() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.found.Bytes - a.earlier
 }
 
 // became notes what a planned block has become.

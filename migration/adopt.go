@@ -17,8 +17,8 @@ import (
 
 // Adopt begins the account in dir with what earlier drains of this node moved: drains that were withdrawn, or that emptied one of its
 // disks. Their peers still have most of those blocks. If dir has an account, or the earlier drains have none, Adopt does nothing. The drain
-// in dir must then ask who still holds these blocks as it meets them (DrainConfig.Lapsed). Blocks that the fallback took are not adopted:
-// nobody could say whether it still has them.
+// in dir must then ask who still holds these blocks as it meets them (DrainConfig.Lapsed), and leave out those that are not here any more
+// (DrainConfig.Adopted). Blocks that the fallback took are not adopted: nobody could say whether it still has them.
 func Adopt(dir string, earlier ...string) (adopted inventory.Count, err error) {
 	var from []string
 	moved := map[string]time.Time{}
@@ -59,6 +59,25 @@ func linesOf(paths []string) iter.Seq2[manifest.Line, error] {
 					return
 				}
 			}
+		}
+	}
+}
+
+// leaveOut strikes adopted blocks out of the account that the first look through everything has not met: their engines deleted them before
+// this drain began, so it has nothing to say of them. A block of that name that comes up yet is news.
+func (v *survey) leaveOut() {
+	if !v.adopted || v.own || len(v.source.only) > 0 || v.missed.Load() {
+		return
+	}
+	gone := v.account.history.unmet()
+	for line, err := range manifest.Lines(manifest.Path(v.dir, manifest.Moved)) {
+		if err != nil {
+			v.log.Warn("cannot read what an earlier drain moved: the manifest names blocks that are not here any more", "err", err)
+			return
+		}
+		if gone.has(inventory.BlockID(line.ID)) {
+			v.account.ledger.TakeBack(line.Begin, line.Entry)
+			v.account.disown(line.Bytes)
 		}
 	}
 }

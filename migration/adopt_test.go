@@ -58,3 +58,33 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("it left %v", left)
 	}
 }
+
+// An adopted account names a block that was deleted before the drain began, one that is another now, and one that is as it was. The manifest
+// has the last two.
+func TestAdoptedBlockThatIsDeletedIsNotNamed(t *testing.T) {
+	a, b := newNode(t, "a", with(filesStore, "s0")), newNode(t, "b")
+	file := func(name string) string { return filepath.Join(a.Dir, "s0", name) }
+	for _, name := range []string{"same", "another", "deleted"} {
+		write(t, file(name), contentOf(name, 1000))
+	}
+	tr := newTrip(t, a, b)
+	tr.run(within(t, 20*time.Second))
+	earlier := tr.cfg.Dir
+	write(t, file("another"), contentOf("else", 2000))
+	if err := os.Remove(file("deleted")); err != nil {
+		t.Fatal(err)
+	}
+	tr = newTrip(t, a, b)
+	tr.cfg.Dir, tr.cfg.Adopted = filepath.Join(a.Dir, "again"), true
+	if adopted, err := Adopt(tr.cfg.Dir, earlier); err != nil || adopted.Blocks != 3 {
+		t.Fatalf("adopted %+v, %v", adopted, err)
+	}
+	sum, entries := tr.run(within(t, 20*time.Second))
+	moved := outcome(t, entries, manifest.Moved)
+	if len(entries) != 2 || moved["cache/-/same"].Bytes != 1000 || moved["cache/-/another"].Bytes != 2000 || sum.Moved.Blocks != 2 || sum.Moved.Bytes != 3000 {
+		t.Errorf("got %+v of %v", sum, entries)
+	}
+	if p := tr.drain.Progress(); p.Found != sum.Moved {
+		t.Errorf("found %+v, want %+v", p.Found, sum.Moved)
+	}
+}

@@ -60,6 +60,8 @@ type DrainConfig struct {
 	// Again limits the drain to these blocks, which the drain before in the same Dir had moved. It goes on with that drain's
 	// account. Empty: all.
 	Again []Broken
+	// Adopted says that all that the account has was moved by earlier drains (Adopt), and that no run of this one has looked for it.
+	Adopted bool
 	// Unwritten are the lines of the account that the drain before could not write.
 	Unwritten []byte
 	// MostBytes bounds what plan and account take in Dir, which may be memory: beyond that, Dir is full. 0: its disk bounds them.

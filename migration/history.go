@@ -79,6 +79,7 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 		return true, false
 	}
 	v := manifest.VersionOf(b)
+	s.handled.meet(b.ID)
 	known := s.is(b.ID, v)
 	if known {
 		s.met++
@@ -204,6 +205,20 @@ func (s *history) allMet() bool {
 	return s.met >= s.recalled
 }
 
+// unmet returns the blocks that earlier runs moved and that were not met in any version. They count as moved no more.
+func (s *history) unmet() handled {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := handled{s.handled.seed, map[uint64]movedLine{}}
+	for h, l := range s.handled.of {
+		if l.half&metBit == 0 {
+			gone.of[h] = l
+			delete(s.handled.of, h)
+		}
+	}
+	return gone
+}
+
 // severalLines reports whether blocks may have several lines in the account.
 func (s *history) severalLines() bool {
 	s.mu.Lock()
@@ -218,12 +233,14 @@ type handled struct {
 }
 
 type movedLine struct {
-	half  uint64 // of the version; the bit unlikeBit says something else
+	half  uint64 // of the version; the bits unlikeBit and metBit say something else
 	begin int64  // of the line in the account
 }
 
-// unlikeBit marks an exception: a block that is asked about where others are not, or is not asked about where others are (doubt).
-const unlikeBit = 1
+const (
+	unlikeBit = 1 << iota // an exception: a block that is asked about where others are not, or is not asked about where others are (doubt)
+	metBit                // this run has met the block, in whatever version
+)
 
 func newHandled() handled { return handled{maphash.MakeSeed(), map[uint64]movedLine{}} }
 
@@ -239,7 +256,15 @@ func (h handled) has(id inventory.BlockID) bool {
 
 func (h handled) is(id inventory.BlockID, v manifest.Version) bool {
 	l, has := h.at(id)
-	return has && (l.half^v.Half())&^unlikeBit == 0
+	return has && (l.half^v.Half())&^(unlikeBit|metBit) == 0
+}
+
+// meet notes that a block is here.
+func (h handled) meet(id inventory.BlockID) {
+	if l, has := h.at(id); has {
+		l.half |= metBit
+		h.of[maphash.String(h.seed, string(id))] = l
+	}
 }
 
 func (h handled) unlike(id inventory.BlockID) bool {
@@ -248,7 +273,7 @@ func (h handled) unlike(id inventory.BlockID) bool {
 }
 
 func (h handled) set(id inventory.BlockID, v manifest.Version, begin int64, unlike bool) {
-	l := movedLine{v.Half() &^ unlikeBit, begin}
+	l := movedLine{v.Half() &^ (unlikeBit | metBit), begin}
 	if unlike {
 		l.half |= unlikeBit
 	}

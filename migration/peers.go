@@ -85,7 +85,7 @@ func (ps *peers) hear(ctx context.Context) {
 	}
 	until, stranded := ps.out.until(ctx), ps.stranded()
 	silent := ps.silent(time.Now())
-	found := ps.account.progress().Found.Bytes
+	need := ps.account.toCarry()
 	ps.mu.Lock()
 	for _, p := range ps.fan.order {
 		p.silent = silent[p]
@@ -94,7 +94,7 @@ func (ps *peers) hear(ctx context.Context) {
 	ps.fan.hear(ps.source.node, peers)
 	ps.fan.need = 0
 	if !until.IsZero() {
-		ps.fan.need = float64(found-ps.account.earlier-ps.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
+		ps.fan.need = float64(need-ps.out.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
 	ps.fan.review(time.Now(), ps.out.sent.Load())
 	ps.mu.Unlock()

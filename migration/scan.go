@@ -36,8 +36,10 @@ type survey struct {
 	homes  *homes
 	known  *inventory.Index // DrainConfig.Index
 	// As in DrainConfig.
-	own    bool
-	settle func(ctx context.Context)
+	dir     string
+	adopted bool
+	own     bool
+	settle  func(ctx context.Context)
 
 	looks   *looks
 	missed  atomic.Bool // some look did not meet all that is here
@@ -50,7 +52,7 @@ type survey struct {
 }
 
 func newSurvey(cfg DrainConfig, c cargo, claims *claims, homes *homes) *survey {
-	return &survey{cargo: c, claims: claims, homes: homes, known: cfg.Index, own: cfg.Own, settle: cfg.Settle, looks: newLooks(cfg.Log), phase: PhaseScanning}
+	return &survey{cargo: c, claims: claims, homes: homes, known: cfg.Index, dir: cfg.Dir, adopted: cfg.Adopted, own: cfg.Own, settle: cfg.Settle, looks: newLooks(cfg.Log), phase: PhaseScanning}
 }
 
 // untilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
@@ -145,11 +147,12 @@ func (v *survey) scan(ctx context.Context, pass int) int {
 	reading.Go(func() { v.scanVault(naming, pass, take) })
 	reading.Wait()
 	v.homes.planRest(ctx, &v.homes.spares)
-	if pass == 0 && !v.account.history.allMet() {
-		v.stirred.everywhere()
-	}
 	if ctx.Err() != nil {
 		v.missed.Store(true)
+	}
+	if pass == 0 && !v.account.history.allMet() {
+		v.stirred.everywhere()
+		v.leaveOut()
 	}
 	if naming.Err() != nil {
 		v.log.Error("the deadline came before the stores were read: what was not met is lost and not named")

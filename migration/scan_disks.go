@@ -153,6 +153,7 @@ func (v *survey) abandoned(s *inventory.Store, dirs []string, began time.Time) {
 
 // vaultMissed notes a look at the vault whose catalog does not say all that lies there. One that hangs is asked again.
 func (v *survey) vaultMissed(began time.Time, why error) {
+	v.missed.Store(true)
 	v.source.disks.Fault(v.source.vault.Dir, why)
 	for _, dir := range v.source.vault.Paths() {
 		if v.looks.missed(dir, why.Error()) && !diskio.IsSilent(why) {
