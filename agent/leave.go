@@ -217,7 +217,7 @@ func (c *course) accountConfig(incident, dir string, cap config.Bytes) migration
 	cfg := c.drainConfig(incident, dir, cap)
 	cfg.Ballast = c.ballast
 	if c.refuge.has(incident) {
-		cfg.Ballast, cfg.Index, cfg.MostBytes = nil, nil, mostRefuge
+		cfg.Ballast, cfg.Index, cfg.MostBytes, cfg.Wary = nil, nil, mostRefuge, true
 	}
 	return cfg
 }

@@ -51,4 +51,8 @@ func TestDrainIsToldWhatItPlansBy(t *testing.T) {
 	if next := a.course.passConfig(p.Incident.ID, "", false); next.MaxBytesPerSecond != 2000 || !next.Once {
 		t.Errorf("the pass after a reload gets a cap of %d bytes a second and Once %t, want 2000 and true", next.MaxBytesPerSecond, next.Once)
 	}
+	a.refuge.add(p.Incident.ID) // the disk of data_dir hangs, which has the catalog, too
+	if in := a.course.passConfig(p.Incident.ID, "", true); last.Wary || !in.Wary {
+		t.Errorf("waits for the catalog: before it hangs %t, amid that %t; want true and false", !last.Wary, !in.Wary)
+	}
 }

@@ -51,6 +51,8 @@ type DrainConfig struct {
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.
 	Disks diskio.Disks
+	// Wary says that the disk of the catalog may hang, though Disks does not know that yet.
+	Wary bool
 	// Index knows what the stores had before. Nil: there is none, and all of the stores is looked through.
 	Index *inventory.Index
 	// Only limits the drain to what lies below these directories: to a sick disk of a node that is well otherwise. Empty: all.

@@ -137,3 +137,37 @@ func TestCatalogThatHangsUnderAReadHoldsUpNoLook(t *testing.T) {
 		}
 	}
 }
+
+// Of a file in a store where blocks of others land in place, the catalog knows whether it came from another node. A read of the catalog that
+// hangs holds up neither the look that asks nor the lanes: what lies in the store leaves all the same, as this node's own.
+func TestStoreIsReadThoughTheCatalogHangsUnderARead(t *testing.T) {
+	for name, known := range map[string]bool{"known": true, "feared": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, f := onDisks(t, "a", []inventory.StoreConfig{with(placeStore, "s0")}, "v")
+			wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/landed", contentOf("landed", 1000))))
+			a.receiver = nil
+			for i := range 20 {
+				name := fmt.Sprint("own-", i)
+				write(t, filepath.Join(a.Dir, "s0", name), contentOf(name, 1000))
+			}
+			tr := newTrip(t, a, newNode(t, "b"))
+			thaw := nodetest.HangMeta(a.Vault.Catalog)
+			defer func() {
+				thaw()
+				for tr.drain.survey.inVault.Load() || tr.drain.source.held.Load() > 0 { // what was left behind ends before its store is closed
+					runtime.Gosched()
+				}
+			}()
+			f.Set(f.Bad, a.Vault.Dir, known)
+			tr.cfg.Wary = !known
+			_, entries := tr.run(within(t, 5*diskio.Suspect))
+			moved := outcome(t, entries, manifest.Moved)
+			for i := range 20 {
+				if id := fmt.Sprint("cache/-/own-", i); moved[id].Peer != "b" {
+					t.Fatalf("%s was not moved: %v", id, entries)
+				}
+			}
+		})
+	}
+}

@@ -6,7 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"sync/atomic"
+	"time"
 
+	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -22,11 +25,13 @@ type source struct {
 	stores  map[string]*inventory.Store // the same by name
 	vault   *vault.Vault
 	disks   diskio.Disks
-	history *history // is told of blocks that were only touched
+	history *history     // is told of blocks that were only touched
+	wary    bool         // DrainConfig.Wary
+	held    atomic.Int32 // questions to the catalog that were left behind and have not come back
 }
 
 func newSource(cfg DrainConfig) *source {
-	return &source{node: cfg.Node, only: cfg.Only, all: cfg.Stores, stores: inventory.ByName(cfg.Stores), vault: cfg.Vault, disks: diskio.OrWell(cfg.Disks)}
+	return &source{node: cfg.Node, only: cfg.Only, all: cfg.Stores, stores: inventory.ByName(cfg.Stores), vault: cfg.Vault, disks: diskio.OrWell(cfg.Disks), wary: cfg.Wary}
 }
 
 // localError is trouble with a block's own files, not with the peer.
@@ -59,7 +64,7 @@ func (src *source) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	m := b.Members[i]
 	s := src.stores[b.ID.Store()]
 	if m.Root == inventory.InVault {
-		r, err := src.vault.Catalog.Get(b.ID)
+		r, err := src.landed(b.ID)
 		if err == nil && !r.Is(m, i) {
 			err = inventory.ErrChanged // another version has landed since
 		}
@@ -70,7 +75,7 @@ func (src *source) openMember(b inventory.Block, i int) (io.ReadCloser, error) {
 	}
 	if src.origin(&b) != "" {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
-		r, err := src.vault.Catalog.Get(b.ID)
+		r, err := src.landed(b.ID)
 		if j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
 			if c, err := src.vault.OpenLanded(s, r, j, diskio.Window); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
@@ -113,7 +118,7 @@ func (src *source) readWhole(b inventory.Block, i int, p []byte, files *inventor
 // asItCame verifies what was read of a small file that a block landed as. A file that lies there now may be another: then it is its
 // engine's, and nothing is known to verify it by.
 func (src *source) asItCame(id inventory.BlockID, m inventory.Member, p []byte) error {
-	r, err := src.vault.Catalog.Get(id)
+	r, err := src.landed(id)
 	j := slices.Index(r.Members, wire.MemberSize{Name: m.Name, Bytes: m.Bytes})
 	if err != nil || r.Segment != 0 || j < 0 || j >= len(r.Placed) {
 		return nil
@@ -145,11 +150,35 @@ func (src *source) origin(b *inventory.Block) string {
 	return b.Origin
 }
 
+// landed returns what the catalog has of a block. On a disk that hangs, a read of the catalog does not come back, and nothing ends it. So where
+// that may be, the question is left behind, and until it is back no other is asked: the files of the stores are met, and sent, without it.
+func (src *source) landed(id inventory.BlockID) (catalog.Record, error) {
+	if !src.wary && src.disks.Readable(src.vault.Dir) { // a question that may be left behind takes five times as long
+		return src.vault.Catalog.Get(id)
+	}
+	if src.held.Load() > 0 {
+		return catalog.Record{}, diskio.Silence(src.vault.Dir)
+	}
+	var said catalog.Record
+	var fault error
+	answered := diskio.Beside(func() { said, fault = src.vault.Catalog.Get(id) })
+	late := time.NewTimer(diskio.Suspect)
+	defer late.Stop()
+	select {
+	case <-answered:
+		return said, fault
+	case <-late.C:
+		src.held.Add(1)
+		go func() { <-answered; src.held.Add(-1) }()
+		return catalog.Record{}, diskio.Silence(src.vault.Dir)
+	}
+}
+
 func (src *source) trace(b *inventory.Block) (origin string, known bool) {
 	if s := src.stores[b.ID.Store()]; b.Members[0].Root != inventory.InVault && (s == nil || s.Land != inventory.LandPlace || src.vault.Count().Blocks == 0) {
 		return "", true
 	}
-	r, err := src.vault.Catalog.Get(b.ID)
+	r, err := src.landed(b.ID)
 	if err != nil || b.Members[0].Root != inventory.InVault && r.Segment != 0 && len(r.Placed) == 0 {
 		return "", !diskio.IsSilent(err)
 	}
