@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"unique"
+
+	"github.com/lifeboat/lifeboat/api"
 )
 
 // maxHeldBlocks is how many landed blocks one node may report. At some fifty bytes and a name each, one node's reports would otherwise
@@ -26,6 +28,7 @@ type Map struct {
 	shelves []*shelf          // by number; nil: free. Number 0 is never used, so that no row has the zero place
 	numbers map[string]uint32 // of the shelves, by node
 	count   int
+	apart   int               // of count, the accounts of drains
 	full    map[string]string // for each node that has reported all its landed blocks: the id of the machine that it was then
 	lapsed  lapsed
 	ends    map[string]uint32 // by source: how many of its blocks lost their last holder, by the word of a holder that is still there
@@ -68,7 +71,7 @@ func (b *Map) Clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
-	b.full, b.count, b.lapsed, b.ends, b.resumed = map[string]string{}, 0, lapsed{}, map[string]uint32{}, 0
+	b.full, b.count, b.apart, b.lapsed, b.ends, b.resumed = map[string]string{}, 0, 0, lapsed{}, map[string]uint32{}, 0
 }
 
 // KeyOf splits an id, which is STORE/SCOPE/NAME.
@@ -324,9 +327,21 @@ func (b *Map) Nodes() (names []string) {
 	return names
 }
 
-// Located is how many blocks have a holder, each counted once.
+// accounts is the scope of the accounts of drains.
+var accounts = unique.Make(api.AccountStore + "/-")
+
+// tally counts a block that got its first holder (1) or lost its last (-1).
+func (b *Map) tally(k Key, n int) {
+	b.count += n
+	if k.Scope == accounts {
+		b.apart += n
+	}
+}
+
+// Located is how many blocks have a holder, each counted once. The accounts of drains do not count: no list shows them, and who compares
+// what nodes had with what is located would find one block too many for each drain.
 func (b *Map) Located() int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.count
+	return b.count - b.apart
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unique"
+
+	"github.com/lifeboat/lifeboat/api"
 )
 
 // The block map agrees with the simplest model, whatever is reported in whatever order.
@@ -183,6 +185,26 @@ func TestBlocksOfOneHashAreToldApart(t *testing.T) {
 	}
 	if b.Located() != n-n/2 {
 		t.Errorf("got %d blocks located, want %d", b.Located(), n-n/2)
+	}
+}
+
+// Who compares what is located with what nodes had finds no block more: the accounts of their drains rest with peers, too.
+func TestAccountsOfDrainsAreNotLocated(t *testing.T) {
+	b, account, what := New(), KeyOf(api.AccountPrefix("host-b")+"inc-1"), Landed{From: unique.Make("host-b")}
+	for _, node := range []string{"a", "c"} {
+		if _, err := b.Hear(node, []Word{{Key: KeyOf("s/-/x"), What: what}, {Key: account, What: what}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if nodes, _ := b.Holders(account); b.Located() != 1 || len(nodes) != 2 {
+		t.Errorf("got %d blocks located and the account at %v, want one block, and the account at both", b.Located(), nodes)
+	}
+	b.Forget("a")
+	if _, err := b.Hear("c", []Word{{Key: account, Gone: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if b.Located() != 1 {
+		t.Errorf("got %d blocks located once the account is gone, want one", b.Located())
 	}
 }
 

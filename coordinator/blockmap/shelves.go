@@ -142,7 +142,7 @@ func (b *Map) putUp(s *shelf) {
 	for n, k := range s.all() {
 		h := b.hash(k)
 		if !b.isHeld(h, k) {
-			b.count++
+			b.tally(k, 1)
 		}
 		at := place{s.number, n}
 		b.row(at).next, b.at[h] = b.at[h], at
@@ -178,7 +178,7 @@ func (b *Map) put(s *shelf, k Key, what Landed) (isNew bool, err error) {
 		return false, fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", s.node, maxHeldBlocks)
 	}
 	if !known {
-		b.count++
+		b.tally(k, 1)
 	}
 	b.at[h] = s.add(k, what, first)
 	return true, nil
@@ -230,7 +230,7 @@ func (b *Map) unlink(h uint32, at place, k Key, why string) {
 	if b.isHeld(h, k) {
 		return
 	}
-	b.count--
+	b.tally(k, -1)
 	if why != "" {
 		b.lapsed.add(b.longHash(k), b.shelves[at.shelf].what(at.row).From, why)
 	}
