@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -86,6 +87,22 @@ func TestDeadlineIsTheEarliestThatBinds(t *testing.T) {
 			t.Errorf("after %+v: tail %v, want %v", step.join, got, step.tail)
 		}
 	}
+}
+
+// No deadline binds a node that only copies ahead, and yet its notice says when the maintenance begins. Where the node leaves without a
+// deadline, that of the maintenance is not its.
+func TestNoticeTellsWhenMaintenanceBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begins := Notice{Source: SourceEC2, ID: "e", Kind: KindMaintenance, Deadline: time.Now().Add(3 * time.Hour)}
+		i := Open(begins)
+		if got := i.Wire(StancePreCopy).GetRemaining(); got.AsDuration() != 3*time.Hour {
+			t.Errorf("got %v left, want three hours", got)
+		}
+		i.Join(Notice{Source: SourceManual, ID: "m", Kind: KindManual})
+		if got := i.Wire(StanceDrain).Remaining; got != nil {
+			t.Errorf("got %v left for a node that leaves without a deadline, want none", got)
+		}
+	})
 }
 
 func TestWithdrawalOfOneOfTwoKeepsItOpen(t *testing.T) {

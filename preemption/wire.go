@@ -16,10 +16,15 @@ func Remaining(instant time.Time) *durationpb.Duration {
 	return durationpb.New(time.Until(instant))
 }
 
-// Wire is the incident as coordinator and sockets are told it, with how far the node goes.
+// Wire is the incident as coordinator and sockets are told it, with how far the node goes. A node that only copies ahead or steps aside,
+// as for a maintenance, has no deadline that binds it; it tells when what was announced begins.
 func (i *Incident) Wire(stance Stance) *api.Notice {
+	deadline := i.Deadline()
+	if g := i.gravest(); deadline.IsZero() && !g.Withdrawn {
+		deadline = g.Deadline
+	}
 	return &api.Notice{
-		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance), Remaining: Remaining(i.Deadline()), Reason: i.Reason(),
+		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance), Remaining: Remaining(deadline), Reason: i.Reason(),
 	}
 }
 
