@@ -200,10 +200,13 @@ func moreUrgent(a, b *api.Node) int {
 	return cmp.Compare(left(a), left(b))
 }
 
-// remaining returns the time to a node's deadline; nil: no deadline is known, or nothing is to happen any more, as the node has left and
-// the deadline passed, or it is gone.
+// remaining returns the time to a node's deadline, or to the appointment of its machine that will be one; nil: none is known, or nothing is
+// to happen any more, as the node has left and the deadline passed, or it is gone.
 func remaining(n *api.Node) *durationpb.Duration {
 	r := cmp.Or(n.GetRemaining(), n.GetStatus().GetNotice().GetRemaining())
+	if start := n.GetMaintenanceStart(); r == nil && start != nil && n.GetMaintenance() == "DRAINING" && n.GetState() == "ACTIVE" {
+		r = durationpb.New(start.AsTime().Sub(n.Clock()))
+	}
 	if n.GetState() == "GONE" || departed(n) && r.AsDuration() <= 0 {
 		return nil
 	}

@@ -86,6 +86,19 @@ func TestBlocksThatHaveGoneAreReadOnANarrowTerminal(t *testing.T) {
 	}
 }
 
+// A machine of the maintenance schedule will have its appointment as its deadline, and the list says so before the node leaves.
+func TestNodesShowTheAppointmentAsDeadline(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	n := &api.Node{Name: "host-a", State: "ACTIVE", Maintenance: "DRAINING", Now: timestamppb.New(now), MaintenanceStart: timestamppb.New(now.Add(66 * time.Minute))}
+	w := show.Picture{Width: show.LeastWidth}
+	if err := printNodes(&w, show.Tables, []*api.Node{n}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(w.String(), "in 1h6m") {
+		t.Errorf("got\n%swant the appointment in 1h6m", w.String())
+	}
+}
+
 // A sentence at the end of a row is folded, not cut.
 func TestStatusFoldsWhatIsLong(t *testing.T) {
 	said := "coordinator 10.0.0.1:7411: register: authentication handshake failed: certificate is not signed by our CA: peer claims to be coordinator c1, want any coordinator"
