@@ -52,6 +52,11 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("once the nodes are drawn anew the keyboard is on %q and %q is marked", on, marked)
 	}
 
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	if lines := b.says(`Object.assign(nodes[0], {state: "DECOMMISSIONING", sub_state: "MIGRATING"}); drawNodes();
+		const word = document.createRange(), told = document.querySelector("#nodes td").firstChild; word.setStart(told, 0); word.setEnd(told, nodes[0].state.length); word.getClientRects().length`); lines != "1" {
+		t.Errorf("on a telephone, DECOMMISSIONING is broken over %s lines", lines)
+	}
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
 	if beyond := b.says(`Object.assign(nodes[0], {name: "ip-10-120-113-117.eu-central-1.compute.int", zone: "eu-central-1a", pool: "r5.4xlarge-spot", state: "DECOMMISSIONING", sub_state: "WAIT_WORKLOAD", suspect_seconds: 3, held_blocks: 1203040, held_bytes: 2 ** 38, room_bytes: 5 * 2 ** 40, vault_room_bytes: 3 * 2 ** 30});
 		nodes[0].disks = [{path: "/mnt/nvme0n1/lifeboat/vault", health: "HIGH_USAGE", unwell: true}]; drawNodes(); const s = document.querySelector(".scroll"); s.scrollWidth - s.clientWidth`); beyond != "0" {
