@@ -157,7 +157,7 @@ function row(n) {
   const th = make("th", n.name);
   th.scope = "row";
   tr.append(th,
-    make("td", stateOf(n) + (n.suspect_seconds !== null ? `, silent for ${span(n.suspect_seconds + since())}` : "") + (n.notice && n.notice.kind !== "decommission" ? ` (${n.notice.kind}${rehearses(n.notice) ? ", rehearsal" : ""})` : "") + (lost(n) ? `, ${lost(n)} blocks lost` : ""), "words", lost(n) ? "loud-ink" : ink(n.state)),
+    make("td", stateOf(n) + (n.suspect_seconds !== null ? `, silent for ${span(n.suspect_seconds + since())}` : "") + (n.notice && n.notice.kind !== "decommission" ? ` (${n.notice.kind}${rehearses(n.notice) ? ", rehearsal" : ""})` : "") + (lost(n) ? `, ${lost(n)} blocks lost: lifeboat manifest ${n.name}` : ""), "words", lost(n) ? "loud-ink" : ink(n.state)),
     make("td", n.zone || "-"), make("td", n.pool || "-"),
     make("td", n.held_blocks ? `${size(n.held_bytes)} in ${n.held_blocks}` : "-", "number"),
     make("td", size(n.room_bytes) + (n.vault_room_bytes === null || n.vault_room_bytes >= n.room_bytes || size(n.vault_room_bytes) === size(n.room_bytes) ? "" : ` (vault: ${size(n.vault_room_bytes)})`), "number"),
