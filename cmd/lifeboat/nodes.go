@@ -240,6 +240,9 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 		if waits := waitsFor(n); len(waits) > 0 {
 			t.Below("waits for " + show.Some(waits, show.WidthOf(w)-len("  waits for ")))
 		}
+		if m := n.GetManifest(); departed(n) && m.GetLost().GetBlocks() > 0 && m.GetSource() != preemption.SourceRehearsal {
+			t.Below(lostOf(m) + ": lifeboat manifest " + n.GetName())
+		}
 	}
 	return t.Print(w)
 }
