@@ -264,9 +264,9 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 		t.Row("clocks", fmt.Sprintf("%s more than a second off: lifeboat node NAME says which way", show.Count(n, "node")))
 	}
 	if s.GetLeader() {
-		t.Row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
+		t.Row("blocks", fmt.Sprintf("%d located, %d lost in drains", s.GetBlocksLocated(), s.GetBlocksLost()))
 	} else { // nodes report which blocks they hold to the leader only
-		t.Row("blocks", fmt.Sprintf("- located, %d lost", s.GetBlocksLost()))
+		t.Row("blocks", fmt.Sprintf("- located, %d lost in drains", s.GetBlocksLost()))
 	}
 	t.Row("last event", fmt.Sprint(s.GetLastIndex()))
 	hostRows(&t, s.GetHosts())
