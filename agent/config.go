@@ -182,7 +182,7 @@ func (c Config) Identity() (*certs.Identity, error) {
 		return nil, err
 	}
 	if got, want := id.Name(), c.identity(); got.Role != want.Role || c.Node.Name != "" && got != want {
-		return nil, fmt.Errorf("certificate %s is of %q, want %q: set node.name, or lifeboat tls issue --node %s", c.TLS.Cert, got, want, want.Name)
+		return nil, fmt.Errorf("certificate %s is of %q, want %q: set node.name, or %s", c.TLS.Cert, got, want, certs.IssueCommand(c.TLS.CA, want))
 	}
 	return id, nil
 }

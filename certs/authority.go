@@ -70,6 +70,16 @@ func Issue(dir string, n Name, ips []net.IP, dns []string) (certFile, keyFile st
 	return certFile, keyFile, nil
 }
 
+// IssueCommand is the command with which whoever has the authority issues a certificate to n. It names the directory of caFile if the
+// authority's key lies there too, so that it does as printed; elsewhere nobody but the key's keeper knows the DIR.
+func IssueCommand(caFile string, n Name) string {
+	dir := filepath.Dir(caFile)
+	if _, err := os.Stat(filepath.Join(dir, caKeyFile)); err != nil || filepath.Base(caFile) != caCertFile {
+		dir = "DIR"
+	}
+	return fmt.Sprintf("lifeboat tls issue --dir %s --%s %s", dir, n.Role, n.Name)
+}
+
 func issue(dir string, n Name, ips []net.IP, dns []string, certFile, keyFile string) error {
 	if err := n.Check(); err != nil {
 		return err

@@ -109,7 +109,7 @@ func read(from files) (*held, Name, error) {
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
 		switch err := verifyChain(chain, roots, use); {
 		case errors.Is(err, ErrExpired):
-			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w (lifeboat tls issue --%s %s)", from.cert, name, err, name.Role, name.Name)
+			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w (%s)", from.cert, name, err, IssueCommand(from.ca, name))
 		case err != nil:
 			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w: see %s", from.cert, name, err, from.ca)
 		}

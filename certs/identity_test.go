@@ -154,7 +154,12 @@ func TestLoadFollowsTheClock(t *testing.T) {
 		}
 		time.Sleep(leafLife + time.Second)
 		_, err = Load(filepath.Join(dir, "ca.pem"), cert, key)
-		wantErr(t, err, "expired at 2000-12-31T00:00:00Z, now it is 2000-12-31T00:00:01Z: issue a new one (lifeboat tls issue --node host-a)")
+		wantErr(t, err, "expired at 2000-12-31T00:00:00Z, now it is 2000-12-31T00:00:01Z: issue a new one (lifeboat tls issue --dir "+dir+" --node host-a)")
+		if err := os.Rename(filepath.Join(dir, "ca.key"), filepath.Join(t.TempDir(), "ca.key")); err != nil { // as it should be on a node
+			t.Fatal(err)
+		}
+		_, err = Load(filepath.Join(dir, "ca.pem"), cert, key)
+		wantErr(t, err, "(lifeboat tls issue --dir DIR --node host-a)")
 	})
 }
 

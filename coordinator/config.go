@@ -146,7 +146,7 @@ func (c Config) Identity() (*certs.Identity, error) {
 		return nil, err
 	}
 	if got := id.Name(); got.Role != certs.RoleCoordinator {
-		return nil, fmt.Errorf("certificate %s is of %q, want one of role %s: lifeboat tls issue --coordinator %s", c.TLS.Cert, got, certs.RoleCoordinator, c.Name)
+		return nil, fmt.Errorf("certificate %s is of %q, want one of role %s: %s", c.TLS.Cert, got, certs.RoleCoordinator, certs.IssueCommand(c.TLS.CA, c.identity()))
 	}
 	return id, nil
 }

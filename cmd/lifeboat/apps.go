@@ -179,7 +179,7 @@ func appsBeatCommand() *cobra.Command {
 		Short: "Say that an application lives, for programs that cannot: over when it falls silent",
 		Long: `Says that an application lives. It is over when nothing is heard of it for the lease, or with --over, and then stays over whatever is
 said later. The first word decides whose certificate speaks for it from then on. Programs say the same with a certificate of their own
-(lifeboat tls issue --app NAME) by POST to the coordinator: /apps/APP/beat?lease=5m and /apps/APP/over.`,
+(lifeboat tls issue --dir DIR --app NAME) by POST to the coordinator: /apps/APP/beat?lease=5m and /apps/APP/over.`,
 		Example: `  lifeboat apps beat app-20261120-0007 --lease 5m
   lifeboat apps beat app-20261120-0007 --over
   while kill -0 "$driver"; do lifeboat apps beat "$app"; sleep 60; done; lifeboat apps beat "$app" --over`,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/cmd/lifeboat/show"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -50,7 +51,7 @@ func (x *examination) diagnose() (all []finding) {
 		all = append(all, finding{check, state, fmt.Sprintf(format, args...), remedy})
 	}
 	if x.config != nil {
-		add("configuration", stateBad, "lifeboat config check FILE says it all", "%s", firstLine(x.config))
+		add("configuration", stateBad, "lifeboat config check "+x.file+" says it all", "%s", firstLine(x.config))
 	}
 	if x.kind == "coordinator" {
 		x.diagnoseCoordinator(add)
@@ -185,15 +186,32 @@ func due(from, until, now time.Time) bool {
 	return until.Sub(now) < min(endsSoon, until.Sub(from)/3)
 }
 
+// again is the flag by which a following command asks the same agent.
+func (x *examination) again() string {
+	if x.socket == defaultSocket {
+		return ""
+	}
+	return " --socket " + x.socket
+}
+
+// issue is the command that makes a certificate for this node or coordinator.
+func (x *examination) issue() string {
+	n := certs.Name{Role: certs.RoleNode, Name: x.agent.GetNode()}
+	if x.kind == "coordinator" {
+		n = certs.Name{Role: certs.RoleCoordinator, Name: x.name}
+	}
+	return certs.IssueCommand(x.ca, n)
+}
+
 func (x *examination) diagnoseFleet(add adder) {
 	s := x.agent
 	if ends := s.GetCertificateEnds(); ends != nil {
 		state, remedy := stateOK, ""
 		switch {
 		case time.Until(ends.AsTime()) <= 0:
-			state, remedy = stateBad, "nobody talks to this node: put a new one there (lifeboat tls issue, lifeboat join), then systemctl reload lifeboat-agent"
+			state, remedy = stateBad, "nobody talks to this node: put a new one there ("+x.issue()+", or lifeboat join), then systemctl reload lifeboat-agent"
 		case overdue(s, time.Now()):
-			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue, then systemctl reload lifeboat-agent"
+			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: "+x.issue()+", put it there, then systemctl reload lifeboat-agent"
 		}
 		add("certificate", state, remedy, "good until %s", show.Instant(ends))
 	}
@@ -213,7 +231,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		case d.GetUnwell():
 			add("disk "+d.GetPath(), stateBad, "see to the disk; its blocks cannot leave faster than it gives them back", "%s: %s", d.GetHealth(), cmp.Or(d.GetWhy(), "no reason known"))
 		case d.GetWhy() != "":
-			add("disk "+d.GetPath(), stateWarn, "lifeboat disks shows how it goes on", "%s: %s", d.GetHealth(), d.GetWhy())
+			add("disk "+d.GetPath(), stateWarn, "lifeboat disks"+x.again()+" shows how it goes on", "%s: %s", d.GetHealth(), d.GetWhy())
 		}
 	}
 }
@@ -240,7 +258,7 @@ func (x *examination) coordinatorRemedy() string {
 		return remedy
 	case strings.Contains(words, "another incarnation"), strings.Contains(words, "registered with incarnation"):
 		return "another machine has this one's name: stop that one (lifeboat node " + x.agent.GetNode() + " shows its address), or give this one " +
-			"a certificate under another name: lifeboat tls issue --node NAME"
+			"a certificate under another name: lifeboat tls issue --dir DIR --node NAME"
 	}
 	return "see that it runs, that coordinators names its listen.grpc (by default port " + coordinatorPort + "), and that nothing is in the way; a drain goes on without it, to the peers last heard of"
 }

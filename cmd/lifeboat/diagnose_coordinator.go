@@ -12,7 +12,7 @@ func (x *examination) diagnoseCoordinator(add adder) {
 	if !x.certEnds.IsZero() {
 		state, remedy := stateOK, ""
 		if due(x.certBegins, x.certEnds, time.Now()) {
-			state, remedy = stateBad, "the coordinator's log says why it was not renewed; without issue.ca_key: lifeboat tls issue --coordinator"
+			state, remedy = stateBad, "the coordinator's log says why it was not renewed; without issue.ca_key: "+x.issue()+", and put it there"
 		}
 		add("certificate", state, remedy, "good until %s", x.certEnds.UTC().Format(time.RFC3339))
 	}

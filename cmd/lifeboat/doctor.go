@@ -80,6 +80,7 @@ hears of nothing, and what counts there is that the coordinator runs, its certif
 // examination is what was seen of a machine. Beside each part is the error if it could not be seen.
 type examination struct {
 	kind     string // the daemon whose file was read: agent, sidecar or coordinator
+	file     string
 	config   error  // why the file cannot be used; nil: it can, or it is not there
 	unset    string // the file that every daemon of this kind reads by default, and that is not there
 	settings preemption.Settings
@@ -105,6 +106,7 @@ type examination struct {
 	drain   agent.Drain
 	told    []doubtful
 
+	ca, name             string    // the file of the CA, of which its key is asked for beside it; a coordinator's name
 	certBegins, certEnds time.Time // a coordinator's; zero: config says why not
 }
 
@@ -121,6 +123,7 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	if !given {
 		file = ofThisHost(file)
 	}
+	x.file = file
 	_, there := os.Stat(file)
 	if there == nil {
 		if kind, _ := kindOf(file); kind != "agent" {
@@ -178,6 +181,10 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		if err != nil {
 			return func(context.Context) {}, "", err
 		}
+		x.ca, x.name = cfg.TLS.CA, cfg.Name
+		if cfg.Issue.CAKey != "" {
+			x.ca = filepath.Join(filepath.Dir(cfg.Issue.CAKey), "ca.pem")
+		}
 		x.settings.Provider = "none" // a coordinator listens to no cloud
 		id, err := cfg.Identity()
 		switch {
@@ -192,7 +199,7 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 	if err != nil {
 		return func(context.Context) {}, "", err
 	}
-	x.settings, x.carrier, x.drain = cfg.Cloud, true, cfg.Drain
+	x.settings, x.carrier, x.drain, x.ca = cfg.Cloud, true, cfg.Drain, cfg.TLS.CA
 	_, err = cfg.Identity()
 	switch {
 	case errors.Is(err, fs.ErrPermission):

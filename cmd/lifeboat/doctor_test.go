@@ -80,13 +80,13 @@ func TestDiagnosis(t *testing.T) {
 			x.agent.Sources[0] = &api.SourceHealth{Source: "ec2", Path: "spot/instance-action", Trouble: "timeout"}
 		}, "ec2 instance-action", stateBad, "never"},
 		{"a source that stands still", func(x *examination) { x.agent.Sources[0].LastGood = durationpb.New(time.Hour) }, "ec2 instance-action", stateBad, "restart"},
-		{"a certificate that ends", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(6 * 24 * time.Hour)) }, "certificate", stateBad, "lifeboat tls issue"},
+		{"a certificate that ends", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(6 * 24 * time.Hour)) }, "certificate", stateBad, "lifeboat tls issue --dir DIR --node host-a"},
 		{"a certificate of two days, on its first", func(x *examination) {
 			x.agent.CertificateBegins, x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-23*time.Hour)), timestamppb.New(time.Now().Add(25*time.Hour))
 		}, "", "", ""},
 		{"a certificate of two days, near its end", func(x *examination) {
 			x.agent.CertificateBegins, x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-33*time.Hour)), timestamppb.New(time.Now().Add(15*time.Hour))
-		}, "certificate", stateBad, "lifeboat tls issue"},
+		}, "certificate", stateBad, "lifeboat tls issue --dir DIR --node host-a"},
 		{"a certificate that has ended", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-time.Hour)) }, "certificate", stateBad, "nobody talks"},
 		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: beat: refused" }, "coordinator", stateBad, "10.0.0.1:7411: beat: refused"},
 		{"another machine of the name", func(x *examination) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -124,8 +125,8 @@ func (r *reach) identity() (*certs.Identity, error) {
 	}
 	if left := time.Until(id.Expires()); !r.warned && left < min(operatorEndsSoon, id.Expires().Sub(id.Begins())/4) {
 		r.warned = true
-		fmt.Fprintf(r.cmd.ErrOrStderr(), "warning: the operator's certificate in %s ends in %s, at %s, and nobody is let in with it then: have a new one made (lifeboat tls issue --operator %s)\n",
-			dir, show.Span(left), id.Expires().UTC().Format(time.RFC3339), id.Name().Name)
+		fmt.Fprintf(r.cmd.ErrOrStderr(), "warning: the operator's certificate in %s ends in %s, at %s, and nobody is let in with it then: have a new one made (%s)\n",
+			dir, show.Span(left), id.Expires().UTC().Format(time.RFC3339), certs.IssueCommand(filepath.Join(dir, "ca.pem"), id.Name()))
 	}
 	return id, nil
 }

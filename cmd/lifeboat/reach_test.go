@@ -100,7 +100,7 @@ func TestOperatorHearsThatTheCertificateEnds(t *testing.T) {
 			t.Errorf("15 days before its end: got %q", said)
 		}
 		time.Sleep(2 * 24 * time.Hour)
-		if said := hears(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "ends in 13d") || !strings.Contains(said, "lifeboat tls issue --operator operator") {
+		if said := hears(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "ends in 13d") || !strings.Contains(said, "lifeboat tls issue --dir "+dir+" --operator operator") {
 			t.Errorf("13 days before its end: got %q", said)
 		}
 	})

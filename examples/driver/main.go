@@ -3,7 +3,7 @@
 //
 //	driver --coordinator c1:7411,c2:7411,c3:7411 --ca ca.pem --cert spark.pem --key spark.key --state place BLOCK...
 //
-// Its certificate is an app's: lifeboat tls issue --app spark.
+// Its certificate is an app's: lifeboat tls issue --dir pki --app spark.
 package main
 
 import (
