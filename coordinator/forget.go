@@ -24,7 +24,7 @@ func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.Forge
 	for _, name := range names {
 		n, _ := s.ledger.node(name) // the registry refuses unknown nodes
 		if n.Forgettable() && s.leases.present(n.Name) {
-			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.Shown())
+			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and was heard less than %s ago: stop its agent, and forget it once it was silent for that long", name, n.Shown(), s.cfg.Lease)
 		}
 		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.Shown()), Blocks: int64(s.locations.blocks.HeldBy(name))})
 	}

@@ -59,7 +59,7 @@ func TestOperatorForgetsWhoNeverComesBack(t *testing.T) {
 			v.Fatal(err)
 		}
 		b.beat()
-		v.refused(func() error { _, err := forget("b"); return err }(), codes.FailedPrecondition, "still heard: stop its agent")
+		v.refused(func() error { _, err := forget("b"); return err }(), codes.FailedPrecondition, "heard less than "+v.cfg.Lease.String()+" ago: stop its agent")
 		time.Sleep(v.cfg.Lease + time.Second)
 		if _, err := forget("b"); err != nil {
 			v.Fatal(err)
