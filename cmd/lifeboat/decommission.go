@@ -149,8 +149,8 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	if d.drain {
 		undo = "reactivate"
 	}
-	w := newWaiter(stderr, "the decommission of "+names, "lifeboat "+undo+" "+strings.Join(nodes, " "))
-	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" // without the timeout, which another may have changed by then
+	w := newWaiter(stderr, "the decommission of "+names, "lifeboat "+undo+" "+strings.Join(nodes, " ")+d.to.againFleet())
+	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" + d.to.againFleet() // without the timeout, which another may have changed by then
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {
 		return err

@@ -51,8 +51,8 @@ func (v *machines) run(ctx context.Context, names []string) error {
 // follow waits until the nodes have left.
 func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *link, nodes, names []string) error {
 	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
-	w := newWaiter(v.cmd.ErrOrStderr(), "the decommission of "+strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
-	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait"
+	w := newWaiter(v.cmd.ErrOrStderr(), "the decommission of "+strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " ")+v.to.againFleet())
+	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" + v.to.againFleet()
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {
 		return err

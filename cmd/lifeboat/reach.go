@@ -88,6 +88,20 @@ func (r *reach) again() string {
 	return " --socket " + r.socket
 }
 
+// againFleet returns the flags by which a following command asks the same coordinators in the same way.
+func (r *reach) againFleet() (flags string) {
+	if r.coordinator != "" {
+		flags += " --coordinator " + r.coordinator
+	}
+	if r.tlsDir != "" {
+		flags += " --tls-dir " + r.tlsDir
+	}
+	if r.devInsecure {
+		flags += " --dev-insecure"
+	}
+	return flags
+}
+
 // local reports whether to ask the agent of this machine rather than a coordinator. A flag beats the environment.
 func (r *reach) local() (bool, error) {
 	switch {

@@ -120,8 +120,8 @@ func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link
 	names := strings.Join(fleet.names, ", ")
 	ended, err := newWaiter(r.cmd.ErrOrStderr(), "", "").run(ctx, c.look)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; `lifeboat refresh-nodes %s --client` shows it again; to take it back, take them out of %s and run lifeboat refresh-nodes",
-			names, r.graceful.flag(), cmp.Or(reply.GetHosts().GetExcludeFile(), reply.GetHosts().GetIncludeFile()))
+		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; `lifeboat refresh-nodes %s --client%s` shows it again; to take it back, take them out of %s and run lifeboat refresh-nodes%[3]s",
+			names, r.graceful.flag(), r.to.againFleet(), cmp.Or(reply.GetHosts().GetExcludeFile(), reply.GetHosts().GetIncludeFile()))
 	}
 	if err != nil {
 		return nil, err

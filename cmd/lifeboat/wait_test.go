@@ -181,14 +181,16 @@ func TestWaitDetachesWhenInterrupted(t *testing.T) {
 	})
 }
 
-// The command that a detached wait offers changes nothing: a timeout in it would undo one that another operator gave since.
+// The command that a detached wait offers asks the same coordinator, and changes nothing: a timeout in it would undo one that another
+// operator gave since.
 func TestDetachedOffersALook(t *testing.T) {
 	f := newFleet(t, false)
 	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONING"}, {"name": "host-b", "state": "DECOMMISSIONING"}]}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	stderr := &interrupter{interrupt: cancel}
 	code := run(ctx, []string{"decommission", "host-a", "host-b=10s", "--timeout", "25s", "--wait", "--coordinator", f.coordinator, "--tls-dir", f.tls}, io.Discard, stderr)
-	const want = "`lifeboat decommission host-a host-b --wait` shows it again, `lifeboat recommission host-a host-b` takes it back\n"
+	want := fmt.Sprintf("`lifeboat decommission host-a host-b --wait%[1]s` shows it again, `lifeboat recommission host-a host-b%[1]s` takes it back\n",
+		" --coordinator "+f.coordinator+" --tls-dir "+f.tls)
 	if code != exitFailed || !strings.HasSuffix(stderr.String(), want) {
 		t.Errorf("got code %d, %s\nwant %s", code, stderr, want)
 	}
