@@ -186,10 +186,9 @@ func (f *fleet) broke(h vault.Held) {
 }
 
 func (f *fleet) landed(blocks []vault.Held) {
-	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one allocation for all
-	for i, h := range blocks {
-		words[i] = &all[i]
-		words[i].Id, words[i].Bytes, words[i].From = string(h.ID), h.Bytes, h.From
+	said := new(api.HeldBlock)
+	for _, h := range blocks {
+		said.Id, said.Bytes, said.From = string(h.ID), h.Bytes, h.From
+		f.Landed(said)
 	}
-	f.Landed(words...)
 }

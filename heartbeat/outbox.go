@@ -1,7 +1,6 @@
 package heartbeat
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -16,34 +15,34 @@ const (
 )
 
 // Landed queues word that blocks now rest here; it goes out after the next answered beat, or with Report. Call it once Held
-// would yield them: what the queue cannot keep is replaced by a full report of what Held yields. The blocks must not change
-// afterwards.
+// would yield them: what the queue cannot keep is replaced by a full report of what Held yields.
 func (c *Client) Landed(blocks ...*api.HeldBlock) {
-	c.outbox.put(len(blocks), func(i int) word { return word{id: blocks[i].GetId(), held: blocks[i]} })
+	c.outbox.put(len(blocks), true, func(to *words) {
+		for _, b := range blocks {
+			to.landed(b)
+		}
+	})
 }
 
 // Gone queues word that blocks no longer rest here, and why, for nodes that look for them. Call it once Held no longer
 // yields them. For blocks beyond what the queue can keep, the reason is lost.
 func (c *Client) Gone(why string, ids ...string) {
-	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i], why: why} })
+	c.outbox.put(len(ids), false, func(to *words) {
+		for _, id := range ids[:min(len(ids), max(0, mostQueued-to.count))] {
+			to.gone(id, why)
+		}
+	})
 }
 
 // Report sends what is queued now. Call it when a peer's drain into this node has ended: that peer is about to go, the next
 // beat may be ten seconds away in a large fleet, and readers ask where the blocks are.
 func (c *Client) Report() { c.outbox.hurry() }
 
-// word is what became of a block here.
-type word struct {
-	id   string
-	held *api.HeldBlock // nil: gone
-	why  string         // it is gone
-}
-
 // outbox holds the words about blocks, in their order, until they are reported. While a full report is due it keeps only
 // words of gone blocks, up to mostQueued: Held will yield the rest, but cannot say why a block is gone.
 type outbox struct {
 	mu      sync.Mutex // guards what follows
-	words   []word
+	words   words
 	fullDue bool
 	isOpen  bool // the last beat was answered by a coordinator that knows the node
 
@@ -54,23 +53,18 @@ func newOutbox() *outbox {
 	return &outbox{wake: make(chan struct{}, 1)}
 }
 
-// put queues n words. It calls word at most once for each.
-func (o *outbox) put(n int, word func(i int) word) {
+// put queues n words, of blocks that landed or of gone ones, which add adds.
+func (o *outbox) put(n int, landed bool, add func(to *words)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	wasDue := o.fullDue
-	if !wasDue && len(o.words)+n > mostQueued {
+	if !wasDue && o.words.count+n > mostQueued {
 		o.replaceByFull()
 	}
-	if !o.fullDue {
-		o.words = slices.Grow(o.words, n)
+	if !landed || !o.fullDue {
+		add(&o.words)
 	}
-	for i := 0; i < n && len(o.words) < mostQueued; i++ {
-		if w := word(i); w.held == nil || !o.fullDue {
-			o.words = append(o.words, w)
-		}
-	}
-	if o.isOpen && !wasDue && (o.fullDue || len(o.words) >= manyQueued) {
+	if o.isOpen && !wasDue && (o.fullDue || o.words.count >= manyQueued) {
 		mark(o.wake)
 	}
 }
@@ -79,16 +73,17 @@ func (o *outbox) put(n int, word func(i int) word) {
 func (o *outbox) hurry() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.isOpen && len(o.words) > 0 {
+	if o.isOpen && o.words.count > 0 {
 		mark(o.wake)
 	}
 }
 
 // full makes a full report due, and puts back words that could not be told.
-func (o *outbox) full(untold ...word) {
+func (o *outbox) full(untold words) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.words = slices.Concat(untold, o.words)
+	untold.follow(o.words)
+	o.words = untold
 	o.replaceByFull()
 }
 
@@ -97,7 +92,7 @@ func (o *outbox) open() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.isOpen = true
-	if o.fullDue || len(o.words) > 0 {
+	if o.fullDue || o.words.count > 0 {
 		mark(o.wake)
 	}
 }
@@ -110,18 +105,18 @@ func (o *outbox) close() {
 }
 
 // take empties the outbox. It returns the queued words, and whether a full report must follow them.
-func (o *outbox) take() (full bool, words []word) {
+func (o *outbox) take() (full bool, queued words) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.isOpen {
-		return false, nil // what is due stays due
+		return false, words{} // what is due stays due
 	}
-	full, words = o.fullDue, o.words
-	o.fullDue, o.words = false, nil
-	return full, words
+	full, queued = o.fullDue, o.words
+	o.fullDue, o.words = false, words{}
+	return full, queued
 }
 
 func (o *outbox) replaceByFull() {
-	o.fullDue, o.words = true, slices.DeleteFunc(o.words, func(w word) bool { return w.held != nil })
-	o.words = o.words[:min(len(o.words), mostQueued)]
+	o.fullDue = true
+	o.words.onlyGone(mostQueued)
 }

@@ -151,7 +151,7 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 	if reply.GetNamesake() {
 		p.namesake.Store(true)
 	}
-	p.outbox.full() // the coordinator knows nothing of what rests here
+	p.outbox.full(words{}) // the coordinator knows nothing of what rests here
 	p.log.Info("registered with the coordinator", "peer", k.address, "id", reply.GetNodeId())
 	return nil
 }

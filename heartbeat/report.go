@@ -33,19 +33,19 @@ func (c *Client) tell(ctx context.Context) {
 			return
 		case <-c.outbox.wake:
 		}
-		full, words := c.outbox.take()
-		if !full && len(words) == 0 {
+		full, queued := c.outbox.take()
+		if !full && queued.count == 0 {
 			continue
 		}
 		if full {
 			sleep(ctx, c.draw(), nil)
 		}
 		var err error
-		if len(words) > 0 {
-			err = c.report(ctx, false, words)
+		if queued.count > 0 {
+			err = c.report(ctx, false, queued)
 		}
 		if full && !passing(err) { // even after words were refused: they must not keep the full report back
-			err = c.report(ctx, true, nil)
+			err = c.report(ctx, true, words{})
 		}
 		if ctx.Err() != nil {
 			return
@@ -57,7 +57,7 @@ func (c *Client) tell(ctx context.Context) {
 			continue
 		}
 		failures++
-		c.outbox.full(words...)
+		c.outbox.full(queued)
 		if _, follows := api.LeaderOf(err); !follows { // otherwise the next beat finds the leader
 			trouble.goesOn(err)
 		}
@@ -82,7 +82,7 @@ func (c *Client) draw() time.Duration {
 }
 
 // report sends one report: all that Held yields, or words on some blocks.
-func (c *Client) report(ctx context.Context, full bool, words []word) error {
+func (c *Client) report(ctx context.Context, full bool, said words) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k, err := c.links.use()
@@ -115,7 +115,7 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 	if full {
 		err = c.sendFull(send)
 	} else {
-		err = sendWords(words, send)
+		err = said.send(send)
 	}
 	if err == nil || err == io.EOF {
 		err = timed(func() error { _, err := stream.CloseAndRecv(); return err })
@@ -134,33 +134,6 @@ func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error) error {
 	}
 	var landed heldRuns
 	return inBatches("list what is held", c.cfg.Held(), landed.add, func() error { return send(landed.take()) })
-}
-
-// sendWords sends words in their order. A coordinator reads what landed in a message before what is gone, but a block may
-// have come, gone and come again: so each message holds only one of the two, and one reason for gone blocks.
-func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
-	var landed heldRuns
-	var gone []string
-	var size batch // of gone
-	for i, w := range words {
-		var full bool
-		if w.held != nil {
-			full = landed.add(w.held)
-		} else {
-			gone = append(gone, w.id)
-			full = size.add(len(w.id))
-		}
-		if i+1 < len(words) && !full && (words[i+1].held == nil) == (w.held == nil) && words[i+1].why == w.why {
-			continue // the next goes with it
-		}
-		r := landed.take()
-		r.Gone, r.Why = gone, w.why
-		if err := send(r); err != nil {
-			return err
-		}
-		gone, size = nil, batch{}
-	}
-	return nil
 }
 
 // Goodbye ends a decommission: it sends the summary first, then the entries of the manifest while it reads them; each is

@@ -63,7 +63,7 @@ func TestOverflowBecomesAFullReport(t *testing.T) {
 			c.Landed(&api.HeldBlock{Id: id, Bytes: 1})
 		}
 		c.outbox.mu.Lock()
-		if got := len(c.outbox.words); got > mostQueued {
+		if got := c.outbox.words.count; got > mostQueued {
 			t.Errorf("got %d words queued, want at most %d", got, mostQueued)
 		}
 		c.outbox.mu.Unlock()
@@ -169,12 +169,16 @@ func TestWhyIsToldWhenTheLinkIsBack(t *testing.T) {
 // However many blocks are gone, the queue stays within its bound.
 func TestWhatIsGoneFillsNoMoreThanTheQueue(t *testing.T) {
 	o := newOutbox()
-	gone := make([]word, mostQueued)
-	o.full(gone...)
-	o.put(2*mostQueued, func(int) word { return word{} })
-	o.full(gone...)
-	if len(o.words) != mostQueued || !o.fullDue {
-		t.Errorf("got %d words, full report %t, want %d and one", len(o.words), o.fullDue, mostQueued)
+	var gone words
+	for range mostQueued {
+		gone.gone("x", "it was broken")
+	}
+	o.full(gone)
+	c := &Client{outbox: o}
+	c.Gone("it was broken", make([]string, 2*mostQueued)...)
+	o.full(gone)
+	if o.words.count != mostQueued || !o.fullDue {
+		t.Errorf("got %d words, full report %t, want %d and one", o.words.count, o.fullDue, mostQueued)
 	}
 }
 

@@ -56,16 +56,15 @@ func TestBlocksAreToldInRuns(t *testing.T) {
 // A message is full by the bytes of its ids too.
 func TestMessagesAreBounded(t *testing.T) {
 	long := "s/app/" + strings.Repeat("x", 4000)
-	var words []word
+	var said words
 	for range 1000 {
-		b := &api.HeldBlock{Id: long, From: "x"}
-		words = append(words, word{id: b.Id, held: b})
+		said.landed(&api.HeldBlock{Id: long, From: "x"})
 	}
 	for range 1000 {
-		words = append(words, word{id: long})
+		said.gone(long, "it was broken")
 	}
 	landed, gone, most := 0, 0, 0
-	err := sendWords(words, func(r *api.ReportBlocksRequest) error {
+	err := said.send(func(r *api.ReportBlocksRequest) error {
 		for _, run := range r.Runs {
 			landed += len(run.Blocks.Lengths)
 		}
@@ -74,5 +73,27 @@ func TestMessagesAreBounded(t *testing.T) {
 	})
 	if err != nil || landed != 1000 || gone != 1000 || most > 32<<10 {
 		t.Errorf("got %d landed and %d gone, messages of up to %d bytes, %v, want 1000 of each in messages of 32 KiB", landed, gone, most, err)
+	}
+}
+
+// A block that landed, went and landed again is told of in that order, even if nobody says why it went.
+func TestMessagesKeepTheOrder(t *testing.T) {
+	var said words
+	for range 2 {
+		said.landed(&api.HeldBlock{Id: "s/app/x", From: "x"})
+		said.gone("s/app/x", "")
+		said.gone("s/app/y", "")
+	}
+	said.gone("s/app/z", "it was broken")
+	var got []string
+	if err := said.send(func(r *api.ReportBlocksRequest) error {
+		got = append(got, fmt.Sprint(len(r.Runs), r.Gone, r.Why))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	gone := "0 [s/app/x s/app/y]"
+	if want := []string{"1 []", gone, "1 []", gone, "0 [s/app/z]it was broken"}; !slices.Equal(got, want) || said.count != 7 {
+		t.Errorf("got %q of %d words, want %q of 7", got, said.count, want)
 	}
 }
