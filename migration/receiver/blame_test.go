@@ -121,7 +121,7 @@ func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	f.Give(n.More[0], 0)
 	n.receive(t)
 	in := newInbound(n.receiver, "a", nil)
-	l := &landed{Record: old, dirs: n.More[1:]}
+	l := &landed{Record: old, lying: &lying{dirs: n.More[1:]}}
 	over := make(chan error, 1)
 	go func() { over <- in.meet(l, earlier{Record: old}) }()
 	dir, hangs := "", false
@@ -190,7 +190,7 @@ func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				in.recognise([]*landed{{Record: catalog.Record{Opening: wire.Opening{ID: row.id, Members: []wire.MemberSize{{Name: inventory.BlockID(row.id).Name(), Bytes: 3}}}}}})
+				in.recognise([]*landed{{lying: new(lying), Record: catalog.Record{Opening: wire.Opening{ID: row.id, Members: []wire.MemberSize{{Name: inventory.BlockID(row.id).Name(), Bytes: 3}}}}}})
 			}()
 			select {
 			case <-root.looking:

@@ -26,7 +26,7 @@ func BenchmarkRecord(b *testing.B) {
 		for dir := range blocks / 1000 {
 			for _, k := range order.Perm(1000) {
 				name := fmt.Sprintf("d%03d/part-%06d", dir, k)
-				all = append(all, &landed{Record: catalog.Record{
+				all = append(all, &landed{lying: new(lying), Record: catalog.Record{
 					Opening: wire.Opening{ID: "cache/-/" + name, Kind: "files", Layout: "files", Origin: "a", ModTime: time.Now().UnixNano(),
 						Members: []wire.MemberSize{{Name: name, Bytes: 4 << 10}}},
 					From: "a", Landed: time.Now(), Segment: 1 + uint32(k%4), Offset: int64(k) << 12, OpenLen: 100, Length: 4 << 10,

@@ -428,7 +428,7 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &landed{Record: r, already: true}
+	l := &landed{Record: r, lying: new(lying), already: true}
 	if _, err := n.Vault.Catalog.Remove([]catalog.Record{r}); err != nil {
 		t.Fatal(err)
 	}

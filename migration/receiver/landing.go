@@ -31,35 +31,42 @@ type landing interface {
 	abort()
 }
 
-// landed is a complete block waiting for the commit that makes it durable.
+// landed is a complete block waiting for the commit that makes it durable. A stream of small blocks has thousands of them, so what few
+// blocks need is behind the pointer, and small fields stand together.
 type landed struct {
 	catalog.Record
+	*lying
 	segment *vault.Segment // to sync, for a block in the vault
 	begin   int64          // where in the segment the block's bytes begin, a hello before them included
-	files   []stagedFile   // to sync and to publish, for a block in place
-	store   *inventory.Store
-	dirs    []string // that it lies in: blocks with the same directories are committed together
-	looked  bool     // the block was compared with what is here already
-	already bool     // the same content is here already: only the receipt is missing
-	outdone bool     // the node's own store has a newer version, which has no record
-	noRoom  error    // no disk had room for it: its fault unless the same block is here already
-	awaits  bool     // its first copy may be in the commit before this one, or may not be here at all
 	fault   error
+
+	looked  bool // the block was compared with what is here already
+	already bool // the same content is here already: only the receipt is missing
+	outdone bool // the node's own store has a newer version, which has no record
+	awaits  bool // its first copy may be in the commit before this one, or may not be here at all
+	fresh   bool // compared's state had nothing under its id
+	told    atomic.Bool
+
+	transfer uint32
+	compared int // the state of the catalog that it was compared with; 0: none
 
 	packing packing // of a small block that becomes files later
 
-	compared int  // the state of the catalog that it was compared with; 0: none
-	fresh    bool // that state had nothing under its id
-
 	disowned error // why it was answered without its disk; guarded by committer.mu
 
-	in       *inbound // the stream that it came by, which owes its verdict
-	transfer uint32
+	in       *inbound   // the stream that it came by, which owes its verdict
 	named    int64      // bytes of its opening
 	beside   int64      // room that is set aside beside its bytes
 	room     *allotment // the allotment that its bytes are taken from
 	promised func()     // gives back its part of the quota
-	told     atomic.Bool
+}
+
+// lying is where a block is to lie. The blocks that a stream appends to one segment share one.
+type lying struct {
+	dirs   []string         // blocks with the same directories are committed together
+	store  *inventory.Store // of a block in place; nil: it lies in the vault
+	files  []stagedFile     // to sync and to publish, for a block in place
+	noRoom error            // no disk had room for it: its fault unless the same block is here already
 }
 
 // vaultLanding appends the frames of a block to a segment as they are. A stream has one, and uses it for one block
@@ -71,18 +78,24 @@ type vaultLanding struct {
 	open   int64
 
 	packing packing
+	lying   *lying
 
 	spare []landed // for blocks to come: allocated landedTogether at a time
 }
 
-// landedTogether is how many blocks of a stream share one allocation. They are committed together, or nearly.
-const landedTogether = 8
+// landedTogether is how many blocks of a stream share one allocation. They are committed together, or nearly. So many fill the 4 KiB that
+// are allocated.
+const landedTogether = 11
 
 // into begins a block's landing. If the block before it in the segment came from another node, it first writes the
 // sender's name into the segment: frames do not name their sender, and if the catalog is lost it is made anew from the
 // segments.
 func (l *vaultLanding) into(seg *vault.Segment, from string, f wire.Frame) error {
-	*l = vaultLanding{seg: seg, begin: seg.End, open: int64(len(f.Raw)), spare: l.spare}
+	lies := l.lying
+	if l.seg != seg {
+		lies = &lying{dirs: seg.In}
+	}
+	*l = vaultLanding{seg: seg, begin: seg.End, open: int64(len(f.Raw)), lying: lies, spare: l.spare}
 	if seg.From != from {
 		if err := seg.Append(wire.AppendFrame(nil, wire.FrameHello, 0, wire.Hello{Node: from}.Append(nil))); err != nil {
 			return err
@@ -105,7 +118,7 @@ func (l *vaultLanding) finish(f wire.Frame, r catalog.Record) (*landed, error) {
 	}
 	b := &l.spare[0]
 	l.spare = l.spare[1:]
-	b.Record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.In, l.packing
+	b.Record, b.lying, b.segment, b.begin, b.packing = r, l.lying, l.seg, l.begin, l.packing
 	return b, nil
 }
 
@@ -227,7 +240,7 @@ func (l *placeLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
 		return nil, err
 	}
 	r.Placed = l.placed
-	return &landed{Record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
+	return &landed{Record: r, lying: &lying{dirs: l.dirs(), store: l.store, files: l.files}}, nil
 }
 
 // at is the store's directory that the current member is written to.

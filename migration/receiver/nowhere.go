@@ -18,7 +18,7 @@ type nowhereLanding struct {
 func (nowhereLanding) data(int, wire.Frame) error { return nil }
 
 func (l nowhereLanding) finish(_ wire.Frame, r catalog.Record) (*landed, error) {
-	return &landed{Record: r, dirs: l.dirs, noRoom: l.why}, nil
+	return &landed{Record: r, lying: &lying{dirs: l.dirs, noRoom: l.why}}, nil
 }
 
 func (nowhereLanding) abort() {}

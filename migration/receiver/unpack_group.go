@@ -164,7 +164,7 @@ func (u *unpacker) stage(from *vault.Replay, r catalog.Record) (_ *move, err err
 	into := r
 	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
 	if len(r.Placed) > 0 && u.there(into) {
-		m.there, m.into = true, &landed{Record: into, store: s}
+		m.there, m.into = true, &landed{Record: into, lying: &lying{store: s}}
 		return m, nil
 	}
 	roots, room, err := u.of.homes(s, r.Opening, r.Bytes(), func(wire.Opening) (catalog.Record, error) { return r, nil })

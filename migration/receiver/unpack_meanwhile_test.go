@@ -270,7 +270,7 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	}
 	into := before
 	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
-	if _, err := u.put([]*move{m, {was: before, into: &landed{Record: into, store: u.store}, there: true}}); err == nil {
+	if _, err := u.put([]*move{m, {was: before, into: &landed{Record: into, lying: &lying{store: u.store}}, there: true}}); err == nil {
 		t.Error("a directory out of reach was synced")
 	}
 	if left, err := entriesIn(u.store.Roots[0], inventory.StagingDir); err != nil || len(left) > 0 {
