@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/reading"
 )
 
 // A block came home to where it was born. The copy that landed there is broken, or on a disk that is away, but the store has the
@@ -56,6 +58,34 @@ func TestWhatCameHomeBrokenIsReadFromTheStore(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What has a block's name and is none is not here: a node says so to others as to its own readers, who otherwise would ask again for
+// ever.
+func TestWhatIsNoBlockIsKnownToNobody(t *testing.T) {
+	a, b := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "spark")), newNode(t, "b")
+	write(t, filepath.Join(a.Dir, "cache/dir/x"), nil)
+	_, sub := inventory.SparkPlace("shuffle_0_0_0.index", 1)
+	write(t, filepath.Join(a.Dir, "spark/blockmgr-1", sub, "shuffle_0_0_0.index"), []byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09"))
+	for name, to := range map[string]string{"link": "dir/x", "out": "/etc", "loop": "loop"} {
+		if err := os.Symlink(to, filepath.Join(a.Dir, "cache", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &fleet{nodes: map[string]http.Handler{"a": a.Reader()}}
+	fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{Candidates: holders("a")}, nil
+	}}
+	defer fetch.Close()
+	for _, id := range []string{"cache/-/dir", "cache/-/link", "cache/-/out/hostname", "cache/-/loop/x", "spark/blockmgr-1/shuffle_0_0_0", "spark/blockmgr-1/shuffle_0_0_0.index"} {
+		for _, n := range []*node{a, b} {
+			rd := n.Reader()
+			rd.Fetch = fetch
+			if status, body, _ := ask(t, rd, http.MethodGet, "/blocks/"+id, nil); status != http.StatusNotFound {
+				t.Errorf("%s at %s: %d: %s", id, n.Name, status, body)
+			}
+		}
 	}
 }
 

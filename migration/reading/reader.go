@@ -141,7 +141,7 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 		}
 		rd.serveThrough(w, req, id, unknown)
 	case errors.Is(err, wire.ErrCorrupt) && rd.sendOn(w, req, id):
-	case errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, wire.ErrCorrupt) && !unsure(err): // also of a directory, a link, an index without its data: asking again is of no use
 		http.Error(w, string(id)+" is not here", http.StatusNotFound)
 	case diskio.IsSilent(err):
 		refuseRead(w, id, err)
