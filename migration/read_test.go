@@ -24,6 +24,7 @@ func TestRanges(t *testing.T) {
 	x := contentOf("x", size)
 	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
 	write(t, filepath.Join(a.Dir, "cache/x"), x)
+	write(t, filepath.Join(a.Dir, "cache/empty"), nil)
 	a.drain(t, within(t, 20*time.Second), b)
 	for _, n := range []*node{a, b} {
 		_, _, whole := n.Get(t, "cache/-/x", "")
@@ -47,6 +48,10 @@ func TestRanges(t *testing.T) {
 			{"bytes=5-9", etag, 206, 5, 10},
 			{"bytes=5-9", `"another"`, 200, 0, size},
 			{fmt.Sprintf("bytes=%d-", size), "", 416, 0, 0},
+			{"bytes=-0", "", 416, 0, 0},
+			{"bytes=-00,5-9", "", 206, 5, 10},
+			{"Bytes=5-9", "", 206, 5, 10},
+			{"lines=5-9", "", 200, 0, size},
 		} {
 			h := http.Header{}
 			if c.rng != "" {
@@ -55,7 +60,10 @@ func TestRanges(t *testing.T) {
 			if c.ifRange != "" {
 				h.Set("If-Range", c.ifRange)
 			}
-			status, body, _ := ask(t, n.Reader(), http.MethodGet, "/blocks/cache/-/x", h)
+			status, body, got := ask(t, n.Reader(), http.MethodGet, "/blocks/cache/-/x", h)
+			if want := fmt.Sprintf("bytes */%d", size); status == 416 && got.Get("Content-Range") != want {
+				t.Errorf("%s: %q: Content-Range %q, want %q", n.Name, c.rng, got.Get("Content-Range"), want)
+			}
 			if status != c.status || status != 416 && !bytes.Equal(body, x[c.from:c.to]) {
 				t.Errorf("%s: %q if %q: status %d, %d bytes, want %d, %d", n.Name, c.rng, c.ifRange, status, len(body), c.status, c.to-c.from)
 			}
@@ -66,6 +74,11 @@ func TestRanges(t *testing.T) {
 		}
 		if status, _, _ := ask(t, n.Reader(), http.MethodGet, "/blocks/cache/-/x", http.Header{"If-None-Match": {etag}}); status != 304 {
 			t.Errorf("%s: unchanged: status %d, want 304", n.Name, status)
+		}
+		for _, rng := range []string{"bytes=0-", "bytes=5-9", "bytes=-5", "bytes=-0"} {
+			if status, body, h := n.Get(t, "cache/-/empty", rng); status != 200 || len(body) != 0 || h.Get("Content-Range") != "" {
+				t.Errorf("%s: %q of nothing: %d %v", n.Name, rng, status, h)
+			}
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 	if c.landed != "" {
 		w.Header().Set(landedHeader, c.landed)
 	}
-	http.ServeContent(w, req, "", c.modified, c)
+	http.ServeContent(w, heedingRange(req, c), "", c.modified, c)
 	switch { // the body was cut short, and the reader sees that
 	case c.fault == nil:
 	case errors.Is(c.fault, inventory.ErrChanged):
@@ -188,6 +188,30 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 			rd.broken(id)
 		}
 	}
+}
+
+// heedingRange returns a request whose Range http.ServeContent answers as RFC 9110 has it (14.1.1, 14.1.2, 14.2). By itself it refuses
+// units that it does not know, which are to be ignored, and gives an empty range of a suffix of nothing and of an empty block.
+func heedingRange(req *http.Request, c io.Seeker) *http.Request {
+	unit, set, asked := strings.Cut(req.Header.Get("Range"), "=")
+	if !asked {
+		return req
+	}
+	size, err := c.Seek(0, io.SeekEnd) // ServeContent seeks for itself, and answers for an error
+	heeded := *req
+	heeded.Header = req.Header.Clone()
+	if !strings.EqualFold(unit, "bytes") || err == nil && size == 0 {
+		heeded.Header.Del("Range")
+		return &heeded
+	}
+	parts := strings.Split(set, ",")
+	for i, p := range parts {
+		if strings.TrimRight(strings.TrimSpace(p), "0") == "-" {
+			parts[i] = fmt.Sprintf("%d-", size) // as little is there
+		}
+	}
+	heeded.Header.Set("Range", "bytes="+strings.Join(parts, ","))
+	return &heeded
 }
 
 // etagFor returns the ETag of a content. A reader that began to read on the node that the block was born on knows the
