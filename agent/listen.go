@@ -226,6 +226,7 @@ func (a *Agent) pageHandler() (http.Handler, error) {
 	mux.HandleFunc("GET /healthz", healthy)
 	mux.Handle("GET /metrics", a.metrics())
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", "Bearer") // a 401 must say how (RFC 9110, 15.5.2)
 		http.Error(w, "blocks are read here only with the bearer token of listen.read_token_file; without one, read them on the socket or, "+
 			"with a certificate, on the peer address", http.StatusUnauthorized)
 	})
@@ -242,8 +243,8 @@ func (a *Agent) pageHandler() (http.Handler, error) {
 		return nil, fmt.Errorf("listen.read_token_file %s: a token of %d characters, want at least 16", a.cfg.Listen.ReadTokenFile, len(token))
 	}
 	mux.HandleFunc("/blocks/", func(w http.ResponseWriter, r *http.Request) {
-		got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
+		scheme, got, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
 			refuse(w, r)
 			return
 		}

@@ -183,7 +183,9 @@ func TestPageAsksForTheToken(t *testing.T) {
 		{"/blocks/cache/-/x", "", 401},
 		{"/blocks/cache/-/x", "Bearer 0123456789abcde", 401},
 		{"/blocks/cache/-/x", "0123456789abcdef", 401},
+		{"/blocks/cache/-/x", "Basic 0123456789abcdef", 401},
 		{"/blocks/cache/-/x", "Bearer 0123456789abcdef", 200},
+		{"/blocks/cache/-/x", "bearer 0123456789abcdef", 200},
 		{"/", "Bearer 0123456789abcdef", 404},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.at.http.Addr().String()+row.path, nil)
@@ -201,6 +203,9 @@ func TestPageAsksForTheToken(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != row.want {
 			t.Errorf("%s with %q: got %d %s, want %d", row.path, row.token, resp.StatusCode, body, row.want)
+		}
+		if how := resp.Header.Get("WWW-Authenticate"); (how == "Bearer") != (row.want == 401) {
+			t.Errorf("%s with %q: it says to authenticate by %q", row.path, row.token, how)
 		}
 		if strings.HasPrefix(row.path, "/blocks/") && (string(body) == "content") != (row.want == 200) {
 			t.Errorf("%s with %q: got %q", row.path, row.token, body)
