@@ -247,6 +247,9 @@ func TestWhatAgentsAnswer(t *testing.T) {
 	if several, ok := errors.AsType[*MembersError](err); !ok || len(several.Members) != 2 || several.Members[1].Bytes != 16 {
 		t.Errorf("got %v, want the two members", err)
 	}
+	if _, err := readers(t, members).Stat(t.Context(), "s/app/shuffle_0_1_0"); err == nil || !strings.HasSuffix(err.Error(), "it is a map output: read its members") {
+		t.Errorf("got %v, want no number of members, for nobody has said it", err)
+	}
 	if _, err := NewBlocks(BlocksConfig{Agents: []string{"host-a:7401"}}); err == nil {
 		t.Error("an agent would be asked without TLS")
 	}

@@ -58,6 +58,9 @@ type Member struct {
 }
 
 func (e *MembersError) Error() string {
+	if len(e.Members) == 0 {
+		return "it is a map output: read its members"
+	}
 	return fmt.Sprintf("it is a map output of %d members: read them", len(e.Members))
 }
 
