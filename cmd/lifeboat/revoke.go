@@ -41,7 +41,10 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
 			}
 			r.Role, r.Name = args[0], args[1]
 			_, err := call(cmd.Context(), to.operator, "revoke "+r.Role+" "+r.Name, api.OperatorClient.Revoke, r)
-			return err
+			if err != nil || out != show.JSON {
+				return err
+			}
+			return listRevoked(cmd, &to, out)
 		},
 	}
 	to.coordinatorFlags(cmd)
