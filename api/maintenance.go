@@ -66,6 +66,12 @@ func FromJSON(body []byte, into any) error {
 	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
 		return fmt.Errorf("something follows the JSON%s", placeIn(body, d.InputOffset()))
 	}
+	if errors.Is(err, io.EOF) {
+		return errors.New("there is no JSON in it")
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the JSON breaks off%s", placeIn(body, int64(len(body))))
+	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("%w%s", err, placeIn(body, e.Offset))
 	}

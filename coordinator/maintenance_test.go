@@ -111,6 +111,8 @@ func TestMaintenancePages(t *testing.T) {
 			{"/maintenance/schedule", `{"windws": []}`, eve, 400, `unknown field \"windws\"`},
 			{"/maintenance/schedule", "{\n\"windows\": 5}", eve, 400, "line 2, column 13"},
 			{"/maintenance/schedule", "{\n\"windows\": ]", eve, 400, "line 2, column 13"},
+			{"/maintenance/schedule", "{\n\"windows\": [", eve, 400, "the JSON breaks off, at line 2, column 13"},
+			{"/maintenance/schedule", " ", eve, 400, "the body: there is no JSON in it"},
 			{"/maintenance/schedule", plan + "x", eve, 400, "something follows"},
 			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "-5", 1), eve, 200, ""}, // any past is as good
 			{"/maintenance/schedule", plan, eve, 200, ""},
