@@ -52,6 +52,7 @@ func TestRanges(t *testing.T) {
 			{"bytes=-00,5-9", "", 206, 5, 10},
 			{"Bytes=5-9", "", 206, 5, 10},
 			{"lines=5-9", "", 200, 0, size},
+			{"bytes=" + strings.Repeat("5-9,", 100) + "5-9", "", 200, 0, size},
 		} {
 			h := http.Header{}
 			if c.rng != "" {

@@ -190,6 +190,10 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 	}
 }
 
+// mostRanges is how many ranges one request may have: each is read with its chunk and checked, so that thousands of a byte each would read
+// far more than the block. Beyond it the block is sent whole, as RFC 9110 permits (14.2).
+const mostRanges = 100
+
 // heedingRange returns a request whose Range http.ServeContent answers as RFC 9110 has it (14.1.1, 14.1.2, 14.2). By itself it refuses
 // units that it does not know, which are to be ignored, and gives an empty range of a suffix of nothing and of an empty block.
 func heedingRange(req *http.Request, c io.Seeker) *http.Request {
@@ -200,7 +204,7 @@ func heedingRange(req *http.Request, c io.Seeker) *http.Request {
 	size, err := c.Seek(0, io.SeekEnd) // ServeContent seeks for itself, and answers for an error
 	heeded := *req
 	heeded.Header = req.Header.Clone()
-	if !strings.EqualFold(unit, "bytes") || err == nil && size == 0 {
+	if !strings.EqualFold(unit, "bytes") || err == nil && size == 0 || strings.Count(set, ",") >= mostRanges {
 		heeded.Header.Del("Range")
 		return &heeded
 	}

@@ -77,7 +77,10 @@ func askedWhere(body io.Reader) (ids []inventory.BlockID, err error) {
 		}
 		ids = append(ids, id)
 	}
-	return ids, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("line %d, which is to be one id: %w", len(ids)+1, err)
+	}
+	return ids, nil
 }
 
 // landed reports whether a file is here, and if it landed, where it rests. Nobody who asks about a thousand files reads them at once,
