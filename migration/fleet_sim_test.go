@@ -75,11 +75,11 @@ type simNode struct {
 	stale                []Peer
 	heard                time.Time
 
-	up, down flow
+	up, down linkUse
 }
 
-// flow is what the streams at one end use of its link.
-type flow struct{ streams, used float64 }
+// linkUse is what the streams at one end use of its link.
+type linkUse struct{ streams, used float64 }
 
 type simPlan interface {
 	takeInTime(peer string, room, affordable int64) (plan.Entry, bool, time.Duration, error)
@@ -408,7 +408,7 @@ func (f *simFleet) share() {
 		}
 		l.idle = time.Time{}
 		open = append(open, l)
-		l.from.up, l.to.down = flow{}, flow{}
+		l.from.up, l.to.down = linkUse{}, linkUse{}
 	}
 	for _, l := range open {
 		l.from.up.streams++

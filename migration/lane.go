@@ -50,19 +50,7 @@ type lane struct {
 	part  *part          // to go on with; nil: the block begins
 	have  chan wire.Have // what the peer has of it
 
-	pace  pace      // of the goroutine that sends
-	until time.Time // the end of sending, as last known
-
-	size     int64     // of the block that is sent
-	streamed bool      // its rate was measured amid a block that fills the buffer: not by how fast small ones are found on a disk
-	tries    bool      // it takes a block though its rate says that it would be too late
-	rated    time.Time // when its rate was measured
-
-	slack bool  // the lanes leave over much that they could carry together: this lane waits for its own connection, not for the link
-	queue int64 // bytes that the kernel had not got rid of, when last asked
-
-	narrow bool // the kernel is to keep little, for the connection carries little
-	load   load
+	flow flow // of the goroutine that sends
 
 	stuck  chan struct{} // closed when work does not come back
 	hung   string        // the directory that it is on
@@ -123,7 +111,7 @@ func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work
 func (l *lane) giveUp(dir string) {
 	l.gaveUp.Do(func() {
 		l.hung = dir
-		l.traffic.pledge(&l.load, 0)
+		l.traffic.pledge(&l.flow.load, 0)
 		close(l.stuck)
 	})
 }
@@ -141,7 +129,7 @@ func (l *lane) owed() bool {
 func (l *lane) stands() func() bool {
 	var before int64
 	return func() bool {
-		now := l.acknowledged()
+		now := acknowledged(l.conn)
 		took := now != before
 		before = now
 		return l.owed() && !took
@@ -154,7 +142,7 @@ func (l *lane) stands() func() bool {
 func (l *lane) silent(now time.Time) bool {
 	beat, words := l.beat.Load(), l.words.Load()
 	owes := l.owed() && !l.since.IsZero()
-	if beat != l.heard || !owes || l.onItsWay() {
+	if beat != l.heard || !owes || onItsWay(l.conn) {
 		l.heard, l.since = beat, now
 	}
 	if words != l.said || !owes {

@@ -73,6 +73,7 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 	l := &lane{
 		lanes: ls, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: wire.NewSummer(),
 		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
+		flow: flow{conn: conn, out: ls.out, traffic: ls.traffic},
 	}
 	l.files.Missed = l.fetchAhead
 	frames := wire.NewReplies(conn)
@@ -96,9 +97,9 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 	sent := make(chan error, 1)
 	go func() {
 		defer ls.carriers.leave(l)
-		ls.traffic.work(&l.load, true)
-		defer ls.traffic.work(&l.load, false)
-		defer ls.traffic.pledge(&l.load, 0)
+		ls.traffic.work(&l.flow.load, true)
+		defer ls.traffic.work(&l.flow.load, false)
+		defer ls.traffic.pledge(&l.flow.load, 0)
 		sent <- l.send(sending)
 	}()
 	select {

@@ -107,7 +107,7 @@ func (ps *peers) silent(now time.Time) map[*peerState]bool {
 	all := map[*peerState]bool{}
 	for _, l := range ps.carriers.lanes() {
 		silent := l.silent(now)
-		ps.traffic.quiet(&l.load, silent)
+		ps.traffic.quiet(&l.flow.load, silent)
 		if other, is := all[l.peer]; is {
 			silent = silent && other
 		}

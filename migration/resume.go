@@ -154,7 +154,7 @@ func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
 	if err := l.flush(ctx); err != nil {
 		return 0, err
 	}
-	defer l.rest()() // the wait says nothing of how fast the link is
+	defer l.flow.rest()() // the wait says nothing of how fast the link is
 	late := time.NewTimer(dialTimeout)
 	defer late.Stop()
 	for {

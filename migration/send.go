@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -83,7 +82,7 @@ func (l *lane) take(ctx context.Context) error {
 		blocks = 1
 	}
 	try := func() (ok bool, wait time.Duration, err error) {
-		affordable := l.affordable(ctx)
+		affordable := l.flow.affordable(ctx, l.inflightBytes(), l.peers.typical)
 		l.batch, wait, err = l.takeShare(blocks, affordable)
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -97,8 +96,36 @@ func (l *lane) take(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	defer l.rest()()
+	defer l.flow.rest()()
 	return l.plan.Await(ctx, try)
+}
+
+// takeShare takes blocks from the plan that would be there in time beside what all lanes have begun: in time at the rate that the
+// lane has now; else, as there is nothing better to try, in time if the lane had all that the others leave. Blocks on disks that
+// enough lanes wait for come last.
+func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
+	t, room := l.traffic, l.roomLeft()
+	room.Larger = l.peers.leftInPlace(&room)
+	begun := int64(len(l.buf)) + l.flow.inKernel()
+	t.taking.Lock()
+	defer t.taking.Unlock()
+	most, alone := l.flow.share(begun, affordable)
+	bytes := int64(laneBuffer)
+	if l.cold { // a disk is asked for all of it at once
+		bytes = diskio.Window
+	}
+	l.carriers.handOut(func(crowded map[string]bool) (some bool) {
+		batch, wait, err = l.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
+		if err == plan.ErrNoTime && alone > most {
+			batch, wait, err = l.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, alone, crowded)
+		}
+		return len(batch) > 0
+	})
+	for _, e := range batch {
+		begun += e.Bytes()
+	}
+	t.pledge(&l.flow.load, begun)
+	return batch, wait, err
 }
 
 // sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
@@ -133,7 +160,7 @@ func (l *lane) settle(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	defer l.rest()()
+	defer l.flow.rest()()
 	return l.wait(ctx, l.idle)
 }
 
@@ -158,6 +185,12 @@ func (l *lane) roomLeft() plan.Room {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.room
+}
+
+func (l *lane) inflightBytes() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inflight.bytes
 }
 
 // wait sends what is in the buffer and waits until the receipts have caught up.
@@ -197,7 +230,9 @@ func (l *lane) flush(ctx context.Context) error {
 			return err
 		}
 		l.out.gone.Add(int64(ready - sent))
-		l.measure(ctx, ready-sent)
+		if l.now = time.Now(); l.flow.carried(ctx, l.now, ready-sent) {
+			l.peers.measured(l.peer, l.flow.pace.rate)
+		}
 		sent = ready
 	}
 	l.mu.Lock()
@@ -211,71 +246,22 @@ func (l *lane) flush(ctx context.Context) error {
 	return nil
 }
 
-// measure notes that the connection has taken so many bytes.
-func (l *lane) measure(ctx context.Context, n int) {
-	before := l.pace.rate
-	l.now = time.Now()
-	gone := l.gone(n)
-	l.pace.carried(l.now, gone)
-	slack := l.traffic.carried(&l.load, l.now, gone)
-	if l.pace.rate != before {
-		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
-		l.slack, l.until = slack, l.out.until(ctx)
-		l.bufferAsCarried()
-		l.peers.measured(l.peer, l.pace.rate)
-	}
-}
-
-// gone is how many bytes have left since it was last asked, with n more in the kernel.
-func (l *lane) gone(n int) int64 {
-	before := l.queue
-	l.queue = l.queued()
-	return max(int64(n)+before-l.queue, 0)
-}
-
-// affordable is how large a block may be that is begun now.
-func (l *lane) affordable(ctx context.Context) int64 {
-	l.until = l.out.until(ctx)
-	if l.until.IsZero() {
-		return math.MaxInt64
-	}
-	l.mu.Lock()
-	ahead := l.inflight.bytes
-	l.mu.Unlock()
-	assumed := 0.
-	if l.pace.rate == 0 && !l.tries {
-		assumed = l.peers.typical()
-	}
-	return l.pace.affordable(time.Now(), l.until, ahead, assumed)
-}
-
-const (
-	// tryBefore is how much time must be left for a block that is begun though it seems too large: it takes a second to know better.
-	tryBefore = 3 * paceMemory
-	// stillSlow is how long the rate counts that was measured while a link stood still for a second or more: it may be well again.
-	stillSlow = 5 * paceMemory
-)
-
 // lookAgain waits when no block that is left would be there in time: for the blocks on their way, which take up the time, or for a
-// smaller block. If nothing is on its way on any lane, and what was measured were small blocks or a link that stood still, a block is
-// tried all the same: how fast small blocks are found on a disk says little of how fast a large one is carried, and there is nothing
-// else to do.
+// smaller block. If what was measured may be wrong (flow.forget), a block is tried all the same: there is nothing else to do.
 func (l *lane) lookAgain(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	defer l.rest()()
+	defer l.flow.rest()()
 	l.mu.Lock()
 	idle := l.idle()
 	l.mu.Unlock()
 	if !idle {
 		return l.wait(ctx, l.idle)
 	}
-	if (!l.streamed || l.pace.stood && time.Since(l.rated) >= stillSlow) && !l.tries && time.Until(l.until) > tryBefore && l.traffic.forget() {
-		l.pace, l.tries = pace{}, true
-		return ctx.Err()
+	if !l.flow.forget() {
+		diskio.Sleep(ctx, paceStep)
 	}
-	diskio.Sleep(ctx, paceStep)
 	return ctx.Err()
 }
 
@@ -284,20 +270,8 @@ func (l *lane) hold(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	l.pace = pace{} // what it had beside others is not what it will have
-	l.traffic.hold(1)
-	defer l.traffic.hold(-1)
-	diskio.Sleep(ctx, paceStep/4)
-	l.now, l.until = time.Now(), l.out.until(ctx)
-	l.slack = l.traffic.carried(&l.load, l.now, l.gone(0))
+	l.now = l.flow.hold(ctx)
 	return ctx.Err()
-}
-
-// rest says that the lane has nothing to send until it goes on.
-func (l *lane) rest() (goOn func()) {
-	l.pace.rest()
-	l.traffic.work(&l.load, false)
-	return func() { l.traffic.work(&l.load, true) }
 }
 
 // typical is how fast a lane of this drain usually is; 0: none was measured.
@@ -322,17 +296,11 @@ func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
 			return ready, err
 		}
 		ready += n
-		if l.out.limit.rate() != rate.Inf || ready-sent >= l.stride() {
+		if l.out.limit.rate() != rate.Inf || ready-sent >= l.flow.stride(l.now) {
 			break
 		}
 	}
 	return ready, nil
-}
-
-// stride is how much is written at once without a cap (a capStep at least): on a slow link, what it takes in a moment, so
-// that what lanes carry is known as it goes.
-func (l *lane) stride() int {
-	return int(min(l.pace.soFar(l.now)*paceStep.Seconds()/4, laneBuffer))
 }
 
 // space makes sure that n more bytes fit into the buffer.

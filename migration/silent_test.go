@@ -32,7 +32,7 @@ func silences(t *testing.T, conn net.Conn) (l *lane, look func(after time.Durati
 			l.words.Add(1)
 		}
 		if l.silent(now) != want {
-			t.Errorf("silent is %t with %d bytes in the queue", !want, l.queued())
+			t.Errorf("silent is %t with %d bytes in the queue", !want, queued(l.conn))
 		}
 	}
 }
@@ -64,17 +64,17 @@ func TestPeerThatReadsNothingIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, look := silences(t, wire.Client(ours, &tls.Config{ServerName: "b"}))
-	for l.onItsWay() {
+	for onItsWay(l.conn) {
 		runtime.Gosched()
 	}
-	if l.queued() == 0 {
+	if queued(l.conn) == 0 {
 		t.Fatal("nothing waits")
 	}
 	look(0, true, false)
 	look(wire.AliveEvery, true, false)
 	look(silentForAdvised, true, true)
 	go io.Copy(io.Discard, theirs)
-	for l.queued() > 0 {
+	for queued(l.conn) > 0 {
 		runtime.Gosched()
 	}
 	l.beat.Add(1)

@@ -1,15 +1,9 @@
 package migration
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
-
-	"github.com/lifeboat/lifeboat/migration/diskio"
-	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // traffic is what the lanes of a drain carry together. Where they share a link, or a cap on the drain, one sends what the others
@@ -199,100 +193,38 @@ func (t *traffic) advance(l *load) {
 	}
 }
 
-// left is how much can be sent until the end beside what lanes have begun; false: not known.
-func (l *lane) left(now time.Time) (bytes float64, known bool) {
-	through, known := l.through(now)
-	l.traffic.mu.Lock()
-	defer l.traffic.mu.Unlock()
-	return through*(1-paceMargin) - float64(l.traffic.pledged), known
+// speed is how fast lanes can carry together, in bytes per second; 0: not known.
+func (t *traffic) speed() float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rate
 }
 
-// through is what all lanes can carry until the end: no less than this one does by itself, no more than the cap.
-func (l *lane) through(now time.Time) (bytes float64, known bool) {
-	l.traffic.mu.Lock()
-	most := l.traffic.rate
-	l.traffic.mu.Unlock()
-	if most > 0 {
-		most = max(most, l.pace.rate)
-	}
-	if limit := l.out.limit.rate(); limit != rate.Inf && (most == 0 || float64(limit) < most) {
-		most = float64(limit)
-	}
-	return l.until.Sub(now).Seconds() * most, most > 0 && !l.until.IsZero()
+// begunOn is how many bytes lanes have begun on that have not left.
+func (t *traffic) begunOn() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pledged
 }
 
-// takeShare takes blocks from the plan that would be there in time beside what all lanes have begun: in time at the rate that the
-// lane has now; else, as there is nothing better to try, in time if the lane had all that the others leave. Blocks on disks that
-// enough lanes wait for come last.
-func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
-	t, room := l.traffic, l.roomLeft()
-	room.Larger = l.peers.leftInPlace(&room)
-	t.carried(&l.load, time.Now(), l.gone(0))
-	ahead := int64(len(l.buf)) + l.queue
-	t.taking.Lock()
-	defer t.taking.Unlock()
-	t.pledge(&l.load, ahead)
-	left, known := l.left(time.Now())
-	most := int64(math.MaxInt64 / 2)
-	if known {
-		most = int64(min(max(left, -1), math.MaxInt64/2))
-	}
-	bytes := int64(laneBuffer)
-	if l.cold { // a disk is asked for all of it at once
-		bytes = diskio.Window
-	}
-	l.carriers.handOut(func(crowded map[string]bool) (some bool) {
-		batch, wait, err = l.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
-		if err == plan.ErrNoTime && known && !l.slack && most > affordable {
-			batch, wait, err = l.plan.Take(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
-		}
-		return len(batch) > 0
-	})
-	for _, e := range batch {
-		ahead += e.Bytes()
-	}
-	t.pledge(&l.load, ahead)
-	return batch, wait, err
-}
-
-// prospect is what is to become of a block that was begun.
-type prospect int
-
-const (
-	goAhead  prospect = iota
-	holdBack          // others may have the link, until they are done or it turns out to carry more
-	breakOff          // it cannot be at the peer in time
-)
-
-// prospect says what is to become of a block of which so much is left. Where lanes have begun more than they can carry,
-// those with the least left go first, and nothing is lost while the others hold back: what was measured in the first second
-// may be wrong. The first of them is broken off the sooner the less was sent of its block, since what was sent is lost
+// prospect says what is to become of a lane's block of which so much is left, where all lanes can carry so much until the end (through).
+// Where they have begun more, those with the least left go first, and nothing is lost while the others hold back: what was measured in
+// the first second may be wrong. The first of them is broken off the sooner the less was sent of its block, since what was sent is lost
 // then.
-func (l *lane) prospect(whole, left int64) prospect {
-	if left == 0 {
-		return goAhead
-	}
-	through, known := l.through(l.now)
-	switch {
-	case l.slack && l.pace.hopeless(l.now, l.until, left):
-		return breakOff
-	case l.slack || !known:
-		return goAhead
-	}
-	t := l.traffic
+func (t *traffic) prospect(l *load, through float64, whole, left int64) prospect {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if float64(t.pledged) <= through {
 		return goAhead
 	}
-	ahead := t.ahead(&l.load)
+	ahead := t.ahead(l)
 	hope := paceHope
 	if ahead == 0 {
 		hope -= (paceHope - 1) * float64(left) / float64(whole)
 	}
-	switch with := float64(ahead + l.load.pledged); {
+	switch with := float64(ahead + l.pledged); {
 	case with > through*hope:
-		t.redeem(&l.load, left)
+		t.redeem(l, left)
 		return breakOff
 	case with > through && ahead > 0:
 		return holdBack

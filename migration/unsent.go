@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"net"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/wire"
@@ -31,24 +32,20 @@ func (ls *lanes) keepLittle(now time.Time) {
 		return
 	}
 	for _, l := range ls.carriers.lanes() {
-		l.bufferLess(ls.peers.speed(l.peer))
+		bufferLess(l.conn, ls.peers.speed(l.peer))
 	}
 }
 
-func (l *lane) bufferLess(speed float64) {
-	if c, ok := l.conn.(*wire.Conn); ok {
+func bufferLess(conn net.Conn, speed float64) {
+	if c, ok := conn.(*wire.Conn); ok {
 		c.KeepLittle(unsentBytes(speed))
 	}
 }
 
-// bufferAsCarried makes the connection keep little while it carries little.
-func (l *lane) bufferAsCarried() {
-	was := l.narrow
-	l.narrow = l.pace.rate < narrowLane
-	if l.narrow {
-		l.bufferLess(l.pace.rate)
-	} else if c, ok := l.conn.(*wire.Conn); ok && was {
-		c.KeepLittle(0) // as much as the kernel would; near the end of the drain lanes.keepLittle sets it again
+// bufferFreely makes a connection keep as much as the kernel would.
+func bufferFreely(conn net.Conn) {
+	if c, ok := conn.(*wire.Conn); ok {
+		c.KeepLittle(0)
 	}
 }
 
@@ -61,22 +58,22 @@ func unsentBytes(speed float64) int {
 }
 
 // queued is how many bytes the kernel has taken that are not at the other end.
-func (l *lane) queued() int64 {
-	if c, ok := l.conn.(*wire.Conn); ok {
+func queued(conn net.Conn) int64 {
+	if c, ok := conn.(*wire.Conn); ok {
 		return c.Queued()
 	}
 	return 0
 }
 
 // onItsWay reports whether bytes are on their way to the peer's machine. Bytes that wait because it has no room for more are not.
-func (l *lane) onItsWay() bool {
-	c, ok := l.conn.(interface{ OnItsWay() bool })
+func onItsWay(conn net.Conn) bool {
+	c, ok := conn.(interface{ OnItsWay() bool })
 	return ok && c.OnItsWay()
 }
 
 // acknowledged is how many bytes the peer's machine has acknowledged; 0: the kernel does not say.
-func (l *lane) acknowledged() int64 {
-	if c, ok := l.conn.(interface{ Acknowledged() int64 }); ok {
+func acknowledged(conn net.Conn) int64 {
+	if c, ok := conn.(interface{ Acknowledged() int64 }); ok {
 		return c.Acknowledged()
 	}
 	return 0

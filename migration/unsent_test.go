@@ -26,14 +26,14 @@ func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 		})
 		return bytes, errors.Join(cannot, err)
 	}
-	l := &lane{lanes: &lanes{out: newOutflow(DrainConfig{}), peers: &peers{}, traffic: &traffic{}}, peer: &peerState{}, conn: wire.Client(raw, &tls.Config{})}
+	f := &flow{conn: wire.Client(raw, &tls.Config{}), out: newOutflow(DrainConfig{}), traffic: &traffic{}}
 	// Nor does it keep ten seconds before, of a link that is so narrow: a lane would not see meanwhile what it carries.
 	for _, row := range []struct {
 		carried int64
 		want    int
 	}{{1 << 20, 0}, {1000, 16 << 10}, {100 << 20, 0}} {
-		l.pace = pace{since: time.Now().Add(-time.Second), bytes: row.carried}
-		l.measure(t.Context(), 0)
+		f.pace = pace{since: time.Now().Add(-time.Second), bytes: row.carried}
+		f.carried(t.Context(), time.Now(), 0)
 		if got, err := lowat(); got != row.want || err != nil {
 			t.Errorf("%d bytes were carried in a second: got %d, %v, want %d", row.carried, got, err, row.want)
 		}
@@ -47,7 +47,7 @@ func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 		{5e6 / 8 / 8, 16 << 10},
 		{1e9 / 8, 128 << 10},
 	} {
-		l.bufferLess(row.speed)
+		bufferLess(f.conn, row.speed)
 		if got, err := lowat(); got != row.want || err != nil {
 			t.Errorf("at %.0f B/s: got %d, %v, want %d", row.speed, got, err, row.want)
 		}

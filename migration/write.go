@@ -40,8 +40,8 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 		}
 		return nil
 	}
-	l.pace.start(l.now)
-	l.partly, l.size = true, e.Bytes()
+	l.flow.begin(l.now, e.Bytes())
+	l.partly = true
 	l.sums, l.keeps = l.sums[:0], e.Bytes() > wire.ResumeLeast
 	err := l.writeBlock(ctx, e)
 	local, isLocal := errors.AsType[*localError](err)
@@ -95,7 +95,7 @@ func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
 			return err
 		}
 		l.sums = l.sums[:0]
-		l.traffic.pledge(&l.load, l.size-there)
+		l.flow.goOn(there)
 	}
 	l.sum.Reset()
 	for i, m := range e.Members {
@@ -188,7 +188,7 @@ func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
 		if !l.wanted() {
 			return errWithdrawn
 		}
-		switch l.prospect(whole, left) {
+		switch l.flow.prospect(l.now, whole, left) {
 		case breakOff:
 			return plan.ErrNoTime
 		case holdBack:
