@@ -62,7 +62,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 					}
 				}
 			}
-			l := &lane{lanes: d.lanes, peer: &peerState{Peer: Peer{Node: "b"}}, room: plan.RoomOf(math.MaxInt64), flow: flow{out: d.lanes.out, traffic: d.lanes.traffic}}
+			l := &lane{lanes: d.lanes, peer: &peerState{Peer: Peer{Node: "b"}}, books: books{room: plan.RoomOf(math.MaxInt64)}, flow: flow{out: d.lanes.out, traffic: d.lanes.traffic}}
 			take := func() []plan.Entry {
 				batch, _, err := l.takeShare(4, math.MaxInt64)
 				if err != nil {

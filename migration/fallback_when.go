@@ -68,7 +68,7 @@ func (ps *peers) roomFor(store string) int64 {
 		if since < fullSettles {
 			return math.MaxInt64
 		}
-		granted, left := l.granted.Left(store), l.roomLeft()
+		granted, left := l.granted.Left(store), l.books.roomLeft()
 		most = max(most, granted)
 		if since >= askAgain && left.Left(store) < granted && ps.plan.Holds(store, left.Left(store)) {
 			l.asksAgain.Store(true)

@@ -14,9 +14,7 @@ const missWorth = 8
 // has looked at is left alone when the next block is missing.
 func (l *lane) fetchAhead() {
 	l.cold = true
-	l.mu.Lock()
-	rest := l.next
-	l.mu.Unlock()
+	rest := l.books.notBegun()
 	rest = rest[max(0, len(rest)-l.ahead):]
 	var scout inventory.FileReader
 	defer scout.Leave()

@@ -165,7 +165,7 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 					if f := files[i]; inMemory(t, f) == 0 {
 						each(t, []string{f}, func(f *os.File) { diskio.Prefetch(int(f.Fd()), 0, 4<<10) }) // as reading the file would
 						before := inMemory(t, gone...)
-						l.next = whole[i+1:]
+						l.books.next = whole[i+1:]
 						l.fetchAhead()
 						asked = append(asked, int(inMemory(t, gone...)-before)/(4<<10))
 					}

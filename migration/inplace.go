@@ -117,7 +117,7 @@ func (ps *peers) keepInPlace() {
 func (ps *peers) roomsGranted() map[*peerState]plan.Room {
 	granted := map[*peerState]plan.Room{}
 	for _, l := range ps.carriers.lanes() {
-		left := l.roomLeft()
+		left := l.books.roomLeft()
 		if other, is := granted[l.peer]; !is || left.Most < other.Most {
 			granted[l.peer] = left
 		}

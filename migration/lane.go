@@ -50,7 +50,8 @@ type lane struct {
 	part  *part          // to go on with; nil: the block begins
 	have  chan wire.Have // what the peer has of it
 
-	flow flow // of the goroutine that sends
+	flow  flow // of the goroutine that sends
+	books books
 
 	stuck  chan struct{} // closed when work does not come back
 	hung   string        // the directory that it is on
@@ -65,16 +66,6 @@ type lane struct {
 	said    int64        // words when they last rose or nothing was owed
 	spoke   time.Time    // then
 	writing atomic.Bool
-
-	mu       sync.Mutex
-	next     []plan.Entry // of the batch that the plan handed out: not begun
-	inflight window
-	given    uint32    // the last transfer that was written whole: what the cap on the drain holds back is not the peer's fault
-	room     plan.Room // that the peer granted and that is not used up
-	changed  chan struct{}
-	// A peer that failed before has to answer for one block before it gets many: a window of them would be missing
-	// elsewhere until it fails again.
-	onProbation bool
 }
 
 const (
@@ -119,9 +110,7 @@ func (l *lane) giveUp(dir string) {
 // owed reports whether the peer has something to take or to answer. The block that is being read does not count: if that
 // is slow, it is this node's disk.
 func (l *lane) owed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
+	return l.books.owed() || l.writing.Load()
 }
 
 // stands returns a func that reports whether the peer owes something and its machine has acknowledged nothing since the last call. On a
@@ -173,7 +162,7 @@ func (l *lane) handshake(frames *wire.Reader) error {
 	if err != nil {
 		return err
 	}
-	l.room, l.granted = roomIn(g), roomIn(g)
+	l.books.room, l.granted = roomIn(g), roomIn(g)
 	if !l.peers.granted(l.peer, g) {
 		return errSurplus
 	}
@@ -205,34 +194,12 @@ func greet(conn net.Conn, frames *wire.Reader, peer string, hi wire.Hello) (g wi
 
 // wanted reports whether the newest transfer has not been answered. While the peer has seen nothing of it, it has not.
 func (l *lane) wanted() bool {
-	if l.held {
-		return true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.inflight.has(l.last)
-}
-
-// forget takes a transfer off the books; false when it was answered already.
-func (l *lane) forget(transfer uint32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.inflight.take(transfer)
-	l.tell()
-	return ok
-}
-
-// tell wakes the goroutine that sends, should it wait for receipts.
-func (l *lane) tell() {
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	return l.held || l.books.has(l.last)
 }
 
 // receive settles blocks as their verdicts come, until the peer closes the stream.
 func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
-	moved := make([]plan.Entry, 0, wire.VerdictsPerFrame)
+	space := make([]plan.Entry, 0, wire.VerdictsPerFrame)
 	var busy time.Time // since when the peer says nothing but that it is at work; zero: it does not
 	for {
 		f, err := frames.Next()
@@ -271,34 +238,16 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 			return fmt.Errorf("it was at work for %v and answered nothing: others need as long", time.Since(busy).Round(time.Second))
 		}
 		l.beat.Add(1)
-		var refused []answered
-		l.mu.Lock()
-		for _, v := range verdicts {
-			e, ok := l.inflight.take(v.Transfer)
-			switch {
-			case ok && v.Code == wire.VerdictDurable:
-				moved = append(moved, e)
-			case ok:
-				refused = append(refused, answered{e, v})
-			}
-		}
-		l.tell()
-		l.mu.Unlock()
+		moved, refused := l.books.settle(verdicts, space)
 		for _, r := range refused {
 			l.refused(r.Entry, r.Verdict)
 		}
 		if len(moved) > 0 {
-			l.trust()
+			l.books.trust()
 			l.peers.moved(l.peer, moved)
 			clear(moved)
-			moved = moved[:0]
 		}
 	}
-}
-
-type answered struct {
-	plan.Entry
-	wire.Verdict
 }
 
 // refused does what follows from a verdict that is no receipt.
@@ -306,9 +255,7 @@ func (l *lane) refused(e plan.Entry, v wire.Verdict) {
 	why := describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()
 	switch v.Code {
 	case wire.VerdictFull:
-		l.mu.Lock()
-		l.room.Refuses(&e.Block)
-		l.mu.Unlock()
+		l.books.full(e)
 		past := e.Met()
 		past.Unanswered = false
 		l.plan.GiveBack(e.After(past), 0, why)
@@ -322,19 +269,11 @@ func (l *lane) refused(e plan.Entry, v wire.Verdict) {
 	}
 }
 
-func (l *lane) trust() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.onProbation = false
-}
-
 // returnInflight gives back the blocks that the peer never answered for. The first of them may be why: if peers choke on it, it
 // must not be the first that is sent to each of them again. After the deadline no lane takes them: the plan keeps them until the
 // account is closed.
 func (l *lane) returnInflight(ctx context.Context, err error) {
 	failures := l.peers.failures(l.peer)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	why := "no receipt"
 	if err != nil && ctx.Err() == nil {
 		why = err.Error()
@@ -342,7 +281,7 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 	why = fmt.Sprintf("sent to %s: %s", l.peer.Node, why)
 	shunned := time.Now().Add(2 * backOff(failures+1)) // others first
 	first := true
-	for _, e := range l.inflight.all() {
+	l.books.empty(func(e plan.Entry) {
 		delay := time.Duration(0)
 		past := e.Met()
 		past.Shun, past.Shunned, past.Unanswered = l.peer.Node, shunned, true
@@ -351,8 +290,5 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 			delay, first = backOff(past.Attempts), false
 		}
 		l.plan.GiveBack(e.After(past), delay, why)
-	}
-	l.inflight = window{last: l.inflight.last, settled: l.inflight.last}
-	l.plan.PutBack(l.next)
-	l.next = nil
+	}, l.plan.PutBack)
 }

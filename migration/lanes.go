@@ -72,8 +72,8 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 
 	l := &lane{
 		lanes: ls, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: wire.NewSummer(),
-		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
-		flow: flow{conn: conn, out: ls.out, traffic: ls.traffic},
+		now: time.Now(), bulk: 1, have: make(chan wire.Have, 1), stuck: make(chan struct{}),
+		flow: flow{conn: conn, out: ls.out, traffic: ls.traffic}, books: books{changed: make(chan struct{}, 1)},
 	}
 	l.files.Missed = l.fetchAhead
 	frames := wire.NewReplies(conn)
@@ -81,7 +81,7 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 		return err
 	}
 	defer ls.peers.parted(p)
-	l.onProbation = ls.peers.greeted(p) > 0
+	l.books.onProbation = ls.peers.greeted(p) > 0
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -130,7 +130,7 @@ func (ps *peers) stranded() (larger map[string]int64) {
 	}
 	most := map[string]int64{}
 	for _, l := range lanes {
-		room := l.roomLeft()
+		room := l.books.roomLeft()
 		for _, store := range ps.fan.stores {
 			most[store] = max(most[store], room.Left(store))
 		}

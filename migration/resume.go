@@ -32,9 +32,7 @@ func (l *lane) keepPart(err error) {
 	if !l.partly || len(l.sums) < wire.ResumeLeast/wire.ChunkBytes {
 		return
 	}
-	l.mu.Lock()
-	e, ok := l.inflight.take(l.last)
-	l.mu.Unlock()
+	e, ok := l.books.forget(l.last)
 	if !ok {
 		return
 	}

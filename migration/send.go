@@ -8,13 +8,12 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/plan"
-	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // send writes blocks until none is left (ErrSettled), the peer has no room, or ctx ends.
 func (l *lane) send(ctx context.Context) error {
 	for found := false; ctx.Err() == nil; {
-		if err := l.wait(ctx, l.open); err != nil {
+		if err := l.wait(ctx, l.books.open); err != nil {
 			return err
 		}
 		if ends := l.ends(); ends != nil {
@@ -27,10 +26,8 @@ func (l *lane) send(ctx context.Context) error {
 			return ends
 		}
 		if l.part = l.peers.takePart(l.peer); l.part != nil {
-			l.mu.Lock()
-			l.next = []plan.Entry{l.part.Entry}
-			l.batch = l.next
-			l.mu.Unlock()
+			l.batch = []plan.Entry{l.part.Entry}
+			l.books.handed(l.batch)
 			if err := l.sendBatch(ctx); err != nil {
 				return err
 			}
@@ -78,16 +75,14 @@ func (l *lane) ends() error {
 // asking for a block can cost as much as sending it, but no more than are sent in a moment.
 func (l *lane) take(ctx context.Context) error {
 	blocks := l.bulk
-	if l.onTrial() {
+	if l.books.onTrial() {
 		blocks = 1
 	}
 	try := func() (ok bool, wait time.Duration, err error) {
-		affordable := l.flow.affordable(ctx, l.inflightBytes(), l.peers.typical)
+		affordable := l.flow.affordable(ctx, l.books.bytes(), l.peers.typical)
 		l.batch, wait, err = l.takeShare(blocks, affordable)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.next = l.batch
-		return len(l.next) > 0, wait, err
+		l.books.handed(l.batch)
+		return len(l.batch) > 0, wait, err
 	}
 	ok, _, err := try()
 	if ok || err != nil {
@@ -104,7 +99,7 @@ func (l *lane) take(ctx context.Context) error {
 // lane has now; else, as there is nothing better to try, in time if the lane had all that the others leave. Blocks on disks that
 // enough lanes wait for come last.
 func (l *lane) takeShare(blocks int, affordable int64) (batch []plan.Entry, wait time.Duration, err error) {
-	t, room := l.traffic, l.roomLeft()
+	t, room := l.traffic, l.books.roomLeft()
 	room.Larger = l.peers.leftInPlace(&room)
 	begun := int64(len(l.buf)) + l.flow.inKernel()
 	t.taking.Lock()
@@ -136,20 +131,17 @@ func (l *lane) sendBatch(ctx context.Context) error {
 	l.now, l.cold, l.ahead = time.Now(), false, maxBatch
 	sent := 0
 	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {
-		e, ok := l.begin()
+		e, transfer, ok := l.books.begin()
 		if !ok {
 			l.bulk = min(2*l.bulk, maxBatch)
 			return nil
 		}
+		l.last = transfer
 		if err := l.sendBlock(ctx, e); err != nil {
 			return err
 		}
 	}
-	l.mu.Lock()
-	rest := l.next
-	l.next = nil
-	l.mu.Unlock()
-	l.plan.PutBack(rest)
+	l.plan.PutBack(l.books.takeRest())
 	l.bulk = max(sent, 1)
 	return nil
 }
@@ -161,56 +153,22 @@ func (l *lane) settle(ctx context.Context) error {
 		return err
 	}
 	defer l.flow.rest()()
-	return l.wait(ctx, l.idle)
-}
-
-// open reports whether another block may be on its way. A second block always may, beside one that waits for its receipt and however
-// large the two are, or the link would rest at the end of each large block while the peer makes it durable.
-func (l *lane) open() bool {
-	if l.onProbation {
-		return l.idle()
-	}
-	return l.inflight.blocks < 2 || l.inflight.bytes < wire.MaxInflightBytes && l.inflight.span()+maxBatch <= wire.MaxInflightBlocks
-}
-
-func (l *lane) idle() bool { return l.inflight.blocks == 0 }
-
-func (l *lane) onTrial() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.onProbation
-}
-
-func (l *lane) roomLeft() plan.Room {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.room
-}
-
-func (l *lane) inflightBytes() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.inflight.bytes
+	return l.wait(ctx, l.books.idle)
 }
 
 // wait sends what is in the buffer and waits until the receipts have caught up.
 func (l *lane) wait(ctx context.Context, enough func() bool) error {
-	for {
-		l.mu.Lock()
-		done := enough()
-		l.mu.Unlock()
-		if done {
-			return nil
-		}
+	for !enough() {
 		if err := l.flush(ctx); err != nil {
 			return err
 		}
 		select {
-		case <-l.changed:
+		case <-l.books.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 func (l *lane) flush(ctx context.Context) error {
@@ -235,12 +193,11 @@ func (l *lane) flush(ctx context.Context) error {
 		}
 		sent = ready
 	}
-	l.mu.Lock()
-	l.given = l.last
+	whole := l.last
 	if l.partly {
-		l.given--
+		whole--
 	}
-	l.mu.Unlock()
+	l.books.written(whole)
 	l.buf, l.held = l.buf[:0], false
 	l.fetched.tell(l.source.disks)
 	return nil
@@ -253,11 +210,8 @@ func (l *lane) lookAgain(ctx context.Context) error {
 		return err
 	}
 	defer l.flow.rest()()
-	l.mu.Lock()
-	idle := l.idle()
-	l.mu.Unlock()
-	if !idle {
-		return l.wait(ctx, l.idle)
+	if !l.books.idle() {
+		return l.wait(ctx, l.books.idle)
 	}
 	if !l.flow.forget() {
 		diskio.Sleep(ctx, paceStep)

@@ -386,8 +386,8 @@ func TestDrainHearsWhoServesOthers(t *testing.T) {
 			wire.NewReader(theirs, wire.MaxPayload[wire.FrameHello]).Next()
 			theirs.Write(wire.AppendFrame(nil, wire.FrameGrant, 0, wire.Grant{RoomBytes: 1, Shared: shared}.Append(nil)))
 		}()
-		if err := l.handshake(wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])); err != nil || p.shared != shared || l.room.Most != 1 {
-			t.Errorf("got shared %t, room for %d, %v, want shared %t", p.shared, l.room.Most, err, shared)
+		if err := l.handshake(wire.NewReader(ours, wire.MaxPayload[wire.FrameReceipts])); err != nil || p.shared != shared || l.books.room.Most != 1 {
+			t.Errorf("got shared %t, room for %d, %v, want shared %t", p.shared, l.books.room.Most, err, shared)
 		}
 		ours.Close()
 	}

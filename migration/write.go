@@ -18,24 +18,11 @@ import (
 // errWithdrawn says that the peer answered for the block before all of it was sent.
 var errWithdrawn = errors.New("refused while it was being sent")
 
-// begin counts the next block of the batch as on its way.
-func (l *lane) begin() (e plan.Entry, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.next) == 0 {
-		return plan.Entry{}, false
-	}
-	e, l.next = l.next[0], l.next[1:]
-	l.last = l.inflight.add(e)
-	l.room.Add(&e.Block, -e.Bytes())
-	return e, true
-}
-
 // sendBlock returns an error only when the lane is of no more use.
 func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	if why := l.endings.isOver(e.Block); why != "" {
-		if l.forget(l.last) {
-			l.giveRoom(e)
+		if _, ok := l.books.forget(l.last); ok {
+			l.books.giveRoom(e)
 			l.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		}
 		return nil
@@ -51,15 +38,15 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 		l.work.Begin(&l.source.where(e.Block)[0])
 		ruling := l.account.judge(e, local.err)
 		l.work.End()
-		if l.forget(l.last) {
+		if _, ok := l.books.forget(l.last); ok {
 			l.account.carryOut(ruling)
 		}
 	case errors.Is(err, errWithdrawn):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
 	case errors.Is(err, plan.ErrNoTime):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
-		if l.forget(l.last) {
-			l.giveRoom(e)
+		if _, ok := l.books.forget(l.last); ok {
+			l.books.giveRoom(e)
 			l.plan.GiveBack(e, 0, describe(e.ID, l.peer.Node, plan.ErrNoTime).Error())
 		}
 	case err != nil:
@@ -67,13 +54,6 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	}
 	l.partly = false
 	return nil
-}
-
-// giveRoom takes back the room of a block that was begun and is not at the peer.
-func (l *lane) giveRoom(e plan.Entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.room.Add(&e.Block, e.Bytes())
 }
 
 func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
