@@ -21,8 +21,12 @@ import (
 // and settle them.
 type lane struct {
 	*lanes
-	peer     *peerState
-	conn     net.Conn
+	peer  *peerState
+	conn  net.Conn
+	flow  flow // of the goroutine that sends
+	books books
+	signs signs // of the peer
+
 	buf      []byte
 	sum      wire.Summer
 	files    inventory.FileReader // where the last block was
@@ -39,7 +43,7 @@ type lane struct {
 	held    bool         // all of it that was read is in the buffer
 	now     time.Time    // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
 	fetched fetched      // since the last flush
-	batch   []plan.Entry // what next is a part of
+	batch   []plan.Entry // what is not begun of it is in the books
 	bulk    int          // how many blocks it may have
 	cold    bool         // memory did not have all of the batch
 	ahead   int          // for how many of its last blocks no disk was asked ahead
@@ -50,22 +54,13 @@ type lane struct {
 	part  *part          // to go on with; nil: the block begins
 	have  chan wire.Have // what the peer has of it
 
-	flow  flow // of the goroutine that sends
-	books books
-
 	stuck  chan struct{} // closed when work does not come back
 	hung   string        // the directory that it is on
 	gaveUp sync.Once
 
 	asksAgain atomic.Bool // the lane is to end, and another to ask the peer again what it has room for
 
-	words   atomic.Int64 // frames that the peer sent
-	beat    atomic.Int64 // rises with every piece sent and every word from the peer that says more than that it is there
-	heard   int64        // beat when it last rose or nothing was owed, as peers.silent saw it
-	since   time.Time    // then, or when some of that was on its way
-	said    int64        // words when they last rose or nothing was owed
-	spoke   time.Time    // then
-	writing atomic.Bool
+	writing atomic.Bool // a piece to the peer
 }
 
 const (
@@ -86,8 +81,6 @@ const (
 	// peerGone is how long a peer that owes something may say nothing at all: then five of its words (wire.AliveEvery) are missing. Four
 	// lost packets in a row cost TCP three seconds: its timeout begins at 200 ms and doubles each time.
 	peerGone = 5 * wire.AliveEvery
-	// silentAfter is how long a peer may say nothing before others do not wait for it (peers.silent).
-	silentAfter = 3 * wire.AliveEvery
 )
 
 var (
@@ -123,21 +116,6 @@ func (l *lane) stands() func() bool {
 		before = now
 		return l.owed() && !took
 	}
-}
-
-// silent reports whether the peer, while it owed something, has taken and answered nothing for silentForAdvised, with nothing on its way to
-// it; or has said nothing for silentAfter. Where the peer's disk hangs, bytes for it lie in this machine's queues, too, but are not on their
-// way. silent is called now and then.
-func (l *lane) silent(now time.Time) bool {
-	beat, words := l.beat.Load(), l.words.Load()
-	owes := l.owed() && !l.since.IsZero()
-	if beat != l.heard || !owes || onItsWay(l.conn) {
-		l.heard, l.since = beat, now
-	}
-	if words != l.said || !owes {
-		l.said, l.spoke = words, now
-	}
-	return now.Sub(l.since) >= silentForAdvised || now.Sub(l.spoke) >= silentAfter
 }
 
 // finish says that no more comes, and takes the receipts for what is on its way; after a fault, those that are here.
@@ -206,7 +184,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
-		l.words.Add(1)
+		l.signs.words.Add(1)
 		if f.Type == wire.FrameAlive {
 			continue
 		}
@@ -217,7 +195,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 			}
 			select {
 			case l.have <- h:
-				l.beat.Add(1)
+				l.signs.beat.Add(1)
 			default: // it was not asked
 			}
 			continue
@@ -237,7 +215,7 @@ func (l *lane) receive(ctx context.Context, frames *wire.Reader) error {
 		if !busy.IsZero() && !l.awaits(ctx, busy) && l.peers.elsewhere(l.peer) {
 			return fmt.Errorf("it was at work for %v and answered nothing: others need as long", time.Since(busy).Round(time.Second))
 		}
-		l.beat.Add(1)
+		l.signs.beat.Add(1)
 		moved, refused := l.books.settle(verdicts, space)
 		for _, r := range refused {
 			l.refused(r.Entry, r.Verdict)

@@ -106,7 +106,7 @@ func (ps *peers) hear(ctx context.Context) {
 func (ps *peers) silent(now time.Time) map[*peerState]bool {
 	all := map[*peerState]bool{}
 	for _, l := range ps.carriers.lanes() {
-		silent := l.silent(now)
+		silent := l.signs.silent(now, l.owed, l.conn)
 		ps.traffic.quiet(&l.flow.load, silent)
 		if other, is := all[l.peer]; is {
 			silent = silent && other

@@ -183,7 +183,7 @@ func (l *lane) flush(ctx context.Context) error {
 		l.writing.Store(true)
 		_, err = l.conn.Write(l.buf[sent:ready])
 		l.writing.Store(false)
-		l.beat.Add(1)
+		l.signs.beat.Add(1)
 		if err != nil {
 			return err
 		}

@@ -20,19 +20,18 @@ type slowLink struct{ net.Conn }
 
 func (slowLink) OnItsWay() bool { return true }
 
-// silences returns a lane that writes to a peer, and a look at it: after that time, in which the peer said something or not, is the peer
-// silent?
-func silences(t *testing.T, conn net.Conn) (l *lane, look func(after time.Duration, says bool, want bool)) {
-	l = &lane{conn: conn}
-	l.writing.Store(true)
+// silences returns the signs of a peer that owes something, and a look at them: after that time, in which the peer said something or not,
+// is it silent?
+func silences(t *testing.T, conn net.Conn) (s *signs, look func(after time.Duration, says bool, want bool)) {
+	s = &signs{}
 	now := time.Now()
-	return l, func(after time.Duration, says bool, want bool) {
+	return s, func(after time.Duration, says bool, want bool) {
 		t.Helper()
 		if now = now.Add(after); says {
-			l.words.Add(1)
+			s.words.Add(1)
 		}
-		if l.silent(now) != want {
-			t.Errorf("silent is %t with %d bytes in the queue", !want, queued(l.conn))
+		if s.silent(now, func() bool { return true }, conn) != want {
+			t.Errorf("silent is %t with %d bytes in the queue", !want, queued(conn))
 		}
 	}
 }
@@ -40,14 +39,14 @@ func silences(t *testing.T, conn net.Conn) (l *lane, look func(after time.Durati
 // On a narrow link bytes are on their way to a peer for seconds, and it cannot answer them before they come. It does not count as silent
 // for that, as long as it says that it is there.
 func TestPeerBehindASlowLinkIsNotSilent(t *testing.T) {
-	l, look := silences(t, slowLink{})
+	s, look := silences(t, slowLink{})
 	look(0, true, false)
 	for range 10 {
 		look(wire.AliveEvery, true, false)
 	}
 	look(silentAfter-time.Second, false, false)
 	look(time.Second, false, true)
-	l.beat.Add(1)
+	s.beat.Add(1)
 	look(time.Second, true, false)
 }
 
@@ -63,21 +62,22 @@ func TestPeerThatReadsNothingIsSilent(t *testing.T) {
 	if !os.IsTimeout(err) {
 		t.Fatal(err)
 	}
-	l, look := silences(t, wire.Client(ours, &tls.Config{ServerName: "b"}))
-	for onItsWay(l.conn) {
+	conn := wire.Client(ours, &tls.Config{ServerName: "b"})
+	s, look := silences(t, conn)
+	for onItsWay(conn) {
 		runtime.Gosched()
 	}
-	if queued(l.conn) == 0 {
+	if queued(conn) == 0 {
 		t.Fatal("nothing waits")
 	}
 	look(0, true, false)
 	look(wire.AliveEvery, true, false)
 	look(silentForAdvised, true, true)
 	go io.Copy(io.Discard, theirs)
-	for queued(l.conn) > 0 {
+	for queued(conn) > 0 {
 		runtime.Gosched()
 	}
-	l.beat.Add(1)
+	s.beat.Add(1)
 	look(time.Second, true, false)
 	look(silentForAdvised, true, true) // nothing is on its way: its disk hangs
 }
