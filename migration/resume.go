@@ -38,18 +38,18 @@ func (l *lane) keepPart(err error) {
 	}
 	p := &part{e, bytes.Clone(l.payload), slices.Clone(l.sums), fmt.Sprintf("sent to %s: %s", l.peer.Node, err)}
 	l.peers.keep(l.peer, p)
-	l.awaitPeer(p)
+	l.awaitPeer(l.peer, p)
 }
 
 // awaitPeer gives the part to others once its patience is over, if there are any, or if the drain has no deadline. A peer that stood still
 // has what came for keptFor after it goes on.
-func (l *lane) awaitPeer(p *part) {
-	time.AfterFunc(max(lookAtPeers, l.patience(p)), func() {
-		if until := l.out.until(context.Background()); time.Now().Before(until) && l.peers.waitsAlone(l.peer, p) {
-			l.awaitPeer(p)
+func (ls *lanes) awaitPeer(peer *peerState, p *part) {
+	time.AfterFunc(max(lookAtPeers, ls.patience(p)), func() {
+		if until := ls.out.until(context.Background()); time.Now().Before(until) && ls.peers.waitsAlone(peer, p) {
+			ls.awaitPeer(peer, p)
 			return
 		}
-		l.peers.releaseParts(l.peer, p)
+		ls.peers.releaseParts(peer, p)
 	})
 }
 
@@ -67,13 +67,13 @@ func (ps *peers) waitsAlone(peer *peerState, p *part) bool {
 
 // patience returns how long a part waits for its peer. Near the deadline it is short enough to leave another peer the time for the whole
 // block, if any could have it in time.
-func (l *lane) patience(p *part) time.Duration {
-	until := l.out.until(context.Background())
+func (ls *lanes) patience(p *part) time.Duration {
+	until := ls.out.until(context.Background())
 	if until.IsZero() {
 		return resumePatience
 	}
 	left := time.Until(until)
-	if rate := l.peers.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
+	if rate := ls.peers.typical(); rate > 0 && float64(p.Bytes()) > rate*left.Seconds() {
 		return resumePatience // nobody else can have it in time
 	}
 	return min(resumePatience, max(0, left)/8)
