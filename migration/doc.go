@@ -31,7 +31,7 @@
 //	peers, who takes blocks:                    peers, room, fan, inplace, fallback_when
 //	lanes, connections to them:                 lanes, lane, send, write, fetch_ahead, resume, books, window, signs
 //	  how much they begin:                      flow, pace, traffic, unsent
-//	fallback, for what no peer takes:           fallback_send, fallback_content, fallback_pace, fallback_many
+//	fallback, for what no peer takes:           fallback_send, fallback_upload, fallback_content, fallback_pace, fallback_many
 //	withdrawal, what peers are to forget:       forget, forget_tell, look_back
 //	Drain, the whole:                           drain
 package migration

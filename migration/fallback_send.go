@@ -1,24 +1,19 @@
 package migration
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
 	"github.com/lifeboat/lifeboat/migration/diskio"
-	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/migration/plan"
-	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // fallback is the storage that takes what no peer does, and what a drain knows of it.
@@ -48,9 +43,6 @@ func newFallback(s *lastresort.Storage, c cargo, carriers *carriers, peers *peer
 const (
 	// answerSoon is how long the fallback may owe the answer to a first question before the drain warns of it.
 	answerSoon = 2 * time.Second
-	// recordGrace is how long after the end of sending the record of a block that was sent whole by then may follow: the record is to the
-	// fallback what a receipt is to a peer. The storage's time to answer (1.5 s) is counted from there on, and ends with receiptGrace.
-	recordGrace = receiptGrace - 1500*time.Millisecond
 	// never is longer than any drain.
 	never = 365 * 24 * time.Hour
 	// largeUpload is the size from which on an upload tells a rate; a smaller one tells a latency.
@@ -341,191 +333,4 @@ func (f *fallback) cutOff(after time.Duration) string {
 		words += ": " + trouble
 	}
 	return words
-}
-
-// upload is one block on its way to the fallback.
-type upload struct {
-	to   *fallback
-	work diskio.Work // on this node's disks
-	sent int64       // bytes that were not there already
-
-	bytes  int64
-	unsent int64 // its part of fallback.begun, guarded with it
-	gone   int64 // what the storage has got rid of, guarded likewise
-	going  bool  // it has begun to send; likewise
-
-	stuck  chan struct{}
-	hung   string
-	gaveUp sync.Once
-
-	mu    sync.Mutex
-	e     plan.Entry
-	holds bool
-}
-
-func (u *upload) busy(now time.Time) (string, time.Duration, bool) { return u.work.On(now) }
-
-// leaves says that so many bytes of what was begun have left, or are not to.
-func (u *upload) leaves(bytes int64) {
-	f := u.to
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	bytes = min(bytes, u.unsent)
-	u.unsent -= bytes
-	f.begun -= bytes
-}
-
-func (u *upload) giveUp(dir string) {
-	u.gaveUp.Do(func() {
-		u.hung = dir
-		close(u.stuck)
-	})
-}
-
-// forget takes the block off the books; false when somebody else did.
-func (u *upload) forget() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	held := u.holds
-	u.holds = false
-	return held
-}
-
-func (u *upload) returnInflight(_ context.Context, err error) {
-	if u.forget() {
-		u.to.plan.GiveBack(u.e, 0, fmt.Sprintf("sent to %s: %v", u.to.state.Node, err))
-	}
-}
-
-// staleThere is the age up to which a copy in the fallback stands for a block that a drain moves now. Where old copies are removed from
-// the fallback, that is after a day at the least (fallback.keep), and what is moved now has to last.
-const staleThere = 12 * time.Hour
-
-// save makes the block durable in the fallback. A block that is there already is not sent again, unless it may soon be too old to
-// stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
-func (u *upload) save(ctx context.Context) error {
-	f := u.to
-	late, stop := linger(ctx, recordGrace)
-	defer stop()
-	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: f.source.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
-	if ours.Origin == "" {
-		ours.Origin = f.source.node
-	}
-	answered := f.await(0)
-	there, err := f.Record(ctx, u.e.ID)
-	answered()
-	fresh, replaces := errors.Is(err, fs.ErrNotExist), false
-	switch {
-	case err == nil:
-		same, since, err := u.same(ctx, there, ours.Origin)
-		if same && err == nil {
-			since, err = f.RecordSince(ctx, there, since)
-		}
-		if err != nil || same && time.Since(since) < staleThere {
-			return err
-		}
-		if same { // where it lies, whoever put it there
-			ours.Place, ours.Origin = there.Place, there.Origin
-			break
-		}
-		replaces = true
-		if there.Origin != ours.Origin {
-			return fmt.Errorf("%w, of other content, from %s", catalog.ErrConflict, there.Origin)
-		}
-		if ours.Origin != f.source.node && there.Modified.After(ours.Modified) { // as at a peer: see ErrSuperseded
-			if whole, _, err := f.Whole(ctx, there); whole || err != nil {
-				return err
-			}
-		}
-	case fresh:
-	case errors.Is(err, wire.ErrCorrupt), errors.Is(err, lastresort.ErrForgotten): // it keeps nobody's block: ours is better
-		replaces = true
-	default:
-		return err
-	}
-	if replaces && ours.Place == lastresort.LayoutSpark {
-		if err := u.hide(ctx, ours); err != nil {
-			return err
-		}
-	}
-	if ours.Members, err = u.send(ctx, ours); err != nil {
-		return err
-	}
-	ours.Sum = ours.Total()
-	err = f.PutRecord(late, ours, fresh)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("somebody else put a block of that id there at the same time: %w", err)
-	}
-	return err
-}
-
-// same reports whether the copy in the fallback is the block that is here, whole, and since when its files are there. A copy of another
-// origin may be Spark's own copy of a map output, or the output that ours is a copy of: then the files that both have are compared.
-func (u *upload) same(ctx context.Context, there lastresort.Record, origin string) (same bool, since time.Time, err error) {
-	theirs, ours := there.Sizes(), wire.AppendSizes(nil, u.e.Members)
-	if !slices.Equal(theirs, ours) && (there.Origin == origin || !catalog.SameOutput(string(u.e.ID), theirs, ours)) {
-		return false, since, nil
-	}
-	for i, m := range ours {
-		at := slices.Index(theirs, m)
-		if at < 0 {
-			continue
-		}
-		c := u.content(i, nil)
-		err := c.drain(ctx)
-		c.close()
-		if err != nil {
-			return false, since, err
-		}
-		if !bytes.Equal(there.Members[at].Chunks, c.sums) {
-			return false, since, nil
-		}
-	}
-	return u.to.Whole(ctx, there)
-}
-
-// hide makes an engine find no index while the data beside it is replaced. An engine does not look at records: if time is up when only the
-// new data is there, it would take those bytes for its own by the old index. Nothing is deleted there, so the index is made empty.
-func (u *upload) hide(ctx context.Context, r lastresort.Record) error {
-	for _, m := range u.e.Members {
-		if (inventory.SparkLayout{}).Last(m.Name) {
-			name := lastresort.SparkName(r.ID.Scope(), m.Name)
-			if err := u.to.Objects.Put(ctx, name, 0, strings.NewReader(""), false); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// send puts the block's files there, and last the file that makes the others visible to an engine.
-func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Member, error) {
-	members := make([]lastresort.Member, len(u.e.Members))
-	for i, m := range u.e.Members {
-		members[i] = lastresort.Member{Name: m.Name, Bytes: m.Bytes}
-	}
-	r.Members = members
-	names := r.Names()
-	for _, last := range []bool{false, true} {
-		for i, m := range u.e.Members {
-			if (inventory.SparkLayout{}).Last(m.Name) != last {
-				continue
-			}
-			if err := u.turn(ctx); err != nil { // here, too: the storage does not owe an answer yet
-				return nil, err
-			}
-			c := u.content(i, func(n int) error { return u.pass(ctx, n) })
-			answered := u.to.await(m.Bytes)
-			err := u.to.Objects.Put(ctx, names[i], m.Bytes, c, false)
-			answered()
-			c.close()
-			if err != nil {
-				return nil, err
-			}
-			u.asked(unloads)
-			members[i].Chunks = c.sums
-			u.sent += m.Bytes
-		}
-	}
-	return members, nil
 }
