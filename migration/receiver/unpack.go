@@ -353,7 +353,7 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 			u.retry = time.Now()
 			break
 		}
-		if !u.told && u.of.knows(u.store.Paths) {
+		if !u.told && u.looked() {
 			u.told = true
 			u.of.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
 				"store", u.store.Name, "blocks", u.left.Blocks, "err", err)
@@ -364,6 +364,12 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 	}
 	u.told = u.told && u.troubled
 	u.said = u.said && u.occupied.Blocks > 0
+}
+
+// looked reports whether all disks that files need have been looked at, that of the records included. Each is looked at by
+// itself, so after a start the store's may be known a moment before the others.
+func (u *unpacker) looked() bool {
+	return u.of.knows(append([]string{u.of.cfg.Vault.Dir}, u.store.Paths...))
 }
 
 // pick reads the records of landed blocks, as many as make a group. An error says that the catalog could not be asked.

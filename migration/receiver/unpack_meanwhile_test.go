@@ -69,6 +69,47 @@ func TestUnpackerWaitsForTheFirstLookAtTheDisks(t *testing.T) {
 	})
 }
 
+// unseenVault are disks of which that under the vault has not been looked at yet.
+type unseenVault struct {
+	*nodetest.Disks
+	looked *atomic.Bool
+}
+
+func (d *unseenVault) Keeps(string) bool { return d.looked.Load() }
+
+// Each directory is looked at by itself. The disk of a store may be known a moment before that of the records, without which
+// no file is made: that is no trouble to log either.
+func TestUnpackerWaitsForTheFirstLookAtTheVaultsDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		var looked atomic.Bool
+		n.Disks = &unseenVault{f, &looked}
+		var log nodetest.Notes
+		n.tune = func(cfg *Config) {
+			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			room := cfg.Room
+			cfg.Room = func(p string) (int64, error) {
+				if p == cfg.Vault.Dir && !looked.Load() {
+					return 0, errors.New("not looked at")
+				}
+				return room(p)
+			}
+		}
+		_, stop := n.receiving(t)
+		defer stop()
+		time.Sleep(unpackPatience)
+		n.WantPacked(t, want)
+		looked.Store(true)
+		f.Set(f.Full, "elsewhere", false)
+		time.Sleep(time.Second)
+		n.WantFiles(t, want)
+		if got := log.Count("no files can be made"); got != 0 {
+			t.Errorf("said %d times that no files can be made", got)
+		}
+	})
+}
+
 // freedDisks are full until a block has found no room.
 type freedDisks struct {
 	*nodetest.Disks
