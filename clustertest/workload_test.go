@@ -166,6 +166,35 @@ func TestStubbornWorkloadIsStoppedInTime(t *testing.T) {
 	}
 }
 
+// Time is up while the node still waits for its engine, in a pass that another one was to follow. That one meets blocks for which it has no
+// time, and the account says of them what stood in the way all along.
+func TestTimeIsUpWhileTheNodeWaits(t *testing.T) {
+	cfg := withEngine(nil)
+	change := cfg.Agent
+	cfg.Agent = func(i int, a *agent.Config) { change(i, a); a.Receive.MaxBytes = 5 * fillSize }
+	bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
+		c.Unit(0, engine)
+		blocks := fill(c, 0)
+		c.Decommission(0, 30*time.Second, "")
+		c.WaitDrained(0)
+		_, entries := c.Manifest(0)
+		lost := int64(0)
+		for _, e := range entries {
+			if e.Outcome != "lost" {
+				continue
+			}
+			lost++
+			if !strings.HasPrefix(e.Reason, "the deadline came first: ") || !strings.Contains(e.Reason, "full") {
+				t.Errorf("%s is lost for %q, want it lost for the peers were full", e.Id, e.Reason)
+			}
+		}
+		if lost == 0 || lost == fillBlocks {
+			t.Errorf("%d of %d blocks are lost, want some", lost, fillBlocks)
+		}
+		accounted(t, c, 0, blocks, lost)
+	})
+}
+
 // A longer tail, by SIGHUP amid the drain, has a workload stopped so much earlier.
 func TestReloadMovesTheEndOfAWorkload(t *testing.T) {
 	cfg, engines := agent.Config{}, withEngine(stops)

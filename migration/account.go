@@ -170,7 +170,11 @@ const (
 // itIsDeleted is the reason for skipping a block that was there, or what is left of it. A block of its name may be written again.
 const itIsDeleted = "deleted while the node was draining"
 
-const unplanned = "the deadline came before it was planned"
+// tooLate is why a block is lost that would have been moved with more time; unplanned is for one that no plan had by then.
+const (
+	tooLate   = "the deadline came first"
+	unplanned = "the deadline came before it was planned"
+)
 
 // ruling is what is to become of a block that could not be read here as planned: its outcome, or another attempt.
 type ruling struct {

@@ -119,6 +119,9 @@ type DrainConfig struct {
 	MaxBytesPerSecond int64
 	// Fallback takes what no peer takes. Nil: nothing does.
 	Fallback *lastresort.Storage
+	// Late is why what is here has not been moved, where time is up before the drain begins (Drain.TimeUp of the one before). Empty: that
+	// is not known.
+	Late string
 	// Until is when sending will end, as far as is known now; it may move. Nil, or the zero time: when Run's context ends.
 	Until func() time.Time
 	Log   *slog.Logger
@@ -306,7 +309,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 
 // nameLost names everything that is left as lost.
 func (d *Drain) nameLost(ctx context.Context) {
-	why := "the deadline came first"
+	why := tooLate
 	stopped := ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled)
 	if stopped {
 		why = "the drain was stopped"
@@ -354,6 +357,15 @@ func (d *Drain) lastWords(e plan.Entry) string {
 		return strings.TrimPrefix(words+"; "+own, "; ")
 	}
 	return words
+}
+
+// TimeUp is why what the drain leaves behind when its time is up was not moved, as its account would say of a block about which no more is
+// known.
+func (d *Drain) TimeUp() string {
+	if words := d.lastWords(plan.Entry{}); words != "" {
+		return tooLate + ": " + words
+	}
+	return tooLate
 }
 
 // Progress tells how far the drain is.

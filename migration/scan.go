@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -40,6 +41,7 @@ type survey struct {
 	adopted bool
 	own     bool
 	settle  func(ctx context.Context)
+	late    string
 
 	looks   *looks
 	missed  atomic.Bool // some look did not meet all that is here
@@ -52,7 +54,7 @@ type survey struct {
 }
 
 func newSurvey(cfg DrainConfig, c cargo, claims *claims, homes *homes) *survey {
-	return &survey{cargo: c, claims: claims, homes: homes, known: cfg.Index, dir: cfg.Dir, adopted: cfg.Adopted, own: cfg.Own, settle: cfg.Settle, looks: newLooks(cfg.Log), phase: PhaseScanning}
+	return &survey{cargo: c, claims: claims, homes: homes, known: cfg.Index, dir: cfg.Dir, adopted: cfg.Adopted, own: cfg.Own, settle: cfg.Settle, late: cfg.Late, looks: newLooks(cfg.Log), phase: PhaseScanning}
 }
 
 // untilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
@@ -252,7 +254,7 @@ func (v *survey) take(ctx context.Context, pass int, it inventory.Item, err erro
 	case v.endings.isOver(it.Block) != "":
 		v.account.skip(&it.Block, v.endings.isOver(it.Block))
 	case ctx.Err() != nil:
-		return lost(unplanned)
+		return lost(cmp.Or(v.late, unplanned))
 	default:
 		if v.account.meet(it.Block); v.homes.enter(ctx, it.Block) != nil {
 			v.account.lose(plan.Entry{Block: it.Block}, unplanned)
