@@ -21,9 +21,13 @@ const (
 // whyLost sums up in one line of the log why blocks were lost: the commonest reason first and, of equally common ones, the
 // one that cost the most bytes. The manifest has the reason of each block.
 func whyLost(account iter.Seq2[manifest.Entry, error]) string {
-	blocks, bytes, read := map[string]int{}, map[string]int64{}, 0
+	blocks, bytes, read, which := map[string]int{}, map[string]int64{}, 0, ""
 	for e, err := range account {
-		if err != nil || e.Outcome != manifest.Lost || read == reasonsRead { // entries of lost blocks come first
+		if err != nil || e.Outcome != manifest.Lost { // entries of lost blocks come first
+			break
+		}
+		if read == reasonsRead {
+			which = fmt.Sprintf("of the first %d, ", reasonsRead)
 			break
 		}
 		read++
@@ -42,5 +46,5 @@ func whyLost(account iter.Seq2[manifest.Entry, error]) string {
 	if read > 0 {
 		said = append(said, fmt.Sprintf("%d: other reasons", read))
 	}
-	return strings.Join(said, "; ")
+	return which + strings.Join(said, "; ")
 }

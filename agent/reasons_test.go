@@ -37,6 +37,8 @@ func TestWhyLost(t *testing.T) {
 		{lost(2, "full"), "2: send it: full"},
 		{append(several, manifest.Entry{ID: "cache/-/x", Outcome: manifest.Skipped, Reason: "a link"}), "3: send it: full; 2: send it: away; 1: send it: b; 2: other reasons"},
 		{[]manifest.Entry{{ID: "cache/-/x", Outcome: manifest.Lost, Reason: "send block cache/-/x to host-c: read cache/-/x: input/output error"}}, "1: send it to host-c: read it: input/output error"},
+		{lost(reasonsRead, "full"), "10000: send it: full"},
+		{lost(reasonsRead+1, "full"), "of the first 10000, 10000: send it: full"},
 		{append(large, several...), "3: send it: full; 2: send it: away; 1: send it: z: no peer has room; 3: other reasons"},
 	} {
 		if got := whyLost(account(row.entries...)); got != row.want {
