@@ -39,7 +39,12 @@ func (r *Receiver) look(now time.Time) {
 	}
 	under, given := r.streams.heldUp(now, r.disks)
 	// Before anybody is answered: a sender comes again at once, and must not be sent to the same disk.
-	r.volumes.avoid(slices.Concat(r.commit.stuck(now), r.scrubber.stuck(now), under))
+	free := r.volumes.avoid(slices.Concat(r.commit.stuck(now), r.scrubber.stuck(now), under))
+	for _, u := range r.unpackers.all {
+		if free {
+			u.tryAgain()
+		}
+	}
 	r.commit.refuse(now)
 	for _, in := range given {
 		r.disks.Fault(in.why.Dir, in.why)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -235,15 +236,25 @@ func (u *unpacker) await(ctx context.Context) bool {
 		case <-due:
 		case <-u.news:
 			u.news = u.of.disks.Changed()
-			u.mu.Lock()
-			if u.troubled {
-				u.retry, u.troubled = time.Now(), false
-			}
-			u.mu.Unlock()
+			u.tryAgain()
 		case <-ctx.Done():
 		}
 	}
 	return false
+}
+
+// tryAgain has blocks looked at again that a disk took no files of: it may take some now.
+func (u *unpacker) tryAgain() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.troubled {
+		return
+	}
+	u.retry, u.troubled = time.Now(), false
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
 }
 
 // wait returns how long it is until the next look, if there is anything to look for.
@@ -353,7 +364,7 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 			u.retry = time.Now()
 			break
 		}
-		if !u.told && u.looked() {
+		if !u.told && u.judged() {
 			u.told = true
 			u.of.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
 				"store", u.store.Name, "blocks", u.left.Blocks, "err", err)
@@ -366,10 +377,12 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 	u.said = u.said && u.occupied.Blocks > 0
 }
 
-// looked reports whether all disks that files need have been looked at, that of the records included. Each is looked at by
-// itself, so after a start the store's may be known a moment before the others.
-func (u *unpacker) looked() bool {
-	return u.of.knows(append([]string{u.of.cfg.Vault.Dir}, u.store.Paths...))
+// judged reports whether all disks that files need have been looked at, that of the records included, and nothing hangs on them. Each is
+// looked at by itself, so after a start the store's may be known a moment before the others. When a frozen machine goes on, what was
+// under way seems to hang until the next look.
+func (u *unpacker) judged() bool {
+	all := append([]string{u.of.cfg.Vault.Dir}, u.store.Paths...)
+	return u.of.knows(all) && !slices.ContainsFunc(all, func(dir string) bool { return u.of.hangs(dir) != nil })
 }
 
 // pick reads the records of landed blocks, as many as make a group. An error says that the catalog could not be asked.

@@ -110,6 +110,30 @@ func TestUnpackerWaitsForTheFirstLookAtTheVaultsDisk(t *testing.T) {
 	})
 }
 
+// When a machine that was frozen goes on, what was under way on its disks seems to hang, until the next look finds that it came back. Files
+// are made then, and not a minute later, and nothing is said of a full disk.
+func TestUnpackerGoesOnOnceNothingHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		var log nodetest.Notes
+		n.tune = func(cfg *Config) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+		n.receive(t)
+		n.receiver.unpackers.lately.Note(time.Now()) // so files are made in a lull from now
+		_, stop := nodetest.Run(n.receiver)
+		defer stop()
+		time.Sleep(lull / 2)
+		n.receiver.volumes.avoid([]string{n.Vault.Dir})
+		time.Sleep(lull)
+		n.WantPacked(t, want)
+		time.Sleep(2 * diskio.LookAfter)
+		n.WantFiles(t, want)
+		if got := log.Count("no files can be made"); got != 0 {
+			t.Errorf("said %d times that no files can be made", got)
+		}
+	})
+}
+
 // freedDisks are full until a block has found no room.
 type freedDisks struct {
 	*nodetest.Disks

@@ -26,11 +26,13 @@ type volumes struct {
 	stuck []string // directories whose disks hang under something
 }
 
-// avoid sets which directories hang under something.
-func (v *volumes) avoid(stuck []string) {
+// avoid sets which directories hang under something, and reports whether one does no more.
+func (v *volumes) avoid(stuck []string) (free bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	free = slices.ContainsFunc(v.stuck, func(dir string) bool { return !slices.Contains(stuck, dir) })
 	v.stuck = stuck
+	return free
 }
 
 // open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there. It returns
