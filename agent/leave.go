@@ -173,7 +173,7 @@ func (c *course) pass(ctx context.Context, incident string, last bool) manifest.
 	sum, err := c.refuge.carry(ctx, incident, false, func(ctx context.Context, dir string) (manifest.Summary, error) {
 		cfg := c.passConfig(incident, dir, last)
 		if before := c.drains.of(dir); ctx.Err() != nil && before != nil { // this pass only names what that one had in its plan
-			cfg.Late = before.TimeUp()
+			cfg.Late, cfg.Unwritten = before.TimeUp(), before.Unwritten()
 		}
 		q := c.vigil.before(ctx, incident, dir)
 		c.vigil.put(q, &cfg)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
@@ -21,7 +22,8 @@ import (
 // account is what became of the blocks that a drain met: each is moved, lost, skipped, or still in the plan.
 type account struct {
 	log     *slog.Logger
-	once    bool // DrainConfig.Once
+	once    bool        // DrainConfig.Once
+	late    atomic.Bool // time is up: the next pass can try nothing any more
 	source  *source
 	plan    *plan.Plan
 	ledger  *manifest.Ledger
@@ -47,7 +49,14 @@ func openAccount(cfg DrainConfig, source *source) (a *account, most *diskio.Allo
 	if cfg.Once && history.recalled > leastPast {
 		history.here = manifest.NewMetIDs(32 * int64(history.recalled))
 	}
-	l, err := manifest.Open(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
+	var keeps []manifest.Outcome
+	switch {
+	case len(cfg.Again) > 0:
+		keeps = []manifest.Outcome{manifest.Lost, manifest.Skipped}
+	case cfg.Late != "":
+		keeps = []manifest.Outcome{manifest.Lost}
+	}
+	l, err := manifest.Open(cfg.Dir, keeps, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
 		cfg.Log.Error("cannot write the manifest: its totals are kept, and the names of lost blocks as long as there is memory", "err", err)
@@ -58,26 +67,33 @@ func openAccount(cfg DrainConfig, source *source) (a *account, most *diskio.Allo
 	}
 	l.GoOn(earlier, len(cfg.Again) > 0)
 	a = &account{log: cfg.Log, once: cfg.Once, source: source, ledger: l, history: history, began: l.Counts().Started, age: age, found: earlier, earlier: earlier.Bytes}
-	if len(cfg.Again) > 0 {
-		a.goOn(cfg.Dir, cfg.Unwritten)
+	if len(keeps) > 0 {
+		a.goOn(cfg.Dir, cfg.Unwritten, keeps, cfg.Late != "")
 	}
 	return a, most
 }
 
-// goOn begins the account of a drain for broken blocks with what the drain before came to.
-func (a *account) goOn(dir string, unwritten []byte) {
-	for _, o := range []manifest.Outcome{manifest.Lost, manifest.Skipped} {
+// goOn begins the account with what the drain before came to. named says that a scan is not to name again what is lost.
+func (a *account) goOn(dir string, unwritten []byte, keeps []manifest.Outcome, named bool) {
+	goesOn := func(e manifest.Entry) {
+		if named && e.Outcome == manifest.Lost {
+			a.history.giveUp(inventory.BlockID(e.ID))
+		}
+	}
+	for _, o := range keeps {
 		for e, err := range manifest.Read(manifest.Path(dir, o)) {
 			if err != nil {
 				a.log.Warn("cannot read the account of the drain: its figures are too low", "err", err)
 				break
 			}
 			a.ledger.Count(e)
+			goesOn(e)
 		}
 	}
 	for line := range bytes.Lines(unwritten) {
 		if e, err := manifest.ParseLine(line); err == nil {
 			a.ledger.Add(e)
+			goesOn(e)
 		}
 	}
 	sum := a.ledger.Counts()
@@ -116,7 +132,7 @@ func (a *account) close() (manifest.Summary, error) {
 }
 
 func (a *account) lose(e plan.Entry, why string) {
-	if a.once {
+	if a.once && !a.late.Load() {
 		return // the next pass tries again
 	}
 	if e.Spare {

@@ -107,7 +107,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 func TestVoidedLineOutlivesAKill(t *testing.T) {
 	tr, _, b := drained(t)
 	b.remove(t, func(h vault.Held) bool { return h.ID == "cache/-/f-1" })
-	l, err := manifest.Open(tr.cfg.Dir, true, false, nil)
+	l, err := manifest.Open(tr.cfg.Dir, []manifest.Outcome{manifest.Lost, manifest.Skipped}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestAccountHasEachBlockOnce(t *testing.T) {
 }
 
 func accountHasEachBlockOnce(t *testing.T, dir string) {
-	l, opened := manifest.Open(dir, false, false, nil)
+	l, opened := manifest.Open(dir, nil, false, nil)
 	moved := func(id string, bytes int64, peer string) manifest.Entry {
 		return manifest.Entry{ID: id, Bytes: bytes, Outcome: manifest.Moved, Peer: peer}
 	}

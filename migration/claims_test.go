@@ -132,7 +132,7 @@ func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
 // A line is struck out only if it still is the line that was read; else another line voids it.
 func TestWhatStandsElsewhereIsVoided(t *testing.T) {
 	dir := t.TempDir()
-	l, err := manifest.Open(dir, false, false, nil)
+	l, err := manifest.Open(dir, nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestAnyLapsed(t *testing.T) {
 	if _, err := AnyLapsed(t.Context(), tr.cfg, 0); err == nil {
 		t.Error("nobody answered, and that is no error")
 	}
-	l, err := manifest.Open(tr.cfg.Dir, true, false, nil)
+	l, err := manifest.Open(tr.cfg.Dir, []manifest.Outcome{manifest.Lost, manifest.Skipped}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestAnyLapsed(t *testing.T) {
 // some of each run.
 func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
 	dir := t.TempDir()
-	l, err := manifest.Open(dir, true, false, nil)
+	l, err := manifest.Open(dir, []manifest.Outcome{manifest.Lost, manifest.Skipped}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ type DrainConfig struct {
 	Again []Broken
 	// Adopted says that all that the account has was moved by earlier drains (Adopt), and that no run of this one has looked for it.
 	Adopted bool
-	// Unwritten are the lines of the account that the drain before could not write.
+	// Unwritten are the lines of the account that the drain before could not write, where this one goes on with it.
 	Unwritten []byte
 	// MostBytes bounds what plan and account take in Dir, which may be memory: beyond that, Dir is full. 0: its disk bounds them.
 	MostBytes int64
@@ -119,8 +119,8 @@ type DrainConfig struct {
 	MaxBytesPerSecond int64
 	// Fallback takes what no peer takes. Nil: nothing does.
 	Fallback *lastresort.Storage
-	// Late is why what is here has not been moved, where time is up before the drain begins (Drain.TimeUp of the one before). Empty: that
-	// is not known.
+	// Late is why what is here has not been moved, where time is up before the drain begins (Drain.TimeUp of the one before): the drain
+	// names what that one had no plan for, and goes on with its account. Empty: time is not up.
 	Late string
 	// Until is when sending will end, as far as is known now; it may move. Nil, or the zero time: when Run's context ends.
 	Until func() time.Time
@@ -314,9 +314,13 @@ func (d *Drain) nameLost(ctx context.Context) {
 	if stopped {
 		why = "the drain was stopped"
 	}
-	d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
+	if d.cfg.Once { // what was not planned, the drain that follows names
+		d.account.late.Store(!stopped)
+	} else {
+		d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
+	}
 	unread := d.plan.Rest(func(e plan.Entry, barred string) {
-		if d.account.history.outdated(e.Block) || e.Spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
+		if d.account.history.outdated(e.Block) || e.Spare && !stopped && (d.cfg.Once || d.homes.left.add(e.Block)) {
 			return
 		}
 		reason := why
@@ -326,7 +330,10 @@ func (d *Drain) nameLost(ctx context.Context) {
 		d.account.lose(e, cmp.Or(barred, reason))
 	})
 	d.homes.leaveBehind(ctx, why)
-	if len(d.cfg.Again) == 0 && !d.cfg.Once {
+	if d.cfg.Once {
+		return
+	}
+	if len(d.cfg.Again) == 0 {
 		d.survey.looks.end(d.source.dirs(), why)
 	}
 	for dir, why := range d.survey.looks.unreadable() { // nobody knows the names of what is there

@@ -294,7 +294,7 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 				ForgetElsewhere: func(context.Context, string, inventory.BlockID, string) error { calls += "h"; return c.heirs },
 			}
 			w := newWithdrawal(cfg, nil, lastHeard(nil), nil)
-			l, err := manifest.Open(t.TempDir(), false, false, nil)
+			l, err := manifest.Open(t.TempDir(), nil, false, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ type history struct {
 	about    doubt
 	again    latest                        // planned anew, though moved once, and not moved since
 	renewed  latest                        // changed since the scan began: an older version of them is handled no more
-	givenUp  map[inventory.BlockID]bool    // lost because of its own files
+	givenUp  latest                        // lost because of its own files, or when the time of the pass before was up; in no version
 	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
 	took     map[string]inventory.Count    // by peer, what earlier runs moved there
 	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
@@ -31,7 +31,7 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
 // An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, inventory.Count, error) {
-	s := &history{handled: newHandled(), about: about, took: map[string]inventory.Count{}, again: newLatest(), renewed: newLatest(), givenUp: map[inventory.BlockID]bool{}, unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{}}
+	s := &history{handled: newHandled(), about: about, took: map[string]inventory.Count{}, again: newLatest(), renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -75,7 +75,7 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unseen, b.ID)
-	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp) == 0 {
+	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp.of) == 0 {
 		return true, false
 	}
 	v := manifest.VersionOf(b)
@@ -84,7 +84,7 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	if known {
 		s.met++
 	}
-	if known || s.givenUp[b.ID] {
+	if known || s.givenUp.has(b.ID) {
 		return false, known && !s.renewed.has(b.ID) && s.handled.unlike(b.ID) != s.about.others
 	}
 	if recent {
@@ -161,7 +161,7 @@ func (s *history) current(e manifest.Entry) bool {
 func (s *history) outdated(planned inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.givenUp[planned.ID] || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, manifest.VersionOf(planned))
+	return s.givenUp.has(planned.ID) || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, manifest.VersionOf(planned))
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.
@@ -186,14 +186,14 @@ func (s *history) elsewhere(planned, now inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := manifest.VersionOf(now)
-	return s.givenUp[now.ID] || s.is(now.ID, v) && v != manifest.VersionOf(planned)
+	return s.givenUp.has(now.ID) || s.is(now.ID, v) && v != manifest.VersionOf(planned)
 }
 
 // giveUp makes later scans pass a block by that is lost: once is enough.
 func (s *history) giveUp(id inventory.BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.givenUp[id] = true
+	s.givenUp.set(id, manifest.Version{})
 	delete(s.unseen, id)
 	s.repeats = s.repeats || s.handled.has(id)
 }

@@ -31,7 +31,7 @@ type awaited struct {
 func (s *history) await(b inventory.Block, why error, late, doubt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.givenUp[b.ID] {
+	if s.givenUp.has(b.ID) {
 		return
 	}
 	a := awaited{bytes: b.Bytes(), why: why.Error(), late: late, doubt: doubt}

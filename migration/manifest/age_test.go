@@ -49,7 +49,7 @@ func TestAccountIsAsOldAsWhatMovedLast(t *testing.T) {
 }
 
 func amend(dir string, how func(*Ledger)) error {
-	l, err := Open(dir, false, true, nil)
+	l, err := Open(dir, nil, true, nil)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func BenchmarkTakeBack(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				l, err := Open(b.TempDir(), false, false, nil)
+				l, err := Open(b.TempDir(), nil, false, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

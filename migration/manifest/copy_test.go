@@ -50,7 +50,7 @@ func TestAccountOnADiskThatHangs(t *testing.T) {
 // as a drain's own memory has room for.
 func TestAccountTakesNoMoreThanItMay(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Open(dir, false, false, nil)
+	l, err := Open(dir, nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

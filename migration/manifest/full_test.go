@@ -15,7 +15,7 @@ import (
 // The disk becomes full in the middle. Lost blocks are still named; moved ones are not, and an error says so.
 func TestDiskOfTheAccountBecomesFull(t *testing.T) {
 	dir := smalldisk.New(t, 16<<20)
-	l, err := Open(filepath.Join(dir, "inc-1"), false, false, nil)
+	l, err := Open(filepath.Join(dir, "inc-1"), nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
 	if err := os.WriteFile(dir, []byte("in the way"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(filepath.Join(dir, "inc-1"), false, false, nil)
+	l, err := Open(filepath.Join(dir, "inc-1"), nil, false, nil)
 	if err == nil {
 		t.Fatal("a directory was made where a file is")
 	}

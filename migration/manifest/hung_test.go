@@ -27,7 +27,7 @@ func (h hungDisk) Write(p []byte) (int, error) {
 
 // A heartbeat and systemd's watchdog ask how far the drain is. Neither waits while the disk of the account hangs.
 func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
-	l, err := Open(t.TempDir(), false, false, nil)
+	l, err := Open(t.TempDir(), nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,18 +44,18 @@ type linesFile struct {
 	wrote time.Time // when it was last written that something was moved; zero: never
 }
 
-// Open opens the account in dir. What was moved stays in it; what was skipped or lost is begun anew, unless goesOn. once says that another
-// pass follows this one. With an error the account is kept all the same: in numbers, and what is lost also by name, as long as there is
+// Open opens the account in dir. What was moved stays in it; what was skipped or lost is begun anew, but for the outcomes in keeps. once
+// says that another pass follows this one. With an error the account is kept all the same: in numbers, and what is lost also by name, as long as there is
 // memory. If the disk is full, the names of what is lost take the ballast's room.
-func Open(dir string, goesOn, once bool, ballast *durable.Ballast) (*Ledger, error) {
+func Open(dir string, keeps []Outcome, once bool, ballast *durable.Ballast) (*Ledger, error) {
 	l := &Ledger{dir: dir, files: map[Outcome]*linesFile{}, summary: Summary{Started: time.Now()}}
 	var err error
-	if l.lost, err = openLost(Path(dir, Lost), goesOn, ballast, once); err != nil {
+	if l.lost, err = openLost(Path(dir, Lost), slices.Contains(keeps, Lost), ballast, once); err != nil {
 		l.fail(err)
 	}
 	mend(Path(dir, Moved))
 	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC} {
-		if goesOn {
+		if slices.Contains(keeps, o) {
 			flag = os.O_APPEND
 		}
 		f, err := os.OpenFile(Path(dir, o), os.O_WRONLY|os.O_CREATE|flag, 0o600)

@@ -17,7 +17,7 @@ func TestMovedLineTellsTheVersion(t *testing.T) {
 	one := inventory.Block{ID: "cache/-/x <é>", Members: []inventory.Member{{Name: "x <é>", Bytes: 4096, ModTime: modified}}}
 	two := inventory.Block{ID: "spark/app-1-1/shuffle_0_0_0", Members: []inventory.Member{{Bytes: 7, ModTime: modified}, {Bytes: 8, ModTime: modified}}}
 	before := inventory.Block{ID: "cache/-/y", Members: []inventory.Member{{Bytes: 1, ModTime: time.Unix(-1, 0)}}}
-	l, err := Open(t.TempDir(), false, false, nil)
+	l, err := Open(t.TempDir(), nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,85 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/manifest"
+)
+
+// silent are disks of which none answers.
+type silent struct{ diskio.Disks }
+
+func (silent) Readable(string) bool { return false }
+
+// Time is up in a pass that another one was to follow. It names what it had in its plan, and the pass that follows what is left: each block
+// once, and even those that it has no time to meet.
+func TestPassNamesWhatItHadInItsPlanWhenTimeIsUp(t *testing.T) {
+	const files = 30
+	for _, row := range []struct {
+		what      string
+		meanwhile func(t *testing.T, a *node, next *DrainConfig)
+		lost      []string
+	}{
+		{"all is met", func(*testing.T, *node, *DrainConfig) {}, nil},
+		{"a block was written meanwhile", func(t *testing.T, a *node, _ *DrainConfig) {
+			write(t, filepath.Join(a.Dir, "cache/new"), make([]byte, 1000))
+		}, []string{"cache/-/new"}},
+		{"a block has changed", func(t *testing.T, a *node, _ *DrainConfig) {
+			write(t, filepath.Join(a.Dir, "cache/f-07"), make([]byte, 2000))
+		}, nil},
+		{"the disk does not answer any more", func(_ *testing.T, a *node, next *DrainConfig) {
+			next.Disks = silent{diskio.OrWell(nil)}
+		}, []string{"(what lies in "}},
+	} {
+		t.Run(row.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newNode(t, "a", with(filesStore, "cache"))
+				want := row.lost
+				for i := range files {
+					name := fmt.Sprintf("f-%02d", i)
+					write(t, filepath.Join(a.Dir, "cache", name), make([]byte, 1000))
+					want = append(want, "cache/-/"+name)
+				}
+				if err := os.Symlink("f-00", filepath.Join(a.Dir, "cache/link")); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				tr := newTrip(t, a)
+				tr.cfg.Once = true
+				tr.run(ctx)
+				next := newTrip(t, a)
+				next.cfg.Late, next.cfg.Unwritten = tr.drain.TimeUp(), tr.drain.Unwritten()
+				row.meanwhile(t, a, &next.cfg)
+				sum, entries := next.run(ctx)
+				var got []string
+				for _, e := range outcome(t, entries, manifest.Lost) {
+					if !strings.HasPrefix(e.Reason, tooLate) && !strings.HasPrefix(e.ID, "(") {
+						t.Errorf("%s is lost for %q", e.ID, e.Reason)
+					}
+					if id, _, is := strings.Cut(e.ID, a.Dir); is {
+						e.ID = id
+					}
+					got = append(got, e.ID)
+				}
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) || sum.Lost.Blocks < files {
+					t.Errorf("got %d lost, by name %q, want %q", sum.Lost.Blocks, got, want)
+				}
+				if met := outcome(t, entries, manifest.Skipped); len(met) > 1 || sum.Skipped.Blocks != int64(len(met)) {
+					t.Errorf("got %d skipped, and %d by name, want the link once", sum.Skipped.Blocks, len(met))
+				}
+			})
+		})
+	}
+}
