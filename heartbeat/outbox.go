@@ -15,7 +15,7 @@ const (
 )
 
 // Landed queues word that blocks now rest here; it goes out after the next answered beat, or with Report. Call it once Held
-// would yield them: what the queue cannot keep is replaced by a full report of what Held yields.
+// would yield them: what the queue cannot keep is replaced by a full report of what Held yields. It keeps none of the blocks.
 func (c *Client) Landed(blocks ...*api.HeldBlock) {
 	c.outbox.put(len(blocks), true, func(to *words) {
 		for _, b := range blocks {

@@ -314,8 +314,8 @@ func (d *Drain) nameLost(ctx context.Context) {
 	if stopped {
 		why = "the drain was stopped"
 	}
-	if d.cfg.Once { // what was not planned, the drain that follows names
-		d.account.late.Store(!stopped)
+	if d.cfg.Once { // what was not planned, the drain that follows names; and if there is time left, it tries all of it
+		d.account.late.Store(errors.Is(context.Cause(ctx), context.DeadlineExceeded))
 	} else {
 		d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
 	}

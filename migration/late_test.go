@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,6 +81,23 @@ func TestPassNamesWhatItHadInItsPlanWhenTimeIsUp(t *testing.T) {
 					t.Errorf("got %d skipped, and %d by name, want the link once", sum.Skipped.Blocks, len(met))
 				}
 			})
+		})
+	}
+}
+
+// A pass that is cut short while there is time names nothing as lost: the one that follows tries all of it.
+func TestPassThatIsCutShortNamesNothing(t *testing.T) {
+	for what, why := range map[string]error{"for one that takes over": nil, "for its peers are others": errors.New("turned")} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newNode(t, "a", with(filesStore, "cache"))
+			write(t, filepath.Join(a.Dir, "cache/x"), make([]byte, 1000))
+			ctx, cut := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cut(why) })
+			tr := newTrip(t, a)
+			tr.cfg.Once = true
+			if sum, entries := tr.run(ctx); sum.Lost.Blocks != 0 || len(entries) != 0 {
+				t.Errorf("cut short %s: got %+v, %+v, want nothing named", what, sum, entries)
+			}
 		})
 	}
 }
