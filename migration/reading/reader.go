@@ -194,8 +194,9 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 // far more than the block. Beyond it the block is sent whole, as RFC 9110 permits (14.2).
 const mostRanges = 100
 
-// heedingRange returns a request whose Range http.ServeContent answers as RFC 9110 has it (14.1.1, 14.1.2, 14.2). By itself it refuses
-// units that it does not know, which are to be ignored, and gives an empty range of a suffix of nothing and of an empty block.
+// heedingRange returns a request whose Range http.ServeContent answers as RFC 9110 has it. By itself it answers a HEAD with a part (14.2:
+// ranges are of GET alone), refuses units that it does not know, which are to be ignored, and gives an empty range of a suffix of nothing
+// and of an empty block (14.1.1, 14.1.2).
 func heedingRange(req *http.Request, c io.Seeker) *http.Request {
 	unit, set, asked := strings.Cut(req.Header.Get("Range"), "=")
 	if !asked {
@@ -204,7 +205,7 @@ func heedingRange(req *http.Request, c io.Seeker) *http.Request {
 	size, err := c.Seek(0, io.SeekEnd) // ServeContent seeks for itself, and answers for an error
 	heeded := *req
 	heeded.Header = req.Header.Clone()
-	if !strings.EqualFold(unit, "bytes") || err == nil && size == 0 || strings.Count(set, ",") >= mostRanges {
+	if req.Method != http.MethodGet || !strings.EqualFold(unit, "bytes") || err == nil && size == 0 || strings.Count(set, ",") >= mostRanges {
 		heeded.Header.Del("Range")
 		return &heeded
 	}
