@@ -223,6 +223,25 @@ func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
 			t.Errorf("what was %s is %s: got %d, %d bytes, ETag %s", name, tag, status, len(body), h.Get("ETag"))
 		}
 	}
+	// Lists of versions, in one line or in several, through another node too.
+	f := &fleet{nodes: map[string]http.Handler{"b": b.Reader()}}
+	fetch := &reading.Fetcher{Dial: f.dial, Locate: func(context.Context, inventory.BlockID, bool) (reading.Location, error) {
+		return reading.Location{Holders: holders("b")}, nil
+	}}
+	defer fetch.Close()
+	through := &reading.Reader{Vault: newNode(t, "c").Vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+	for name, tag := range map[string]string{"born": born.Get("ETag"), "landed": landed.Get("ETag")} {
+		for _, lines := range [][]string{{`"other", ` + tag}, {`"other"`, tag}} {
+			for at, rd := range map[string]http.Handler{"the holder": b.Reader(), "another": through} {
+				if status, _, h := ask(t, rd, http.MethodGet, "/blocks/"+id, http.Header{"If-Match": lines}); status != 200 || h.Get("ETag") != tag {
+					t.Errorf("%s: at %s: If-Match %q: got %d, ETag %s, want 200", name, at, lines, status, h.Get("ETag"))
+				}
+				if status, _, _ := ask(t, rd, http.MethodGet, "/blocks/"+id, http.Header{"If-None-Match": lines}); status != 304 {
+					t.Errorf("%s: at %s: If-None-Match %q: got %d, want 304", name, at, lines, status)
+				}
+			}
+		}
+	}
 	write(t, file, contentOf("y", len(x)))
 	_, _, born = a.Get(t, id, "")
 	for name, tag := range map[string]string{"changed": born.Get("ETag"), "made up": strings.TrimSuffix(landed.Get("ETag"), `"`) + `x"`} {

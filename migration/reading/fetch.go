@@ -247,8 +247,8 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id inventory
 		return nil, err
 	}
 	for _, k := range []string{"Range", "If-Range", "If-None-Match", "If-Match", "If-Modified-Since", "If-Unmodified-Since"} {
-		if v := header.Get(k); v != "" {
-			req.Header.Set(k, v)
+		if lines := header[k]; len(lines) > 0 {
+			req.Header[k] = lines
 		}
 	}
 	req.Header.Set(hopHeader, hop)

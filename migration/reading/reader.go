@@ -172,12 +172,13 @@ const landedHeader = "Lifeboat-Landed"
 
 func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.BlockID, c *content) {
 	defer c.Close()
+	req = heeding(req, c)
 	w.Header().Set("ETag", c.etagFor(req.Header))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if c.landed != "" {
 		w.Header().Set(landedHeader, c.landed)
 	}
-	http.ServeContent(w, heedingRange(req, c), "", c.modified, c)
+	http.ServeContent(w, req, "", c.modified, c)
 	switch { // the body was cut short, and the reader sees that
 	case c.fault == nil:
 	case errors.Is(c.fault, inventory.ErrChanged):
@@ -194,17 +195,22 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id inventory.B
 // far more than the block. Beyond it the block is sent whole, as RFC 9110 permits (14.2).
 const mostRanges = 100
 
-// heedingRange returns a request whose Range http.ServeContent answers as RFC 9110 has it. By itself it answers a HEAD with a part (14.2:
-// ranges are of GET alone), refuses units that it does not know, which are to be ignored, and gives an empty range of a suffix of nothing
-// and of an empty block (14.1.1, 14.1.2).
-func heedingRange(req *http.Request, c io.Seeker) *http.Request {
-	unit, set, asked := strings.Cut(req.Header.Get("Range"), "=")
-	if !asked {
-		return req
-	}
-	size, err := c.Seek(0, io.SeekEnd) // ServeContent seeks for itself, and answers for an error
+// heeding returns a request that http.ServeContent answers as RFC 9110 has it. By itself it heeds only the first line of a list of ETags
+// (5.3), answers a HEAD with a part (14.2: ranges are of GET alone), refuses units of ranges that it does not know, which are to be ignored,
+// and gives an empty range of a suffix of nothing and of an empty block (14.1.1, 14.1.2).
+func heeding(req *http.Request, c io.Seeker) *http.Request {
 	heeded := *req
 	heeded.Header = req.Header.Clone()
+	for _, k := range []string{"If-Match", "If-None-Match"} {
+		if lines := req.Header[k]; len(lines) > 1 {
+			heeded.Header.Set(k, strings.Join(lines, ", "))
+		}
+	}
+	unit, set, asked := strings.Cut(req.Header.Get("Range"), "=")
+	if !asked {
+		return &heeded
+	}
+	size, err := c.Seek(0, io.SeekEnd) // ServeContent seeks for itself, and answers for an error
 	if req.Method != http.MethodGet || !strings.EqualFold(unit, "bytes") || err == nil && size == 0 || strings.Count(set, ",") >= mostRanges {
 		heeded.Header.Del("Range")
 		return &heeded
@@ -224,9 +230,12 @@ func heedingRange(req *http.Request, c io.Seeker) *http.Request {
 // on here.
 func (c *content) etagFor(asked http.Header) string {
 	for _, k := range []string{"If-Match", "If-Range", "If-None-Match"} {
-		rest, is := strings.CutPrefix(asked.Get(k), c.born)
-		if ctime, ended := strings.CutSuffix(rest, `"`); c.born != "" && is && ended && strings.Trim(ctime, "0123456789abcdef") == "" {
-			return asked.Get(k)
+		for tag := range strings.SplitSeq(asked.Get(k), ",") {
+			tag = strings.TrimSpace(tag)
+			rest, is := strings.CutPrefix(tag, c.born)
+			if ctime, ended := strings.CutSuffix(rest, `"`); c.born != "" && is && ended && strings.Trim(ctime, "0123456789abcdef") == "" {
+				return tag
+			}
 		}
 	}
 	return c.etag
