@@ -108,7 +108,10 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 	}
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "blocks are read with GET or HEAD", http.StatusMethodNotAllowed)
+		if req.URL.Path == "/blocks/" {
+			w.Header().Set("Allow", "POST")
+		}
+		http.Error(w, "blocks are read with GET or HEAD; POST /blocks/ asks where they are", http.StatusMethodNotAllowed)
 		return
 	}
 	id, err := inventory.ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))

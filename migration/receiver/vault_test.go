@@ -320,7 +320,10 @@ func TestSyncPassesByWhatIsGone(t *testing.T) {
 
 func TestReadingMethods(t *testing.T) {
 	n := newNode(t, "b")
-	if status, _, h := ask(t, n.Reader(), http.MethodPut, "/blocks/cache/-/x", nil); status != 405 || h.Get("Allow") == "" {
+	if status, _, h := ask(t, n.Reader(), http.MethodPut, "/blocks/", nil); status != 405 || h.Get("Allow") != "POST" {
+		t.Errorf("PUT where blocks are asked for: status %d, Allow %q", status, h.Get("Allow"))
+	}
+	if status, _, h := ask(t, n.Reader(), http.MethodPut, "/blocks/cache/-/x", nil); status != 405 || h.Get("Allow") != "GET, HEAD" {
 		t.Errorf("PUT: status %d", status)
 	}
 	if status, _, _ := ask(t, n.Reader(), http.MethodGet, "/blocks/cache/-/%2e%2e/x", nil); status != 400 {
