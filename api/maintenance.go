@@ -75,9 +75,12 @@ func FromJSON(body []byte, into any) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("%w%s", err, placeIn(body, e.Offset))
 	}
+	want := map[reflect.Kind]string{reflect.Slice: "an array", reflect.Struct: "an object"}
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		want := map[reflect.Kind]string{reflect.Slice: "an array", reflect.Struct: "an object"}[e.Type.Kind()]
-		return fmt.Errorf("%s: want %s, got %s%s", cmp.Or(e.Field, "the whole"), cmp.Or(want, e.Type.Kind().String()), e.Value, placeIn(body, e.Offset))
+		return fmt.Errorf("%s: want %s, got %s%s", cmp.Or(e.Field, "the whole"), cmp.Or(want[e.Type.Kind()], e.Type.Kind().String()), e.Value, placeIn(body, e.Offset))
+	}
+	if err == nil && bytes.Equal(bytes.TrimSpace(body), []byte("null")) { // what jq makes of a misspelt key; a schedule without windows cancels the one before
+		return fmt.Errorf("the whole: want %s, got null", want[reflect.TypeOf(into).Elem().Kind()])
 	}
 	return err
 }

@@ -108,7 +108,6 @@ func TestMaintenancePages(t *testing.T) {
 			{"/maintenance/schedule", strings.Replace(plan, "10.0.0.3", "10.0.0", 1), eve, 400, `windows[1].machine_ids[0].ip: \"10.0.0\" is no IP address`},
 			{"/maintenance/schedule", `{"windows": [{"machine_ids": [{}], "unavailability": {"start": {"nanoseconds": 0}}}]}`, eve, 400, "has neither hostname nor ip"},
 			{"/machine/down", `{"hostname": "a"}`, eve, 400, "the body: the whole: want an array, got object, at line 1, column 2"},
-			{"/maintenance/schedule", `{"windws": []}`, eve, 400, `unknown field \"windws\"`},
 			{"/maintenance/schedule", "{\n\"windows\": 5}", eve, 400, "line 2, column 13"},
 			{"/maintenance/schedule", "{\n\"windows\": ]", eve, 400, "line 2, column 13"},
 			{"/maintenance/schedule", "{\n\"windows\": [", eve, 400, "the JSON breaks off, at line 2, column 13"},
@@ -116,6 +115,8 @@ func TestMaintenancePages(t *testing.T) {
 			{"/maintenance/schedule", plan + "x", eve, 400, "something follows"},
 			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "-5", 1), eve, 200, ""}, // any past is as good
 			{"/maintenance/schedule", plan, eve, 200, ""},
+			{"/maintenance/schedule", "null\n", eve, 400, "the whole: want an object, got null"},
+			{"/machine/down", "null", eve, 400, "the whole: want an array, got null"},
 			{"/machine/down", `[]`, eve, 400, "no machine is named"},
 			{"/machine/down", `[{"hostname": "machine1", "ip": "10.0.0.1"}, {"hostname": "MACHINE1", "ip": "10.0.0.1"}]`, eve, 400, "named twice"},
 			{"/machine/down", `[{"hostname": "machine1", "ip": "10.0.0.1"}, {"hostname": "machine9"}]`, eve, 400, "machine machine9: it is not in"},
@@ -123,6 +124,7 @@ func TestMaintenancePages(t *testing.T) {
 			{"/machine/down", first, &certs.Name{Role: certs.RoleApp, Name: "spark"}, 403, "operator's certificate"},
 			{"/machine/down", first, eve, 200, ""},
 			{"/machine/down", first, eve, 400, "it is DOWN already"},
+			{"/maintenance/schedule", `{}`, eve, 400, "machine machine1 (10.0.0.1) is DOWN and not in it"}, // Mesos's form of an empty schedule
 			{"/maintenance/schedule", `{"windows": []}`, eve, 400, "machine machine1 (10.0.0.1) is DOWN and not in it"},
 		} {
 			if code, body := v.mesos(c.path, c.body, c.as); code != c.want || !strings.Contains(body, c.words) || code == 200 && body != "" {
@@ -136,6 +138,7 @@ func TestMaintenancePages(t *testing.T) {
 		if want := []string{
 			"maintenance down operator:eve refused", "maintenance schedule operator:eve done", "maintenance schedule operator:eve done", "maintenance down operator:eve refused",
 			"maintenance up operator:eve refused", "maintenance down operator:eve done", "maintenance down operator:eve refused", "maintenance schedule operator:eve refused",
+			"maintenance schedule operator:eve refused",
 		}; !slices.Equal(asked, want) {
 			v.Errorf("the audit has %q", asked)
 		}
