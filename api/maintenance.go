@@ -9,6 +9,7 @@ import (
 	"io"
 	"reflect"
 	"strconv"
+	"strings"
 )
 
 // ScheduleJSON is a maintenance schedule as Mesos's master takes and gives it (mesos/maintenance/maintenance.proto).
@@ -61,7 +62,6 @@ func (n *nanos) UnmarshalJSON(b []byte) error {
 // says at which line and column, and names none of Go's types.
 func FromJSON(body []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
 		return fmt.Errorf("something follows the JSON%s", placeIn(body, d.InputOffset()))
@@ -79,8 +79,42 @@ func FromJSON(body []byte, into any) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: want %s, got %s%s", cmp.Or(e.Field, "the whole"), cmp.Or(want[e.Type.Kind()], e.Type.Kind().String()), e.Value, placeIn(body, e.Offset))
 	}
-	if err == nil && bytes.Equal(bytes.TrimSpace(body), []byte("null")) { // what jq makes of a misspelt key; a schedule without windows cancels the one before
-		return fmt.Errorf("the whole: want %s, got null", want[reflect.TypeOf(into).Elem().Kind()])
+	if err != nil {
+		return err
+	}
+	is := reflect.TypeOf(into).Elem()
+	if bytes.Equal(bytes.TrimSpace(body), []byte("null")) { // what jq makes of a misspelt key; a schedule without windows cancels the one before
+		return fmt.Errorf("the whole: want %s, got null", want[is.Kind()])
+	}
+	return unknownKey(body, json.NewDecoder(bytes.NewReader(body)), is)
+}
+
+// unknownKey looks for a key that a type has no field for. json's own error for one says no place.
+func unknownKey(body []byte, d *json.Decoder, of reflect.Type) error {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	begin, err := d.Token()
+	for err == nil && begin == json.Delim('[') && d.More() {
+		err = unknownKey(body, d, of.Elem())
+	}
+	for err == nil && begin == json.Delim('{') && d.More() {
+		var key json.Token
+		if key, err = d.Token(); err != nil {
+			break
+		}
+		field, known := of.FieldByNameFunc(func(name string) bool {
+			f, _ := of.FieldByName(name)
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			return strings.EqualFold(tag, key.(string))
+		})
+		if !known {
+			return fmt.Errorf("unknown field %q%s", key, placeIn(body, d.InputOffset()))
+		}
+		err = unknownKey(body, d, field.Type)
+	}
+	if _, opened := begin.(json.Delim); err == nil && opened {
+		_, err = d.Token() // its end
 	}
 	return err
 }

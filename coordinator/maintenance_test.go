@@ -108,6 +108,9 @@ func TestMaintenancePages(t *testing.T) {
 			{"/maintenance/schedule", strings.Replace(plan, "10.0.0.3", "10.0.0", 1), eve, 400, `windows[1].machine_ids[0].ip: \"10.0.0\" is no IP address`},
 			{"/maintenance/schedule", `{"windows": [{"machine_ids": [{}], "unavailability": {"start": {"nanoseconds": 0}}}]}`, eve, 400, "has neither hostname nor ip"},
 			{"/machine/down", `{"hostname": "a"}`, eve, 400, "the body: the whole: want an array, got object, at line 1, column 2"},
+			{"/maintenance/schedule", "{\n\"windws\": []}", eve, 400, `unknown field \"windws\", at line 2, column 9`},
+			{"/maintenance/schedule", strings.Replace(plan, `"machine_ids": [{"hostname": "machine3"`, "\n\"start\": 0, "+`"machine_ids": [{"hostname": "machine3"`, 1), eve, 400, `unknown field \"start\", at line 2, column 8`}, // known elsewhere
+			{"/machine/down", `[{"hostname": "machine1", "ipp": "10.0.0.1"}]`, eve, 400, `unknown field \"ipp\", at line 1, column 32`},
 			{"/maintenance/schedule", "{\n\"windows\": 5}", eve, 400, "line 2, column 13"},
 			{"/maintenance/schedule", "{\n\"windows\": ]", eve, 400, "line 2, column 13"},
 			{"/maintenance/schedule", "{\n\"windows\": [", eve, 400, "the JSON breaks off, at line 2, column 13"},
