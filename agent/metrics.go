@@ -73,25 +73,25 @@ func (a *Agent) figures(to figures.To) {
 // configuration.
 func (a *Agent) diskFigures(to figures.To) {
 	for _, d := range a.disks.wire() {
-		gauge := func(name, help string, v int64) { to.Gauge("lifeboat_disk_"+name, help, float64(v), "path", d.Path) }
+		gauge := func(name, help string, v int64) { to.Gauge(name, help, float64(v), "path", d.Path) }
 		for h := disks.Unknown; h <= disks.Missing; h++ {
 			to.Gauge("lifeboat_disk_health", "1 for the state that the disk is in, 0 for the others.", figures.Bool(h.String() == d.Health), "path", d.Path, "state", h.String())
 		}
 		if d.Slots != nil { // its size is known
-			gauge("total_bytes", "Size of the file system; absent until known.", d.TotalBytes)
-			gauge("free_bytes", "What the file system says is free, within quotas; absent until known.", d.FreeBytes)
+			gauge("lifeboat_disk_total_bytes", "Size of the file system; absent until known.", d.TotalBytes)
+			gauge("lifeboat_disk_free_bytes", "What the file system says is free, within quotas; absent until known.", d.FreeBytes)
 		}
-		gauge("usable_bytes", "What may still be promised to leaving peers; 0 on a disk that takes no blocks.", d.UsableBytes)
-		gauge("reserved_bytes", "Room set aside on the device for blocks under way.", d.ReservedBytes)
-		gauge("errors", "Errors within ten minutes, as far as they matter.", d.Errors)
+		gauge("lifeboat_disk_usable_bytes", "What may still be promised to leaving peers; 0 on a disk that takes no blocks.", d.UsableBytes)
+		gauge("lifeboat_disk_reserved_bytes", "Room set aside on the device for blocks under way.", d.ReservedBytes)
+		gauge("lifeboat_disk_errors", "Errors within ten minutes, as far as they matter.", d.Errors)
 		if d.InodesFree != nil {
-			gauge("inodes_free", "Free inodes; absent where none are counted.", *d.InodesFree)
+			gauge("lifeboat_disk_inodes_free", "Free inodes; absent where none are counted.", *d.InodesFree)
 		}
 		if d.FlushBytesPerSecond != nil {
-			gauge("flush_bytes_per_second", "How fast the device makes blocks durable; absent when unknown.", *d.FlushBytesPerSecond)
+			gauge("lifeboat_disk_flush_bytes_per_second", "How fast the device makes blocks durable; absent when unknown.", *d.FlushBytesPerSecond)
 		}
 		if d.FetchBytesPerSecond != nil {
-			gauge("fetch_bytes_per_second", "How fast the device gives blocks back; absent when unknown.", *d.FetchBytesPerSecond)
+			gauge("lifeboat_disk_fetch_bytes_per_second", "How fast the device gives blocks back; absent when unknown.", *d.FetchBytesPerSecond)
 		}
 	}
 	to.Gauge("lifeboat_disk_probes_stuck", "Probes that do not come back: threads that a disk holds.", float64(a.disks.monitor.Stuck()))
