@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -40,7 +41,8 @@ type NanosJSON struct {
 	Nanoseconds *nanos `json:"nanoseconds"` // nil: it was left out
 }
 
-// nanos is a number of 64 bits. It is read from a JSON number or from a string: protobuf's JSON writes 64-bit integers as strings.
+// nanos is a number of 64 bits. It is read from a JSON number, which may be written as floats are, or from a string: protobuf's JSON
+// writes 64-bit integers as strings.
 type nanos int64
 
 func (n *nanos) UnmarshalJSON(b []byte) error {
@@ -51,6 +53,9 @@ func (n *nanos) UnmarshalJSON(b []byte) error {
 		}
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
+	if f, is := strconv.ParseFloat(text, 64); err != nil && is == nil && f == math.Trunc(f) && math.Abs(f) < 1<<63 { // 1.4438304e+18
+		v, err = int64(f), nil
+	}
 	if err != nil {
 		return fmt.Errorf("nanoseconds: %s is no whole number of 64 bits", b)
 	}
