@@ -214,7 +214,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	case !begun && !first:
 		return nil
 	case !begun:
-		if err := raft.BootstrapCluster(conf, l.store, l.store, snapshots, transport, members(l.peers)); err != nil {
+		if err := l.store.Begin(members(l.peers)); err != nil {
 			return fmt.Errorf("begin a log under %s: %w", l.dir, err)
 		}
 		return nil
@@ -222,7 +222,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	wasAlone := len(was.Servers) == 1 && was.Servers[0].ID == voter
 	switch {
 	case len(was.Servers) == 0 && first: // it would wait for ever for another to make it a member
-		return fmt.Errorf("%s has a log without members: its first start, or lifeboat raft restore, was cut short: restore again, or remove raft.db to begin an empty fleet", l.dir)
+		return fmt.Errorf("%s has a log without members: lifeboat raft restore was cut short: restore again, or remove raft.db to begin an empty fleet", l.dir)
 	case len(was.Servers) == 0 || wasAlone == l.alone():
 		return nil
 	case l.alone():

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -181,6 +183,43 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 		_, err = v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "b"})
 		v.refused(err, codes.NotFound, "b")
 	})
+}
+
+// A first start that a power cut ended before the log had its members leaves nothing that has to be removed by hand: the next one begins
+// again. bbolt falls back on the commit before the last when the page of the last did not reach the disk.
+func TestFirstStartIsCutShort(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "raft.db")
+	discard := slog.New(slog.DiscardHandler)
+	store, err := raftstore.Open(path, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := raftConfig(newRaftLog(discard))
+	_, transport := raft.NewInmemTransport(voter)
+	began := (&ledger{store: store, own: voter, dir: dir}).begin(conf, raft.NewInmemSnapshotStore(), transport)
+	if err := errors.Join(began, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const heads, transaction = 2, 48 // how many pages can be the head, and where in them its commit is numbered
+	last := 0
+	for i := range heads {
+		if at := i * os.Getpagesize(); binary.LittleEndian.Uint64(whole[at+transaction:]) > binary.LittleEndian.Uint64(whole[last+transaction:]) {
+			last = at
+		}
+	}
+	clear(whole[last : last+os.Getpagesize()])
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := openTestLedger(t, dir, discard)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // torn is an error in the middle of a message, as raft's decoder returns it (decodeError in go-msgpack).

@@ -120,7 +120,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := store.SetUint64(currentTerm, term); err != nil { // first: begin refuses a data_dir whose restore was cut short after it
+	if err := store.SetUint64(raftstore.CurrentTerm, term); err != nil { // first: begin refuses a data_dir whose restore was cut short after it
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, newRaftLog(log))
@@ -178,9 +178,6 @@ func handOver(dataDir string, made []string) error {
 	return nil
 }
 
-// currentTerm is raft's own key for the term that it is in.
-var currentTerm = []byte("CurrentTerm")
-
 func newestTerm(events []registry.Event) (term uint64) {
 	for _, e := range events {
 		term = max(term, e.Term)
@@ -199,7 +196,7 @@ func putAside(dir string) (aside string, term uint64, err error) {
 		return "", 0, err
 	}
 	if err == nil {
-		term, _ = store.GetUint64(currentTerm)
+		term, _ = store.GetUint64(raftstore.CurrentTerm)
 		if err := store.Close(); err != nil {
 			return "", 0, fmt.Errorf("restore: %w", err)
 		}

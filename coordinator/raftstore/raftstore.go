@@ -74,6 +74,9 @@ var (
 	voteCandidate = []byte("LastVoteCand")
 )
 
+// CurrentTerm is raft's own key for the term that it is in.
+var CurrentTerm = []byte("CurrentTerm")
+
 // DamagedError is of a file whose content is not what was written. The remedy depends on whether there are other coordinators.
 type DamagedError struct{ error }
 
@@ -288,6 +291,16 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 		s.fell(err)
 	}
 	return err
+}
+
+// Begin writes the first term and the first entry of an empty log at once. A term alone would look like a log that has lost its members, and
+// raft.BootstrapCluster writes the two one after the other.
+func (s *Store) Begin(members raft.Configuration) error {
+	first := raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(members)}
+	return s.update(func(tx *bolt.Tx) error {
+		err := tx.Bucket(logBucket).Put(key(first.Index), encodeEntry(&first))
+		return errors.Join(err, tx.Bucket(stableBucket).Put(CurrentTerm, sealed(CurrentTerm, key(first.Term))))
+	})
 }
 
 // fell notes that the log could not be written.
