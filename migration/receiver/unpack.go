@@ -122,6 +122,7 @@ type unpacker struct {
 	troubled bool            // a disk took no files, so its recovery is worth a look
 	said     bool            // logged that a file is in the way
 	told     bool            // logged that a disk takes no files
+	known    bool            // judged said so when the pass under way began
 	release  func()          // ends the wait of a drain for the group under way
 }
 
@@ -300,6 +301,10 @@ func (u *unpacker) take(now time.Time) (fresh []vault.Held, all bool) {
 
 // pass looks at all that waits, in groups, and ends early when the node begins to leave or a disk takes no files.
 func (u *unpacker) pass(ctx context.Context) {
+	known := u.judged()
+	u.mu.Lock()
+	u.known = known
+	u.mu.Unlock()
 	fresh, all := u.take(time.Now())
 	began := time.Now()
 	var made, returned inventory.Count // returned: made before the last giveBack
@@ -364,7 +369,7 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 			u.retry = time.Now()
 			break
 		}
-		if !u.told && u.judged() {
+		if !u.told && u.known && u.judged() {
 			u.told = true
 			u.of.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
 				"store", u.store.Name, "blocks", u.left.Blocks, "err", err)
@@ -378,7 +383,8 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 }
 
 // judged reports whether all disks that files need have been looked at, that of the records included, and nothing hangs on them. Each is
-// looked at by itself, so after a start the store's may be known a moment before the others. When a frozen machine goes on, what was
+// looked at by itself, so after a start the store's may be known a moment before the others, and all of them amid a pass whose blocks
+// found no room: a pass that began before that tells of none. When a frozen machine goes on, what was
 // under way seems to hang until the next look.
 func (u *unpacker) judged() bool {
 	all := append([]string{u.of.cfg.Vault.Dir}, u.store.Paths...)

@@ -338,7 +338,7 @@ func (u *unpacker) leave(r catalog.Record, why error) error {
 	u.taken, u.left = u.taken.Less(n), u.left.Plus(n)
 	if others {
 		u.troubled = true
-		if !u.told && u.judged() {
+		if !u.told && u.known && u.judged() {
 			u.told = true
 			u.of.cfg.Log.Warn("no files can be made of some blocks: they stay in their segments and are read from there, and it is tried again", "store", u.store.Name, "one", r.ID, "err", why)
 		}

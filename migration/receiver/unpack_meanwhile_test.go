@@ -110,6 +110,48 @@ func TestUnpackerWaitsForTheFirstLookAtTheVaultsDisk(t *testing.T) {
 	})
 }
 
+// seenAmid are disks of which that under the vault is looked at right after a block found that it is not known.
+type seenAmid struct {
+	*nodetest.Disks
+	look func()
+}
+
+func (d *seenAmid) Keeps(p string) bool { defer d.look(); return d.Disks.Keeps(p) }
+
+// The first look may end while blocks are being unpacked: those that found no room before it are no trouble to log.
+func TestFirstLookAtTheDisksComesAmidAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []inventory.StoreConfig{with(placeStore, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		vault := n.Vault.Dir
+		f.Set(f.Bad, vault, true)
+		var looked atomic.Bool
+		n.Disks = &seenAmid{f, func() {
+			if !looked.Swap(true) {
+				f.Set(f.Bad, vault, false)
+			}
+		}}
+		var log nodetest.Notes
+		n.tune = func(cfg *Config) {
+			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			room := cfg.Room
+			cfg.Room = func(p string) (int64, error) {
+				if p == vault && !looked.Load() {
+					return 0, errors.New("not looked at")
+				}
+				return room(p)
+			}
+		}
+		_, stop := n.receiving(t)
+		defer stop()
+		time.Sleep(unpackPatience + time.Second)
+		n.WantFiles(t, want)
+		if got := log.Count("no files can be made"); got != 0 {
+			t.Errorf("said %d times that no files can be made", got)
+		}
+	})
+}
+
 // When a machine that was frozen goes on, what was under way on its disks seems to hang, until the next look finds that it came back. Files
 // are made then, and not a minute later, and nothing is said of a full disk.
 func TestUnpackerGoesOnOnceNothingHangs(t *testing.T) {
