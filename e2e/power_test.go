@@ -189,3 +189,25 @@ func TestPowerOfAllIsCut(t *testing.T) {
 		c.onSocket().serves(t, a.blocks)
 	})
 }
+
+// The coordinator's power is cut each time that it has said yes. What it said yes to stands, though no agent has heard of it.
+func TestCoordinatorsPowerIsCut(t *testing.T) {
+	onEach(t, func(t *testing.T, fs string) {
+		disk := newPowered(t, fs)
+		f := newFleet(t, "data_dir: "+filepath.Join(disk.dir, "coordinator"), "lease: 5m")
+		n := f.agent("host-a")
+		f.up()
+		disk.writeAll()
+		n.halt()
+		for range 2 {
+			f.verb("decommission", n.host, "--timeout", "10m").exits(0)
+			disk.cut(f.coordinator)
+			f.coordinator.start()
+			f.until(n.is("DECOMMISSIONING"))
+			f.verb("recommission", n.host).exits(0)
+			disk.cut(f.coordinator)
+			f.coordinator.start()
+			f.until(n.is("ACTIVE"))
+		}
+	})
+}
