@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/nodetest"
 )
 
 // silent are disks of which none answers.
@@ -100,4 +103,39 @@ func TestPassThatIsCutShortNamesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowWalk takes a second to come to each file.
+type slowWalk struct{ inventory.Layout }
+
+func (w slowWalk) Scan(ctx context.Context, s *inventory.Store, part int, before inventory.Past, yield func(inventory.Item, error) bool) bool {
+	return w.Layout.Scan(ctx, s, part, before, func(it inventory.Item, err error) bool {
+		time.Sleep(time.Second)
+		return ctx.Err() == nil && yield(it, err)
+	})
+}
+
+// Time is up amid the first look of a pass that another one is to follow. The pass ends at once: the one that follows, which names what it
+// meets, needs the moment that is left.
+func TestPassLeavesTheNamingToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for i := range 30 {
+			write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("f-%02d", i)), make([]byte, 1000))
+		}
+		a.Stores[0].Shape = slowWalk{a.Stores[0].Shape}
+		var said nodetest.Notes
+		tr := newTrip(t, a)
+		tr.cfg.Once, tr.cfg.Log = true, slog.New(slog.NewTextHandler(&said, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), 10500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		tr.run(ctx)
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("it ended after %v, want no file to be met after the 11 seconds of the one that it was at", took)
+		}
+		if n := said.Count("not named"); n != 0 {
+			t.Errorf("it said %d times that something is not named, which the next pass names", n)
+		}
+	})
 }

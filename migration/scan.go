@@ -117,11 +117,14 @@ func (v *survey) lookLast(ctx context.Context, pass int) {
 // scan plans the blocks that changed since the last scan and have not been handled in this version, and returns how many: one
 // at least if it did not come to the end and the next scan may. Each part of a store is looked through by itself, so that a disk
 // that hangs does not keep the blocks on others here. When the deadline comes first, what was not met by then is named as lost,
-// as far as a moment more allows.
+// as far as a moment more allows; a drain that another one follows leaves that moment to that one.
 func (v *survey) scan(ctx context.Context, pass int) int {
 	v.looks.heedClock(setBack(v.account.began))
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
+	if v.account.once {
+		naming = ctx
+	}
 	var found atomic.Int64
 	var unended atomic.Bool
 	take := func(it inventory.Item, err error) bool {
@@ -156,7 +159,7 @@ func (v *survey) scan(ctx context.Context, pass int) int {
 		v.stirred.everywhere()
 		v.leaveOut()
 	}
-	if naming.Err() != nil {
+	if naming.Err() != nil && !v.account.once {
 		v.log.Error("the deadline came before the stores were read: what was not met is lost and not named")
 	}
 	if unended.Load() && found.Load() == 0 {
