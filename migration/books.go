@@ -102,16 +102,19 @@ func (b *books) idle() bool {
 	return b.inflight.blocks == 0
 }
 
-// forget takes a transfer off the books; false when it was answered already.
+// forget takes a transfer that is broken off off the books, and its block's room at the peer with it; false when it was answered already.
 func (b *books) forget(transfer uint32) (e plan.Entry, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e, ok = b.inflight.take(transfer)
+	if e, ok = b.inflight.take(transfer); ok {
+		b.room.Add(&e.Block, e.Bytes())
+	}
 	b.tell()
 	return e, ok
 }
 
-// settle takes what the peer answers for off the books, and returns what has moved, in that space, and what it refused.
+// settle takes what the peer answers for off the books, and returns what has moved, in that space, and what it refused. What it refused for
+// another reason than room takes up none of its room.
 func (b *books) settle(verdicts []wire.Verdict, space []plan.Entry) (moved []plan.Entry, refused []answered) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,6 +125,9 @@ func (b *books) settle(verdicts []wire.Verdict, space []plan.Entry) (moved []pla
 		case ok && v.Code == wire.VerdictDurable:
 			moved = append(moved, e)
 		case ok:
+			if v.Code != wire.VerdictFull {
+				b.room.Add(&e.Block, e.Bytes())
+			}
 			refused = append(refused, answered{e, v})
 		}
 	}
@@ -146,13 +152,6 @@ func (b *books) roomLeft() plan.Room {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.room
-}
-
-// giveRoom takes back the room of a block that was begun and is not at the peer.
-func (b *books) giveRoom(e plan.Entry) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.room.Add(&e.Block, e.Bytes())
 }
 
 // full says that the peer has no room for a block.

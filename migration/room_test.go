@@ -1,8 +1,10 @@
 package migration
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -91,6 +93,46 @@ func TestWhoeverHasRoomForWhatWaitsIsSentTo(t *testing.T) {
 				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, rate.NewLimiter(64<<10, 16<<10)} }
 				_, entries := tr.run(within(t, 20*time.Second))
 				wantThere(t, want, entries, roomy)
+			})
+		})
+	}
+}
+
+// A block that cannot be read here, or that the peer has otherwise, takes up no room there: the next one fits.
+func TestBlockThatIsNotSentTakesNoRoom(t *testing.T) {
+	for what, spoil := range map[string]func(t *testing.T, a, b *node, name string){
+		"its file is gone": func(t *testing.T, a, _ *node, name string) {
+			if err := os.Remove(filepath.Join(a.Dir, "cache", name)); err != nil {
+				t.Error(err)
+			}
+		},
+		"the peer has another": func(t *testing.T, _, b *node, name string) {
+			write(t, filepath.Join(b.Dir, "cache", name), contentOf("other", 60_000))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
+				for i := range 10 {
+					write(t, filepath.Join(a.Dir, "cache", fmt.Sprintf("f-%d", i)), contentOf("f", 60_000))
+				}
+				b.Room = roomFor(100_000)
+				tr := newTrip(t, a, b)
+				tr.cfg.Connections = 1
+				dials := 0
+				tr.dials = func(context.Context, Peer) error {
+					if dials++; dials > 1 {
+						return nil
+					}
+					time.Sleep(time.Second) // all is planned by then
+					for i := range 10 {
+						spoil(t, a, b, fmt.Sprintf("f-%d", i))
+					}
+					return nil
+				}
+				if tr.run(within(t, time.Minute)); dials > 2 { // twice, where the second block was to be sent before the answer for the first was here
+					t.Errorf("the peer was asked %d times what it has room for, want once or twice", dials)
+				}
 			})
 		})
 	}

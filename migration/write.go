@@ -22,7 +22,6 @@ var errWithdrawn = errors.New("refused while it was being sent")
 func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	if why := l.endings.isOver(e.Block); why != "" {
 		if _, ok := l.books.forget(l.last); ok {
-			l.books.giveRoom(e)
 			l.account.carryOut(ruling{Entry: e, outcome: manifest.Skipped, why: why})
 		}
 		return nil
@@ -46,7 +45,6 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 	case errors.Is(err, plan.ErrNoTime):
 		l.buf = wire.AppendFrame(l.buf, wire.FrameAbort, l.last, nil)
 		if _, ok := l.books.forget(l.last); ok {
-			l.books.giveRoom(e)
 			l.plan.GiveBack(e, 0, describe(e.ID, l.peer.Node, plan.ErrNoTime).Error())
 		}
 	case err != nil:
