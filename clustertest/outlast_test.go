@@ -206,7 +206,7 @@ func TestOldVersionsThatAreGivenUpHaveNothingCarriedAgain(t *testing.T) {
 		t.Error("no old version was given up")
 	}
 	for line := range strings.Lines(said.String()) {
-		if strings.Contains(line, "nobody has them any more") {
+		if strings.Contains(line, "no node has them any more") {
 			t.Error(line)
 		}
 	}

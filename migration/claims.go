@@ -72,7 +72,7 @@ func (c *claims) check(ctx context.Context) {
 		c.homes.flush() // no look may follow that would do it
 	}
 	if again.Blocks > 0 {
-		c.log.Warn("blocks that were carried before are carried again: nobody has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
+		c.log.Warn("blocks that were carried before are carried again: no node has them any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
 	}
 }
 
@@ -193,7 +193,7 @@ func (c *claims) carryLapsed(ctx context.Context, took []string, before Mark, la
 	}
 	err := cmp.Or(ask(), silent)
 	if again.Blocks > 0 {
-		c.log.Warn("blocks that peers took are carried again: nobody has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
+		c.log.Warn("blocks that peers took are carried again: no node has them any more", "peers", took, "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", cmp.Or(because, "no node has reported it"))
 	}
 	return err == nil && !c.plan.Sealed(), err
 }

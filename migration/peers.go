@@ -58,6 +58,9 @@ type peerState struct {
 	trouble  string
 	failures int       // in a row
 	declines time.Time // from when it is believed that it takes nothing, as it answered last; zero: it did not say so
+	full     time.Time // since when it has no room, and takes nothing; zero: it has, or another trouble
+	told     bool      // the log says that it has no room
+	warned   bool      // the log says that it is in another trouble, and not that it is well again
 
 	lanes   int       // to it now
 	open    int       // of those: it has greeted
@@ -227,15 +230,13 @@ func (ps *peers) note(p *peerState, err error) time.Duration {
 }
 
 func (p *peerState) note(err error, log *slog.Logger) (rest time.Duration) {
-	if p.failures == 0 {
-		log.Warn("peer in trouble", "peer", p.Node, "err", err)
-	}
 	now, believed := time.Now(), p.declines
 	p.try(now)
 	p.trouble, p.declines = err.Error(), time.Time{}
 	if errors.Is(err, errPeerFull) {
 		p.declines = cmp.Or(believed, now.Add(fullSettles))
 	}
+	p.warn(now, err, log)
 	var retry time.Duration
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		retry = refused.retry
@@ -244,6 +245,27 @@ func (p *peerState) note(err error, log *slog.Logger) (rest time.Duration) {
 		}
 	}
 	return p.failed(time.Now(), retry)
+}
+
+// warn logs what a reader of the log is to know of a peer, once. A peer is full when it has taken nothing for a while: one whose room runs
+// out takes a small block now and then, and one that is to leave says so only to the next stream. That it lets no other stream in beside an
+// open one is no trouble.
+func (p *peerState) warn(now time.Time, err error, log *slog.Logger) {
+	_, refused := errors.AsType[*refusedError](err)
+	full := errors.Is(err, errPeerFull)
+	if full {
+		p.full = cmp.Or(p.full, now)
+	} else {
+		p.full = time.Time{}
+	}
+	switch {
+	case full && !p.told && now.Sub(p.full) >= fullSettles:
+		p.told = true
+		log.Warn("peer has no room for any block that is left", "peer", p.Node)
+	case !full && !p.warned && !(refused && p.open > 0):
+		p.warned = true
+		log.Warn("peer in trouble", "peer", p.Node, "err", err)
+	}
 }
 
 // failed notes that a peer does not take what it is sent, and says how long to leave it alone. retry is what the peer said
@@ -386,10 +408,10 @@ func (p *peerState) took(n inventory.Count) {
 
 // recover notes that a peer is well.
 func (p *peerState) recover(log *slog.Logger) {
-	if p.failures > 0 {
+	if p.warned {
 		log.Info("peer is well again", "peer", p.Node)
 	}
-	p.trouble, p.failures = "", 0
+	p.trouble, p.failures, p.full, p.warned = "", 0, time.Time{}, false
 }
 
 // describe names a block and a peer in an error.
