@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -94,33 +95,37 @@ func FromJSON(body []byte, into any) error {
 	return unknownKey(body, json.NewDecoder(bytes.NewReader(body)), is)
 }
 
-// unknownKey looks for a key that a type has no field for. json's own error for one says no place.
+// unknownKey looks for a key that a type has no field for, in JSON that is otherwise right. json's own error for one says no place.
 func unknownKey(body []byte, d *json.Decoder, of reflect.Type) error {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
-	begin, err := d.Token()
-	for err == nil && begin == json.Delim('[') && d.More() {
-		err = unknownKey(body, d, of.Elem())
-	}
-	for err == nil && begin == json.Delim('{') && d.More() {
-		var key json.Token
-		if key, err = d.Token(); err != nil {
-			break
+	switch begin, _ := d.Token(); begin {
+	case json.Delim('['):
+		for d.More() {
+			if err := unknownKey(body, d, of.Elem()); err != nil {
+				return err
+			}
 		}
-		field, known := of.FieldByNameFunc(func(name string) bool {
-			f, _ := of.FieldByName(name)
-			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			return strings.EqualFold(tag, key.(string))
-		})
-		if !known {
-			return fmt.Errorf("unknown field %q%s", key, placeIn(body, d.InputOffset()))
+	case json.Delim('{'):
+		for d.More() {
+			key, _ := d.Token()
+			fields := reflect.VisibleFields(of)
+			i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				return strings.EqualFold(name, key.(string))
+			})
+			if i < 0 {
+				return fmt.Errorf("unknown field %q%s", key, placeIn(body, d.InputOffset()))
+			}
+			if err := unknownKey(body, d, fields[i].Type); err != nil {
+				return err
+			}
 		}
-		err = unknownKey(body, d, field.Type)
+	default:
+		return nil
 	}
-	if _, opened := begin.(json.Delim); err == nil && opened {
-		_, err = d.Token() // its end
-	}
+	_, err := d.Token() // its end
 	return err
 }
 
