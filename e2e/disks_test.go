@@ -276,24 +276,32 @@ func makeImage(t *testing.T, file string, size int64, fs string, mkfs ...string)
 	}
 }
 
-// loop mounts an image file through a loop device.
+// loop mounts an image file through a loop device, and skips the story where that cannot be done.
 func loop(t *testing.T, file, fs, dir string) *image {
 	t.Helper()
+	i, err := tryLoop(t, file, fs, dir)
+	if err != nil {
+		t.Skip(err)
+	}
+	return i
+}
+
+func tryLoop(t *testing.T, file, fs, dir string) (*image, error) {
 	i := &image{t: t, fs: fs, dir: dir}
 	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
-		t.Skipf("no loop device: %v: %s", err, out)
+		return nil, fmt.Errorf("no loop device: %w: %s", err, out)
 	}
 	i.device = strings.TrimSpace(string(out))
 	detach := sync.OnceFunc(func() { i.bounded("detach", exec.Command("losetup", "-d", i.device).Run) })
 	t.Cleanup(detach)
 	if err := i.mount(); err != nil {
-		t.Skipf("mount %s: %v", fs, err)
+		return nil, fmt.Errorf("mount %s: %w", fs, err)
 	}
 	unmount := sync.OnceFunc(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
 	t.Cleanup(unmount)
 	i.eject = func() { unmount(); detach() }
-	return i
+	return i, nil
 }
 
 func (i *image) mount() error { return unix.Mount(i.device, i.dir, i.fs, 0, "") }

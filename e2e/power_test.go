@@ -68,7 +68,11 @@ func (p *powered) cut(machine ...*daemon) {
 	if err := os.Remove(was); err != nil {
 		p.t.Fatal(err)
 	}
-	p.disk = loop(p.t, p.file(), p.fs, p.dir)
+	disk, err := tryLoop(p.t, p.file(), p.fs, p.dir)
+	if err != nil {
+		p.t.Fatalf("after the cut: %v", err)
+	}
+	p.disk = disk
 }
 
 // writeAll writes to the disk what the kernel still has in memory.
