@@ -493,3 +493,25 @@ func TestBlocksThatNobodyHoldsMayBeOnASilentDisk(t *testing.T) {
 	d.account.ledger.Close()
 	d.plan.Close()
 }
+
+// A directory or a link in a store has the name of a block that landed here. The block is in the vault all the same.
+func TestBlockIsFoundAgainBesideWhatHasItsName(t *testing.T) {
+	for what, occupy := range map[string]func(p string) error{
+		"a directory": func(p string) error { return os.MkdirAll(p, 0o755) },
+		"a link": func(p string) error {
+			return errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.Symlink("elsewhere", p))
+		},
+	} {
+		b, all := packed(t, 1, 1000)
+		src := newSource(DrainConfig{Node: b.Name, Stores: b.Stores, Vault: b.Vault, Disks: diskio.OrWell(nil)})
+		for name := range all {
+			id := inventory.BlockID(name)
+			if err := occupy(filepath.Join(b.Dir, "cache", id.Name())); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := src.findAgain(id); err != nil {
+				t.Errorf("%s has its name: %v", what, err)
+			}
+		}
+	}
+}

@@ -120,26 +120,21 @@ func (s *Store) certainlyLacks(root int, p string) bool {
 
 func (FilesLayout) Find(s *Store, id BlockID, at func(dir *string)) (Block, error) {
 	if base := path.Base(id.Name()); id.Scope() == noScope && base != ValuesFile && !temporaryName(base) {
-		var other error // a directory or a link has the name
 		for i := range s.Roots {
 			if s.Readable(s.Paths[i]) != nil {
 				continue
 			}
 			at(&s.Paths[i])
 			m, err := s.Member(i, id.Name(), id.Name())
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // a file here where the name needs a directory
-				continue
-			}
-			if errors.Is(err, fs.ErrInvalid) {
-				other = err
-				continue
-			}
-			if err != nil {
+			switch {
+			case err == nil:
+				return s.block(id, m), nil
+			case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, fs.ErrInvalid): // a file has the name of a directory on the way, or a directory or a link has the block's
+			default:
 				return Block{}, err
 			}
-			return s.block(id, m), nil
 		}
-		return Block{}, cmp.Or(s.whole(), other, fs.ErrNotExist)
+		return Block{}, cmp.Or(s.whole(), fs.ErrNotExist)
 	}
 	return Block{}, fs.ErrNotExist
 }
