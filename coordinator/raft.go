@@ -198,6 +198,12 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	if err != nil {
 		return fmt.Errorf("read the log under %s: %w", l.dir, err)
 	}
+	switch is, err := l.store.GetUint64(unrestored); {
+	case err != nil:
+		return fmt.Errorf("read the log under %s: %w", l.dir, err)
+	case is == 1:
+		return fmt.Errorf("lifeboat raft restore was cut short under %s: restore again", l.dir)
+	}
 	var was raft.Configuration
 	if begun {
 		look := *conf
@@ -222,7 +228,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	wasAlone := len(was.Servers) == 1 && was.Servers[0].ID == voter
 	switch {
 	case len(was.Servers) == 0 && first: // it would wait for ever for another to make it a member
-		return fmt.Errorf("%s has a log without members: lifeboat raft restore was cut short: restore again, or remove raft.db to begin an empty fleet", l.dir)
+		return fmt.Errorf("%s has a log without members, as a first start or lifeboat raft restore of an earlier version left that was cut short: restore again, or remove raft.db to begin an empty fleet", l.dir)
 	case len(was.Servers) == 0 || wasAlone == l.alone():
 		return nil
 	case l.alone():

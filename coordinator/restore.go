@@ -110,17 +110,25 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err := makeDir(cfg.DataDir); err != nil {
 		return Restored{}, fmt.Errorf("data_dir: %w", err)
 	}
-	var had uint64
-	if done.Aside, had, err = putAside(cfg.DataDir); err != nil {
+	was := filepath.Join(cfg.DataDir, "raft.db")
+	had, err := termOf(was)
+	if err != nil {
 		return Restored{}, err
 	}
-	term := max(1, had, newestTerm(m.Events)) // events are ordered by term first: with a lower term the next would come before the last
-	store, err := raftstore.Open(filepath.Join(cfg.DataDir, "raft.db"), log)
+	draft := filepath.Join(cfg.DataDir, "raft.db.draft")
+	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) { // of a restore that was cut short
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	store, err := raftstore.Open(draft, log)
 	if err != nil {
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := store.SetUint64(raftstore.CurrentTerm, term); err != nil { // first: begin refuses a data_dir whose restore was cut short after it
+	term := max(1, had, newestTerm(m.Events)) // events are ordered by term first: with a lower term the next would come before the last
+	if err := errors.Join(store.SetUint64(raftstore.CurrentTerm, term), store.SetUint64(unrestored, 1)); err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	if done.Aside, err = replace(was, draft); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, newRaftLog(log))
@@ -132,7 +140,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
-	if err := (frozen{m}).Persist(sink); err != nil {
+	if err := errors.Join((frozen{m}).Persist(sink), store.SetUint64(unrestored, 0)); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	made := []string{"raft.db", "snapshots"}
@@ -185,31 +193,50 @@ func newestTerm(events []registry.Event) (term uint64) {
 	return term
 }
 
-// putAside moves the log and its snapshots to a directory beside them, and returns the term of the log; 0: it cannot be read. Manifests
-// stay: the restored log says which of them count.
-func putAside(dir string) (aside string, term uint64, err error) {
-	if _, err := os.Stat(filepath.Join(dir, "raft.db")); errors.Is(err, os.ErrNotExist) {
-		return "", 0, nil
+// termOf returns the term of a log; 0: there is none, or it cannot be read, which may be why there is a restore.
+func termOf(path string) (term uint64, err error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
 	}
-	store, err := raftstore.Open(filepath.Join(dir, "raft.db"), slog.New(slog.DiscardHandler))
-	if errors.Is(err, raftstore.ErrInUse) {
-		return "", 0, err
+	store, err := raftstore.Open(path, slog.New(slog.DiscardHandler))
+	switch {
+	case errors.Is(err, raftstore.ErrInUse):
+		return 0, err
+	case err != nil:
+		return 0, nil
 	}
-	if err == nil {
-		term, _ = store.GetUint64(raftstore.CurrentTerm)
-		if err := store.Close(); err != nil {
-			return "", 0, fmt.Errorf("restore: %w", err)
+	term, _ = store.GetUint64(raftstore.CurrentTerm)
+	if err := store.Close(); err != nil {
+		return 0, fmt.Errorf("restore: %w", err)
+	}
+	return term, nil
+}
+
+// unrestored is 1 in a log until the snapshot is there that it begins with. begin refuses such a log.
+var unrestored = []byte("LifeboatUnrestored")
+
+// replace has a new log take the place of another, which is put aside with its snapshots to a directory beside it; "": there was none. At each
+// moment there is a log, the old one or the new one that begin refuses: a coordinator that started without would begin an empty fleet, in
+// which nobody is revoked. Manifests stay: the restored log says which of them count.
+func replace(was, draft string) (aside string, err error) {
+	dir := filepath.Dir(was)
+	if _, err := os.Stat(was); !errors.Is(err, os.ErrNotExist) {
+		aside = filepath.Join(dir, "before-restore-"+time.Now().UTC().Format("20060102T150405Z"))
+		if err := os.Mkdir(aside, 0o700); err != nil {
+			return "", err
+		}
+		if err := errors.Join(os.Link(was, filepath.Join(aside, "raft.db")), durable.SyncDir(aside)); err != nil {
+			return "", err
 		}
 	}
-	// A log that cannot be read is put aside as well: that may be why there is a restore.
-	aside = filepath.Join(dir, "before-restore-"+time.Now().UTC().Format("20060102T150405Z"))
-	if err := os.Mkdir(aside, 0o700); err != nil {
-		return "", 0, fmt.Errorf("restore: %w", err)
+	if err := errors.Join(os.Rename(draft, was), durable.SyncDir(dir)); err != nil {
+		return "", err
 	}
-	for _, name := range []string{"raft.db", "snapshots"} {
-		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", 0, fmt.Errorf("restore: %w", err)
-		}
+	if aside == "" {
+		return "", nil
 	}
-	return aside, term, durable.SyncDir(dir)
+	if err := os.Rename(filepath.Join(dir, "snapshots"), filepath.Join(aside, "snapshots")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	return aside, errors.Join(durable.SyncDir(aside), durable.SyncDir(dir))
 }

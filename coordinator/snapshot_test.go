@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
@@ -14,8 +15,10 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/raftstore"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -108,6 +111,64 @@ func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// Until a restore has its log it leaves the one before where it is, and from then on there is none that a coordinator starts with until the
+// snapshot is there: each other would be of an empty fleet, or of an older one.
+func TestRestoreThatIsCutShortHasNoOtherFleetStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.DataDir = t.TempDir()
+		log := slog.New(slog.DiscardHandler)
+		restored := func() error {
+			whole := headed(t, []byte(written(t, registry.New())), func(*saved) {})
+			_, err := Restore(cfg, bytes.NewReader(whole), Restorer{}, log)
+			return err
+		}
+		l := openTestLedger(t, cfg.DataDir, log)
+		_, err := l.do(registration("n"))
+		if err := errors.Join(err, l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		draft := filepath.Join(cfg.DataDir, "raft.db.draft")
+		if err := os.MkdirAll(filepath.Join(draft, "in the way"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if restored() == nil {
+			t.Error("it was restored though no log could be made")
+		}
+		if err := os.RemoveAll(draft); err != nil {
+			t.Fatal(err)
+		}
+		l = openTestLedger(t, cfg.DataDir, log)
+		if last := l.raft.LastIndex(); last < 3 {
+			t.Errorf("the log before is gone: one of %d entries is there", last)
+		}
+		if err := errors.Join(l.Close(), restored()); err != nil { // a snapshot is there now, as before most restores
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(draft, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		store, err := raftstore.Open(draft, log)
+		if err == nil {
+			err = errors.Join(store.SetUint64(unrestored, 1), store.Close(), os.Rename(draft, filepath.Join(cfg.DataDir, "raft.db")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := openFleet(cfg, nil, Deps{Log: log})
+		if err == nil {
+			f.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "restore again") {
+			t.Errorf("got %v, want that it is to be restored again", err)
+		}
+		time.Sleep(time.Second) // what is put aside is named by the second
+		if err := restored(); err != nil {
+			t.Errorf("restored again: %v", err)
+		}
+	})
 }
 
 // root restores, and the coordinator runs as the user whom data_dir belongs to: what a restore makes, and what it puts aside, is that
