@@ -41,8 +41,12 @@ func (l *lane) send(ctx context.Context) error {
 			continue
 		}
 		if err == plan.ErrNoRoom {
+			settled := l.books.idle()
 			if err := l.settle(ctx); err != nil {
 				return err
+			}
+			if !settled { // a refusal gives room back
+				continue
 			}
 			return errPeerFull
 		}
