@@ -140,7 +140,10 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join((frozen{m}).Persist(sink), store.SetUint64(unrestored, 0)); err != nil {
+	if err := (frozen{m}).Persist(sink); err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	if err := store.SetUint64(unrestored, 0); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	made := []string{"raft.db", "snapshots"}
