@@ -383,9 +383,8 @@ func (u *unpacker) end(ctx context.Context, made inventory.Count, err error) {
 }
 
 // judged reports whether all disks that files need have been looked at, that of the records included, and nothing hangs on them. Each is
-// looked at by itself, so after a start the store's may be known a moment before the others, and all of them amid a pass whose blocks
-// found no room: a pass that began before that tells of none. When a frozen machine goes on, what was
-// under way seems to hang until the next look.
+// looked at by itself, so after a start the store's may be known a moment before the others, and all of them amid a pass whose blocks found
+// no room: a pass that began before that tells of none. When a frozen machine goes on, what was under way seems to hang until the next look.
 func (u *unpacker) judged() bool {
 	all := append([]string{u.of.cfg.Vault.Dir}, u.store.Paths...)
 	return u.of.knows(all) && !slices.ContainsFunc(all, func(dir string) bool { return u.of.hangs(dir) != nil })
