@@ -217,10 +217,7 @@ func (d *decommission) leave(ctx context.Context) error {
 	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
 	if !d.wait {
 		if d.out == show.JSON {
-			return show.WriteJSON(stdout, struct {
-				Incident  string   `json:"incident"`
-				Remaining *float64 `json:"remaining_seconds"`
-			}{reply.GetIncident(), api.Seconds(reply.GetRemaining())})
+			return show.WriteJSON(stdout, incidentJSON{reply.GetIncident(), api.Seconds(reply.GetRemaining())})
 		}
 		_, err := fmt.Fprintf(stdout, "%s: deadline %s\n", reply.GetIncident(), show.Left(reply.GetRemaining()))
 		return err
@@ -246,6 +243,12 @@ func (d *decommission) leave(ctx context.Context) error {
 		return err
 	}
 	return verdict(d.verb(), ended)
+}
+
+// incidentJSON is a decommission that this machine was asked for.
+type incidentJSON struct {
+	Incident  string   `json:"incident"`
+	Remaining *float64 `json:"remaining_seconds"` // null: without limit
 }
 
 // verdict is the outcome of a verb that waited: nil, or an error with the worst exit code of a node and what befell each.
@@ -320,16 +323,18 @@ to withdraw, and 1 when something else still makes the machine leave, such as th
 	return cmd
 }
 
+type cancelledJSON struct {
+	Cancelled bool   `json:"cancelled"`
+	Still     string `json:"still"` // why the machine leaves nevertheless
+}
+
 func cancelSelf(cmd *cobra.Command, to *reach, out show.Format, reason string) error {
 	reply, err := call(cmd.Context(), to.agent, "cancel", api.LocalClient.Cancel, &api.CancelRequest{Reason: reason})
 	if err != nil {
 		return err
 	}
 	if out == show.JSON {
-		err = show.WriteJSON(cmd.OutOrStdout(), struct {
-			Cancelled bool   `json:"cancelled"`
-			Still     string `json:"still"`
-		}{reply.GetCancelled(), reply.GetStill()})
+		err = show.WriteJSON(cmd.OutOrStdout(), cancelledJSON{reply.GetCancelled(), reply.GetStill()})
 	} else if reply.GetCancelled() {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "withdrawn")
 	}

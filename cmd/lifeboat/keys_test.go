@@ -25,6 +25,26 @@ var shapes = map[reflect.Type]string{
 	reflect.TypeFor[[]api.DiskJSON]():     "A disk",
 	reflect.TypeFor[[]api.WorkloadJSON](): "A workload",
 	reflect.TypeFor[[]api.StoreJSON]():    "A store",
+	reflect.TypeFor[*hostsJSON]():         "The host files",
+	reflect.TypeFor[api.EntryJSON]():      "`manifest`: one of its `entries`",
+	reflect.TypeFor[api.LocationJSON]():   "`locate ID`",
+	reflect.TypeFor[api.BlockJSON]():      "`blocks`",
+	reflect.TypeFor[api.EventJSON]():      "`events`",
+	reflect.TypeFor[api.AuditJSON]():      "`audit`",
+	reflect.TypeFor[api.AppJSON]():        "`apps`",
+	reflect.TypeFor[shuffleJSON]():        "`shuffles`",
+	reflect.TypeFor[together]():           "`nodes --room`",
+	reflect.TypeFor[incidentJSON]():       "`decommission --self`",
+	reflect.TypeFor[cancelledJSON]():      "`cancel`",
+	reflect.TypeFor[refreshJSON]():        "`refresh-nodes`",
+	reflect.TypeFor[forgottenJSON]():      "`forget`",
+	reflect.TypeFor[releasedJSON]():       "`brake release`",
+	reflect.TypeFor[createdJSON]():        "`token create`, `token list`",
+	reflect.TypeFor[revokedJSON]():        "`revoke`",
+	reflect.TypeFor[checked]():            "`config check`",
+	reflect.TypeFor[finding]():            "`doctor`",
+	reflect.TypeFor[devResult]():          "`dev`",
+	reflect.TypeFor[build]():              "`version`",
 }
 
 // keysOf are the keys of a shape, those of what it consists of behind a dot, except what has a heading of its own.
@@ -33,6 +53,13 @@ func keysOf(shape reflect.Type, prefix string) (keys []string) {
 		shape = shape.Elem()
 	}
 	for f := range shape.Fields() {
+		if f.Anonymous {
+			keys = append(keys, keysOf(f.Type, prefix)...)
+			continue
+		}
+		if f.Tag.Get("json") == "" {
+			continue // it is not printed
+		}
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		is := f.Type
 		if is.Kind() == reflect.Pointer {

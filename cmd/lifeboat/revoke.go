@@ -54,17 +54,19 @@ has carried to others, or said of blocks, stays as it is. Without NAME it lists 
 	return cmd
 }
 
+// revokedJSON says that certificates of this name are refused that were made before.
+type revokedJSON struct {
+	Role string    `json:"role"`
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+}
+
 func listRevoked(cmd *cobra.Command, to *reach, out show.Format) error {
 	reply, err := call(cmd.Context(), to.operator, "revoke", api.OperatorClient.ListRevoked, &api.ListRevokedRequest{})
 	if err != nil {
 		return err
 	}
 	if out == show.JSON {
-		type revokedJSON struct {
-			Role string    `json:"role"`
-			Name string    `json:"name"`
-			At   time.Time `json:"at"`
-		}
 		all := []revokedJSON{}
 		for _, r := range reply.GetRevoked() {
 			all = append(all, revokedJSON{r.GetRole(), r.GetName(), r.GetAt().AsTime()})

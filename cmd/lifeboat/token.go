@@ -48,10 +48,7 @@ fleet's CA as well, so it is told to no other fleet.`,
 				return err
 			}
 			if out == show.JSON {
-				return show.WriteJSON(cmd.OutOrStdout(), struct {
-					Token string `json:"token"`
-					tokenJSON
-				}{reply.GetToken(), tokenToJSON(reply.GetInfo())})
+				return show.WriteJSON(cmd.OutOrStdout(), createdJSON{reply.GetToken(), tokenToJSON(reply.GetInfo())})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), reply.GetToken())
 			return err
@@ -77,6 +74,12 @@ type tokenJSON struct {
 	Joined    int64   `json:"joined"`
 	Remaining float64 `json:"remaining_seconds"`
 	By        string  `json:"by"`
+}
+
+// createdJSON is a token with its secret.
+type createdJSON struct {
+	Token string `json:"token"`
+	tokenJSON
 }
 
 func tokenToJSON(t *api.TokenInfo) tokenJSON {
