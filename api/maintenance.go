@@ -85,29 +85,30 @@ func FromJSON(body []byte, into any) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: want %s, got %s%s", cmp.Or(e.Field, "the whole"), cmp.Or(want[e.Type.Kind()], e.Type.Kind().String()), e.Value, placeIn(body, e.Offset))
 	}
-	if err != nil {
-		return err
-	}
 	is := reflect.TypeOf(into).Elem()
-	if bytes.Equal(bytes.TrimSpace(body), []byte("null")) { // what jq makes of a misspelt key; a schedule without windows cancels the one before
+	if err == nil && bytes.Equal(bytes.TrimSpace(body), []byte("null")) { // what jq makes of a misspelt key; a schedule without windows cancels the one before
 		return fmt.Errorf("the whole: want %s, got null", want[is.Kind()])
 	}
-	return unknownKey(body, json.NewDecoder(bytes.NewReader(body)), is)
+	d = json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	return cmp.Or(misfit(body, d, is), err)
 }
 
-// unknownKey looks for a key that a type has no field for, in JSON that is otherwise right. json's own error for one says no place.
-func unknownKey(body []byte, d *json.Decoder, of reflect.Type) error {
+// misfit looks in JSON for a key that a type has no field for, and for a value that its type does not take. json's own errors for these
+// say no place.
+func misfit(body []byte, d *json.Decoder, of reflect.Type) error {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
-	switch begin, _ := d.Token(); begin {
-	case json.Delim('['):
+	begin, _ := d.Token()
+	switch bracket, _ := begin.(json.Delim); {
+	case bracket == '[' && of.Kind() == reflect.Slice:
 		for d.More() {
-			if err := unknownKey(body, d, of.Elem()); err != nil {
+			if err := misfit(body, d, of.Elem()); err != nil {
 				return err
 			}
 		}
-	case json.Delim('{'):
+	case bracket == '{' && of.Kind() == reflect.Struct:
 		for d.More() {
 			key, _ := d.Token()
 			fields := reflect.VisibleFields(of)
@@ -118,11 +119,17 @@ func unknownKey(body []byte, d *json.Decoder, of reflect.Type) error {
 			if i < 0 {
 				return fmt.Errorf("unknown field %q%s", key, placeIn(body, d.InputOffset()))
 			}
-			if err := unknownKey(body, d, fields[i].Type); err != nil {
+			if err := misfit(body, d, fields[i].Type); err != nil {
 				return err
 			}
 		}
+	case bracket != 0:
+		return fmt.Errorf("%s stands where a value of another kind belongs%s", bracket, placeIn(body, d.InputOffset()))
 	default:
+		text, _ := json.Marshal(begin)
+		if err := json.Unmarshal(text, reflect.New(of).Interface()); err != nil {
+			return fmt.Errorf("%w%s", err, placeIn(body, d.InputOffset()))
+		}
 		return nil
 	}
 	_, err := d.Token() // its end

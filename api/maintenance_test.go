@@ -15,6 +15,7 @@ func FuzzFromJSON(f *testing.F) {
 		`{"windows": [{"machine_ids": [{"hostname": "a", "ip": "10.0.0.1"}], "unavailability": {"start": {"nanoseconds": 1443830400000000000}, "duration": {"nanoseconds": "5"}}}]}`,
 		`{"windws": []}`, `{"windows": [{"start": 0}]}`, `{"WINDOWS": [{"machine_ids": [null], "unavailability": null}]}`, `{"windows": [{}], "windows": {}}`,
 		`[{"hostname": "a"}, {"ipp": ""}]`, `[[]]`, `null`, ` `, `{}x`, `{"": 0}`, `{"\u0077indows": []}`, `{"-": 0}`,
+		`{"windows": [{}, {"unavailability": {"start": {"nanoseconds": 0.5}}}]}`, `{"windows": [{"unavailability": {"start": {"nanoseconds": {}}}}]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -37,7 +38,7 @@ func compared[T any](t *testing.T, body []byte) {
 	if (err == nil) != (wrong == nil) {
 		t.Fatalf("%q: got %v, and encoding/json says: %v", body, err, wrong)
 	}
-	if err != nil && strings.Contains(err.Error(), "unknown field") && !strings.Contains(err.Error(), "at line ") {
+	if err != nil && !strings.Contains(err.Error(), "at line ") && !strings.Contains(err.Error(), "no JSON") && !strings.HasSuffix(err.Error(), "got null") {
 		t.Fatalf("%q: %v: no place", body, err)
 	}
 }

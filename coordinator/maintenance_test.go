@@ -117,7 +117,7 @@ func TestMaintenancePages(t *testing.T) {
 			{"/maintenance/schedule", " ", eve, 400, "the body: there is no JSON in it"},
 			{"/maintenance/schedule", plan + "x", eve, 400, "something follows"},
 			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "-5", 1), eve, 200, ""}, // any past is as good
-			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "1443830400.5", 1), eve, 400, "nanoseconds: 1443830400.5 is no whole number of 64 bits"},
+			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "1443830400.5", 1), eve, 400, "nanoseconds: 1443830400.5 is no whole number of 64 bits, at line "},
 			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "1e19", 1), eve, 400, "nanoseconds: 1e19 is no whole number of 64 bits"},
 			{"/maintenance/schedule", strings.Replace(plan, "1443830400000000000", "1.4438304e+18", 1), eve, 200, ""}, // as Python writes time.time()*1e9
 			{"/maintenance/schedule", plan, eve, 200, ""},
