@@ -80,7 +80,9 @@ func (c *course) carryAccount(ctx context.Context, p page, limit time.Time) (err
 	if err := c.writeAccount(file, p); err != nil {
 		return err
 	}
-	store, err := inventory.OpenStore(inventory.StoreConfig{Name: api.AccountStore, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{from}})
+	store, err := inventory.OpenStore(inventory.StoreConfig{
+		Name: api.AccountStore, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Land: inventory.LandVault, Paths: []string{from},
+	})
 	if err != nil {
 		return err
 	}

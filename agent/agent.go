@@ -180,9 +180,12 @@ const stopPatience = 20 * time.Second
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	at := a.place.Load()
 	cfg := migration.DrainConfig{
-		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
-		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Alone: a.fleet.alone, Peers: a.fleet.peers, Missed: a.fleet.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.fleet.whereIs, AtHome: a.reader.Fetch.AtHome,
-		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort, Over: a.course.appsOver, OverChanged: a.fleet.AppsChanged, Log: a.log,
+		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Log: a.log,
+		Stores: a.stores, Vault: a.vault, Told: a.told, Disks: &a.disks, Index: a.index,
+		Settle: a.receiver.Settle, Advised: a.incidents.leaving, Over: a.course.appsOver, OverChanged: a.fleet.AppsChanged,
+		Alone: a.fleet.alone, Peers: a.fleet.peers, Missed: a.fleet.missesPeers, Where: a.fleet.whereIs,
+		Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, AtHome: a.reader.Fetch.AtHome,
+		Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback.lastResort,
 	}
 	if a.behind.is.Load() {
 		cfg.WhoElse = a.fleet.whoElse

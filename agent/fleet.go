@@ -138,7 +138,10 @@ func (f *fleet) locate(ctx context.Context, id inventory.BlockID, past bool) (re
 	if err != nil {
 		return reading.Location{}, err
 	}
-	return reading.Location{Holders: f.others(r.Holders), Candidates: f.others(r.Candidates), Next: r.Next, Unheard: f.others(r.Unheard), Lost: r.State == "lost", Why: r.Why}, nil
+	return reading.Location{
+		Holders: f.others(r.Holders), Candidates: f.others(r.Candidates), Next: r.Next, Unheard: f.others(r.Unheard),
+		Lost: r.State == "lost", Why: r.Why,
+	}, nil
 }
 
 // locateMore names more nodes that could have a block, after those that were asked, and the nodes that are known to hold it

@@ -77,8 +77,14 @@ func (a *Agent) listen() (err error) {
 // Run serves all three listeners until ctx ends.
 func (d *doors) Run(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
-	blocks := &http.Server{Handler: d.blocks, ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: d.guests.note, ErrorLog: d.quiet()}
-	local := &http.Server{Handler: d.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: accepted.NewStrangers(d.log).Note, ErrorLog: d.quiet()}
+	blocks := &http.Server{
+		Handler: d.blocks, ConnContext: by, ReadHeaderTimeout: handshakeTimeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: d.guests.note, ErrorLog: d.quiet(),
+	}
+	local := &http.Server{
+		Handler: d.page, ReadHeaderTimeout: handshakeTimeout,
+		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeaderBytes, ConnState: accepted.NewStrangers(d.log).Note, ErrorLog: d.quiet(),
+	}
 	readers := accepted.At(d.peer.Addr())
 
 	g, ctx := errgroup.WithContext(ctx)

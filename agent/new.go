@@ -112,7 +112,9 @@ func (a *Agent) openStores() (err error) {
 		return err
 	}
 	a.ballast = newBallast(a.cfg.DataDir)
-	a.index = inventory.NewIndex(inventory.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: &a.disks, Leaves: a.incidents.carries, Log: a.log})
+	a.index = inventory.NewIndex(inventory.IndexConfig{
+		Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: &a.disks, Leaves: a.incidents.carries, Log: a.log,
+	})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk.Beside); err != nil {
 		a.log.Error("cannot read which disks were to be evacuated: order it again", "err", err)
@@ -120,7 +122,8 @@ func (a *Agent) openStores() (err error) {
 	e := a.evacuations
 	e.log, e.disks, e.incidents, e.limits, e.fleet, e.drainConfig = a.log, &a.disks, &a.incidents, &a.limits, &a.fleet, a.drainConfig
 	a.incidents.Keeper, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.course.estimate, Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk.Beside,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.limits.policy, Estimate: a.course.estimate,
+		Clock: a.deps.Clock, Synced: a.counts.Synced, Ballast: a.ballast.journal, Disk: a.disk.Beside,
 	})
 	return err
 }
@@ -183,7 +186,8 @@ func (a *Agent) openHeartbeat() error {
 		Node: a.cfg.Node.Name, Incarnation: a.fleet.incarnation, PeerAddress: address,
 		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
-		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"), Status: a.status, Held: a.held, Revoked: a.at.distrust, Log: a.log,
+		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), RevokedFile: filepath.Join(a.cfg.DataDir, "revoked.json"),
+		Status: a.status, Held: a.held, Revoked: a.at.distrust, Log: a.log,
 	})
 	return err
 }

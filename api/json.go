@@ -224,14 +224,16 @@ func NodeToJSON(n *Node) NodeJSON {
 	st, now := n.GetStatus(), n.Clock()
 	return NodeJSON{
 		Name: n.GetName(), ID: n.GetId(), State: n.GetState(), SubState: n.GetSubState(),
-		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Maintenance: n.GetMaintenance(), MaintenanceStart: Instant(n.GetMaintenanceStart()), MaintenanceDuration: Seconds(n.GetMaintenanceDuration()), Excluded: n.GetExcluded(),
+		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Excluded: n.GetExcluded(),
+		Maintenance: n.GetMaintenance(), MaintenanceStart: Instant(n.GetMaintenanceStart()), MaintenanceDuration: Seconds(n.GetMaintenanceDuration()),
 		Notice: NoticeToJSON(st.GetNotice(), now), Deadline: Instant(n.GetDeadline()), Remaining: Seconds(n.GetRemaining()),
 		PeerAddress: n.GetPeerAddress(), Incarnation: n.GetIncarnation(), Disks: DisksToJSON(st.GetDisks()),
 		LastHeartbeat: Seconds(n.GetLastHeartbeat()), Zone: n.GetZone(), Pool: n.GetPool(), Version: n.GetVersion(),
 		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
 		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
 		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()), Stores: StoresToJSON(st.GetStores()),
-		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(),
+		HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
 }

@@ -427,7 +427,10 @@ func (s *storm) leaveAtOnce(ctx context.Context, b bench) error {
 				if len(a.client.Peers()) == 0 {
 					s.refused(errors.New("a node that leaves knows no peer"))
 				}
-				s.refused(a.client.Goodbye(ctx, &api.ManifestSummary{Incident: n.Incident, Kind: n.Kind, Source: n.Source, Moved: &api.Count{Blocks: stormLines}, Total: &api.Count{Blocks: stormLines}}, account(i)))
+				s.refused(a.client.Goodbye(ctx, &api.ManifestSummary{
+					Incident: n.Incident, Kind: n.Kind, Source: n.Source,
+					Moved: &api.Count{Blocks: stormLines}, Total: &api.Count{Blocks: stormLines},
+				}, account(i)))
 				mu.Lock()
 				defer mu.Unlock()
 				said, accounts = append(said, told.Sub(asked)), append(accounts, time.Since(told))

@@ -74,7 +74,10 @@ func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
 	}
 	for _, a := range cfg.Agents {
 		dialer := &net.Dialer{Timeout: dialPatience}
-		t := &http.Transport{TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: firstByte, DisableCompression: true, DialContext: dialer.DialContext}
+		t := &http.Transport{
+			TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: firstByte,
+			DisableCompression: true, DialContext: dialer.DialContext,
+		}
 		d := door{address: a, base: url.URL{Scheme: "https", Host: a}, stall: cmp.Or(cfg.Stall, DefaultStall)}
 		if path, local := strings.CutPrefix(a, "unix:"); local {
 			d.base = url.URL{Scheme: "http", Host: "agent"}

@@ -40,7 +40,10 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 const metadataAddress = "169.254.169.254"
 
 func newNode(c *Cluster, i int) *node {
-	n := &node{process: process{c: c, name: nodeName(i)}, number: i, system: newOperating(), disks: newFakeDisks(), units: &units{all: map[string]*Unit{}}, address: "10.0.1." + string(rune('1'+i))}
+	n := &node{
+		process: process{c: c, name: nodeName(i)}, number: i, system: newOperating(),
+		disks: newFakeDisks(), units: &units{all: map[string]*Unit{}}, address: "10.0.1." + string(rune('1'+i)),
+	}
 	n.dir = c.path(n.name)
 	n.cert, n.key = c.issue(certs.Name{Role: certs.RoleNode, Name: n.name})
 	n.cloud = ec2fake.New(ec2fake.Instance{ID: "i-" + n.name, Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"})

@@ -11,8 +11,14 @@ import (
 
 // eventTypes are the types of all events. docs/events.md says when each happens, and what data it has.
 var eventTypes = []string{
-	registry.EventRegistered, registry.EventReplaced, registry.EventChanged, registry.EventReturned, registry.EventAnnounced, registry.EventDecommissioning, registry.EventExecutor, registry.EventDeadline, registry.EventWithdrawn, registry.EventDecommissioned,
-	registry.EventManifest, registry.EventRecommissioned, registry.EventLost, registry.EventShutdown, registry.EventForgotten, registry.EventExcluded, registry.EventReadmitted, registry.EventDeactivated, registry.EventReactivated, registry.EventGone, registry.EventJoined, registry.EventHosts, registry.EventHostsRefused, registry.EventBrakeReleased, registry.EventMaintenance, registry.EventMachineDown, registry.EventMachineUp,
+	registry.EventRegistered, registry.EventReplaced, registry.EventChanged, registry.EventReturned,
+	registry.EventAnnounced, registry.EventDecommissioning, registry.EventExecutor,
+	registry.EventDeadline, registry.EventWithdrawn, registry.EventDecommissioned,
+	registry.EventManifest, registry.EventRecommissioned, registry.EventLost, registry.EventShutdown,
+	registry.EventForgotten, registry.EventExcluded, registry.EventReadmitted,
+	registry.EventDeactivated, registry.EventReactivated, registry.EventGone, registry.EventJoined,
+	registry.EventHosts, registry.EventHostsRefused, registry.EventBrakeReleased,
+	registry.EventMaintenance, registry.EventMachineDown, registry.EventMachineUp,
 	registry.EventAppEnded, registry.EventAppResumed, evUnschedulable, evSchedulable, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
 }
 

@@ -260,7 +260,8 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 
 // actions are the words for what was done to a node, by the type of its event.
 var actions = map[string]string{
-	registry.EventDecommissioning: "decommission", registry.EventDecommissioned: "force", registry.EventShutdown: "shutdown", registry.EventDeadline: "timeout", registry.EventRecommissioned: "recommission",
+	registry.EventDecommissioning: "decommission", registry.EventDecommissioned: "force",
+	registry.EventShutdown: "shutdown", registry.EventDeadline: "timeout", registry.EventRecommissioned: "recommission",
 }
 
 // refreshed are the nodes that events tell of, and excluded nodes that were leaving before and still are.

@@ -59,7 +59,10 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*registry.ManifestRef{}, files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{}}
+	m := &manifests{
+		root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*registry.ManifestRef{},
+		files: map[string]bool{}, read: map[string]bool{}, coming: map[string]*manifestWriter{},
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())

@@ -168,7 +168,10 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 		return &api.WorkerDecommissionReply{}, nil
 	}
 	now := time.Now()
-	if _, err := s.quotas.doFor(name, registry.Command{Do: registry.DoAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
+	if _, err := s.quotas.doFor(name, registry.Command{
+		Do: registry.DoAnnounce, Nodes: []string{name},
+		Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now),
+	}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WorkerDecommissionReply{}, nil

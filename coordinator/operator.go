@@ -76,7 +76,9 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	if r.LeavingOnly && (r.Drain || r.MarkGone) {
 		return nil, fault("leaving_only with drain or mark_gone: those are for nodes that stay, too")
 	}
-	c := registry.Command{Do: registry.DoDecommission, Nodes: names, Order: &registry.Order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
+	c := registry.Command{
+		Do: registry.DoDecommission, Nodes: names, Order: &registry.Order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone},
+		Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason,
 		Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}
 	if _, err := s.auditor.decide(ctx, c); err != nil {
 		return nil, asStatus(err)

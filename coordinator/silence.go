@@ -42,7 +42,10 @@ type silence struct {
 }
 
 func newSilence(cfg Config, l *ledger, heard *leases, r *roster, p *publisher, recovered prometheus.Counter, log *slog.Logger) *silence {
-	return &silence{cfg: cfg, log: log, ledger: l, leases: heard, roster: r, publisher: p, recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease)}
+	return &silence{
+		cfg: cfg, log: log, ledger: l, leases: heard, roster: r, publisher: p,
+		recovered: recovered, bursts: newBursts(log), brake: newBrake(cfg.Loss, cfg.Lease),
+	}
 }
 
 // clear forgets all, for a new term as the leader.

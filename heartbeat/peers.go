@@ -182,7 +182,8 @@ func writePeers(file string, peers []*api.Peer) error {
 	records := make([]peerRecord, len(peers))
 	for i, p := range peers {
 		records[i] = peerRecord{
-			Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(), Advised: p.GetAdvised(),
+			Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(),
+			RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(), Advised: p.GetAdvised(),
 			LargestBytes: p.GetLargestRoomBytes(), LargestVaultBytes: p.GetLargestVaultRoomBytes(),
 		}
 	}

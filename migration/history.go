@@ -31,7 +31,10 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
 // An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, inventory.Count, error) {
-	s := &history{handled: newHandled(), about: about, took: map[string]inventory.Count{}, again: newLatest(), renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{}}
+	s := &history{
+		handled: newHandled(), about: about, took: map[string]inventory.Count{}, again: newLatest(),
+		renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{},
+	}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err

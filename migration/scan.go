@@ -54,7 +54,10 @@ type survey struct {
 }
 
 func newSurvey(cfg DrainConfig, c cargo, claims *claims, homes *homes) *survey {
-	return &survey{cargo: c, claims: claims, homes: homes, known: cfg.Index, dir: cfg.Dir, adopted: cfg.Adopted, own: cfg.Own, settle: cfg.Settle, late: cfg.Late, looks: newLooks(cfg.Log), phase: PhaseScanning}
+	return &survey{
+		cargo: c, claims: claims, homes: homes, known: cfg.Index, dir: cfg.Dir, adopted: cfg.Adopted, own: cfg.Own,
+		settle: cfg.Settle, late: cfg.Late, looks: newLooks(cfg.Log), phase: PhaseScanning,
+	}
 }
 
 // untilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until

@@ -55,7 +55,10 @@ func (l *lane) sendBlock(ctx context.Context, e plan.Entry) error {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e plan.Entry) error {
-	o := wire.Opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.source.origin(&e.Block), ModTime: e.Modified().UnixNano(), Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members)}
+	o := wire.Opening{
+		ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.source.origin(&e.Block), ModTime: e.Modified().UnixNano(),
+		Value: e.Value.Milliseconds(), Members: wire.AppendSizes(l.members[:0], e.Members),
+	}
 	payload := o.Append(l.payload[:0])
 	l.members, l.payload = o.Members, payload
 	if err := l.space(ctx, wire.HeaderBytes+len(payload)+wire.HeaderBytes); err != nil {

@@ -46,7 +46,10 @@ func New(l net.Listener, addresses []string, config *tls.Config) (*Door, error) 
 	if len(addresses) == 0 {
 		return nil, errors.New("no coordinator is named")
 	}
-	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, ResponseHeaderTimeout: answerWithin, TLSHandshakeTimeout: answerWithin, DialContext: (&net.Dialer{Timeout: answerWithin}).DialContext}
+	t := &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true, ResponseHeaderTimeout: answerWithin, TLSHandshakeTimeout: answerWithin,
+		DialContext: (&net.Dialer{Timeout: answerWithin}).DialContext,
+	}
 	return &Door{addresses: addresses, key: rand.Text(), at: at, client: &http.Client{Transport: t, CheckRedirect: onlyTLS}}, nil
 }
 

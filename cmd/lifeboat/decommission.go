@@ -131,7 +131,10 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	names := strings.Join(nodes, ", ")
-	reply, err := operator.Decommission(ask, &api.DecommissionRequest{Nodes: nodes, Timeout: d.timeout.remaining(), Timeouts: own, Reason: d.reason, Drain: d.drain, MarkGone: d.gone})
+	reply, err := operator.Decommission(ask, &api.DecommissionRequest{
+		Nodes: nodes, Timeout: d.timeout.remaining(), Timeouts: own,
+		Reason: d.reason, Drain: d.drain, MarkGone: d.gone,
+	})
 	if err != nil {
 		return l.rpcError(d.verb()+" "+names, err)
 	}

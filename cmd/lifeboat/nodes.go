@@ -168,7 +168,8 @@ func drainOf(n *api.Node) *api.DrainProgress {
 	}
 	return &api.DrainProgress{
 		Phase:       string(migration.PhaseDrained),
-		BlocksTotal: m.GetMoved().GetBlocks() + m.GetLost().GetBlocks(), BlocksMoved: m.GetMoved().GetBlocks(), BlocksLost: m.GetLost().GetBlocks(), // as of a drain: see summary
+		BlocksTotal: m.GetMoved().GetBlocks() + m.GetLost().GetBlocks(),
+		BlocksMoved: m.GetMoved().GetBlocks(), BlocksLost: m.GetLost().GetBlocks(), // as of a drain: see summary
 		BytesTotal: m.GetMoved().GetBytes() + m.GetLost().GetBytes(), BytesMoved: m.GetMoved().GetBytes(),
 	}
 }

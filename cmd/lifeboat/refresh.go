@@ -202,7 +202,10 @@ func printRefreshed(w io.Writer, out show.Format, reply *api.RefreshNodesReply) 
 		doc := refreshJSON{Hosts: hostsToJSON(reply.GetHosts()), Nodes: []refreshedJSON{}}
 		for _, r := range reply.GetNodes() {
 			n := r.GetNode()
-			doc.Nodes = append(doc.Nodes, refreshedJSON{n.GetName(), r.GetAction(), n.GetState(), n.GetSubState(), append([]string{}, n.GetWaitsFor()...), api.Instant(n.GetDeadline()), api.Seconds(n.GetRemaining())})
+			doc.Nodes = append(doc.Nodes, refreshedJSON{
+				Node: n.GetName(), Action: r.GetAction(), State: n.GetState(), SubState: n.GetSubState(),
+				WaitsFor: append([]string{}, n.GetWaitsFor()...), Deadline: api.Instant(n.GetDeadline()), Seconds: api.Seconds(n.GetRemaining()),
+			})
 		}
 		return show.WriteJSON(w, doc)
 	}

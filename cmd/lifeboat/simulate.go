@@ -249,9 +249,15 @@ type simulationJSON struct {
 }
 
 func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {
-	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
-		r.GetBlocks(), r.GetBytes(), append([]string{}, r.GetActions()...), r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes(),
-		r.GetStayingBlocks(), r.GetStayingBytes(), r.GetUnreadDirectories(), append([]string{}, r.GetStaying()...),
-		r.GetTakenBytes(), r.FallbackRoomBytes, r.GetAdvisedPeers(), r.GetPoolRoomBytes(), append([]string{}, r.GetUnreached()...),
-		r.GetLargeBlocks(), r.GetLargeBytes(), append([]string{}, r.GetLarge()...)}
+	return simulationJSON{
+		Kind: kind, DryRun: dry, Incident: r.GetIncident(), Stance: r.GetStance(), Goes: r.GetGoes(),
+		Changes: api.Seconds(r.GetChanges()), SendFor: api.Seconds(r.GetSendFor()), Actions: append([]string{}, r.GetActions()...),
+		Blocks: r.GetBlocks(), Bytes: r.GetBytes(), TakenBytes: r.GetTakenBytes(), CapBytes: r.CapBytes, LostBytes: r.GetLostBytes(),
+		Peers: r.GetPeers(), AdvisedPeers: r.GetAdvisedPeers(), Unreached: append([]string{}, r.GetUnreached()...),
+		RoomBytes: r.GetRoomBytes(), VaultRoom: r.VaultRoomBytes, PoolRoom: r.GetPoolRoomBytes(),
+		Fallback: r.GetFallback(), FallbackRoom: r.FallbackRoomBytes,
+		StayingBlocks: r.GetStayingBlocks(), StayingBytes: r.GetStayingBytes(), Staying: append([]string{}, r.GetStaying()...),
+		Unread:      r.GetUnreadDirectories(),
+		LargeBlocks: r.GetLargeBlocks(), LargeBytes: r.GetLargeBytes(), Large: append([]string{}, r.GetLarge()...),
+	}
 }

@@ -109,7 +109,10 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	st := s.GetStatus()
 	peers := make([]peerJSON, 0, len(s.GetPeers()))
 	for _, p := range s.GetPeers() {
-		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.VaultRoomBytes, p.GetPlaces(), p.GetAdvised(), p.GetLargestRoomBytes(), p.GetLargestVaultRoomBytes()})
+		peers = append(peers, peerJSON{
+			Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), Places: p.GetPlaces(), Advised: p.GetAdvised(),
+			RoomBytes: p.GetRoomBytes(), VaultRoom: p.VaultRoomBytes, Largest: p.GetLargestRoomBytes(), LargestVault: p.GetLargestVaultRoomBytes(),
+		})
 	}
 	role := "agent"
 	if s.GetSidecar() {
@@ -117,7 +120,10 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	}
 	notices := make([]noticeJSON, 0, len(s.GetNotices()))
 	for _, n := range s.GetNotices() {
-		notices = append(notices, noticeJSON{n.GetSource(), n.GetId(), n.GetKind(), n.GetStance(), api.Seconds(n.GetAge()), api.Seconds(n.GetRemaining()), n.GetAppointed(), n.GetReason()})
+		notices = append(notices, noticeJSON{
+			Source: n.GetSource(), ID: n.GetId(), Kind: n.GetKind(), Reason: n.GetReason(), Goes: n.GetStance(),
+			Age: api.Seconds(n.GetAge()), Remaining: api.Seconds(n.GetRemaining()), Appointed: n.GetAppointed(),
+		})
 	}
 	sources := make([]sourceJSON, 0, len(s.GetSources()))
 	for _, h := range s.GetSources() {
@@ -130,11 +136,14 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	return agentJSON{
 		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
-		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(), HeldTaken: st.GetHeldTakenBytes(),
+		Disks: api.DisksToJSON(st.GetDisks()), DataDirTrouble: s.GetDataDirTrouble(),
+		RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(),
+		HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(), HeldTaken: st.GetHeldTakenBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
-		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()), DataDirTrouble: s.GetDataDirTrouble(),
-		Peers: peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
+		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
+		Fallback:    fallbackToJSON(s.GetFallback()),
+		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()), Stores: api.StoresToJSON(st.GetStores()),
 		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),
 	}
@@ -170,8 +179,11 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 	if s.GetLeader() {
 		located = &s.BlocksLocated
 	}
-	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
-		located, s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts()),
-		s.GetLeaderName(), s.GetLeaderAddress(), s.GetTerm(), membersToJSON(s.GetMembers()),
-		s.GetSuspects(), brakesToJSON(s.GetBrakes()), s.GetClocksApart(), s.GetSubscribers()}
+	return coordinatorJSON{
+		Role: "coordinator", Name: s.GetName(), Version: s.GetVersion(), StartedAt: api.Instant(s.GetStartedAt()),
+		Leader: s.GetLeader(), LeaderName: s.GetLeaderName(), LeaderAddress: s.GetLeaderAddress(), Term: s.GetTerm(),
+		Nodes: nodes, Suspects: s.GetSuspects(), ClocksApart: s.GetClocksApart(), BlocksLocated: located, BlocksLost: s.GetBlocksLost(),
+		LastIndex: s.GetLastIndex(), Subscribers: s.GetSubscribers(),
+		Hosts: hostsToJSON(s.GetHosts()), Members: membersToJSON(s.GetMembers()), Brakes: brakesToJSON(s.GetBrakes()),
+	}
 }

@@ -114,7 +114,10 @@ func closedTo(root, path string) error {
 }
 
 // closedByUnit maps what the packages' unit closes to the agent to the line of a drop-in that opens it again.
-var closedByUnit = map[string]string{"/home": "ProtectHome=no", "/root": "ProtectHome=no", "/run/user": "ProtectHome=no", "/usr": "ProtectSystem=no", "/boot": "ProtectSystem=no", "/etc": "ProtectSystem=no"}
+var closedByUnit = map[string]string{
+	"/home": "ProtectHome=no", "/root": "ProtectHome=no", "/run/user": "ProtectHome=no",
+	"/usr": "ProtectSystem=no", "/boot": "ProtectSystem=no", "/etc": "ProtectSystem=no",
+}
 
 func closedRemarks(paths []string) (remarks []string) {
 	for _, path := range paths {

@@ -134,7 +134,8 @@ func (m *Registry) try(c Command) (t trial, err error) {
 	for _, name := range m.touched(c) {
 		was := m.Nodes[name]
 		s := step{
-			node: was, cmd: c, name: name, banned: c.Facts != nil && slices.Contains(m.Banned, c.Facts.Incarnation), hosts: t.hosts.Lists, wasScheduled: m.Schedule, schedule: t.schedule, last: m.LastEvent + uint64(len(t.events)),
+			node: was, cmd: c, name: name, banned: c.Facts != nil && slices.Contains(m.Banned, c.Facts.Incarnation),
+			hosts: t.hosts.Lists, wasScheduled: m.Schedule, schedule: t.schedule, last: m.LastEvent + uint64(len(t.events)),
 		}
 		if err := s.take(); err != nil {
 			return trial{}, fmt.Errorf("node %s: %w", name, err)

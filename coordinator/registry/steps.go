@@ -225,7 +225,10 @@ func (s *step) withdraw() {
 // goodbye notes the node's account of its decommission. It may come late, or from a node whose notice never reached the coordinator.
 func (s *step) goodbye() {
 	n, ref := &s.node, s.cmd.Manifest
-	counts := []string{"moved", strconv.FormatInt(ref.Moved, 10), "lost", strconv.FormatInt(ref.Lost, 10), "skipped", strconv.FormatInt(ref.Skipped, 10), "rehearsal", Yes(ref.rehearsed())}
+	counts := []string{
+		"moved", strconv.FormatInt(ref.Moved, 10), "lost", strconv.FormatInt(ref.Lost, 10),
+		"skipped", strconv.FormatInt(ref.Skipped, 10), "rehearsal", Yes(ref.rehearsed()),
+	}
 	d := n.Decommission
 	switch {
 	case n.State == Decommissioned:

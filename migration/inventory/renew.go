@@ -70,7 +70,10 @@ func (s *Store) renewed(disks diskio.Disks, log *slog.Logger) *Store {
 			log.Warn("a store's directory is another than when the agent started: what is in it now is carried, and a restart has it served", "dir", path)
 		}
 		if now == s {
-			now = &Store{StoreConfig: s.StoreConfig, Shape: s.Shape, System: s.System, Roots: slices.Clone(s.Roots), DirFiles: slices.Clone(s.DirFiles), AwayWhy: slices.Clone(s.AwayWhy), dead: slices.Clone(s.dead)}
+			now = &Store{
+				StoreConfig: s.StoreConfig, Shape: s.Shape, System: s.System, Roots: slices.Clone(s.Roots),
+				DirFiles: slices.Clone(s.DirFiles), AwayWhy: slices.Clone(s.AwayWhy), dead: slices.Clone(s.dead),
+			}
 			now.WatchAs(&s.Watched)
 		}
 		now.Roots[i] = root // a finalizer closes it with its last user, which may be a lane that hangs

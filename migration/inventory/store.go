@@ -372,7 +372,10 @@ func (s *Store) skip(root int, scope, p, why string, bytes int64) Item {
 		}
 		return r
 	}, strings.ToValidUTF8(p, "?"))
-	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes, Root: root}}}, Skip: why}
+	return Item{
+		Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes, Root: root}}},
+		Skip:  why,
+	}
 }
 
 // Away returns why a directory of the store seems to be without its disk; nil: it does not.

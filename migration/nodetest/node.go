@@ -207,7 +207,10 @@ func (n *Node) LandedFile(id inventory.BlockID) (io.ReadSeekCloser, error) {
 
 // BlockFrames is a block of one member of at most a chunk, as a sender would send it.
 func BlockFrames(transfer uint32, id string, content []byte) []byte {
-	return OpeningFrames(transfer, wire.Opening{ID: id, Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(len(content))}}}, content)
+	return OpeningFrames(transfer, wire.Opening{
+		ID: id, Kind: inventory.KindCache, Layout: inventory.LayoutFiles,
+		Members: []wire.MemberSize{{Name: inventory.BlockID(id).Name(), Bytes: int64(len(content))}},
+	}, content)
 }
 
 // OpeningFrames is a block that is opened so, as a sender would send it.

@@ -68,7 +68,10 @@ type inbound struct {
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
-	in := &inbound{r: r, node: node, out: newOutbox(), sum: wire.NewSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), fewer: make(chan struct{}, 1), again: true}
+	in := &inbound{
+		r: r, node: node, out: newOutbox(), sum: wire.NewSummer(), changed: r.disks.Changed(),
+		lost: make(chan struct{}), fewer: make(chan struct{}, 1), again: true,
+	}
 	in.cut, in.leave, in.claims, in.parted = func() { wire.Cut(conn) }, func() {}, make(chan chan<- *unfinished), make(chan struct{})
 	var from io.Reader = flushing{conn, in}
 	if c, ok := conn.(*wire.Conn); ok {

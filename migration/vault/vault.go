@@ -179,7 +179,10 @@ func (v *Vault) Block(r catalog.Record) inventory.Block {
 	dir, _ := v.Home(r.Segment)
 	b := inventory.Block{ID: inventory.BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, Value: time.Duration(r.Value) * time.Millisecond, Origin: r.Origin, Traced: true}
 	for _, m := range r.Members {
-		b.Members = append(b.Members, inventory.Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), Root: inventory.InVault, Path: dir, ChangeTime: r.Landed.UnixNano()})
+		b.Members = append(b.Members, inventory.Member{
+			Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), Root: inventory.InVault,
+			Path: dir, ChangeTime: r.Landed.UnixNano(),
+		})
 	}
 	return b
 }
