@@ -233,7 +233,7 @@ func TestOperatorEvacuatesADisk(t *testing.T) {
 type image struct {
 	t               *testing.T
 	fs, dir, device string
-	eject           func() // unmounts the file system and detaches the device
+	eject           func() // unmounts the file system, which nobody uses any more, and detaches the device
 }
 
 // mountImage makes and mounts an image, and undoes both when the test ends.
@@ -298,10 +298,24 @@ func tryLoop(t *testing.T, file, fs, dir string) (*image, error) {
 	if err := i.mount(); err != nil {
 		return nil, fmt.Errorf("mount %s: %w", fs, err)
 	}
-	unmount := sync.OnceFunc(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
-	t.Cleanup(unmount)
-	i.eject = func() { unmount(); detach() }
+	var unmounted sync.Once
+	t.Cleanup(func() {
+		unmounted.Do(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
+	})
+	i.eject = func() { unmounted.Do(func() { i.bounded("unmount", i.unmount) }); detach() }
 	return i, nil
+}
+
+// unmount returns when the kernel has let go of the file system: until then XFS refuses to mount it again, and btrfs may mount what it
+// still has in memory. A child of a process that was killed may have a file open for a moment more.
+func (i *image) unmount() (err error) {
+	for range 200 {
+		if err = unix.Unmount(i.dir, 0); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return errors.Join(err, unix.Unmount(i.dir, unix.MNT_DETACH))
 }
 
 func (i *image) mount() error { return unix.Mount(i.device, i.dir, i.fs, 0, "") }

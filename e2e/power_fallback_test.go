@@ -11,8 +11,8 @@ import (
 // disk was cut.
 func TestFallbacksPowerIsCut(t *testing.T) {
 	onEach(t, func(t *testing.T, fs string) {
-		f := newFleet(t)
 		disk := newPowered(t, fs)
+		f := newFleet(t)
 		dir := filepath.Join(disk.dir, "spill")
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)

@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,13 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// powered is a file system whose power can be cut. It lies in a file on another file system. While that one is frozen, a copy of the file
-// is the disk as it is at one moment.
+// powered is a file system on a drive whose power can be cut.
 type powered struct {
 	t       *testing.T
 	fs, dir string
+	drive   *drive
 	disk    *image
-	racks   [2]*image // one of them has the disk's file; cut moves it to the other
 }
 
 const poweredBytes = 768 << 20 // btrfs sets much of it apart
@@ -29,46 +26,33 @@ func newPowered(t *testing.T, fs string) *powered {
 	if testing.Short() {
 		t.Skip("real processes take their time")
 	}
-	mounts(t, "ext4")
 	mounts(t, fs)
-	p := &powered{t: t, fs: fs, dir: t.TempDir()}
-	for i := range p.racks {
-		file := filepath.Join(t.TempDir(), "rack")
-		makeImage(t, file, poweredBytes, "ext4")
-		p.racks[i] = loop(t, file, "ext4", t.TempDir())
-	}
-	makeImage(t, p.file(), poweredBytes, fs)
-	p.disk = loop(t, p.file(), fs, p.dir)
+	p := &powered{t: t, fs: fs, dir: t.TempDir(), drive: newDrive(t, poweredBytes, fs)}
+	p.disk = loop(t, p.drive.file, fs, p.dir)
 	return p
 }
 
-// file is the file that the disk lies in; it is sparse, and takes less room than its size.
-func (p *powered) file() string { return filepath.Join(p.racks[0].dir, "disk") }
-
-// cut cuts the power: the disk keeps what was written to it, and loses what the kernel still has in memory. The processes that used the
-// disk are halted first: a receipt given after the copy would be for blocks on the disk that is thrown away.
+// cut cuts the power: what the kernel still has in memory is lost, and part of what the drive has in its cache.
 func (p *powered) cut(machine ...*daemon) {
+	p.t.Helper()
+	p.cutLosing(rand.Float64(), machine...)
+}
+
+// cutLosing has the drive lose about that share of its cache. The processes that used the disk are halted first: a receipt given after the
+// cut would be for blocks that no disk takes any more.
+func (p *powered) cutLosing(share float64, machine ...*daemon) {
 	p.t.Helper()
 	for _, d := range machine {
 		d.halt()
 	}
-	was, rack := p.file(), p.racks[0]
-	p.racks[0], p.racks[1] = p.racks[1], rack
-	if err := rack.ioctl(fiFreeze); err != nil {
-		p.t.Skipf("freeze %s: %v", rack.dir, err)
-	}
-	out, err := exec.Command("cp", "--sparse=always", was, p.file()).CombinedOutput()
-	if err := errors.Join(err, rack.thaw()); err != nil {
-		p.t.Fatalf("%v: %s", err, out)
+	if err := p.drive.cut(share); err != nil {
+		p.t.Fatal(err)
 	}
 	for _, d := range machine {
 		d.kill()
 	}
 	p.disk.eject()
-	if err := os.Remove(was); err != nil {
-		p.t.Fatal(err)
-	}
-	disk, err := tryLoop(p.t, p.file(), p.fs, p.dir)
+	disk, err := tryLoop(p.t, p.drive.file, p.fs, p.dir)
 	if err != nil {
 		p.t.Fatalf("after the cut: %v", err)
 	}
@@ -126,9 +110,9 @@ func (n *node) back() {
 // A receiver's power is cut amid a drain, and again while it makes files of what landed. What it gave receipts for is there each time.
 func TestTakersPowerIsCut(t *testing.T) {
 	onEach(t, func(t *testing.T, fs string) {
+		disk := newPowered(t, fs) // before the fleet, so that the fleet has ended when it is unmounted
 		f := newFleet(t)
 		a, b := f.agent("host-a", "drain: {max_bytes_per_second: 10MiB}"), f.agent("host-b")
-		disk := newPowered(t, fs)
 		disk.holds(b)
 		b.reconfigure(fmt.Sprintf("stores: [{name: cache, kind: cache, layout: files, land: place, paths: [%s]}, {name: spark, kind: shuffle, layout: spark, paths: [%s]}]", b.cache(), b.spark()[0]))
 		a.fill(2500, 24<<20) // more segments than the disk is asked for at once
