@@ -319,6 +319,7 @@ func (d *Drain) nameLost(ctx context.Context) {
 	} else {
 		d.account.loseUnseen() // first: a version of such a block that waits in the plan is older
 	}
+	d.survey.heedClock() // before the rest of the plan is lost: some of it may have been moved by another entry
 	unread := d.plan.Rest(func(e plan.Entry, barred string) {
 		if d.account.history.outdated(e.Block) || e.Spare && !stopped && (d.cfg.Once || d.homes.left.add(e.Block)) {
 			return

@@ -20,9 +20,11 @@ type history struct {
 	renewed  latest                        // changed since the scan began: an older version of them is handled no more
 	givenUp  latest                        // lost because of its own files, or when the time of the pass before was up; in no version
 	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
+	moved    latest                        // by this run and those before, as of the last reread
 	took     map[string]inventory.Count    // by peer, what earlier runs moved there
 	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
 	repeats  bool                          // a block that was moved may have another line, or be lost
+	rereads  bool                          // blocks may be met that this run has met before and does not remember
 	recalled int                           // how many blocks were moved by earlier runs
 	met      int                           // how many of those were met again
 	here     *manifest.MetIDs              // what is here, where another pass follows this one (shorten)
@@ -32,8 +34,8 @@ type history struct {
 // An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, inventory.Count, error) {
 	s := &history{
-		handled: newHandled(), about: about, took: map[string]inventory.Count{}, again: newLatest(),
-		renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{},
+		handled: newHandled(), about: about, took: map[string]inventory.Count{}, moved: newLatest(),
+		again: newLatest(), renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{},
 	}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
@@ -87,6 +89,9 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	if known {
 		s.met++
 	}
+	if !known && s.moved.is(b.ID, v) {
+		return false, false
+	}
 	if known || s.givenUp.has(b.ID) {
 		return false, known && !s.renewed.has(b.ID) && s.handled.unlike(b.ID) != s.about.others
 	}
@@ -95,6 +100,40 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	}
 	s.repeats = s.repeats || s.handled.has(b.ID)
 	return true, false
+}
+
+// reread learns from the account in dir what was moved so far. It is for when the clock was set back: blocks that changed before the
+// drain cannot be told from later ones then, are met once more, and are not remembered otherwise.
+func (s *history) reread(dir string) error {
+	moved := newLatest()
+	var trouble error
+	for line, err := range manifest.AllLines(manifest.Path(dir, manifest.Moved)) {
+		if err != nil {
+			trouble = err // the rest is sent again
+			break
+		}
+		id := inventory.BlockID(line.ID)
+		switch v, known := line.OfVersion(); {
+		case !known:
+		case line.Outcome == manifest.Moved:
+			moved.set(id, v)
+		default:
+			moved.drop(id, v)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved, s.rereads = moved, true
+	return trouble
+}
+
+// lost notes that a block is named as lost. One that may be in the plan twice is named once.
+func (s *history) lost(id inventory.BlockID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rereads {
+		s.givenUp.set(id, manifest.Version{})
+	}
 }
 
 // lapse makes a block that was moved, in this run or before, count as planned anew. anew is false if it is already, or a newer version is,
@@ -160,11 +199,12 @@ func (s *history) current(e manifest.Entry) bool {
 }
 
 // outdated reports whether a planned block is accounted for by another entry: a newer version of it came into the plan since, or it
-// was given up.
+// was given up, or it was in the plan twice.
 func (s *history) outdated(planned inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.givenUp.has(planned.ID) || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, manifest.VersionOf(planned))
+	v := manifest.VersionOf(planned)
+	return s.givenUp.has(planned.ID) || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, v) || s.moved.is(planned.ID, v)
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.

@@ -90,15 +90,17 @@ func (l *looks) indexed(dirs []string, began time.Time) {
 }
 
 // heedClock makes looks meet the files that changed since the machine's clock was set back, whose times are of before that. off is how
-// far the clock was set back since the drain began; below zero where it was set ahead, as until somebody sets it right.
-func (l *looks) heedClock(off time.Duration) {
+// far the clock was set back since the drain began; below zero where it was set ahead, as until somebody sets it right. It reports
+// whether the clock was set back, now or at an earlier look.
+func (l *looks) heedClock(off time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ahead = max(l.ahead, -off)
 	if back := off + l.ahead; back > l.back+inventory.ClockGrain/2 {
-		l.log.Warn("the clock was set back: what changed in that time is carried again", "took", back)
+		l.log.Warn("the clock was set back: what changed in that time is looked at again", "took", back)
 		l.back = back
 	}
+	return l.back > 0
 }
 
 // setBack returns how much less the machine's clock has gone since then than time has; below zero if it has gone more.

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/plan"
 )
 
 // Engines write files into a directory and commit by renaming it. A drain finds directories that get another place while it runs: renamed,
@@ -75,6 +77,46 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	d.survey.looks.since[dir] = since
 	if n := d.survey.scan(t.Context(), 1); n != 0 {
 		t.Errorf("found %d again", n)
+	}
+}
+
+// The machine's clock is set back during a drain, so the look after it cannot tell what was written shortly before the drain from what was
+// written since. What was moved by then counts as moved, and is not sent again; what the deadline leaves behind is named once.
+func TestWhatIsMetAgainAfterTheClockWasSetBackIsAccountedForOnce(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	for _, name := range []string{"moved", "late", "left"} {
+		write(t, filepath.Join(a.Stores[0].Paths[0], name), []byte(name))
+	}
+	d := NewDrain(newTrip(t, a).cfg)
+	dir := a.Stores[0].Paths[0]
+	d.account.began = d.account.began.Add(time.Minute) // as if the files were older than the drain
+	if n := d.survey.scan(t.Context(), 0); n != 3 {
+		t.Fatalf("found %d, want 3", n)
+	}
+	d.survey.looks.since[dir] = d.survey.looks.since[dir].Add(time.Minute)
+	move := func(name string) {
+		for it, err := range a.Stores[0].Scan(t.Context()) {
+			if err == nil && it.ID == inventory.BlockID("cache/-/"+name) {
+				d.account.moved("b", []plan.Entry{{Block: it.Block}})
+			}
+		}
+	}
+	move("moved")
+	d.survey.looks.heedClock(time.Hour)
+	if n := d.survey.scan(t.Context(), 1); n != 2 {
+		t.Errorf("found %d, want those of before that were not moved", n)
+	}
+	d.account.ledger.OnceMore()
+	move("late") // it is in the plan twice
+	ended, end := context.WithCancelCause(t.Context())
+	end(context.DeadlineExceeded)
+	d.nameLost(ended)
+	sum, err := d.account.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Moved.Blocks != 2 || sum.Lost.Blocks != 1 {
+		t.Errorf("got %d moved and %d lost, want 2 and 1", sum.Moved.Blocks, sum.Lost.Blocks)
 	}
 }
 

@@ -122,7 +122,7 @@ func (v *survey) lookLast(ctx context.Context, pass int) {
 // that hangs does not keep the blocks on others here. When the deadline comes first, what was not met by then is named as lost,
 // as far as a moment more allows; a drain that another one follows leaves that moment to that one.
 func (v *survey) scan(ctx context.Context, pass int) int {
-	v.looks.heedClock(setBack(v.account.began))
+	v.heedClock()
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	if v.account.once {
@@ -169,6 +169,16 @@ func (v *survey) scan(ctx context.Context, pass int) int {
 		return 1 // nobody knows
 	}
 	return int(found.Load())
+}
+
+// heedClock sees to a clock that was set back since the drain began: what changed shortly before is met once more.
+func (v *survey) heedClock() {
+	if !v.looks.heedClock(setBack(v.account.began)) {
+		return
+	}
+	if err := errors.Join(v.account.ledger.Written(), v.account.history.reread(v.dir)); err != nil {
+		v.log.Warn("cannot read all of what was moved: the rest is carried again", "err", err)
+	}
 }
 
 // scanVault looks through the vault for as long as the catalog's disk answers. A look that hangs is left behind, and no other begins before
