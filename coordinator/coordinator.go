@@ -17,7 +17,7 @@
 //	ledger, what is agreed on:       raft, raftlog, nodes, streams; peers, addresses, restore
 //	  office, who leads:             leader, hang, pulse, gate, redirect
 //	  succession, who should lead:   succession, agree, attendance, members, colleagues
-//	fleet, what hangs together:      fleet, govern, reap, watcher, metrics
+//	fleet, what hangs together:      fleet, govern, reap, steady, watcher, metrics
 //	leases, who is heard:            leases, pace, clocks
 //	  silence, who is not:           silence, brake, bursts
 //	  roster, who takes blocks:      roster

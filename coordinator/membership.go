@@ -79,7 +79,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	if s.leases.overtaken(name, r.Sequence) {
 		s.metrics.beats.WithLabelValues("overtaken").Inc()
-		return s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), PeersVersion: r.PeersVersion}), nil
+		return s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, s.ledger.steady.now()), PeersVersion: r.PeersVersion}), nil
 	}
 	s.silence.hears(name, r.Status)
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())
@@ -103,7 +103,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if err := s.lives.tellLate(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, time.Now()), Again: s.locations.again(n)})
+	reply := s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, s.ledger.steady.now()), Again: s.locations.again(n)})
 	reply.PeersVersion, reply.Peers = s.roster.peersOf(name, r.PeersVersion)
 	reply.RevokedVersion, reply.Revoked = s.access.revoked(r.RevokedVersion)
 	s.access.knowsMore(name, r.RevokedVersion, reply.RevokedVersion)

@@ -60,6 +60,7 @@ type ledger struct {
 	addresses map[raft.ServerID]address // of peers
 	dir       string
 	office    *office
+	steady    steady
 	disowned  atomic.Bool           // a coordinator that has a leader said that this one is no member
 	turned    chan raft.Observation // raft's word that there may be another leader
 }
@@ -305,7 +306,7 @@ func (l *ledger) leads() bool { return l.raft.State() == raft.Leader }
 // do stamps c with the time, writes it to the log and applies it. If it returns without an error the outcome survives a crash. A
 // command that would change nothing is not written.
 func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
-	c.Version, c.At = registry.CommandVersion, time.Now().UTC().Round(0)
+	c.Version, c.At = registry.CommandVersion, l.steady.now().UTC().Round(0)
 	idle := false
 	l.fsm.view(func(m *registry.Registry) { idle = m.Idle(c) })
 	if idle {

@@ -23,9 +23,11 @@ func (f *fleet) reap(ctx context.Context) error {
 		f.silence.bursts.tell(false)
 		if _, err := f.ledger.lead(); err != nil {
 			last = time.Now()
+			f.ledger.steady.look(last)
 			return
 		}
 		now := time.Now()
+		f.keepTime(now)
 		f.reapOnce(now, now.Sub(last))
 		last = now
 		ends, near := f.hosts.maintenanceEnds(now), f.maintenance.near(now)

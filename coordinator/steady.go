@@ -1,0 +1,61 @@
+package coordinator
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/lifeboat/lifeboat/coordinator/registry"
+)
+
+// steady tells the time by which deadlines are kept: the wall clock as it would show had nobody set it since the last look. Deadlines are
+// instants in the log by the leader's wall clock, and when a time server sets that ahead, all drains seem to be out of time.
+type steady struct{ looked atomic.Pointer[time.Time] }
+
+func (s *steady) now() time.Time {
+	if at := s.looked.Load(); at != nil {
+		return at.Add(time.Since(*at)) // by the monotonic clock
+	}
+	return time.Now()
+}
+
+// ahead is how far the wall clock was set ahead since the last look; below zero if it was set back.
+func (s *steady) ahead(now time.Time) time.Duration {
+	return now.Round(0).Sub(s.now().Round(0)) // Round(0) takes the monotonic reading off
+}
+
+func (s *steady) look(now time.Time) { s.looked.Store(&now) }
+
+// keepTime moves the deadlines of orders as far as this leader's clock was set ahead since the last look, so that no drain is cut short.
+// Those of notices move by themselves: each heartbeat says anew how long they have, and no node is ended by the clock before a lease
+// has passed. Deadlines of the maintenance schedule stay, for people look at the clock, too, before they switch machines off.
+//
+// Where the clock was set back, drains have more time than was said until somebody says otherwise: nothing is lost by that.
+func (f *fleet) keepTime(now time.Time) {
+	ahead := f.ledger.steady.ahead(now)
+	if ahead.Abs() > mostApart {
+		f.log.Warn("this coordinator's clock was set while it leads: look at its time service", "step", ahead.Round(time.Millisecond))
+	}
+	if ahead > mostApart {
+		f.leases.regrant(now)
+		f.lives.beats.regrant(now)
+		later := map[string]time.Duration{}
+		f.ledger.view(func(m *registry.Registry) {
+			for _, n := range m.Nodes {
+				if o := n.Wish(); n.Leaving() && o != nil && o.Timeout > 0 && o.By != registry.ByMaintenance {
+					later[n.Name] = o.Timeout + ahead
+				}
+			}
+		})
+		f.delay(later)
+	}
+	f.ledger.steady.look(now)
+}
+
+// delay gives nodes that leave other timeouts.
+func (f *fleet) delay(timeouts map[string]time.Duration) {
+	names := make([]string, 0, len(timeouts))
+	for name := range timeouts {
+		names = append(names, name)
+	}
+	f.decideAll(registry.Command{Do: registry.DoDecommission, Order: &registry.Order{}, LeavingOnly: true, Timeouts: timeouts}, names)
+}
