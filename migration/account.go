@@ -140,7 +140,7 @@ func (a *account) lose(e plan.Entry, why string) {
 		return
 	}
 	a.ledger.Add(manifest.Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: manifest.Lost, Reason: why})
-	a.history.lost(e.ID)
+	a.history.lost(e.Block)
 }
 
 // meet counts a block in.

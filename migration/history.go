@@ -20,7 +20,7 @@ type history struct {
 	renewed  latest                        // changed since the scan began: an older version of them is handled no more
 	givenUp  latest                        // lost because of its own files, or when the time of the pass before was up; in no version
 	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
-	moved    latest                        // by this run and those before, as of the last reread
+	done     latest                        // moved or lost in that version; only since the clock was set back (reread)
 	took     map[string]inventory.Count    // by peer, what earlier runs moved there
 	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
 	repeats  bool                          // a block that was moved may have another line, or be lost
@@ -34,7 +34,7 @@ type history struct {
 // An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, inventory.Count, error) {
 	s := &history{
-		handled: newHandled(), about: about, took: map[string]inventory.Count{}, moved: newLatest(),
+		handled: newHandled(), about: about, took: map[string]inventory.Count{}, done: newLatest(),
 		again: newLatest(), renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{},
 	}
 	moved, err := s.readMoved(dir)
@@ -89,7 +89,7 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 	if known {
 		s.met++
 	}
-	if !known && s.moved.is(b.ID, v) {
+	if !known && s.isDone(b.ID, v) {
 		return false, false
 	}
 	if known || s.givenUp.has(b.ID) {
@@ -104,35 +104,40 @@ func (s *history) first(b inventory.Block, recent bool) (first, claimed bool) {
 
 // reread learns from the account in dir what was moved so far. It is for when the clock was set back: blocks that changed before the
 // drain cannot be told from later ones then, are met once more, and are not remembered otherwise.
-func (s *history) reread(dir string) error {
-	moved := newLatest()
-	var trouble error
-	for line, err := range manifest.AllLines(manifest.Path(dir, manifest.Moved)) {
-		if err != nil {
-			trouble = err // the rest is sent again
+func (s *history) reread(dir string) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rereads = true
+	for line, wrong := range manifest.AllLines(manifest.Path(dir, manifest.Moved)) {
+		if wrong != nil {
+			err = wrong // the rest is sent again
 			break
 		}
-		id := inventory.BlockID(line.ID)
 		switch v, known := line.OfVersion(); {
 		case !known:
 		case line.Outcome == manifest.Moved:
-			moved.set(id, v)
+			s.done.set(inventory.BlockID(line.ID), v)
 		default:
-			moved.drop(id, v)
+			s.done.drop(inventory.BlockID(line.ID), v)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.moved, s.rereads = moved, true
-	return trouble
+	return err
+}
+
+// isDone reports whether a block that is met, or planned, once more is accounted for in this version. What is planned anew is not: where it
+// was moved to has it no more, though the account says so until its end.
+func (s *history) isDone(id inventory.BlockID, v manifest.Version) bool {
+	return s.done.is(id, v) && !s.again.is(id, v)
 }
 
 // lost notes that a block is named as lost. One that may be in the plan twice is named once.
-func (s *history) lost(id inventory.BlockID) {
+func (s *history) lost(b inventory.Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rereads {
-		s.givenUp.set(id, manifest.Version{})
+		v := manifest.VersionOf(b)
+		s.done.set(b.ID, v)
+		s.again.drop(b.ID, v)
 	}
 }
 
@@ -204,7 +209,7 @@ func (s *history) outdated(planned inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := manifest.VersionOf(planned)
-	return s.givenUp.has(planned.ID) || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, v) || s.moved.is(planned.ID, v)
+	return s.givenUp.has(planned.ID) || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, v) || s.isDone(planned.ID, v)
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.
