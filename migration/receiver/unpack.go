@@ -344,10 +344,11 @@ func (u *unpacker) giveBack(ctx context.Context) {
 	}
 }
 
-// rest pauses after a group if blocks are landing, so that unpacking takes one part in unpackShare of the time.
+// rest pauses after a group for as long as blocks are landing, so that unpacking takes one part in unpackShare of the time. On a slow
+// disk, or a machine that stood still, a group takes so long that the last block lands early in the pause.
 func (u *unpacker) rest(ctx context.Context, took time.Duration) {
-	if u.of.untilQuiet(time.Now()) > 0 {
-		diskio.Sleep(ctx, (unpackShare-1)*took)
+	for left := (unpackShare - 1) * took; left > 0 && ctx.Err() == nil && u.of.untilQuiet(time.Now()) > 0; left -= lull {
+		diskio.Sleep(ctx, min(left, lull))
 	}
 }
 

@@ -415,3 +415,26 @@ func TestBlockThatIsRemovedWhileItIsUnpacked(t *testing.T) {
 		})
 	}
 }
+
+// A group of blocks took twenty seconds on a slow disk, while the last blocks landed. The unpacker pauses no longer than blocks land.
+func TestUnpackingPausesOnlyWhileBlocksLand(t *testing.T) {
+	for _, land := range []time.Duration{0, time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			us := &unpackers{streams: &streams{}}
+			u, began := &unpacker{of: us}, time.Now()
+			landing := make(chan struct{})
+			go func() {
+				defer close(landing)
+				for us.lately.Note(time.Now()); time.Since(began) < min(land, 2*time.Minute); us.lately.Note(time.Now()) {
+					time.Sleep(lull / 5)
+				}
+			}()
+			synctest.Wait()
+			u.rest(t.Context(), 20*time.Second)
+			if took, most := time.Since(began), min(land+2*lull, (unpackShare-1)*20*time.Second); took > most || took < min(land, most) {
+				t.Errorf("blocks land for %s: it pauses for %s, want %s at most", land, took, most)
+			}
+			<-landing
+		})
+	}
+}
