@@ -177,7 +177,7 @@ func TestEndOfAnAppIsTakenBack(t *testing.T) {
 			},
 		} {
 			t.Run(name+", after "+after, func(t *testing.T) {
-				bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				bubble(t, calm(clustertest.Config{}), func(t *testing.T, c *clustertest.Cluster) {
 					done, live := outputs(c, 0)
 					leave(c)
 					c.EndApps("a slip", doneApp)

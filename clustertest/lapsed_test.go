@@ -15,7 +15,7 @@ var keptForTenMinutes = clustertest.Config{Agent: func(_ int, cfg *agent.Config)
 // Landed blocks were kept for long enough and removed, and their source is gone: readers are told to compute them again, and why, at
 // whichever node. A name that was never known gets another answer.
 func TestWhatIsKeptForLongEnoughIsLost(t *testing.T) {
-	bubble(t, keptForTenMinutes, func(t *testing.T, c *clustertest.Cluster) {
+	bubble(t, calm(keptForTenMinutes), func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
 		c.Notice(0, 120*time.Second)
 		c.WaitDrained(0)
@@ -82,7 +82,7 @@ func TestHoldersThatAreAwayAreNotWaitedFor(t *testing.T) {
 // A block that a peer removed is read from its source while that stays. Once the source is gone the block is lost, until it is computed
 // again.
 func TestWhatEndedIsReadFromItsSource(t *testing.T) {
-	bubble(t, keptForTenMinutes, func(t *testing.T, c *clustertest.Cluster) {
+	bubble(t, calm(keptForTenMinutes), func(t *testing.T, c *clustertest.Cluster) {
 		b := c.Write(0, "cache", "part", 200_000)
 		c.Notice(0, 120*time.Second)
 		c.WaitDrained(0)

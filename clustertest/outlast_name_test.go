@@ -29,7 +29,7 @@ func TestWhatWasCarriedIsKeptThoughNobodyKnowsItsNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			short := func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 3 * time.Minute }
-			bubble(t, clustertest.Config{Agents: 3, Agent: short}, func(t *testing.T, c *clustertest.Cluster) {
+			bubble(t, calm(clustertest.Config{Agents: 3, Agent: short}), func(t *testing.T, c *clustertest.Cluster) {
 				x := c.Write(0, "cache", "x", fillSize)
 				c.Rebalance(0)
 				c.Until("it is copied ahead", time.Minute, func() bool { n, _ := c.Moved(0); return n == 1 })

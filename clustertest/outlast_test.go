@@ -93,7 +93,7 @@ func TestHolderIsGoneAndNoNoticeComes(t *testing.T) {
 // receive.keep once it has gone.
 func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 	short := func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 3 * time.Minute }
-	bubble(t, clustertest.Config{Agents: 3, Agent: short}, func(t *testing.T, c *clustertest.Cluster) {
+	bubble(t, calm(clustertest.Config{Agents: 3, Agent: short}), func(t *testing.T, c *clustertest.Cluster) {
 		carried := copiedAhead(c)
 		ahead := c.Sent(0, 1) + c.Sent(0, 2)
 		removed, blocks := carried[3], slices.Delete(slices.Clone(carried), 3, 4) // a map output: peers keep one that its engine removes, as engines do when an application ends
@@ -141,7 +141,7 @@ func TestWhatAHolderHasNoMoreIsCarriedAgain(t *testing.T) {
 		"drained": func(c *clustertest.Cluster) { c.Decommission(0, 0, ""); c.WaitDrained(0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+			bubble(t, calm(clustertest.Config{Agents: 4}), func(t *testing.T, c *clustertest.Cluster) {
 				fill(c, 0)
 				leave(c)
 				c.Sleep(2 * time.Minute) // it has asked the coordinator for the holders, and asks again 15 minutes later

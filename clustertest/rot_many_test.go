@@ -14,7 +14,7 @@ import (
 // A disk of the peer that took the blocks copied ahead goes bad. The source has removed many of them, and is asked for those in vain for as
 // long as it copies ahead. The other broken blocks are carried again all the same, before the node goes.
 func TestRotBehindWhatIsGoneIsCarriedAgain(t *testing.T) {
-	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
+	bubble(t, calm(clustertest.Config{Agents: 2}), func(t *testing.T, c *clustertest.Cluster) {
 		const gone, there, size = 70, 5, 20_000
 		var blocks []*clustertest.Block
 		for i := range gone + there {

@@ -146,7 +146,7 @@ func TestPowerOffWaitsForWhatIsCarriedAfterTheDrain(t *testing.T) {
 func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
 	for name, late := range map[string]bool{"something": true, "nothing": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+			bubble(t, calm(clustertest.Config{}), func(t *testing.T, c *clustertest.Cluster) {
 				blocks := fill(c, 0)
 				c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
 				c.WaitDrained(0)
@@ -168,7 +168,7 @@ func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
 // What was written since the drain lies on a disk that does not answer as the host is powered off: that is not taken for nothing. The node
 // asks again until the disk answers, and carries it.
 func TestPowerOffWaitsForADiskThatMayHaveSomethingNew(t *testing.T) {
-	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+	bubble(t, calm(clustertest.Config{}), func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
 		c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
 		c.WaitDrained(0)

@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/coordinator"
 )
 
 // The words of the coordinator's events.
@@ -31,6 +33,22 @@ func bubble(t *testing.T, cfg clustertest.Config, story func(t *testing.T, c *cl
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { story(t, clustertest.New(t, cfg)) })
+}
+
+// calm is for stories of many minutes, whose work is mostly that of machines at rest: the first node alone asks a cloud, so no other may get a
+// notice, and nodes beat each five seconds. It is not for stories whose subject is the pace of heartbeats.
+func calm(cfg clustertest.Config) clustertest.Config {
+	agents := cfg.Agent
+	cfg.Agent = func(i int, cfg *agent.Config) {
+		if i > 0 {
+			cfg.Cloud.Provider, cfg.Cloud.Endpoint = "none", ""
+		}
+		if agents != nil {
+			agents(i, cfg)
+		}
+	}
+	cfg.Coordinator = func(cfg *coordinator.Config) { cfg.Heartbeat = 5 * time.Second }
+	return cfg
 }
 
 // A fill is what stories move: 30 blocks of 200 kB, a fourth of them map outputs. At slow it takes about 40 s to send, of
