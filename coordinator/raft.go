@@ -306,7 +306,7 @@ func (l *ledger) leads() bool { return l.raft.State() == raft.Leader }
 // do stamps c with the time, writes it to the log and applies it. If it returns without an error the outcome survives a crash. A
 // command that would change nothing is not written.
 func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
-	c.Version, c.At = registry.CommandVersion, l.steady.now().UTC().Round(0)
+	c.Version, c.At = registry.CommandVersion, l.steady.now().UTC()
 	idle := false
 	l.fsm.view(func(m *registry.Registry) { idle = m.Idle(c) })
 	if idle {

@@ -9,21 +9,25 @@ import (
 
 // steady tells the time by which deadlines are kept: the wall clock as it would show had nobody set it since the last look. Deadlines are
 // instants in the log by the leader's wall clock, and when a time server sets that ahead, all drains seem to be out of time.
-type steady struct{ looked atomic.Pointer[time.Time] }
+type steady struct{ last atomic.Pointer[reading] }
 
-func (s *steady) now() time.Time {
-	if at := s.looked.Load(); at != nil {
-		return at.Add(time.Since(*at)) // by the monotonic clock
+// reading is what both clocks showed at one moment. wall has no monotonic reading.
+type reading struct{ wall, monotonic time.Time }
+
+func (s *steady) now() time.Time { return s.at(time.Now()) }
+
+func (s *steady) at(now time.Time) time.Time {
+	r := s.last.Load()
+	if r == nil {
+		return now.Round(0)
 	}
-	return time.Now()
+	return r.wall.Add(now.Sub(r.monotonic))
 }
 
 // ahead is how far the wall clock was set ahead since the last look; below zero if it was set back.
-func (s *steady) ahead(now time.Time) time.Duration {
-	return now.Round(0).Sub(s.now().Round(0)) // Round(0) takes the monotonic reading off
-}
+func (s *steady) ahead(now time.Time) time.Duration { return now.Round(0).Sub(s.at(now)) }
 
-func (s *steady) look(now time.Time) { s.looked.Store(&now) }
+func (s *steady) look(now time.Time) { s.last.Store(&reading{now.Round(0), now}) }
 
 // keepTime moves the deadlines of orders as far as this leader's clock was set ahead since the last look, so that no drain is cut short.
 // Those of notices move by themselves: each heartbeat says anew how long they have, and no node is ended by the clock before a lease

@@ -173,26 +173,34 @@ func TestDriveLosesWhatIsNotFlushed(t *testing.T) {
 			{"fdatasync", 0, unix.Fdatasync, true},
 			{"syncfs", os.O_TRUNC, unix.Syncfs, true}, // XFS's flushes nothing if its log is clean, as after a write into space that the file had
 		} {
-			path := filepath.Join(disk.dir, row.name)
-			clear(content)
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
+			all := true
+			for try := 0; all && try < 3 && (try == 0 || !row.kept); try++ { // the kernel may flush on its own at just that moment
+				path := filepath.Join(disk.dir, row.name)
+				clear(content)
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				disk.writeAll()
+				for j := range content {
+					content[j] = byte(i + 1)
+				}
+				f, err := os.OpenFile(path, os.O_WRONLY|row.flag, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = f.Write(content)
+				if err = errors.Join(err, row.sync(int(f.Fd())), f.Close()); err != nil {
+					t.Fatal(err)
+				}
+				disk.cutLosing(0.5)
+				got, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = bytes.Equal(got, content)
 			}
-			disk.writeAll()
-			for j := range content {
-				content[j] = byte(i + 1)
-			}
-			f, err := os.OpenFile(path, os.O_WRONLY|row.flag, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = f.Write(content)
-			if err = errors.Join(err, row.sync(int(f.Fd())), f.Close()); err != nil {
-				t.Fatal(err)
-			}
-			disk.cutLosing(0.5)
-			if got, err := os.ReadFile(path); err != nil || bytes.Equal(got, content) != row.kept {
-				t.Errorf("after %s and a cut: all is there: %t (%v), want %t", row.name, bytes.Equal(got, content), err, row.kept)
+			if all != row.kept {
+				t.Errorf("after %s and a cut: all is there: %t, want %t", row.name, all, row.kept)
 			}
 		}
 	})
