@@ -167,7 +167,7 @@ func TestEndOfAnAppIsTakenBack(t *testing.T) {
 		"drained": func(c *clustertest.Cluster) { c.Decommission(0, 0, ""); c.WaitDrained(0) },
 	} {
 		for after, slip := range map[string]func(c *clustertest.Cluster){ // until somebody sees the mistake
-			"15 s":  wait(15 * time.Second),
+			"30 s":  wait(30 * time.Second), // some heartbeats
 			"5 min": wait(5 * time.Minute),
 			"it has left it behind, and starts anew": func(c *clustertest.Cluster) {
 				c.Sleep(16 * time.Minute) // it checks what it carried every 15 minutes
