@@ -412,6 +412,9 @@ const renewAfter = time.Hour
 
 // renew makes sure that a block which was found here is here still, and has it kept as long as if it had landed now.
 func (c *committer) renew(l *landed, records []catalog.Change) []catalog.Change {
+	if n := len(records); n > 0 && records[n-1].ID == l.ID {
+		return records // another version takes its place in this commit, and a renewed record would take that one's
+	}
 	v := c.vault
 	now, err := v.Catalog.Get(inventory.BlockID(l.ID))
 	if err != nil || now.Segment == 0 && v.Removing(inventory.BlockID(l.ID)) {

@@ -362,6 +362,27 @@ func TestBlockThatComesAgainIsKeptAnew(t *testing.T) {
 	})
 }
 
+// What landed long ago comes again, from a node that does not know of the newer version that its origin has sent a moment before. Both are
+// in one commit, and the newer version stays.
+func TestBlockThatComesAgainBesideItsNewerVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		older, newer := contentOf("older", 1000), contentOf("newer", 1000)
+		o := wire.Opening{ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "a", ModTime: 1, Members: []wire.MemberSize{{Name: "x", Bytes: 1000}}}
+		was := openingFrames(2, o, older)
+		wantDurable(t, landAll(t, n, was))
+		time.Sleep(2 * renewAfter)
+		o.ModTime = 2
+		wantDurable(t, landAll(t, n, openingFrames(1, o, newer), was))
+		if err := n.Vault.Reclaim(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := n.Content(t, "cache/-/x"); !bytes.Equal(got, newer) {
+			t.Errorf("got %d bytes, want the newer version", len(got))
+		}
+	})
+}
+
 // The same holds where blocks are kept for less than an hour.
 func TestBlockThatComesAgainIsKeptAnewWhereThatIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
