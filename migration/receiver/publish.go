@@ -104,7 +104,11 @@ func giveName(s *inventory.Store, f *stagedFile, l *landed, c *catalog.Catalog) 
 	if err := vacant(s, inventory.BlockID(l.ID), c, place{f.root, f.to}); err != nil {
 		return err
 	}
-	return root.Rename(f.from, f.to)
+	if err := root.Rename(f.from, f.to); err != nil {
+		return err
+	}
+	f.named = true
+	return nil
 }
 
 // renameFile gives a file its name on a file system without hard links. A file that an engine puts there between the two calls is

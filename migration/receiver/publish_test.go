@@ -3,17 +3,23 @@ package receiver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/lifeboat/lifeboat/disks/fusedisk"
 	"github.com/lifeboat/lifeboat/disks/smalldisk"
+	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
+	"github.com/lifeboat/lifeboat/migration/vault"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // linklessNode is a file or directory on a file system without hard links.
@@ -47,6 +53,33 @@ func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content))) // a newer version of a landed block
 	if got := n.Content(t, "cache/-/dir/x"); !bytes.Equal(got, content) {
 		t.Error("the newer version does not read as what came")
+	}
+}
+
+// A newer version takes the place of an older one, and then is not kept. Its file must not stay: without a record it would be the store's
+// own, which nobody removes, and would stand against every later version.
+func TestNewerVersionThatIsNotKeptLeavesNoFile(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*PackedBytes))))
+	o := wire.Opening{
+		ID: "cache/-/x", Kind: inventory.KindCache, Layout: inventory.LayoutFiles, Origin: "a", ModTime: time.Now().UnixNano(),
+		Members: []wire.MemberSize{{Name: "x", Bytes: 0}},
+	}
+	staged, err := landInPlace(n.Stores[0], o, []int{0}, n.Vault.Catalog, new(diskio.Work))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := staged.finish(wire.Frame{}, catalog.Record{Opening: o, From: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.disowned = errStopping // its sender was told that it is not kept, while a disk hung
+	newCommitter(n.Vault, nil, func([]vault.Held) {}).durable([]*landed{l}, new(diskio.Work))
+	if !errors.Is(l.fault, errStopping) {
+		t.Fatalf("its fault is %v", l.fault)
+	}
+	if info, err := os.Lstat(filepath.Join(n.Dir, "cache/x")); err == nil {
+		t.Errorf("a file of %d bytes stays that nobody has on record", info.Size())
 	}
 }
 
