@@ -64,6 +64,8 @@ const (
 	atHome = "home"
 	// inPart is a file in a refuge: its account began without all of the account at home.
 	inPart = "part"
+	// filling is a file in a refuge that no drain has begun to use: what is there of the account is no more than a part of a copy.
+	filling = "filling"
 )
 
 // newRefuge makes a refuge beside the agent's socket.
@@ -268,7 +270,7 @@ func (r *refuge) ready(incident string) bool {
 		err = fmt.Errorf("%s is open to others", r.dir)
 	}
 	if to := r.of(incident); err == nil {
-		err = errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o700))
+		err = errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o700), mark(to, filling))
 	}
 	if err != nil {
 		r.log.Error("the disk of data_dir hangs, and there is no room for the manifest of a drain elsewhere: the drain waits", "incident", incident, "err", err)
@@ -289,8 +291,9 @@ func (r *refuge) moveIn(incident string, whole bool) bool {
 		return false
 	}
 	if err != nil {
-		err = errors.Join(err, os.WriteFile(filepath.Join(to, inPart), nil, 0o600))
+		err = errors.Join(err, mark(to, inPart))
 	}
+	err = errors.Join(err, os.Remove(filepath.Join(to, filling)))
 	r.log.Error("the disk of data_dir hangs: the manifest of the drain is kept in memory until it answers", "incident", incident, "dir", to, "err", err)
 	r.add(incident)
 	return true
@@ -345,7 +348,7 @@ func (r *refuge) bringHome(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(from, atHome), nil, 0o600)
+			err = mark(from, atHome)
 		}
 		if err != nil {
 			return err
@@ -353,7 +356,7 @@ func (r *refuge) bringHome(ctx context.Context) error {
 		r.drop(incident)
 		r.log.Info("the manifest of the drain is in data_dir", "incident", incident)
 		time.AfterFunc(homeFor, func() {
-			if !r.has(incident) {
+			if !r.has(incident) && marked(from, atHome) { // else the disk hangs again, and a drain is about to begin there (ready)
 				_ = os.RemoveAll(from) // if this fails, the next start does it
 			}
 		})
@@ -362,10 +365,17 @@ func (r *refuge) bringHome(ctx context.Context) error {
 }
 
 func bringAccount(ctx context.Context, from, home string) error {
-	if _, err := os.Lstat(filepath.Join(from, inPart)); err == nil {
+	if marked(from, inPart) {
 		return manifest.Join(ctx, from, home)
 	}
 	return manifest.Copy(ctx, from, home, 0)
+}
+
+func mark(refuge, as string) error { return os.WriteFile(filepath.Join(refuge, as), nil, 0o600) }
+
+func marked(refuge, as string) bool {
+	_, err := os.Lstat(filepath.Join(refuge, as))
+	return err == nil
 }
 
 // openRefuge finds the refuge of a process that was killed, and tries to bring its accounts home.
@@ -378,7 +388,7 @@ func (a *Agent) openRefuge(ctx context.Context) {
 	entries, _ := os.ReadDir(a.refuge.dir)
 	for _, e := range entries {
 		dir := a.refuge.of(e.Name())
-		if _, err := os.Lstat(filepath.Join(dir, atHome)); err == nil {
+		if marked(dir, atHome) || marked(dir, filling) || manifest.Bytes(dir) == 0 { // nothing there that is not at home
 			_ = os.RemoveAll(dir)
 		} else {
 			a.refuge.add(e.Name())

@@ -176,6 +176,28 @@ func TestAccountOfAKilledProcess(t *testing.T) {
 	})
 }
 
+// A process may be killed, or give up, while it reads the account into a refuge. The next one leaves the account at home as it is.
+func TestRefugeThatNoDrainBeganWith(t *testing.T) {
+	for name, read := range map[string]string{"before it read any": "", "when it had read a part": "one\n"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a, _ := inRefuge(t, dir, disks.IOHang)
+			home := a.incidents.Dir("inc-1")
+			writes(t, home, movedName, "one\ntwo\n")
+			writes(t, home, "lost.jsonl", "three\n")
+			if !a.refuge.ready("inc-1") {
+				t.Fatal("there is no refuge")
+			}
+			if read != "" {
+				writes(t, a.refuge.of("inc-1"), movedName, read)
+			}
+			inRefuge(t, dir, disks.Healthy)
+			says(t, home, movedName, "one\ntwo\n")
+			says(t, home, "lost.jsonl", "three\n")
+		})
+	}
+}
+
 // A pass that needs the whole account does not go on in the refuge if a part cannot be read.
 func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	dir := t.TempDir()
