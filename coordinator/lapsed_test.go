@@ -66,6 +66,34 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 	})
 }
 
+// The last holder of a block cannot read it, and asks who else may have it: the source of the block is the first candidate, however many
+// nodes have a store of that name.
+func TestTheSourceOfWhatItsHolderLacksIsAsked(t *testing.T) {
+	inTown(t, func(v *town) {
+		for i := range 2 * maxCandidates {
+			v.agent(fmt.Sprintf("n-%03d", i)).register()
+		}
+		b := v.agent("b")
+		b.register()
+		for i := range 20 {
+			source, id := fmt.Sprintf("n-%03d", 10*i), fmt.Sprintf("spark/app/shuffle_0_%d_0", i)
+			landed := []*api.HeldBlock{{Id: id, From: source}}
+			if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Landed: landed}); err != nil {
+				v.Fatal(err)
+			}
+			for _, asked := range []string{id, id + ".data"} {
+				r, err := b.Locate(v.Context(), &api.LocateRequest{Id: asked})
+				if err != nil {
+					v.Fatal(err)
+				}
+				if len(r.Holders) > 0 || r.Candidates[0].Node != source {
+					v.Errorf("%s of %s: got holders %v, and the first of %d candidates %s", asked, source, r.Holders, len(r.Candidates), r.Candidates[0].Node)
+				}
+			}
+		}
+	})
+}
+
 // The source of a block may still have it, and is the first candidate, however many nodes have a store of that name.
 func TestTheSourceOfWhatLapsedIsAsked(t *testing.T) {
 	inTown(t, func(v *town) {

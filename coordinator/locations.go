@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"time"
@@ -91,7 +92,9 @@ func (l *locations) locateFor(asker string, r *api.LocateRequest) (*api.LocateRe
 	}
 	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
 		reply.State, reply.Why = "unknown", asker+" has it no more"
-		l.nameCandidates(reply, r, "")
+		whole := string(inventory.BlockID(r.GetId()).Block())
+		from := cmp.Or(l.blocks.CameFrom(blockmap.KeyOf(r.GetId()), asker), l.blocks.CameFrom(blockmap.KeyOf(whole), asker))
+		l.nameCandidates(reply, r, from)
 	}
 	return reply, nil
 }
