@@ -17,12 +17,13 @@ type carriers struct {
 	source *source
 	plan   *plan.Plan
 
-	mu  sync.Mutex
-	all map[carrier]bool
+	mu    sync.Mutex
+	all   map[carrier]bool
+	owing map[carrier]bool // that may not have given back yet what they were handed, though they may work no more
 }
 
 func newCarriers(source *source, plan *plan.Plan) *carriers {
-	return &carriers{source: source, plan: plan, all: map[carrier]bool{}}
+	return &carriers{source: source, plan: plan, all: map[carrier]bool{}, owing: map[carrier]bool{}}
 }
 
 // carrier carries blocks from this node's disks to somewhere else.
@@ -42,7 +43,14 @@ const heldUp = 5 * time.Millisecond
 func (cs *carriers) join(l carrier) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.all[l] = true
+	cs.all[l], cs.owing[l] = true, true
+}
+
+// settled notes that a carrier has given back all that nobody answered for.
+func (cs *carriers) settled(l carrier) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	delete(cs.owing, l)
 }
 
 func (cs *carriers) leave(l carrier) {
@@ -66,7 +74,7 @@ func (cs *carriers) lanes() (lanes []*lane) {
 // surrender gives back what lanes hold that cannot be waited for.
 func (cs *carriers) surrender() {
 	cs.mu.Lock()
-	lanes := slices.Collect(maps.Keys(cs.all))
+	lanes := slices.AppendSeq(slices.Collect(maps.Keys(cs.all)), maps.Keys(cs.owing)) // a second time gives back nothing
 	cs.mu.Unlock()
 	for _, l := range lanes {
 		l.returnInflight(context.Background(), errors.New("it hung"))

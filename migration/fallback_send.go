@@ -219,6 +219,7 @@ func (f *fallback) upload(ctx context.Context, e plan.Entry) (pause time.Duratio
 	u.begins()
 	defer u.ends()
 	f.carriers.join(u)
+	defer f.carriers.settled(u)
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	began := time.Now()

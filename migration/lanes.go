@@ -94,6 +94,7 @@ func (ls *lanes) connectAndSend(ctx context.Context, p *peerState) error {
 	})
 	l.greeted = time.Now()
 	ls.carriers.join(l)
+	defer ls.carriers.settled(l)
 	sent := make(chan error, 1)
 	go func() {
 		defer ls.carriers.leave(l)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,5 +138,35 @@ func TestPassLeavesTheNamingToTheNext(t *testing.T) {
 		if n := said.Count("not named"); n != 0 {
 			t.Errorf("it said %d times that something is not named, which the next pass names", n)
 		}
+	})
+}
+
+// deaf reads no more after the grant.
+type deaf struct {
+	net.Conn
+	reads int
+	hang  chan struct{}
+}
+
+func (c *deaf) Read(p []byte) (int, error) {
+	if c.reads++; c.reads > 1 {
+		<-c.hang
+	}
+	return c.Conn.Read(p)
+}
+
+// Time is up while a lane still waits for its receiver to return from a call that hangs. What the lane had sent is named.
+func TestLaneThatWaitsForItsReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		b := newNode(t, "b")
+		b.plain = true
+		tr := newTrip(t, a, b)
+		hang := make(chan struct{})
+		tr.wrap = func(conn net.Conn) net.Conn { return &deaf{Conn: conn, hang: hang} }
+		_, entries := tr.run(within(t, 3*time.Second))
+		wantLost(t, want, entries, "")
+		close(hang)
+		synctest.Wait()
 	})
 }
