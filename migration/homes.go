@@ -103,6 +103,11 @@ func (h *homes) skips(b inventory.Block) bool {
 	return b.Outdated
 }
 
+// leave has the home of a block that was not planned in time asked at last, and reports false if nobody will be.
+func (h *homes) leave(b inventory.Block) bool {
+	return h.asks && h.source.homeOf(&b) != "" && h.silent.Load() < reading.MostSilent && h.left.add(b)
+}
+
 // leaveBehind accounts for the spares that there was no time for. A spare is no loss if its home still has it, and stays.
 func (h *homes) leaveBehind(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askedLast)

@@ -376,3 +376,25 @@ func TestHomesOfWhatLandedInPlaceAreAsked(t *testing.T) {
 		}
 	})
 }
+
+// Time is up in a pass that another follows, while spares wait for their turn. The last pass meets them when no time is left, and asks their
+// home all the same: they are no loss.
+func TestSparesWhenTimeIsUpInAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home, next := handed(t)
+		next.cfg.Once = true
+		next.cfg.AtHome = func(_ context.Context, h reading.Holder, about []reading.Version) (reading.AtHome, error) {
+			return home.Reader().AtHome(about), nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		next.run(ctx)
+		last := newTrip(t, next.from)
+		last.cfg.AtHome = next.cfg.AtHome
+		last.cfg.Late, last.cfg.Unwritten = next.drain.TimeUp(), next.drain.Unwritten()
+		_, entries := last.run(ctx)
+		if lost, skipped := outcome(t, entries, manifest.Lost), outcome(t, entries, manifest.Skipped); len(lost) != 0 || len(skipped) != 10 {
+			t.Errorf("%d lost, %d skipped, want all skipped: their home has them", len(lost), len(skipped))
+		}
+	})
+}

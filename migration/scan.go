@@ -269,6 +269,9 @@ func (v *survey) take(ctx context.Context, pass int, it inventory.Item, err erro
 	case !v.fresh(it.Block, it.Anew):
 	case v.endings.isOver(it.Block) != "":
 		v.account.skip(&it.Block, v.endings.isOver(it.Block))
+	case ctx.Err() != nil && !v.account.once && v.homes.leave(it.Block):
+		v.account.meet(it.Block)
+		return true
 	case ctx.Err() != nil:
 		return lost(cmp.Or(v.late, unplanned))
 	default:
