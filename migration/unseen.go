@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -20,11 +21,12 @@ import (
 
 // awaited is what is known of a block that could not be looked at.
 type awaited struct {
-	bytes int64 // of what was seen of it
-	why   string
-	block *inventory.Block // to be asked for by name; nil: its disk does not answer
-	late  bool             // there was a look before, which may have met the block in another version
-	doubt bool             // that look may have met it in this version
+	bytes  int64     // of what was seen of it
+	newest time.Time // when that was modified
+	why    string
+	block  *inventory.Block // to be asked for by name; nil: its disk does not answer
+	late   bool             // there was a look before, which may have met the block in another version
+	doubt  bool             // that look may have met it in this version
 }
 
 // await notes a block that could not be looked at.
@@ -34,7 +36,7 @@ func (s *history) await(b inventory.Block, why error, late, doubt bool) {
 	if s.givenUp.has(b.ID) {
 		return
 	}
-	a := awaited{bytes: b.Bytes(), why: why.Error(), late: late, doubt: doubt}
+	a := awaited{bytes: b.Bytes(), newest: b.Modified(), why: why.Error(), late: late, doubt: doubt}
 	if was, again := s.unseen[b.ID]; again {
 		a.late, a.doubt = was.late, was.doubt
 	}
@@ -143,12 +145,14 @@ func (a *account) loseUnseen() {
 	a.history.mu.Lock()
 	left := a.history.unseen
 	a.history.unseen = map[inventory.BlockID]awaited{}
-	a.history.mu.Unlock()
 	doubtful := map[inventory.BlockID]bool{}
 	for id, was := range left {
-		if was.doubt {
+		if was.doubt || a.history.handled.has(id) { // an earlier run has moved it
 			doubtful[id] = true
 		}
+	}
+	a.history.mu.Unlock()
+	for _, was := range left {
 		if was.late {
 			a.ledger.OnceMore()
 		}
@@ -161,7 +165,7 @@ func (a *account) loseUnseen() {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(left)) {
-		if _, is := moved[id]; is {
+		if e, is := moved[id]; is && (left[id].doubt || e.Outcome == manifest.Moved && !left[id].newest.After(e.Modified())) {
 			continue
 		}
 		a.history.giveUp(id)

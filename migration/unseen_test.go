@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -155,5 +156,22 @@ func TestMapOutputThatCannotBeReadOnceItWasMoved(t *testing.T) {
 				t.Errorf("unseen %v: got %+v: %v", unseen, sum, entries)
 			}
 		})
+	}
+}
+
+// A disk falls silent between two runs of a drain. What the first one moved from it counts, in the second too.
+func TestMapOutputThatAnEarlierRunMovedAndWhoseDiskIsSilent(t *testing.T) {
+	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	ids := outputIDs(spreadOutputs(t, n))
+	b := newNode(t, "b")
+	outlast(t)
+	sum, entries := newTrip(t, n, b).run(within(t, 20*time.Second))
+	wantMoved(t, sum, entries, ids)
+	f.Set(f.Bad, n.Stores[0].Paths[1], true)
+	sum, entries = newTrip(t, n, b).run(within(t, 2*time.Second))
+	for id := range outcome(t, entries, manifest.Lost) {
+		if slices.Contains(ids, id) {
+			t.Errorf("%s is lost, and b has it: %+v", id, sum)
+		}
 	}
 }

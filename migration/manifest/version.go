@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
 )
@@ -62,6 +63,16 @@ func (e Entry) OfVersion() (v Version, ok bool) {
 		return v, false
 	}
 	return Version(said), true
+}
+
+// Modified returns when the version that the line says was moved was modified; the zero time if it names none.
+func (e Entry) Modified() time.Time {
+	_, at, _ := strings.Cut(e.Version, modifiedAt)
+	modified, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(0, modified)
 }
 
 // Tag returns the inventory.Tag of the version that the line says was moved, as it is where the block landed; "" if the line names none.
