@@ -107,6 +107,11 @@ func (a *account) skip(b *inventory.Block, why string) {
 
 // moved books blocks that rest at a peer, or in the fallback.
 func (a *account) moved(at string, blocks []plan.Entry) inventory.Count {
+	blocks, old := a.history.overtaken(blocks)
+	if len(old) > 0 {
+		gone := a.ledger.AddPast(at, blocksOf(old))
+		a.finds(inventory.Count{Blocks: -gone.Blocks, Bytes: -gone.Bytes})
+	}
 	n := a.ledger.AddMoved(at, blocksOf(blocks))
 	a.history.landed(blocks)
 	return n
@@ -167,12 +172,6 @@ func (a *account) toCarry() int64 {
 	return a.found.Bytes - a.earlier
 }
 
-// became notes what a planned block has become.
-func (a *account) became(planned, now inventory.Block) {
-	a.finds(inventory.Count{Blocks: 0, Bytes: now.Bytes() - planned.Bytes()})
-	a.history.remember(now)
-}
-
 // before reports whether a block last changed before the drain began.
 func (a *account) before(b inventory.Block) bool {
 	return time.Unix(0, b.Changed()).Before(a.began.Add(-inventory.ClockGrain))
@@ -198,8 +197,9 @@ type ruling struct {
 	plan.Entry
 	outcome manifest.Outcome // "": try again
 	why     string
-	later   bool // left to the drain that follows this one, or to another entry of the plan
-	stale   bool // what was planned is from an index, and old
+	later   bool             // left to the drain that follows this one, or to another entry of the plan
+	stale   bool             // what was planned is from an index, and old
+	now     *inventory.Block // what the block has become; nil: nothing else
 }
 
 // judge looks again at the files of a block that could not be read as planned.
@@ -210,7 +210,7 @@ func (a *account) judge(e plan.Entry, err error) ruling {
 	past := e.Met()
 	past.Misreads++
 	e = e.After(past)
-	most, stale := maxReadFailures, false
+	most, stale, is := maxReadFailures, false, (*inventory.Block)(nil)
 	now, found := a.source.find(e.Block)
 	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
 	if errors.Is(err, inventory.ErrChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, wire.ErrCorrupt) {
@@ -225,23 +225,28 @@ func (a *account) judge(e plan.Entry, err error) ruling {
 		case errors.Is(found, inventory.ErrNoData) && past.Misreads > 1: // nobody is about to give the data its name
 			return ruling{Entry: e, outcome: manifest.Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
 		case found == nil && a.history.elsewhere(e.Block, now):
-			a.finds(inventory.Count{Blocks: -1, Bytes: -e.Bytes()}) // the block is counted as the other entry
-			return ruling{Entry: e, later: true}
+			return ruling{Entry: e, now: &now}
 		case a.once: // it is being written to, and will be for as long as its writer lives
 			return ruling{Entry: e, later: true}
 		case found == nil:
-			now.Value = e.Value
-			a.became(e.Block, now)
-			e.Block = now // or what is left of it: engines remove a map output's checksums first
+			now.Value = e.Value // or what is left of it: engines remove a map output's checksums first
+			is = &now
 		}
 	}
 	if past.Misreads >= most || errors.Is(err, wire.ErrCorrupt) {
-		return ruling{Entry: e, outcome: manifest.Lost, why: err.Error()}
+		return ruling{Entry: e, outcome: manifest.Lost, why: err.Error(), now: is}
 	}
-	return ruling{Entry: e, why: err.Error(), stale: stale}
+	return ruling{Entry: e, why: err.Error(), stale: stale, now: is}
 }
 
 func (a *account) carryOut(r ruling) {
+	if r.now != nil && !a.history.becomes(r.Block, *r.now) {
+		a.finds(inventory.Count{Blocks: -1, Bytes: -r.Bytes()}) // the block is counted as the other entry
+		r.later = true
+	} else if r.now != nil {
+		a.finds(inventory.Count{Blocks: 0, Bytes: r.now.Bytes() - r.Bytes()})
+		r.Block = *r.now
+	}
 	switch {
 	case r.later:
 	case r.outcome == "" && r.stale: // nobody is writing to it

@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/plan"
+	"github.com/lifeboat/lifeboat/migration/wire"
 )
 
 // A block was a file when it was planned, and its name is a directory or a link when its turn comes. It is gone like a deleted file:
@@ -99,4 +102,82 @@ func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
 			t.Errorf("look %d found %d, want %d", pass, n, want)
 		}
 	}
+}
+
+// An engine renames another file over a large one that is being read. What was open is the old version, though its size and time are as
+// planned: it must not land behind the newer one, which another lane carries meanwhile.
+func TestFileThatIsReplacedWhileItIsRead(t *testing.T) {
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	p := filepath.Join(a.Dir, "cache", "x")
+	write(t, p, contentOf("old", 40*wire.ChunkBytes))
+	now := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(now))
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond = 512 << 10 // the large one takes twenty seconds, and the second look comes after ten
+		time.AfterFunc(3*time.Second, func() {
+			write(t, p+".tmp", contentOf("new", 1000))
+			if err := os.Rename(p+".tmp", p); err != nil {
+				t.Error(err)
+			}
+		})
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, map[string][]byte{"cache/-/x": contentOf("new", 1000)}, entries, b)
+	})
+}
+
+// taken is what a lane gets next.
+func taken(t *testing.T, d *Drain) plan.Entry {
+	t.Helper()
+	batch, _, err := d.plan.Take(nil, 1, 1<<20, "b", plan.RoomOf(1<<40), 1<<40, nil)
+	if err != nil || len(batch) != 1 {
+		t.Fatalf("got %v, %v", batch, err)
+	}
+	return batch[0]
+}
+
+// A block changed after it was sent, and the newer version has its receipt when that of the older one comes, from a slower peer. The newer
+// one counts.
+func TestReceiptOfWhatChangedComesLate(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	x := filepath.Join(a.Dir, "cache", "x")
+	write(t, x, []byte("old"))
+	d := NewDrain(newTrip(t, a).cfg)
+	d.survey.scan(t.Context(), 0)
+	first := taken(t, d) // sent to b whose disk is slow
+	write(t, x, []byte("newer"))
+	d.survey.scan(t.Context(), 1)
+	d.account.ledger.OnceMore()
+	second := taken(t, d)
+	d.account.moved("c", []plan.Entry{second})
+	d.account.moved("b", []plan.Entry{first})
+	sum, err := d.account.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := outcome(t, entriesOf(t, d.cfg.Dir), manifest.Moved)["cache/-/x"]; e.Peer != "c" || e.Bytes != 5 || sum.Moved.Blocks != 1 {
+		t.Errorf("got %+v %+v, want the newer version at c to count", sum, e)
+	}
+	d.plan.Close()
+}
+
+// A disk hung, so a lane was given up and its block went back to the plan. Then the disk answers the lane's read: the block has changed. That
+// lane's ruling is not carried out any more, so the next lane must come to one of its own.
+func TestRulingThatNobodyCarriesOut(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	x := filepath.Join(a.Dir, "cache", "x")
+	write(t, x, []byte("old"))
+	d := NewDrain(newTrip(t, a).cfg)
+	d.survey.scan(t.Context(), 0)
+	e := taken(t, d)
+	write(t, x, []byte("newer"))
+	d.plan.GiveBack(e, 0, "disk does not answer") // the lane was given up
+	d.account.judge(e, inventory.ErrChanged)      // and its read came back after that: the books have it no more
+	again := taken(t, d)
+	d.account.carryOut(d.account.judge(again, inventory.ErrChanged))
+	found := d.survey.scan(t.Context(), 1)
+	if d.plan.Waiting()["cache"] == 0 {
+		t.Errorf("it is neither in the plan nor in the account, and a look found %d", found)
+	}
+	d.plan.Close()
 }

@@ -219,6 +219,48 @@ func (s *history) remember(b inventory.Block) {
 	s.renewed.set(b.ID, manifest.VersionOf(b))
 }
 
+// touched notes a planned block of which only the change time is another: the next look is not to take it for news. A newer version that
+// came into the plan meanwhile stays the newest.
+func (s *history) touched(b inventory.Block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.renewed.has(b.ID) {
+		s.renewed.set(b.ID, manifest.VersionOf(b))
+	}
+}
+
+// becomes notes what a planned block has become. It reports false where that is accounted for by itself: it is another entry of the plan, was
+// moved by an earlier run, or was given up.
+func (s *history) becomes(planned, now inventory.Block) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := manifest.VersionOf(now)
+	if s.givenUp.has(now.ID) || s.is(now.ID, v) && v != manifest.VersionOf(planned) {
+		return false
+	}
+	s.renewed.set(now.ID, v)
+	return true
+}
+
+// overtaken parts blocks for which receipts came from those of which a newer version came into the plan since they were sent: what follows
+// from that version counts.
+func (s *history) overtaken(blocks []plan.Entry) (newest, old []plan.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.renewed.of) == 0 {
+		return blocks, nil
+	}
+	for _, e := range blocks {
+		if s.renewed.has(e.ID) && !s.renewed.is(e.ID, manifest.VersionOf(e.Block)) {
+			old = append(old, e)
+		} else {
+			newest = append(newest, e)
+		}
+	}
+	s.struck = s.struck || len(old) > 0
+	return newest, old
+}
+
 // putBack notes a block that is planned once more, whether it was moved or not.
 func (s *history) putBack(b inventory.Block) {
 	s.mu.Lock()

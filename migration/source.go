@@ -44,7 +44,7 @@ func (e *localError) Unwrap() error { return e.err }
 // block: the next look will meet it as one that changed, and must not take it for news.
 func (src *source) same(b inventory.Block, err error) error {
 	if err == inventory.ErrTouched {
-		src.history.remember(b)
+		src.history.touched(b)
 		return nil
 	}
 	return err

@@ -80,10 +80,13 @@ func (f *memberFile) is(m Member) (bool, error) {
 		return false, &fs.PathError{Op: "stat", Path: f.path, Err: err}
 	}
 	same := st.Size == m.Bytes && st.Mtim.Nano() == m.ModTime.UnixNano()
-	if same && m.ChangeTime != 0 && m.ChangeTime != st.Ctim.Nano() {
-		return true, ErrTouched
+	switch {
+	case !same || m.ChangeTime == 0 || m.ChangeTime == st.Ctim.Nano():
+		return same, nil
+	case st.Nlink == 0: // its name is another file's by now, or nobody's
+		return false, nil
 	}
-	return same, nil
+	return true, ErrTouched
 }
 
 // openDirs opens the directories of a store for OpenBeneath.

@@ -128,10 +128,19 @@ func (l *Ledger) Add(entries ...Entry) {
 // AddMoved records blocks that a peer has, and says how much that is. A drain does it for every block, so versions are written
 // straight into the lines and never made by themselves.
 func (l *Ledger) AddMoved(peer string, blocks iter.Seq[*inventory.Block]) (n inventory.Count) {
+	return l.addOf(Moved, peer, blocks)
+}
+
+// AddPast records blocks that a peer has in a version that is not the newest: it is told to forget them.
+func (l *Ledger) AddPast(peer string, blocks iter.Seq[*inventory.Block]) (n inventory.Count) {
+	return l.addOf(Struck, peer, blocks)
+}
+
+func (l *Ledger) addOf(o Outcome, peer string, blocks iter.Seq[*inventory.Block]) (n inventory.Count) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for b := range blocks {
-		e := Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Moved, Peer: peer}
+		e := Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: o, Peer: peer}
 		n = n.Plus(inventory.Count{Blocks: 1, Bytes: e.Bytes})
 		if l.closed {
 			continue // as in Add
@@ -141,7 +150,9 @@ func (l *Ledger) AddMoved(peer string, blocks iter.Seq[*inventory.Block]) (n inv
 		l.write(Moved)
 	}
 	if !l.closed {
-		l.book(Moved, n)
+		if o == Moved {
+			l.book(Moved, n)
+		}
 		if f := l.files[Moved]; f != nil {
 			f.wrote = time.Now()
 		}
