@@ -337,7 +337,7 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.account.history.remember(now)
+	d.account.history.becomes(old, now)
 	d.account.ledger.AddMoved("c", blocksOf([]plan.Entry{{Block: now}}))
 	d.account.ledger.OnceMore()
 	d.claims.planAnew(t.Context(), old, -1)

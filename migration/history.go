@@ -212,13 +212,6 @@ func (s *history) outdated(planned inventory.Block) bool {
 	return s.givenUp.has(planned.ID) || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, v) || s.isDone(planned.ID, v)
 }
 
-// remember notes a version that came into the plan otherwise than by a scan.
-func (s *history) remember(b inventory.Block) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renewed.set(b.ID, manifest.VersionOf(b))
-}
-
 // touched notes a planned block of which only the change time is another: the next look is not to take it for news. A newer version that
 // came into the plan meanwhile stays the newest.
 func (s *history) touched(b inventory.Block) {
@@ -229,16 +222,14 @@ func (s *history) touched(b inventory.Block) {
 	}
 }
 
-// becomes notes what a planned block has become. It reports false where that is accounted for by itself: it is another entry of the plan, was
-// moved by an earlier run, or was given up.
+// becomes notes what a planned block has become. It reports false where that is elsewhere already.
 func (s *history) becomes(planned, now inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := manifest.VersionOf(now)
-	if s.givenUp.has(now.ID) || s.is(now.ID, v) && v != manifest.VersionOf(planned) {
+	if s.isElsewhere(planned, now) {
 		return false
 	}
-	s.renewed.set(now.ID, v)
+	s.renewed.set(now.ID, manifest.VersionOf(now))
 	return true
 }
 
@@ -275,6 +266,10 @@ func (s *history) putBack(b inventory.Block) {
 func (s *history) elsewhere(planned, now inventory.Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.isElsewhere(planned, now)
+}
+
+func (s *history) isElsewhere(planned, now inventory.Block) bool {
 	v := manifest.VersionOf(now)
 	return s.givenUp.has(now.ID) || s.is(now.ID, v) && v != manifest.VersionOf(planned)
 }
