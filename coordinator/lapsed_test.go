@@ -66,15 +66,21 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 	})
 }
 
+// crowded registers more nodes than can be candidates, and b, which it returns.
+func crowded(v *town) *agent {
+	for i := range 2 * maxCandidates {
+		v.agent(fmt.Sprintf("n-%03d", i)).register()
+	}
+	b := v.agent("b")
+	b.register()
+	return b
+}
+
 // The last holder of a block cannot read it, and asks who else may have it: the source of the block is the first candidate, however many
 // nodes have a store of that name.
 func TestTheSourceOfWhatItsHolderLacksIsAsked(t *testing.T) {
 	inTown(t, func(v *town) {
-		for i := range 2 * maxCandidates {
-			v.agent(fmt.Sprintf("n-%03d", i)).register()
-		}
-		b := v.agent("b")
-		b.register()
+		b := crowded(v)
 		for i := range 20 {
 			source, id := fmt.Sprintf("n-%03d", 10*i), fmt.Sprintf("spark/app/shuffle_0_%d_0", i)
 			landed := []*api.HeldBlock{{Id: id, From: source}}
@@ -97,11 +103,7 @@ func TestTheSourceOfWhatItsHolderLacksIsAsked(t *testing.T) {
 // The source of a block may still have it, and is the first candidate, however many nodes have a store of that name.
 func TestTheSourceOfWhatLapsedIsAsked(t *testing.T) {
 	inTown(t, func(v *town) {
-		for i := range 2 * maxCandidates {
-			v.agent(fmt.Sprintf("n-%03d", i)).register()
-		}
-		b := v.agent("b")
-		b.register()
+		b := crowded(v)
 		for i := range 20 {
 			source, id := fmt.Sprintf("n-%03d", 10*i), fmt.Sprintf("spark/app/x-%d", i)
 			for _, r := range []*api.ReportBlocksRequest{{Landed: []*api.HeldBlock{{Id: id, From: source}}}, {Gone: []string{id}}} {

@@ -126,6 +126,16 @@ func TestFileThatIsReplacedWhileItIsRead(t *testing.T) {
 	})
 }
 
+// planned is a drain that has one block in its plan, whose file is x.
+func planned(t *testing.T) (d *Drain, x string) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	x = filepath.Join(a.Dir, "cache", "x")
+	write(t, x, []byte("old"))
+	d = NewDrain(newTrip(t, a).cfg)
+	d.survey.scan(t.Context(), 0)
+	return d, x
+}
+
 // taken is what a lane gets next.
 func taken(t *testing.T, d *Drain) plan.Entry {
 	t.Helper()
@@ -139,11 +149,7 @@ func taken(t *testing.T, d *Drain) plan.Entry {
 // A block changed after it was sent, and the newer version has its receipt when that of the older one comes, from a slower peer. The newer
 // one counts.
 func TestReceiptOfWhatChangedComesLate(t *testing.T) {
-	a := newNode(t, "a", with(filesStore, "cache"))
-	x := filepath.Join(a.Dir, "cache", "x")
-	write(t, x, []byte("old"))
-	d := NewDrain(newTrip(t, a).cfg)
-	d.survey.scan(t.Context(), 0)
+	d, x := planned(t)
 	first := taken(t, d) // sent to b whose disk is slow
 	write(t, x, []byte("newer"))
 	d.survey.scan(t.Context(), 1)
@@ -164,11 +170,7 @@ func TestReceiptOfWhatChangedComesLate(t *testing.T) {
 // A disk hung, so a lane was given up and its block went back to the plan. Then the disk answers the lane's read: the block has changed. That
 // lane's ruling is not carried out any more, so the next lane must come to one of its own.
 func TestRulingThatNobodyCarriesOut(t *testing.T) {
-	a := newNode(t, "a", with(filesStore, "cache"))
-	x := filepath.Join(a.Dir, "cache", "x")
-	write(t, x, []byte("old"))
-	d := NewDrain(newTrip(t, a).cfg)
-	d.survey.scan(t.Context(), 0)
+	d, x := planned(t)
 	e := taken(t, d)
 	write(t, x, []byte("newer"))
 	d.plan.GiveBack(e, 0, "disk does not answer") // the lane was given up

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -238,17 +239,20 @@ func (s *history) becomes(planned, now inventory.Block) bool {
 func (s *history) overtaken(blocks []plan.Entry) (newest, old []plan.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.renewed.of) == 0 {
+	isOld := func(e plan.Entry) bool {
+		return s.renewed.has(e.ID) && !s.renewed.is(e.ID, manifest.VersionOf(e.Block))
+	}
+	if len(s.renewed.of) == 0 || !slices.ContainsFunc(blocks, isOld) { // as nearly always
 		return blocks, nil
 	}
 	for _, e := range blocks {
-		if s.renewed.has(e.ID) && !s.renewed.is(e.ID, manifest.VersionOf(e.Block)) {
+		if isOld(e) {
 			old = append(old, e)
 		} else {
 			newest = append(newest, e)
 		}
 	}
-	s.struck = s.struck || len(old) > 0
+	s.struck = true
 	return newest, old
 }
 

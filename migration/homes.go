@@ -57,7 +57,7 @@ func newHomes(cfg DrainConfig, c cargo) *homes {
 
 // enter plans a block, at once or after its home was asked.
 func (h *homes) enter(ctx context.Context, b inventory.Block) error {
-	if home := h.source.homeOf(&b); home != "" && h.asks && h.silent.Load() < reading.MostSilent && h.add(b) {
+	if h.asksAbout(b) && h.add(b) {
 		return nil
 	}
 	return h.plan.Add(ctx, b)
@@ -105,7 +105,11 @@ func (h *homes) skips(b inventory.Block) bool {
 
 // leave has the home of a block that was not planned in time asked at last, and reports false if nobody will be.
 func (h *homes) leave(b inventory.Block) bool {
-	return h.asks && h.source.homeOf(&b) != "" && h.silent.Load() < reading.MostSilent && h.left.add(b)
+	return h.asksAbout(b) && h.left.add(b)
+}
+
+func (h *homes) asksAbout(b inventory.Block) bool {
+	return h.asks && h.source.homeOf(&b) != "" && h.silent.Load() < reading.MostSilent
 }
 
 // leaveBehind accounts for the spares that there was no time for. A spare is no loss if its home still has it, and stays.
