@@ -156,7 +156,7 @@ func (c *Catalog) Get(id inventory.BlockID) (r Record, err error) {
 		if v == nil {
 			return fs.ErrNotExist
 		}
-		r, err = parseRecord(v)
+		r, err = ParseRecord(v)
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -222,7 +222,7 @@ func (c *Catalog) commitSome(records []Change, from, before int, ends map[uint32
 				}
 			}
 			at := len(values)
-			values = appendRecord(values, *r.Record)
+			values = AppendRecord(values, *r.Record)
 			w.add(r.Record, len(values)-at)
 			if err := blocks.Put(key, values[at:len(values):len(values)]); err != nil {
 				return err
@@ -300,7 +300,7 @@ func (c *Catalog) All() iter.Seq2[Record, error] {
 				}
 				for ; k != nil && len(batch) < Batch; k, v = cur.Next() {
 					after = append(after[:0], k...)
-					r, err := parseRecord(v)
+					r, err := ParseRecord(v)
 					if err != nil {
 						r, err = Record{Opening: wire.Opening{ID: string(k)}}, fmt.Errorf("catalog: block %s: %w", k, err)
 					}

@@ -42,7 +42,7 @@ func (l *Lookup) Record(id string) (r Record, err error) {
 	if v == nil {
 		return r, fs.ErrNotExist
 	}
-	if r, err = parseRecord(v); err != nil {
+	if r, err = ParseRecord(v); err != nil {
 		r.ID, err = id, fmt.Errorf("catalog: block %s: %w", id, err)
 	}
 	return r, err
@@ -69,7 +69,7 @@ func (c *Catalog) Unsound(ids []inventory.BlockID) (bad []inventory.BlockID) {
 			if v == nil {
 				continue
 			}
-			if r, err := parseRecord(v); err != nil || r.ID != string(id) {
+			if r, err := ParseRecord(v); err != nil || r.ID != string(id) {
 				bad = append(bad, id)
 			}
 		}
@@ -114,7 +114,7 @@ func (c *Catalog) LandedIn(store string, root int) (found bool) {
 		of := []byte(store + "/")
 		cur := tx.Bucket(bucketBlocks).Cursor()
 		for k, v := cur.Seek(of); bytes.HasPrefix(k, of) && !found; k, v = cur.Next() {
-			r, err := parseRecord(v)
+			r, err := ParseRecord(v)
 			found = err == nil && r.Segment == 0 && slices.ContainsFunc(r.Placed, func(p Placed) bool { return p.Root == root })
 		}
 		return nil
@@ -141,7 +141,7 @@ func (c *Catalog) Some(store string, after []byte, asked func(Record) bool, bloc
 			}
 			read++
 			last = append(last[:0], k...)
-			r, err := parseRecord(v)
+			r, err := ParseRecord(v)
 			if err == nil && asked(r) { // a record that cannot be read is reported by its readers
 				found = append(found, r)
 				bytesFound += r.Bytes()
@@ -164,7 +164,7 @@ func (c *Catalog) InPlace(id inventory.BlockID) (is bool) {
 		if v == nil {
 			return nil
 		}
-		r, err := parseRecord(v)
+		r, err := ParseRecord(v)
 		is = len(r.Placed) > 0
 		return err
 	})

@@ -35,7 +35,8 @@ type Placed struct {
 	Chunks  []byte // four bytes each
 }
 
-func appendRecord(b []byte, r Record) []byte {
+// AppendRecord appends a record as the catalog keeps it, with a checksum.
+func AppendRecord(b []byte, r Record) []byte {
 	at := len(b)
 	b = r.Opening.Append(b)
 	b = append(fields.AppendString(b, r.From), r.Sum[:]...)
@@ -58,9 +59,9 @@ func soundRecord(v []byte) bool {
 	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], wire.Castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
 }
 
-// parseRecord returns wire.ErrCorrupt for every record that it cannot read, even a sound one of another version of lifeboat: a block
+// ParseRecord reads what AppendRecord wrote. It returns wire.ErrCorrupt for every record that it cannot read, even a sound one of another version of lifeboat: a block
 // that comes again may then replace it.
-func parseRecord(v []byte) (r Record, err error) {
+func ParseRecord(v []byte) (r Record, err error) {
 	if !soundRecord(v) {
 		return r, wire.ErrCorrupt
 	}

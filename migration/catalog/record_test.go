@@ -14,10 +14,10 @@ import (
 
 func FuzzRecords(f *testing.F) {
 	o := wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}
-	f.Add(appendRecord(nil, Record{Opening: o, Placed: []Placed{{0, "x", 1, []byte("abcd")}}}))
+	f.Add(AppendRecord(nil, Record{Opening: o, Placed: []Placed{{0, "x", 1, []byte("abcd")}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := parseRecord(b); err == nil {
-			if _, err := parseRecord(appendRecord(nil, r)); err != nil {
+		if r, err := ParseRecord(b); err == nil {
+			if _, err := ParseRecord(AppendRecord(nil, r)); err != nil {
 				t.Errorf("record %+v: %v", r, err)
 			}
 		}
@@ -27,15 +27,15 @@ func FuzzRecords(f *testing.F) {
 // A record that another version of lifeboat wrote is sound, and cannot be read. It counts as corrupt, or no block could replace
 // it.
 func TestRecordsOfAnotherVersionAreCorrupt(t *testing.T) {
-	whole := appendRecord(nil, Record{Opening: wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, From: "a"})
+	whole := AppendRecord(nil, Record{Opening: wire.Opening{ID: "cache/-/x", Members: []wire.MemberSize{{Name: "x", Bytes: 1}}}, From: "a"})
 	body := whole[:len(whole)-4]
 	for name, b := range map[string][]byte{"a field less": body[:len(body)-2], "a field more": append(bytes.Clone(body), 0), "nothing": nil} {
 		sealed := binary.BigEndian.AppendUint32(bytes.Clone(b), crc32.Checksum(b, wire.Castagnoli))
-		if _, err := parseRecord(sealed); !errors.Is(err, wire.ErrCorrupt) {
+		if _, err := ParseRecord(sealed); !errors.Is(err, wire.ErrCorrupt) {
 			t.Errorf("%s: got %v, want it corrupt", name, err)
 		}
 	}
-	if _, err := parseRecord([]byte{1}); !errors.Is(err, wire.ErrCorrupt) {
+	if _, err := ParseRecord([]byte{1}); !errors.Is(err, wire.ErrCorrupt) {
 		t.Errorf("a byte: got %v, want it corrupt", err)
 	}
 }
@@ -45,7 +45,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 		Members: []wire.MemberSize{{Name: "shuffle_1_2_0.data", Bytes: 1 << 40}, {Name: "shuffle_1_2_0.index", Bytes: 0}}}
 	r := Record{Opening: o, From: "a", Landed: time.Unix(0, 99), Sum: wire.Sum{1, 2}, Segment: 3, Offset: 4, OpenLen: 5, Length: 6,
 		Placed: []Placed{{1, "p", 7, []byte("abcd")}}}
-	if got, err := parseRecord(appendRecord(nil, r)); err != nil || !bytes.Equal(appendRecord(nil, got), appendRecord(nil, r)) {
+	if got, err := ParseRecord(AppendRecord(nil, r)); err != nil || !bytes.Equal(AppendRecord(nil, got), AppendRecord(nil, r)) {
 		t.Errorf("record: got %+v, %v", got, err)
 	}
 }

@@ -203,7 +203,7 @@ func (c *Catalog) YetToSalvage() (yes bool, err error) {
 func (c *Catalog) Salvaged(batch []Record) error {
 	return c.update(func(tx *bbolt.Tx, w *weights) error {
 		for _, r := range batch {
-			old, err := parseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))
+			old, err := ParseRecord(tx.Bucket(bucketBlocks).Get([]byte(r.ID)))
 			if err == nil && old.newer(r) {
 				err = w.free(tx, &r)
 			} else {

@@ -117,14 +117,14 @@ func (n numbering) step(tx *bbolt.Tx, store string, most int) error {
 	for ; bytes.HasPrefix(k, of) && seen < most; k, v = cur.Next() {
 		seen++
 		n.done = string(k[len(of):])
-		r, err := parseRecord(v)
+		r, err := ParseRecord(v)
 		if err != nil || len(r.Placed) == 0 {
 			continue
 		}
 		for i := range r.Placed {
 			r.Placed[i].Root = n.now(r.Placed[i].Root)
 		}
-		changes = append(changes, change{bytes.Clone(k), appendRecord(nil, r)})
+		changes = append(changes, change{bytes.Clone(k), AppendRecord(nil, r)})
 	}
 	for _, ch := range changes {
 		if err := blocks.Put(ch.id, ch.value); err != nil {

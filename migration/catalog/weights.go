@@ -128,7 +128,7 @@ func (w *weights) put(tx *bbolt.Tx, r Record) error {
 	if err := w.lift(tx, id, r); err != nil {
 		return err
 	}
-	v := appendRecord(nil, r)
+	v := AppendRecord(nil, r)
 	w.add(&r, len(v))
 	return tx.Bucket(bucketBlocks).Put(id, v)
 }
@@ -154,7 +154,7 @@ func (w *weights) lift(tx *bbolt.Tx, id []byte, by Record) error {
 	if v == nil {
 		return nil
 	}
-	old, err := parseRecord(v)
+	old, err := ParseRecord(v)
 	if err != nil {
 		return tx.Bucket(bucketWeights).Delete(keyWeighed)
 	}
@@ -232,7 +232,7 @@ func (c *Catalog) weigh() error {
 		}
 		w, unsound := &weights{of: map[uint32]inventory.Count{}}, false
 		err = tx.Bucket(bucketBlocks).ForEach(func(_, v []byte) error {
-			if r, err := parseRecord(v); err == nil {
+			if r, err := ParseRecord(v); err == nil {
 				w.add(&r, len(v))
 			} else {
 				unsound = true
@@ -267,7 +267,7 @@ func (w *weights) freeRest(tx *bbolt.Tx) error {
 
 // stands reports whether a record is still as it was read.
 func stands(tx *bbolt.Tx, r Record) bool {
-	return bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r))
+	return bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), AppendRecord(nil, r))
 }
 
 // Unchanged returns the records that are still as they were read. It waits for the current writer: a block that is claimed

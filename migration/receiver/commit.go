@@ -139,7 +139,7 @@ func (c *committer) end(ctx context.Context) {
 }
 
 func (c *committer) commit(batch []*landed, at *diskio.Work) {
-	c.durable(batch, at)
+	intents := c.durable(batch, at)
 	c.acknowledge(batch)
 	for _, l := range batch {
 		if l.segment != nil && (l.fault != nil || l.already) {
@@ -147,6 +147,9 @@ func (c *committer) commit(batch []*landed, at *diskio.Work) {
 		}
 	}
 	c.answer(batch)
+	for _, in := range intents { // now that no sender waits for their disk
+		in.remove(at)
+	}
 }
 
 func (c *committer) answer(batch []*landed) {
@@ -255,8 +258,8 @@ func (e *unwellError) Error() string { return "disk " + e.dir + " takes no block
 
 // durable returns once the batch's new blocks would survive a power cut. A block that could not be made durable has its
 // fault noted, and does not hold up the others. durable tells at which directory it works: one of a store's, or the
-// catalog's.
-func (c *committer) durable(batch []*landed, at *diskio.Work) {
+// catalog's. The intents that it returns are of no use any more.
+func (c *committer) durable(batch []*landed, at *diskio.Work) (intents []*intent) {
 	at.Begin(&c.vault.Dir)
 	contradictions(c.vault.Catalog, inPlace(batch)) // before files get names; blocks for the vault are compared in record
 	at.End()
@@ -279,12 +282,17 @@ func (c *committer) durable(batch []*landed, at *diskio.Work) {
 		syncing.Go(func() { failAll(blocks, c.vault.Sync(s, c.disks)) })
 	}
 	for s, blocks := range stores {
-		syncing.Go(func() { publish(s, blocks, c.vault.Catalog, c.disks, at) })
+		in := intend(s, blocks, at)
+		if in != nil {
+			intents = append(intents, in)
+		}
+		syncing.Go(func() { publish(s, blocks, in, c.vault.Catalog, c.disks, at) })
 	}
 	syncing.Wait()
 	at.Begin(&c.vault.Dir)
 	c.record(batch)
 	at.End()
+	return intents
 }
 
 // record writes the synced blocks into the catalog, together with those that other commits have synced meanwhile.

@@ -310,8 +310,8 @@ func ownerOf(s *inventory.Store, root int) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// sweepStaging removes the files that a crash left in the staging directories. The directory itself stays: it shows that blocks
-// have landed here.
+// sweepStaging removes the files that a crash left in the staging directories, after finishIntents has read the intents among them. The
+// directory itself stays: it shows that blocks have landed here.
 func sweepStaging(s *inventory.Store) error {
 	var errs []error
 	for _, r := range s.Roots {

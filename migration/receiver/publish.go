@@ -37,11 +37,14 @@ func isApart(s *inventory.Store, at place) bool {
 	return false
 }
 
-// publish gives staged files their names, durably: first the bytes are synced, then names are given, an index's name after all
-// else. A block that cannot be published has its fault noted and leaves nothing behind. publish tells at which of the store's
-// directories it is.
-func publish(s *inventory.Store, blocks []*landed, c *catalog.Catalog, disks diskio.Disks, at *diskio.Work) {
+// publish gives staged files their names, durably: first the bytes are synced, and the intent if there is one, then names are given, an
+// index's name after all else. A block that cannot be published has its fault noted and leaves nothing behind. publish tells at which of
+// the store's directories it is.
+func publish(s *inventory.Store, blocks []*landed, in *intent, c *catalog.Catalog, disks diskio.Disks, at *diskio.Work) {
 	var staged []place
+	if in != nil {
+		staged = append(staged, in.place)
+	}
 	bytes := map[int]int64{} // that the disk had not begun to write, by directory
 	for _, l := range blocks {
 		for _, f := range l.files {

@@ -10,7 +10,7 @@
 // The files by subject, in an order to read them:
 //
 //	a stream:             receiver, door, budget, streams, inbound, unfinished, inbound_land, allotment, known, conflict, nowhere, outbox
-//	  to its receipts:    landing, publish, commit
+//	  to its receipts:    landing, publish, intent, commit
 //	where it lies:        volumes, unmounted, oversee, intact
 //	  becomes files:      unpack, unpack_group
 //	  is read back:       scrub, scrub_aside, scrub_read
@@ -19,6 +19,7 @@ package receiver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -123,7 +124,7 @@ func (r *Receiver) ready(s *inventory.Store) {
 		mistrust(s, err)
 	}
 	if s.Land == inventory.LandPlace {
-		if err := sweepStaging(s); err != nil { // this disk errs or is read-only: the others are well
+		if err := errors.Join(r.commit.finishIntents(s), sweepStaging(s)); err != nil { // this disk errs or is read-only: the others are well
 			r.cfg.Log.Warn("what a crash left behind cannot be removed", "err", err)
 		}
 		findAway(s, r.cfg.Vault.Catalog)

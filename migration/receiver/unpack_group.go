@@ -245,7 +245,7 @@ func (u *unpacker) put(moves []*move) (made inventory.Count, err error) {
 		}
 		return made, err
 	}
-	publish(u.store, blocks, u.of.cfg.Vault.Catalog, u.of.disks, &u.work)
+	publish(u.store, blocks, nil, u.of.cfg.Vault.Catalog, u.of.disks, &u.work)
 	return u.settle(moves)
 }
 

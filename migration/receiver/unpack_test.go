@@ -124,7 +124,7 @@ func TestStreamsThatGoOnKeepNobodyWaiting(t *testing.T) {
 // next start finishes the work.
 func TestUnpackingKilledAtEachStep(t *testing.T) {
 	publish := func(n *node, moves []*move) {
-		publish(n.Stores[0], intoOf(moves), n.Vault.Catalog, n.receiver.disks, new(diskio.Work))
+		publish(n.Stores[0], intoOf(moves), nil, n.Vault.Catalog, n.receiver.disks, new(diskio.Work))
 	}
 	for name, upTo := range map[string]func(t *testing.T, n *node, u *unpacker, moves []*move){
 		"staged": func(*testing.T, *node, *unpacker, []*move) {},
@@ -373,7 +373,7 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	}
 	s.Send(rest)
 	refused := s.Verdict().Code != wire.VerdictDurable
-	publish(n.Stores[0], intoOf(moves), n.Vault.Catalog, n.receiver.disks, new(diskio.Work))
+	publish(n.Stores[0], intoOf(moves), nil, n.Vault.Catalog, n.receiver.disks, new(diskio.Work))
 	if _, err := u.settle(moves); err != nil {
 		t.Error(err)
 	}

@@ -183,7 +183,9 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	write(t, filepath.Join(n.Dir, "cache/x"), []byte("the engine's own"))
 	batch := []*landed{done}
 	var held []vault.Held
-	newCommitter(n.Vault, nil, func(h []vault.Held) { held = append(held, h...) }).durable(batch, new(diskio.Work))
+	for _, in := range newCommitter(n.Vault, nil, func(h []vault.Held) { held = append(held, h...) }).durable(batch, new(diskio.Work)) {
+		in.remove(new(diskio.Work))
+	}
 	if len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
 		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
 	}

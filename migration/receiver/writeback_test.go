@@ -177,7 +177,7 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 		t.Skip("the disk refused nothing")
 	}
 	mended()
-	publish(s, blocks, n.Vault.Catalog, diskio.OrWell(nil), new(diskio.Work))
+	publish(s, blocks, nil, n.Vault.Catalog, diskio.OrWell(nil), new(diskio.Work))
 	for _, b := range blocks {
 		if b.fault != nil {
 			continue
