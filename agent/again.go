@@ -45,8 +45,11 @@ func (c *course) carryAgain(ctx context.Context) {
 				look = time.After(lookAround)
 			}
 		}
-		var ask <-chan time.Time
+		var ask, behind <-chan time.Time
 		p, open := c.incidents.Open()
+		if open && p.Work.Drained != nil && p.Work.Again { // a pass was left behind
+			behind = time.After(lookAround)
+		}
 		if open && c.incidents.leaving() {
 			ask = time.After(time.Until(vigil.due(p)))
 		}
@@ -63,6 +66,10 @@ func (c *course) carryAgain(ctx context.Context) {
 			}
 		case <-incidents:
 		case <-look:
+		case <-behind:
+			if !c.refuge.waits() {
+				c.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})
+			}
 		case <-ask:
 			if p.Work.Drained == nil {
 				vigil.amid(ctx, p)
@@ -170,7 +177,7 @@ func (c *course) passAgain(ctx context.Context, p page, broken []migration.Broke
 	stop(nil)
 	watching.Wait()
 	if errors.Is(err, errLeft) {
-		return false // it waits for the disk
+		return false // it waits for the disk, and carryAgain tries again
 	}
 	if err != nil {
 		c.log.Error("the manifest of the drain is not complete", "err", err)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,21 +95,27 @@ func (r *refuge) any() bool {
 // incidents lists the incidents whose accounts lie here. It lists none while a drain that was left behind has not ended:
 // that may still write to the place the accounts would be brought to.
 func (r *refuge) incidents() (all []string) {
+	if r.behind() {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.left) > 0 {
-		select {
-		case <-r.left[0]:
-			r.left = r.left[1:]
-		default:
-			return nil
-		}
-	}
 	for incident := range r.here {
 		all = append(all, incident)
 	}
 	return all
 }
+
+// behind reports whether work that was left behind has not ended: it may still write to an account in data_dir.
+func (r *refuge) behind() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = slices.DeleteFunc(r.left, isClosed)
+	return len(r.left) > 0
+}
+
+// waits reports whether it is too early to try a pass again that was left behind.
+func (r *refuge) waits() bool { return r.disk.hangs(durable.Patience) || r.behind() }
 
 func (r *refuge) leave(ended <-chan struct{}) {
 	r.mu.Lock()
@@ -188,9 +195,12 @@ func isLeft(ctx context.Context) bool { return context.Cause(ctx) == errLeft }
 
 // carry runs a pass of a drain, which keeps its account in dir. If the disk of dir hangs, carry leaves the pass behind (its
 // context ends with errLeft, and its result counts for nothing) and runs it again in the refuge, beside the old one. whole
-// says that the pass needs the complete account; if that cannot be read, it is not run again.
+// says that the pass needs the complete account; if that cannot be read, or an earlier pass may still write to it, the pass is not run.
 func (r *refuge) carry(ctx context.Context, incident string, whole bool, pass func(ctx context.Context, dir string) (manifest.Summary, error)) (sum manifest.Summary, err error) {
 	defer r.take()()
+	if whole && !r.has(incident) && r.behind() {
+		return sum, errLeft
+	}
 	if r.disk.hangs(durable.Patience) && r.ready(incident) && !r.moveIn(incident, whole) {
 		return sum, errLeft
 	}

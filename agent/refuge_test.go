@@ -219,6 +219,21 @@ func TestPassThatNeedsTheWholeAccount(t *testing.T) {
 	}
 }
 
+// A pass that was left behind may write to the account until it has ended, so no other pass begins there.
+func TestPassWaitsForOneThatWasLeftBehind(t *testing.T) {
+	a, _ := inRefuge(t, t.TempDir(), disks.Healthy)
+	pass := func(context.Context, string) (manifest.Summary, error) { return manifest.Summary{}, nil }
+	ended := make(chan struct{})
+	a.refuge.leave(ended)
+	if _, err := a.refuge.carry(t.Context(), "inc-1", true, pass); !errors.Is(err, errLeft) || !a.refuge.waits() {
+		t.Errorf("got %v", err)
+	}
+	close(ended)
+	if _, err := a.refuge.carry(t.Context(), "inc-1", true, pass); err != nil || a.refuge.waits() {
+		t.Errorf("once it has ended: got %v", err)
+	}
+}
+
 // The part of an account that could not be read is joined again when the other part comes home, even if the process was
 // killed meanwhile.
 func TestAccountThatCouldNotBeReadIsKept(t *testing.T) {

@@ -1,6 +1,7 @@
 package clustertest_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,5 +73,39 @@ func TestDataDirHangsFromTheAdviceOn(t *testing.T) {
 		if n := c.Status(0).GetManifest().GetMoved().GetBlocks(); n != blocks+1 {
 			t.Errorf("after a restart it says that %d were moved", n)
 		}
+	})
+}
+
+// The disk of data_dir hangs while blocks are carried that were written after the drain, and the account cannot be moved into memory. They
+// are carried once that disk answers: nothing else reminds the node of them.
+func TestPassThatWasLeftBehindIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Config{Agents: 3, Agent: func(_ int, cfg *agent.Config) { cfg.Drain.MaxBytesPerSecond = 64 << 10 }})
+		c.Write(0, "cache", "early", 64<<10)
+		c.Decommission(0, 0, "")
+		c.Until("it has left", time.Minute, func() bool { return c.Show(0).GetState() == "DECOMMISSIONED" })
+		c.Write(0, "cache", "late", 1<<20)
+		c.Sleep(8 * time.Second) // the node has looked, and sends
+		ledgers, err := filepath.Glob(filepath.Join(c.Dir(0), "data", "incidents", "*", "moved.jsonl"))
+		if err != nil || len(ledgers) != 1 {
+			t.Fatalf("%v, %v", ledgers, err)
+		}
+		c.SetDisk(0, "data", disks.IOHang)
+		if err := errors.Join(os.Rename(ledgers[0], ledgers[0]+".aside"), os.Mkdir(ledgers[0], 0o700)); err != nil { // cannot be copied
+			t.Fatal(err)
+		}
+		c.Sleep(2 * time.Minute)
+		if n, _ := c.Moved(0); n != 1 {
+			t.Fatalf("%d blocks were moved while the disk hung", n)
+		}
+		if err := errors.Join(os.Remove(ledgers[0]), os.Rename(ledgers[0]+".aside", ledgers[0])); err != nil {
+			t.Fatal(err)
+		}
+		c.SetDisk(0, "data", disks.Healthy)
+		c.Until("the rest is carried", time.Minute, func() bool {
+			sum, _ := c.Manifest(0)
+			return sum.GetMoved().GetBlocks() == 2 && sum.GetLost().GetBlocks() == 0
+		})
+		c.VerifyEverywhere(1, 2)
 	})
 }
