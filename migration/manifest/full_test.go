@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,5 +68,33 @@ func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
 	e, err := ParseLine([]byte(lines[len(lines)-1] + "\n"))
 	if want := fmt.Sprintf("(%d blocks)", blocks-len(lines)+1); err != nil || e.ID != want || !strings.Contains(e.Reason, "not a directory") {
 		t.Errorf("got %+v (%v), want %s", e, err, want)
+	}
+}
+
+// A crash leaves half a line at the end of what an account keeps. The next line is not glued to it.
+func TestHalfALineIsCutOff(t *testing.T) {
+	for _, o := range []Outcome{Moved, Skipped, Lost} {
+		dir := t.TempDir()
+		if err := os.WriteFile(Path(dir, o), []byte(`{"id":"cache/-/a","outcome":"`+string(o)+`"}`+"\n"+`{"id":"cache/-/b"`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(dir, []Outcome{Skipped, Lost}, true, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Add(Entry{ID: "cache/-/c", Outcome: o})
+		if _, err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for e, err := range Read(Path(dir, o)) {
+			if err != nil {
+				t.Errorf("%s: %v", o, err)
+			}
+			ids = append(ids, e.ID)
+		}
+		if !slices.Equal(ids, []string{"cache/-/a", "cache/-/c"}) {
+			t.Errorf("%s: got %q", o, ids)
+		}
 	}
 }

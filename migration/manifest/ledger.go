@@ -53,10 +53,12 @@ func Open(dir string, keeps []Outcome, once bool, ballast *durable.Ballast) (*Le
 	if l.lost, err = openLost(Path(dir, Lost), slices.Contains(keeps, Lost), ballast, once); err != nil {
 		l.fail(err)
 	}
-	mend(Path(dir, Moved))
 	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC} {
 		if slices.Contains(keeps, o) {
 			flag = os.O_APPEND
+		}
+		if flag == os.O_APPEND {
+			mend(Path(dir, o))
 		}
 		f, err := os.OpenFile(Path(dir, o), os.O_WRONLY|os.O_CREATE|flag, 0o600)
 		if err != nil {
