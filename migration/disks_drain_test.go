@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -353,7 +354,7 @@ func spreadOutputs(t *testing.T, n *node) (bases []string) {
 	return bases
 }
 
-// A map output with files on several disks, of which one does not answer, is lost by its name.
+// A map output with files on several disks, of which one does not answer, is lost by its name. The log does not name each.
 func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	n, f := onDisks(t, "a", []inventory.StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
 	var names []string
@@ -371,12 +372,18 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f.News = make(chan struct{})
 		f.Set(f.Bad, n.Stores[0].Paths[1], true)
-		_, entries := newTrip(t, n, b).run(within(t, time.Minute))
+		var said bytes.Buffer
+		tr := newTrip(t, n, b)
+		tr.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+		_, entries := tr.run(within(t, time.Minute))
 		lost := outcome(t, entries, manifest.Lost)
 		for _, id := range names {
 			if !strings.Contains(lost[id].Reason, "does not answer") {
 				t.Errorf("%s: %+v", id, lost[id])
 			}
+		}
+		if lines := strings.Count(said.String(), "level=WARN"); lines > len(n.Stores[0].Paths) {
+			t.Errorf("the log has %d warnings for one disk:\n%s", lines, said.String())
 		}
 	})
 }

@@ -253,7 +253,7 @@ func (v *survey) take(ctx context.Context, pass int, it inventory.Item, err erro
 	case err != nil:
 		if dir, is := errors.AsType[*inventory.UnlistedError](err); is {
 			v.looks.unlist(dir)
-		} else {
+		} else if !diskio.IsSilent(err) { // else it is said of the disk, once
 			v.log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 		}
 		if it.ID != "" {
