@@ -63,6 +63,13 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 		why(z, "b, which had it, is gone")
 		v.restart()
 		why(z, "") // as if it had never been known
+		if _, err := v.operator().EndApps(v.Context(), &api.EndAppsRequest{Apps: []string{"app"}, Reason: "it failed"}); err != nil {
+			v.Fatal(err)
+		}
+		v.restart()
+		why(z, "its app is over: operator:eve said so: it failed") // which is in the log
+		why(z+".data", "its app is over: operator:eve said so: it failed")
+		why("spark/another/z", "")
 	})
 }
 

@@ -66,6 +66,9 @@ func (l *locations) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	if why == "" {
 		from, why = l.blocks.EndOf(blockmap.KeyOf(whole))
 	}
+	if why == "" {
+		why = l.appOver(id)
+	}
 	switch left := l.accounts.lost(asked); {
 	case len(said) > 0:
 		reply.State, from, why = "lost", what.From.Value(), said[0]+", which had it, is gone"
@@ -77,6 +80,16 @@ func (l *locations) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	reply.Why = why
 	l.nameCandidates(reply, r, from, said...)
 	return reply, nil
+}
+
+// appOver says that a block's app is over, and why; empty: it is not. Unlike the end of a block, each leader knows that.
+func (l *locations) appOver(id string) (why string) {
+	l.ledger.view(func(m *registry.Registry) {
+		if over := m.Lives[inventory.BlockID(id).App()].Over; over != "" {
+			why = "its app is over: " + over
+		}
+	})
+	return why
 }
 
 // locateFor is locate for a node. The asking node is left out of the holders, whatever it reported: it asks because it does not have the block,
