@@ -383,6 +383,15 @@ func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
 		if status, body, _ := get(t, rd, "spark/"+app+"/shuffle_3_4_0", ""); status != http.StatusMultipleChoices || !bytes.Contains(body, []byte("shuffle_3_4_0.data")) {
 			t.Errorf("the map output: got %d %s, want 300 and its members", status, body)
 		}
+		s.trip = func(name string) error {
+			if name == index {
+				return errors.New("slow down")
+			}
+			return nil
+		}
+		if status, _, _ := get(t, rd, "spark/"+app+"/shuffle_3_4_0.data", ""); status != http.StatusServiceUnavailable {
+			t.Errorf("while the index cannot be read: got %d, want 503", status)
+		}
 	}
 }
 

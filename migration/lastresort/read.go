@@ -73,11 +73,19 @@ func (s *Storage) openSparks(ctx context.Context, id inventory.BlockID) (*Conten
 		if err != nil {
 			return nil, err
 		}
+		var untold error // why the storage does not say what the index is
 		get := func(from int64, into []byte) (int, error) {
-			return s.Objects.Get(ctx, where(id.Scope(), index), from, into)
+			n, err := s.Objects.Get(ctx, where(id.Scope(), index), from, into)
+			if err != nil && !errors.Is(err, io.EOF) && !missing(err) {
+				untold = err
+			}
+			return n, err
 		}
 		end, err := inventory.ReadIndex(&reader{name: index, bytes: bytes, get: get}, bytes)
-		if err != nil {
+		switch {
+		case untold != nil:
+			return nil, untold
+		case err != nil:
 			return nil, fs.ErrNotExist // half written
 		}
 		e := &inventory.MembersError{}
