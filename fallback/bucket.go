@@ -46,7 +46,7 @@ func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.R
 		return err
 	}
 	if n := len(b.prefix) + len(name); n > mostKey {
-		return longKeyError(n)
+		return unfitError(fmt.Sprintf("its key would have %d bytes, and a bucket takes %d at most: shorten its name, or fallback.s3.prefix", n, mostKey))
 	}
 	u := &uploading{Bucket: b, key: b.prefix + name, fresh: fresh}
 	if bytes > partBytes {
@@ -59,14 +59,12 @@ func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.R
 	return explain(u.whole(ctx, part))
 }
 
-// longKeyError is the length of a key that is longer than a bucket takes.
-type longKeyError int
+// unfitError says that nothing can have a name in a storage, which is otherwise well.
+type unfitError string
 
-func (n longKeyError) Error() string {
-	return fmt.Sprintf("its key would have %d bytes, and a bucket takes %d at most: shorten its name, or fallback.s3.prefix", int(n), mostKey)
-}
+func (e unfitError) Error() string { return string(e) }
 
-func (longKeyError) Is(target error) bool { return target == fs.ErrInvalid }
+func (unfitError) Is(target error) bool { return target == fs.ErrInvalid }
 
 // uploading is one content on its way.
 type uploading struct {

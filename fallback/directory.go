@@ -317,26 +317,38 @@ func nextSync(bytes int64, took time.Duration) int64 {
 func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error {
 	dir := path.Dir(name)
 	if err := d.makeDirs(root, dir); err != nil {
-		return err
+		return d.unfit(err)
 	}
-	if !fresh {
-		return errors.Join(root.Rename(aside, name), d.syncDir(root, dir))
+	if fresh {
+		switch err := root.Link(aside, name); {
+		case err == nil:
+			return errors.Join(d.syncDir(root, dir), root.Remove(aside))
+		case errors.Is(err, fs.ErrExist):
+			return err
+		}
+		// The share has no hard links. Between Lstat and Rename another node may put the name: then ours replaces it, whole.
+		switch _, err := root.Lstat(name); {
+		case err == nil:
+			return fs.ErrExist
+		case !errors.Is(err, fs.ErrNotExist):
+			return d.unfit(err)
+		}
 	}
-	err := root.Link(aside, name)
-	switch {
-	case err == nil:
-		return errors.Join(d.syncDir(root, dir), root.Remove(aside))
-	case errors.Is(err, fs.ErrExist):
-		return err
+	if err := root.Rename(aside, name); err != nil {
+		return d.unfit(err)
 	}
-	// The share has no hard links. Between Lstat and Rename another node may put the name: then ours replaces it, whole.
-	switch _, err := root.Lstat(name); {
-	case err == nil:
-		return fs.ErrExist
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
+	return d.syncDir(root, dir)
+}
+
+// unfit tells a name that nothing can have there from a directory that takes nothing: the name is too long for the share or has a letter
+// that it does not take, or what was a directory when others were put there is a file now, or the other way round.
+func (d *Directory) unfit(err error) error {
+	for _, why := range []syscall.Errno{syscall.ENAMETOOLONG, syscall.EINVAL, syscall.EILSEQ, syscall.ENOTDIR, syscall.EISDIR, syscall.EEXIST, syscall.ENOTEMPTY} {
+		if errors.Is(err, why) {
+			return unfitError(fmt.Sprintf("%s takes no such name (%v): remove what lies in its way there, or rename the file here", d.path, why))
+		}
 	}
-	return errors.Join(root.Rename(aside, name), d.syncDir(root, dir))
+	return err
 }
 
 // makeDirs makes a directory and those above it, each name durable in the one above.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,6 +191,10 @@ var advice = map[string]string{
 	"QuotaExceeded":                      "raise the quota, or remove what is old",
 }
 
+// unfit are words that mean one key: it is too long, or, where objects are kept as files, it needs a directory where an object is, or the
+// other way round. They are those of AWS, MinIO and versitygw.
+var unfit = []string{"KeyTooLongError", "XMinioInvalidObjectName", "XMinioObjectExistsAsDirectory", "ObjectParentIsFile", "ExistingObjectIsDirectory"}
+
 const (
 	keysAdvice   = "correct the keys (fallback.s3.credentials_file and .profile)"
 	regionAdvice = "set fallback.s3.region to the bucket's"
@@ -218,6 +223,8 @@ func explain(err error) error {
 		return fs.ErrNotExist
 	case status == http.StatusPreconditionFailed, word == "ConditionalRequestConflict":
 		return fs.ErrExist
+	case slices.Contains(unfit, word):
+		return unfitError(fmt.Sprintf("the bucket takes no such key (%s): remove what lies in its way there, or rename the file here", saying(err)))
 	case advice[word] != "":
 		return fmt.Errorf("the bucket answers %d (%s): %s", status, saying(err), advice[word])
 	case status == http.StatusForbidden:
