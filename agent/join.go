@@ -95,13 +95,25 @@ func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, wh
 		}
 	}
 	log.Info("this machine asks for a certificate", "why", why, "name", c.identity().Name, "coordinators", c.Coordinators, "cloud", c.Join.Cloud, "token_file", c.Join.TokenFile)
-	for pause := mendFirst; ; pause = min(2*pause, mendMost) {
-		err := c.ask(ctx, dial, say)
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	found := func() bool { // its clock was ahead and is right now, or somebody has put a certificate there
+		_, err := c.Identity()
 		if err == nil {
+			stop()
+		}
+		return err == nil
+	}
+	for pause := mendFirst; ; pause = min(2*pause, mendMost) {
+		err := c.ask(asking, dial, func(err error) { say(err); found() })
+		switch {
+		case err == nil:
 			log.Info("this machine has joined the fleet", "name", c.identity().Name, "cert", c.TLS.Cert)
 			return nil
-		}
-		if ctx.Err() != nil {
+		case found():
+			log.Info("this machine has a certificate now", "cert", c.TLS.Cert)
+			return nil
+		case ctx.Err() != nil:
 			return err
 		}
 		say(err)

@@ -1,13 +1,17 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
@@ -117,6 +121,45 @@ func TestCloneWithoutAWayToJoin(t *testing.T) {
 	issue()
 	if _, err := cfg.moveIn(here, log); err != nil {
 		t.Errorf("with a certificate of its own: %v", err)
+	}
+}
+
+// A machine that waits to be let in goes on when it has a certificate all the same: one that somebody has put there, or its own that had
+// seemed to be over as the clock was ahead. Nobody may ever let it in: a token is kept in /run, and ends.
+func TestMachineThatWaitsToBeLetInFindsACertificate(t *testing.T) {
+	for name, token := range map[string]string{"no token": "", "nobody answers": certs.NewToken(certs.Pin{}).String()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				if err := certs.InitCA(dir); err != nil {
+					t.Fatal(err)
+				}
+				cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleNode, Name: "host-a"}, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := Config{DataDir: filepath.Join(dir, "data"), Node: Node{Name: "host-a"}, Join: Join{TokenFile: filepath.Join(dir, "token")}, Coordinators: []string{"c1:7411"}}
+				cfg.Cloud.Provider, cfg.TLS = "none", cfg.tls()
+				if token != "" {
+					if err := os.WriteFile(cfg.Join.TokenFile, []byte(token), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.AfterFunc(5*time.Minute, func() {
+					for from, to := range map[string]string{filepath.Join(dir, "ca.pem"): cfg.TLS.CA, cert: cfg.TLS.Cert, key: cfg.TLS.Key} {
+						if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), os.Rename(from, to)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				away := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
+				if id, err := cfg.Enter(ctx, away, slog.New(slog.DiscardHandler)); err != nil || id.Name().Name != "host-a" {
+					t.Errorf("got %v, want the certificate that came meanwhile", err)
+				}
+			})
+		})
 	}
 }
 
