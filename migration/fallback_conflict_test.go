@@ -2,10 +2,12 @@ package migration
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +82,58 @@ func TestFallbackKeepsTheNewerVersionOfWhatIsHandedOn(t *testing.T) {
 		if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/x"); !bytes.Equal(got, contentOf("old", 100)) {
 			t.Errorf("the fallback has %.20q, want what there is", got)
 		}
+	})
+}
+
+// All nodes leave at once: the home of a block, with a newer version, and a peer that hands on an older one. Whichever puts its bytes first,
+// what the fallback has in the end is the newer version, whole.
+func TestFallbackHasTheNewerVersionWhenBothArePutAtOnce(t *testing.T) {
+	for _, size := range []int{100, 120} { // the older one has 100
+		for late := -150 * time.Millisecond; late <= 150*time.Millisecond; late += 50 * time.Millisecond {
+			t.Run(fmt.Sprintf("%d bytes, the peer %v later", size, late), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newLarder()
+					s.latency = 100 * time.Millisecond
+					a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+					newer := contentOf("newer", size)
+					write(t, filepath.Join(a.Dir, "cache/x"), contentOf("old", 100))
+					a.drain(t, within(t, time.Minute), b)
+					time.Sleep(time.Hour)
+					write(t, filepath.Join(a.Dir, "cache/x"), newer)
+					var leaving sync.WaitGroup
+					for n, after := range map[*node]time.Duration{a: -late, b: late} {
+						leaving.Go(func() {
+							time.Sleep(after)
+							tr := newTrip(t, n)
+							tr.cfg.Dir = filepath.Join(n.Dir, "into-the-fallback")
+							tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
+							if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
+								t.Errorf("%s: got %+v %v", n.Name, sum, entries)
+							}
+						})
+					}
+					leaving.Wait()
+					if got := fromFallback(t, s.as(lastresort.LayoutBlocks), "cache/-/x"); !bytes.Equal(got, newer) {
+						t.Errorf("the fallback has %.20q, want the newer version", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A node that was killed as it handed on a block has left its bytes in the fallback, without a record. It puts them again.
+func TestFallbackTakesWhatAKilledNodeHadBegunToHandOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLarder()
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+		write(t, filepath.Join(a.Dir, "cache/x"), contentOf("x", 100))
+		a.drain(t, within(t, time.Minute), b)
+		s.things["lifeboat-blocks/a/cache/-/x"] = contentOf("half of it", 50)
+		tr := newTrip(t, b)
+		tr.cfg.Fallback = s.as(lastresort.LayoutBlocks)
+		_, entries := tr.run(within(t, 10*time.Second))
+		wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/x": contentOf("x", 100)}, entries)
 	})
 }
 

@@ -80,14 +80,31 @@ const (
 	// recordGrace is how long after the end of sending the record of a block that was sent whole by then may follow: the record is to the
 	// fallback what a receipt is to a peer. The storage's time to answer (1.5 s) is counted from there on, and ends with receiptGrace.
 	recordGrace = receiptGrace - 1500*time.Millisecond
+	// rivalPatience is how long a node that hands on another's block waits for the record of what somebody else has put under its names:
+	// that node itself, with a newer version, or a third one. Without a record by then, whoever put it was killed.
+	rivalPatience = time.Second
 )
 
-// save makes the block durable in the fallback. A block that is there already is not sent again, unless it may soon be too old to
-// stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
+// save makes the block durable in the fallback. Where another node puts a block of that id there at the same time, what it put decides.
 func (u *upload) save(ctx context.Context) error {
-	f := u.to
 	late, stop := linger(ctx, recordGrace)
 	defer stop()
+	err := u.put(ctx, late, u.e.Met().Attempts == 0)
+	if errors.Is(err, fs.ErrExist) {
+		u.sent = 0
+		err = u.put(ctx, late, false)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("somebody else put a block of that id there at the same time: %w", err)
+	}
+	return err
+}
+
+// put is one try to save. A block that is there already is not sent again, unless it may soon be too old to stay; one of other content from
+// another node stays, and ours is refused as a peer would refuse it. With yields, its error is fs.ErrExist where somebody else is putting a
+// block that ours might spoil.
+func (u *upload) put(ctx, late context.Context, yields bool) error {
+	f := u.to
 	ours := lastresort.Record{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.Place(u.e.Block), Origin: f.source.origin(&u.e.Block), Modified: u.e.Modified().UTC()}
 	if ours.Origin == "" {
 		ours.Origin = f.source.node
@@ -129,15 +146,15 @@ func (u *upload) save(ctx context.Context) error {
 			return err
 		}
 	}
-	if ours.Members, err = u.send(ctx, ours); err != nil {
+	yields = yields && fresh && ours.Place == lastresort.LayoutBlocks && ours.Origin != f.source.node
+	if ours.Members, err = u.send(ctx, ours, yields); err != nil {
+		if yields && errors.Is(err, fs.ErrExist) {
+			diskio.Sleep(ctx, rivalPatience)
+		}
 		return err
 	}
 	ours.Sum = ours.Total()
-	err = f.PutRecord(late, ours, fresh)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("somebody else put a block of that id there at the same time: %w", err)
-	}
-	return err
+	return f.PutRecord(late, ours, fresh)
 }
 
 // same reports whether the copy in the fallback is the block that is here, whole, and since when its files are there. A copy of another
@@ -179,8 +196,9 @@ func (u *upload) hide(ctx context.Context, r lastresort.Record) error {
 	return nil
 }
 
-// send puts the block's files there, and last the file that makes the others visible to an engine.
-func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Member, error) {
+// send puts the block's files there, and last the file that makes the others visible to an engine. With fresh, fs.ErrExist says that one of
+// them was there.
+func (u *upload) send(ctx context.Context, r lastresort.Record, fresh bool) ([]lastresort.Member, error) {
 	members := make([]lastresort.Member, len(u.e.Members))
 	for i, m := range u.e.Members {
 		members[i] = lastresort.Member{Name: m.Name, Bytes: m.Bytes}
@@ -197,7 +215,7 @@ func (u *upload) send(ctx context.Context, r lastresort.Record) ([]lastresort.Me
 			}
 			c := u.content(i, func(n int) error { return u.pass(ctx, n) })
 			answered := u.to.await(m.Bytes)
-			err := u.to.Objects.Put(ctx, names[i], m.Bytes, c, false)
+			err := u.to.Objects.Put(ctx, names[i], m.Bytes, c, fresh)
 			answered()
 			c.close()
 			if err != nil {
