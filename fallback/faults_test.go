@@ -193,22 +193,26 @@ func completes(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
 }
 
-// The bucket puts the parts together, and its answer is lost. The next attempt hears that there is no such upload.
+// The bucket puts the parts together, and its answer is lost. The next attempt hears that there is no such upload, or else who aborts it.
 func TestUploadWhoseLastAnswerIsLost(t *testing.T) {
-	f, b := newFakeS3(t)
-	var cut atomic.Bool
-	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
-		if completes(r) && !cut.Swap(true) {
+	for _, lost := range []int64{1, always} {
+		f, b := newFakeS3(t)
+		var cut atomic.Int64
+		f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+			const done = "Done"
+			if !completes(r) || r.Header.Get(done) != "" || cut.Add(1) > lost {
+				return false
+			}
+			r.Header.Set(done, "yes")
 			f.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
+		})
+		if err := tryPut(t.Context(), b, large); err != nil {
+			t.Errorf("got %v, though it is there", err)
 		}
-		return false
-	})
-	if err := tryPut(t.Context(), b, large); err != nil {
-		t.Errorf("got %v, though it is there", err)
-	}
-	if n := f.count("partNumber=1&"); n != 1 {
-		t.Errorf("the first part was sent %d times, want once", n)
+		if n := f.count("partNumber=1&"); n != 1 {
+			t.Errorf("the first part was sent %d times, want once", n)
+		}
 	}
 }
 
