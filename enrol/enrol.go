@@ -95,6 +95,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		return nil, fmt.Errorf("join: %w", err)
 	}
 	j := &joining{Config: cfg, public: public, request: request, last: map[string]error{}}
+	led := false // the coordinator asked last was the one that another had named
 	for n := 0; ; n++ {
 		at := cmp.Or(j.leader, cfg.Coordinators[n%len(cfg.Coordinators)])
 		j.leader, j.stranger = "", false
@@ -116,10 +117,12 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		if cfg.Trouble != nil {
 			cfg.Trouble(err)
 		}
-		if j.leader != "" && j.leader != at {
-			continue // ask the leader at once
+		if j.leader == at {
+			j.leader = "" // the coordinator named itself: it is elected, and has not taken over yet
 		}
-		j.leader = "" // the coordinator named itself: it is elected, and has not taken over yet
+		if led = j.leader != "" && !led; led {
+			continue // ask the leader at once; one that names another leader in turn may name the first
+		}
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):
 		case <-ctx.Done():
