@@ -172,7 +172,8 @@ type search struct {
 	*Conn
 	ctx   context.Context
 	until time.Time
-	away  int // how many of the addresses in a row did not answer
+	away  int  // how many of the addresses in a row did not answer
+	led   bool // the coordinator in use was named by another one, and followed at once
 
 	faults map[string]error // by address, why the last call to it did not come about; nil: all did
 }
@@ -194,7 +195,8 @@ func (s *search) goOn(address string, err error) bool {
 	case follows && hint.GetAddress() != "" && hint.GetAddress() != address:
 		s.away = 0
 		s.turn(address, hint.GetAddress())
-		return true
+		s.led = !s.led
+		return s.led || pause(s.ctx, lookPause) // two may name each other
 	case follows:
 		s.away = 0
 	default:

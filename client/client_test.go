@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,9 @@ import (
 type city struct {
 	mu    sync.Mutex // guards what follows
 	there map[string]*coordinator
-	leads string // an address; "": none leads
-	hints bool   // the others say which one leads
+	leads string            // an address; "": none leads
+	hints bool              // the others say which one leads
+	names map[string]string // what they say it is instead
 }
 
 type coordinator struct {
@@ -42,13 +44,15 @@ type coordinator struct {
 func (o *coordinator) refused() error {
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()
-	o.asked++
+	if o.asked++; o.asked > 1000 {
+		return status.Error(codes.ResourceExhausted, "asked without end")
+	}
 	if o.c.leads == o.address {
 		return nil
 	}
 	hint := &api.NotLeader{}
 	if o.c.hints {
-		hint.Address = o.c.leads
+		hint.Address = cmp.Or(o.c.names[o.address], o.c.leads)
 	}
 	s, err := status.New(codes.Unavailable, "follows").WithDetails(hint)
 	if err != nil {
@@ -215,6 +219,23 @@ func TestCallsWaitForAnElection(t *testing.T) {
 		began = time.Now()
 		if _, err := nobody.GetNode(t.Context(), &api.GetNodeRequest{}); status.Code(err) != codes.Unavailable || time.Since(began) > time.Second {
 			t.Errorf("got %v after %s, want to be told at once", err, time.Since(began))
+		}
+	})
+}
+
+// Two coordinators name each other as the leader, as those do that have each other's address. A call does not go from one to the other
+// without a pause.
+func TestCoordinatorsThatNameEachOtherAreNotHurried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "c1", "c2")
+		c.hints, c.names = true, map[string]string{"c1": "c2", "c2": "c1"}
+		_, operator := c.conn(t, "c1", "c2")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: "x"})
+		if asked := c.there["c1"].asked + c.there["c2"].asked; err == nil || asked > 300 {
+			t.Errorf("got %v after %d calls in %v, want some in a hundredth of a second each", err, asked, time.Since(began))
 		}
 	})
 }
