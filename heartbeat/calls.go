@@ -84,7 +84,7 @@ func (c *Client) Renew(ctx context.Context, request []byte) (certificate, ca []b
 
 func (c *Client) call(ctx context.Context, what string, ask func(*link) error) error {
 	until := time.Now().Add(electionPatience)
-	for {
+	for led := false; ; {
 		k, err := c.links.use()
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (c *Client) call(ctx context.Context, what string, ask func(*link) error) e
 		if !away || ctx.Err() != nil || time.Now().After(until) {
 			return err
 		}
-		if !told {
+		if led = told && !led; !led { // two may name each other
 			sleep(ctx, jittered(turnPause), nil)
 		}
 	}

@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,11 +25,14 @@ func notLeader(t *testing.T, leader string) error {
 // follower refuses every call and says who leads; "": it does not know.
 type follower struct {
 	*coordinator
-	t      *testing.T
-	leader string
+	t       *testing.T
+	leader  string
+	located *atomic.Int64 // how often it was asked where a block is
 }
 
-func newFollower(t *testing.T, leader string) follower { return follower{&coordinator{}, t, leader} }
+func newFollower(t *testing.T, leader string) follower {
+	return follower{&coordinator{}, t, leader, new(atomic.Int64)}
+}
 
 func (f follower) WorkerDecommission(context.Context, *api.WorkerDecommissionRequest) (*api.WorkerDecommissionReply, error) {
 	return nil, notLeader(f.t, f.leader)
@@ -43,6 +47,27 @@ func (f follower) Register(context.Context, *api.RegisterRequest) (*api.Register
 
 func (f follower) Heartbeat(context.Context, *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
 	return nil, notLeader(f.t, f.leader)
+}
+
+func (f follower) Locate(context.Context, *api.LocateRequest) (*api.LocateReply, error) {
+	if f.located.Add(1) > 1000 {
+		return nil, status.Error(codes.ResourceExhausted, "asked without end")
+	}
+	return nil, notLeader(f.t, f.leader)
+}
+
+// Two coordinators name each other as the leader, as those do that have each other's address. Calls do not go from one to the other without
+// a pause.
+func TestCoordinatorsThatNameEachOtherAreNotHurried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, a, b := newNetwork(), newFollower(t, addrB), newFollower(t, addrA)
+		n.serve(t, addrA, a)
+		n.serve(t, addrB, b)
+		client := newClient(t, config(n, addrA, addrB))
+		if _, err := client.Locate(t.Context(), "cache/-/x", false, ""); err == nil || a.located.Load()+b.located.Load() > 500 {
+			t.Errorf("got %v after %d calls, want a pause between them", err, a.located.Load()+b.located.Load())
+		}
+	})
 }
 
 func TestBeatsFollowTheLeader(t *testing.T) {
