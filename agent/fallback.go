@@ -26,6 +26,9 @@ const (
 	checkTimeout = 30 * time.Second
 	// swept is a file that an agent puts into a directory when it begins to remove old blocks there.
 	swept = "lifeboat-swept"
+	// sweptAhead is how far ahead the share's clock, which dates that file, may be. A date further on is of a clock that was wrong for a
+	// while, and must not keep all agents from removing anything until then.
+	sweptAhead = 24 * time.Hour
 )
 
 // standby is the fallback that blocks go to which no peer takes, if the configuration names one.
@@ -224,7 +227,7 @@ func (s *standby) sweep(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if _, _, at, err := s.storage.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery {
+	if _, _, at, err := s.storage.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery && time.Until(at) < sweptAhead {
 		return // another agent did it: one walk over a share is enough for a fleet
 	}
 	if err := s.storage.Put(ctx, swept, 0, strings.NewReader(""), false); err != nil {

@@ -141,6 +141,15 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 	if _, err := os.Stat(young); err != nil {
 		t.Errorf("what was put a moment ago: %v", err)
 	}
+	a.fallback.cfg.Keep = 48 * time.Hour
+	year := time.Now().Add(365 * 24 * time.Hour)
+	if err := os.Chtimes(filepath.Join(s.Dir, swept), year, year); err != nil {
+		t.Fatal(err)
+	}
+	a.fallback.sweep(t.Context())
+	if _, err := os.Stat(again); err == nil {
+		t.Error("nothing is removed since the share's clock was ahead for a while")
+	}
 }
 
 // hanging is a storage that does not answer until the test mends it.
