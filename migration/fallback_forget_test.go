@@ -1,9 +1,11 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/catalog"
+	"github.com/lifeboat/lifeboat/migration/diskio"
 	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/lastresort"
 	"github.com/lifeboat/lifeboat/migration/manifest"
@@ -80,6 +83,37 @@ func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
 		if got := s.statusAway(t, 3, nil); got != 200 {
 			t.Errorf("what was put there again, after another look: a reader is told %d", got)
 		}
+	})
+}
+
+// slowToForget is a larder that takes its time for the records of what is out of date, as a bucket does that first says "slow down".
+type slowToForget struct{ *larder }
+
+func (s slowToForget) Put(ctx context.Context, name string, size int64, content io.Reader, fresh bool) error {
+	b, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(b, []byte(`"forgotten":true`)) {
+		time.Sleep(time.Second)
+	}
+	return s.larder.Put(ctx, name, size, bytes.NewReader(b), fresh)
+}
+
+// A drain puts a newer version of a block into the fallback while that is about to be told that the older one is out of date.
+func TestAFallbackKeepsWhatIsPutWhileItForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := spilt(t)
+		s.cfg.Fallback.Objects = slowToForget{store}
+		write(t, s.file(3), []byte("newer"))
+		l := s.lookBack()
+		looked := diskio.Beside(func() { l.look(t.Context()) })
+		time.Sleep(100 * time.Millisecond)
+		again := newTrip(t, s.a)
+		again.cfg.Dir, again.cfg.Fallback = again.cfg.Dir+"-2", s.cfg.Fallback
+		_, entries := again.run(within(t, time.Minute))
+		<-looked
+		wantInFallback(t, s.cfg.Fallback, map[string][]byte{"cache/-/f-0003": []byte("newer")}, entries)
 	})
 }
 

@@ -22,6 +22,11 @@ var ErrForgotten = errors.New("what is there is out of date")
 // Forget marks what the fallback has of a block as out of date, if it is the version tag and was born on node. Its error is
 // fs.ErrNotExist where there is none, and catalog.ErrKept where what is there stays.
 func (s *Storage) Forget(ctx context.Context, id inventory.BlockID, node, tag string) error {
+	done, err := s.change(ctx, id)
+	if err != nil {
+		return fmt.Errorf("have %s forget %s: %w", s.Peer(), id, err)
+	}
+	defer done()
 	r, err := s.Record(ctx, id)
 	switch {
 	case errors.Is(err, ErrForgotten), errors.Is(err, wire.ErrCorrupt): // nobody reads it
@@ -32,7 +37,7 @@ func (s *Storage) Forget(ctx context.Context, id inventory.BlockID, node, tag st
 	if err := catalog.Forgettable(node, tag, r.Origin, r.tag()); err != nil {
 		return err
 	}
-	if err := s.PutRecord(ctx, Record{ID: r.ID, Origin: r.Origin, Place: r.Place, Modified: r.Modified, Forgotten: true}, false); err != nil {
+	if err := s.write(ctx, Record{ID: r.ID, Origin: r.Origin, Place: r.Place, Modified: r.Modified, Forgotten: true}, false); err != nil {
 		return fmt.Errorf("have %s forget %s: %w", s.Peer(), id, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration/inventory"
@@ -38,6 +39,9 @@ type Storage struct {
 	Layout  string // LayoutBlocks or LayoutSpark
 	Streams int    // uploads at once
 	Objects Objects
+
+	mu       sync.Mutex
+	changing map[inventory.BlockID]chan struct{} // records that PutRecord or Forget is about to replace, each until it is closed
 }
 
 // Layouts of a fallback.

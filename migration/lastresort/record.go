@@ -112,7 +112,46 @@ func (s *Storage) Record(ctx context.Context, id inventory.BlockID) (Record, err
 	}
 }
 
+// PutRecord makes a block that is there count.
 func (s *Storage) PutRecord(ctx context.Context, r Record, fresh bool) error {
+	done, err := s.change(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.write(ctx, r, fresh)
+}
+
+// change returns once nobody else in this process changes the record of a block. Forget looks at it and then replaces it: one that was put
+// in between would be lost.
+func (s *Storage) change(ctx context.Context, id inventory.BlockID) (done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := s.changing[id]; other != nil; other = s.changing[id] {
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	if s.changing == nil {
+		s.changing = map[inventory.BlockID]chan struct{}{}
+	}
+	mine := make(chan struct{})
+	s.changing[id] = mine
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.changing, id)
+		close(mine)
+	}, nil
+}
+
+func (s *Storage) write(ctx context.Context, r Record, fresh bool) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
