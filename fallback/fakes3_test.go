@@ -92,6 +92,8 @@ func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		w.Header().Set("ETag", `"`+hex.EncodeToString([]byte(sum))+`"`)
 	}
+	_, taken := f.objects[key]
+	taken = taken && r.Header.Get("If-None-Match") == "*"
 	switch upload := q.Get("uploadId"); {
 	case r.Method == http.MethodPost && q.Has("uploads"):
 		id := strconv.Itoa(len(f.uploads) + 1)
@@ -105,13 +107,11 @@ func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete && upload != "":
 		delete(f.uploads, upload)
 		w.WriteHeader(http.StatusNoContent)
+	case taken:
+		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 	case r.Method == http.MethodPost && upload != "":
 		f.complete(w, key, upload, body)
 	case r.Method == http.MethodPut:
-		if _, taken := f.objects[key]; taken && r.Header.Get("If-None-Match") == "*" {
-			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
-			return
-		}
 		f.objects[key], f.at[key] = body, time.Now()
 		delete(f.sums, key)
 	default:

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
@@ -76,17 +77,21 @@ func Run(t *testing.T, s fallback.Storage) {
 		}
 	})
 	t.Run("a name that is taken", func(t *testing.T) {
-		put(t, s, "taken", []byte("first"))
-		if err := s.Put(t.Context(), "taken", 6, bytes.NewReader([]byte("second")), true); !errors.Is(err, fs.ErrExist) {
-			t.Errorf("put anew: got %v, want fs.ErrExist", err)
+		for _, size := range []int{6, 2*part + 17} { // at once, and in parts
+			first, second, third := ContentOf("first", size), ContentOf("second", size), ContentOf("third", size)
+			name, free := fmt.Sprint("taken-", size), fmt.Sprint("free-", size)
+			put(t, s, name, first)
+			if err := s.Put(t.Context(), name, int64(size), bytes.NewReader(second), true); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("put %d bytes anew: got %v, want fs.ErrExist", size, err)
+			}
+			wantContent(t, s, name, first)
+			put(t, s, name, third)
+			wantContent(t, s, name, third)
+			if err := s.Put(t.Context(), free, int64(size), bytes.NewReader(first), true); err != nil {
+				t.Errorf("put %d bytes under a new name: %v", size, err)
+			}
+			wantContent(t, s, free, first)
 		}
-		wantContent(t, s, "taken", []byte("first"))
-		put(t, s, "taken", []byte("third"))
-		wantContent(t, s, "taken", []byte("third"))
-		if err := s.Put(t.Context(), "free", 5, bytes.NewReader([]byte("first")), true); err != nil {
-			t.Errorf("put a new name: %v", err)
-		}
-		wantContent(t, s, "free", []byte("first"))
 	})
 	t.Run("a content that fails leaves what was there", func(t *testing.T) {
 		broken := errors.New("the disk is gone")
