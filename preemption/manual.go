@@ -82,10 +82,11 @@ func Say[W any](ctx context.Context, m *Manual, k *Keeper[W], n Notice) (Inciden
 	n = m.Say(n)
 	for {
 		changed := k.Changes()
-		if p, open := k.Open(); open && p.Incident.knows(n) {
+		said, stands := m.newest(n) // another caller may have hurried it since: then nothing joins that is just as n says
+		if p, open := k.Open(); open && p.Incident.knows(said) {
 			return p.Incident, nil
 		}
-		if !m.stands(n) {
+		if !stands {
 			return Incident{}, ErrTakenBack
 		}
 		select {
@@ -97,11 +98,14 @@ func Say[W any](ctx context.Context, m *Manual, k *Keeper[W], n Notice) (Inciden
 	}
 }
 
-// stands reports whether the notice has not been taken back.
-func (m *Manual) stands(n Notice) bool {
+// newest returns what was last said of a notice; false: it has been taken back.
+func (m *Manual) newest(n Notice) (said Notice, stands bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.ContainsFunc(m.said, n.same)
+	if at := slices.IndexFunc(m.said, n.same); at >= 0 {
+		return m.said[at], true
+	}
+	return n, false
 }
 
 // Withdraw takes back all notices that were given here, and reports whether there were any.
