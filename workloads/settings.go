@@ -53,12 +53,12 @@ func (s SignalSettings) Open(units Units) (Action, error) {
 	}
 	switch {
 	case s.Unit != "":
-		return Signal{Signal: signal, Target: mainProcess{s.Unit, units.MainPID}}, nil
+		return Signal{Signal: signal, Target: mainProcess{s.Unit, units.MainPID}, had: new(had)}, nil
 	case s.PIDFile != "":
-		return Signal{Signal: signal, Target: pidFile(s.PIDFile)}, nil
+		return Signal{Signal: signal, Target: pidFile(s.PIDFile), had: new(had)}, nil
 	}
 	m, err := s.Match.open()
-	return Signal{Signal: signal, Target: m}, err
+	return Signal{Signal: signal, Target: m, had: new(had)}, err
 }
 
 func (m MatchSettings) open() (match, error) {

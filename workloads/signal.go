@@ -20,18 +20,32 @@ type Signal struct {
 	Signal syscall.Signal
 	Target Target
 	Proc   string // where proc(5) is; empty: /proc
+
+	had *had // nil: who had a word's signal is not remembered
 }
 
 func (s Signal) String() string { return fmt.Sprintf("%s to %s", signalName(s.Signal), s.Target) }
 
 // Tell implements Action. It does not wait for what the processes do. A process that cannot be told does not keep the others
-// from being told.
-func (s Signal) Tell(ctx context.Context, _ Word) error {
+// from being told. When the word is told again for its sake, the others get no second signal.
+func (s Signal) Tell(ctx context.Context, w Word) error {
 	told, err := hold(ctx, s.Target, procfs(s.Proc))
 	defer releaseAll(told)
+	had := s.had.of(w)
+	if isNobody(err) && len(had) > 0 {
+		err = nil // they have ended since, as they were told to
+	}
 	errs := []error{err}
 	for _, h := range told {
-		errs = append(errs, h.send(s.Signal))
+		who := whose{h.pid, h.started}
+		if had[who] {
+			continue
+		}
+		err := h.send(s.Signal)
+		if err == nil {
+			had[who] = true
+		}
+		errs = append(errs, err)
 	}
 	for i, err := range errs {
 		if err != nil {
@@ -39,6 +53,24 @@ func (s Signal) Tell(ctx context.Context, _ Word) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// had are the processes that had a word's signal. To many programs a second signal says more than the first: a second SIGTERM
+// ends them at once. One goroutine at a time tells an action.
+type had struct {
+	word string
+	who  map[whose]bool
+}
+
+// of returns those of a word, for the caller to add to. Those of an earlier word are forgotten.
+func (h *had) of(w Word) map[whose]bool {
+	if h == nil {
+		return map[whose]bool{}
+	}
+	if word := w.Incident + "/" + strings.Join(w.same(), "/"); h.who == nil || h.word != word {
+		h.word, h.who = word, map[whose]bool{}
+	}
+	return h.who
 }
 
 // held is a process with a handle that, while it is open, means this process and no other.

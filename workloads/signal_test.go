@@ -137,6 +137,42 @@ func TestMatchTellsAllThatCanBeTold(t *testing.T) {
 	}
 }
 
+// A word that is told again, because one of its processes cannot be told, brings the others no second signal. Another word
+// does.
+func TestSignalComesOnceForAWord(t *testing.T) {
+	token := fmt.Sprintf("lbt-once-%d", os.Getpid())
+	a := start(t, "", true, os.Args[0], catchRole, token)
+	deaf := start(t, "lbt-deaf", true, "sh", "-c", "echo ready; read never", token)
+	settings := SignalSettings{Signal: "SIGPWR", Match: MatchSettings{CmdLine: token}}
+	action, err := settings.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(incident string) error {
+		t.Helper()
+		w := testWord(PhaseNoticed)
+		w.Incident = incident
+		return action.Tell(within(t, 20*time.Second), w)
+	}
+	errorWith(t, tell("inc-1"), "lbt-deaf")
+	errorWith(t, tell("inc-1"), "lbt-deaf")
+	a.says(t, "caught power failure")
+	late := start(t, "", true, os.Args[0], catchRole, token)
+	errorWith(t, tell("inc-1"), "lbt-deaf")
+	late.says(t, "caught power failure") // it was not there before
+	errorWith(t, tell("inc-2"), "lbt-deaf")
+	a.says(t, "caught power failure")
+	late.says(t, "caught power failure")
+	if got := a.ends(t) + late.ends(t); got != "" {
+		t.Errorf("told once too often: %s", got)
+	}
+	deaf.end()
+	if err := tell("inc-2"); err != nil {
+		t.Errorf("got %v, want none: those that were told have ended", err)
+	}
+	errorWith(t, tell("inc-3"), "there are no processes")
+}
+
 // copied is a /proc with one process, copied from the real one.
 func copied(t *testing.T, pid int) procfs {
 	t.Helper()
@@ -186,7 +222,7 @@ func TestNumberThatWentToAnotherProcess(t *testing.T) {
 	worker := start(t, "", true, os.Args[0], catchRole)
 	fake := copied(t, worker.Process.Pid)
 	reused := unitAt(worker.Process.Pid, func() { edit(t, fake, worker.Process.Pid, 22, "123456789") })
-	err := Signal{syscall.SIGPWR, reused, string(fake)}.Tell(t.Context(), Word{})
+	err := Signal{Signal: syscall.SIGPWR, Target: reused, Proc: string(fake)}.Tell(t.Context(), Word{})
 	errorWith(t, err, "its number went to")
 	if got := worker.ends(t); got != "" {
 		t.Errorf("who has the number now was told: %s", got)
@@ -201,7 +237,7 @@ func TestProcessThatEndsMeanwhile(t *testing.T) {
 	// It ends after the last look: only the handle shows that, and no other process has its number by then.
 	worker = start(t, "", true, os.Args[0], catchRole)
 	fake := copied(t, worker.Process.Pid)
-	err = Signal{syscall.SIGPWR, unitAt(worker.Process.Pid, worker.end), string(fake)}.Tell(t.Context(), Word{})
+	err = Signal{syscall.SIGPWR, unitAt(worker.Process.Pid, worker.end), string(fake), nil}.Tell(t.Context(), Word{})
 	errorWith(t, err, "ended before it could be told")
 }
 
@@ -209,9 +245,9 @@ func TestKernelThreadsAreSpared(t *testing.T) {
 	worker := start(t, "", true, os.Args[0], catchRole)
 	fake := copied(t, worker.Process.Pid)
 	edit(t, fake, worker.Process.Pid, 9, strconv.Itoa(isKernelThread|0x40))
-	err := Signal{syscall.SIGPWR, unitAt(worker.Process.Pid, func() {}), string(fake)}.Tell(t.Context(), Word{})
+	err := Signal{syscall.SIGPWR, unitAt(worker.Process.Pid, func() {}), string(fake), nil}.Tell(t.Context(), Word{})
 	errorWith(t, err, "is a thread of the kernel")
-	err = Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(fake)}.Tell(t.Context(), Word{})
+	err = Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(fake), nil}.Tell(t.Context(), Word{})
 	errorWith(t, err, "there are no processes matching")
 }
 
@@ -240,7 +276,7 @@ func TestProcessWhoseArgumentsCannotBeReadHoldsNoWordBack(t *testing.T) {
 		t.Errorf("%d reads hang, want one", n)
 	}
 	none.lines.mu.Unlock()
-	if err := (Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(proc)}).Tell(t.Context(), Word{}); err != nil {
+	if err := (Signal{syscall.SIGPWR, match{CmdLine: regexp.MustCompile(catchRole)}, string(proc), nil}).Tell(t.Context(), Word{}); err != nil {
 		t.Errorf("the others were not told: %v", err)
 	}
 	worker.says(t, "caught power failure")

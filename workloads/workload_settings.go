@@ -104,7 +104,7 @@ func (t TellSettings) open(s Settings, target Target, units Units, state string)
 	switch {
 	case t.Signal != "":
 		signal, err := parseSignal(t.Signal)
-		return Signal{Signal: signal, Target: target}, err
+		return Signal{Signal: signal, Target: target, had: new(had)}, err
 	case t.Unit != "":
 		return Unit{Name: s.Unit, Stop: units.Stop}, nil
 	case len(t.Hook.Command) > 0:
