@@ -89,6 +89,9 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 			for i := range b.known {
 				b.known[i].gone = 0 // "not known" breaks the row of answers that left it out
 			}
+			if !errors.Is(err, errMissing) {
+				b.missing = time.Time{}
+			}
 		}
 		b.trouble.failed(err)
 		return b.present(said, now), err

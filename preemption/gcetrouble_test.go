@@ -130,10 +130,6 @@ func TestGCEKeysThatAreAwayForAMomentTakeNothingBack(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
 		c.listen(t)
 		c.silent(t, time.Minute)
-		noKeys := func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Metadata-Flavor", "Google")
-			w.WriteHeader(http.StatusNotFound)
-		}
 		for name, show := range map[string]func(){
 			"preempted": c.Preempt, "maintenance": func() { c.Maintenance("TERMINATE_ON_HOST_MAINTENANCE") }, "stop": func() { c.Stop(10 * time.Minute) },
 		} {
@@ -153,6 +149,34 @@ func TestGCEKeysThatAreAwayForAMomentTakeNothingBack(t *testing.T) {
 			c.Withdraw()
 			c.heal()
 			c.silent(t, 15*time.Second)
+		}
+	})
+}
+
+func noKeys(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Metadata-Flavor", "Google")
+	w.WriteHeader(http.StatusNotFound)
+}
+
+// A server that restarts may err for minutes between two moments without keys: nobody knows whether it had them then.
+func TestGCETroubleIsNoTimeWithoutKeys(t *testing.T) {
+	gceBubble(t, func(t *testing.T, c *gceCloud) {
+		c.listen(t)
+		c.Maintenance("TERMINATE_ON_HOST_MAINTENANCE")
+		c.within(t, 2*time.Second)
+		for range 3 {
+			c.failWith(noKeys)
+			c.silent(t, 10*time.Second)
+			c.failWith(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+			c.silent(t, 2*time.Minute)
+			c.failWith(noKeys)
+			c.silent(t, 10*time.Second)
+			c.heal()
+			c.silent(t, 20*time.Second)
+		}
+		c.failWith(noKeys)
+		if got := c.within(t, 90*time.Second); !got.Withdrawn {
+			t.Errorf("heard %+v, want it withdrawn when the key has been gone for a minute", got)
 		}
 	})
 }
