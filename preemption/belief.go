@@ -119,6 +119,9 @@ func (b *belief) isMissing(found bool, now time.Time) bool {
 func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 	for _, n := range said {
 		n.Source, n.SeenAt = b.source, now
+		if !n.Deadline.IsZero() {
+			n.Deadline = anchored(n.Deadline) // or the same deadline would seem another once the wall clock is set
+		}
 		stale := !n.Deadline.IsZero() && !n.Stands && now.Sub(n.Deadline) > staleAfter
 		at := slices.IndexFunc(b.known, func(t told) bool { return t.notice.same(n) })
 		if at < 0 {
