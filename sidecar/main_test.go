@@ -1,10 +1,15 @@
 package sidecar
 
 import (
+	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -36,5 +41,74 @@ func TestBrokenDiskHoldsUpNoHook(t *testing.T) {
 	}
 	if _, err := os.Stat(ran); err != nil {
 		t.Error(err)
+	}
+}
+
+// A service manager that takes no more messages holds nobody up, neither at the start nor later.
+func TestDeafManagerHoldsUpNobody(t *testing.T) {
+	dir := shortDir(t)
+	at := filepath.Join(dir, "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	full, err := net.Dial("unixgram", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for err == nil {
+		full.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err = full.Write([]byte("STATUS=another unit's"))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	t.Setenv("NOTIFY_SOCKET", at)
+
+	cfg := Default()
+	cfg.DataDir, cfg.Listen = filepath.Join(dir, "data"), Listen{Socket: filepath.Join(dir, "socket")}
+	cfg.Cloud = preemption.Settings{Provider: "none"}
+	a := Action{Name: "one"}
+	a.Webhook.URL = "http://replaced.test"
+	cfg.Actions = []Action{a}
+	s, err := New(t.Context(), cfg, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := make(chan workloads.Phase, 9)
+	s.actions[0].Action = &fake{tell: func(_ context.Context, w workloads.Word) error { words <- w.Phase; return nil }}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	s.manual.Say(preemption.Notice{})
+	for _, want := range []workloads.Phase{noticed, withdrawn} {
+		select {
+		case got := <-words:
+			if got != want {
+				t.Errorf("told %s, want %s", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s is not told", want)
+		}
+		s.manual.Withdraw("")
+	}
+	for late := time.After(10 * time.Second); s.incidents.IsOpen(); {
+		select {
+		case <-s.incidents.Changes():
+		case <-late:
+			t.Fatal("the incident is not closed")
+		}
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it does not end")
 	}
 }

@@ -21,16 +21,10 @@ const (
 // mind looks after the incident as a whole, until ctx ends: it begins leaving when its time comes, releases the machine when
 // every action was told, and closes the incident when the machine stays.
 func (s *Sidecar) mind(ctx context.Context) error {
-	said, refused := "", false
+	refused := false
 	for {
 		changed := s.incidents.Changes()
 		finished, again := s.review()
-		if line := s.summary(); line != said {
-			said = line
-			if err := systemd.Status("%s", line); err != nil {
-				s.log.Debug("the service manager was not told", "err", err)
-			}
-		}
 		if finished != nil {
 			err := s.release(ctx, *finished)
 			if err == nil {
@@ -160,6 +154,23 @@ func (s *Sidecar) unrelease(n preemption.Notice) {
 	})
 	if err != nil {
 		s.log.Error("cannot write what was taken back", "source", n.Source, "err", err)
+	}
+}
+
+// tellManager tells the service manager that the sidecar listens and, until ctx ends, how it is in one line.
+func (s *Sidecar) tellManager(ctx context.Context) {
+	s.ready()
+	for said := ""; ; {
+		changed := s.incidents.Changes()
+		if line := s.summary(); line != said {
+			said = line
+			if err := systemd.Status("%s", line); err != nil {
+				s.log.Debug("the service manager was not told", "err", err)
+			}
+		}
+		if !wait(ctx, changed, time.Time{}) {
+			return
+		}
 	}
 }
 

@@ -69,7 +69,9 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	attending, stop := context.WithCancel(life)
 	g.Go(func() error { return s.notices.Run(life) })
 	g.Go(func() error { return s.serve(life) })
-	g.Go(func() error { return s.feedWatchdog(life) })
+	// While the service manager is too busy to take messages these hang. Nothing waits for them, not even the end.
+	go s.tellManager(life)
+	go s.feedWatchdog(life)
 	g.Go(func() error {
 		defer stop()
 		s.lastWords(ctx, life)
@@ -77,7 +79,6 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		defer end()
-		s.ready()
 		return s.attend(attending)
 	})
 	return g.Wait()
@@ -147,7 +148,7 @@ func wait(ctx context.Context, changed <-chan struct{}, again time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// ready tells the service manager and Deps.Ready that the sidecar listens.
+// ready tells Deps.Ready and the service manager that the sidecar listens.
 func (s *Sidecar) ready() {
 	page := "none"
 	if s.at.http != nil {
@@ -155,17 +156,16 @@ func (s *Sidecar) ready() {
 	}
 	s.log.Info("sidecar listens", "node", s.cfg.Node.Name, "provider", s.cfg.Cloud.Resolve(), "http", page, "socket", s.cfg.Listen.Socket,
 		"actions", len(s.actions))
-	if err := systemd.Ready(); err != nil {
-		s.log.Warn("the service manager was not told", "err", err)
-	}
 	if s.deps.Ready != nil {
 		s.deps.Ready()
+	}
+	if err := systemd.Ready(); err != nil {
+		s.log.Warn("the service manager was not told", "err", err)
 	}
 }
 
 // feedWatchdog tells the service manager that the sidecar is alive. Each time it first looks at the incident, so a deadlock
 // silences it.
-func (s *Sidecar) feedWatchdog(ctx context.Context) error {
+func (s *Sidecar) feedWatchdog(ctx context.Context) {
 	systemd.KeepAlive(ctx, s.log, func() { s.idle() }) // idle waits for turn
-	return nil
 }
