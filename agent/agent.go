@@ -149,7 +149,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			return nil
 		})
-		a.ready()
+		a.aside.Go(a.ready) // a service manager that is too busy to hear it must not keep the node from leaving
 		err := a.course.Run(attending)
 		a.course.farewell(ctx)
 		return err
