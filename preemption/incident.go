@@ -244,6 +244,14 @@ func (n Notice) goes() Stance {
 	return n.Kind.stance()
 }
 
+// soFar is how far the node has gone for this notice: before it leaves for an appointment it copies ahead at most.
+func (n Notice) soFar() Stance {
+	if goes := n.goes(); goes != StanceDrain || !n.Appointed || !n.LeftAt.IsZero() {
+		return goes
+	}
+	return StancePreCopy
+}
+
 // gravest is the notice in force for which the policy goes furthest, and of several the most severe kind, and of those the
 // first. When none is in force, it is taken from the withdrawn ones.
 func (i *Incident) gravest() Notice {
@@ -262,17 +270,27 @@ func (i *Incident) gravest() Notice {
 }
 
 // Rehearsed reports whether the node goes further for a rehearsal than for any notice in earnest. A rehearsal does not count
-// beside a notice in earnest for which the node goes as far, and advice, for which it goes less far, makes no rehearsal
-// earnest. Once all are withdrawn, it is what it was.
+// beside a notice in earnest for which the node goes as far. Advice, for which it goes less far, makes no rehearsal earnest,
+// nor does an appointment for which the node need not leave before the rehearsal is over. Once all are withdrawn, it is what
+// it was.
 func (i *Incident) Rehearsed() bool {
 	all, earnest, pretended := i.Withdrawn(), StanceIgnore, StanceIgnore
+	var ends time.Time
 	for _, n := range i.Notices {
-		goes := &earnest
 		if n.Source == SourceRehearsal {
-			goes = &pretended
+			ends = n.Deadline
 		}
-		if (all || !n.Withdrawn) && n.goes().AtLeast(*goes) {
-			*goes = n.goes()
+	}
+	for _, n := range i.Notices {
+		most, goes := &earnest, n.goes()
+		switch {
+		case n.Source == SourceRehearsal:
+			most = &pretended
+		case !ends.IsZero() && ends.Before(n.Deadline.Add(-leastAhead)):
+			goes = n.soFar()
+		}
+		if (all || !n.Withdrawn) && goes.AtLeast(*most) {
+			*most = goes
 		}
 	}
 	return !earnest.AtLeast(pretended)
@@ -294,19 +312,19 @@ func (i *Incident) binding() Notice {
 }
 
 // OutlivedAt is the instant from which a machine that still lives has outlived the incident: every notice for which the node
-// goes furthest. Notices for which it goes less far do not count. Zero: never, as with an operator's order, which stands
+// has gone furthest. Others, as an appointment that is far ahead when the node leaves, do not count. Zero: never, as with an operator's order, which stands
 // until it is taken back.
 func (i *Incident) OutlivedAt() time.Time {
 	var last time.Time
 	furthest := StanceWatch
 	for _, n := range i.InForce() {
-		if n.goes() != furthest && n.goes().AtLeast(furthest) {
-			furthest = n.goes()
+		if n.soFar() != furthest && n.soFar().AtLeast(furthest) {
+			furthest = n.soFar()
 		}
 	}
 	for _, n := range i.InForce() {
 		switch at := n.outlivedAt(); {
-		case n.goes() != furthest:
+		case n.soFar() != furthest:
 		case !at.IsZero():
 			last = latest(last, at)
 		case furthest == StanceDrain:

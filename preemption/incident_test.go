@@ -21,6 +21,7 @@ func after(source, id string, kind Kind, lead time.Duration) Notice {
 }
 
 func withdrawn(n Notice) Notice { n.Withdrawn = true; return n }
+func appointed(n Notice) Notice { n.Appointed = true; return n }
 
 func TestSeverityOnlyRises(t *testing.T) {
 	i := Open(after(SourceEC2, "r", KindRebalance, 0))
@@ -190,6 +191,10 @@ func TestRehearsedUntilSomethingGoesAsFar(t *testing.T) {
 		{after(SourceEC2, "r", KindRebalance, 0), true, SourceRehearsal, time.Minute},
 		{after(SourceManual, "m", KindManual, time.Hour), false, SourceManual, time.Hour},
 		{withdrawn(after(SourceManual, "m", KindManual, 0)), true, SourceRehearsal, time.Minute},
+		{appointed(after(SourceEC2, "days", KindRetirement, 9*24*time.Hour)), true, SourceRehearsal, time.Minute},
+		{withdrawn(after(SourceEC2, "days", KindRetirement, 0)), true, SourceRehearsal, time.Minute},
+		{appointed(after(SourceEC2, "soon", KindRetirement, 2*time.Minute)), false, SourceEC2, 2 * time.Minute}, // it is time to leave before the rehearsal is over
+		{withdrawn(after(SourceEC2, "soon", KindRetirement, 0)), true, SourceRehearsal, time.Minute},
 		{withdrawn(pretended), false, SourceEC2, 0}, // the advice is left
 		{withdrawn(after(SourceEC2, "r", KindRebalance, 0)), false, SourceManual, 0},
 	} {

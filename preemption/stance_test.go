@@ -79,4 +79,15 @@ func TestOutlived(t *testing.T) {
 	if got := advised.OutlivedAt(); got.Sub(noon) != time.Minute {
 		t.Errorf("a rehearsal lasted as long as the appointment beside it, until %v", got)
 	}
+	later := appointed(after(SourceEC2, "later", KindStop, 9*24*time.Hour))
+	failed := Open(after(SourceEC2, "now", KindTerminate, time.Minute))
+	failed.Join(later)
+	if got := failed.OutlivedAt(); got.Sub(noon) != time.Minute+outliveAfter {
+		t.Errorf("a reclaim that came to nothing lasted as long as the appointment beside it, until %v", got)
+	}
+	later.LeftAt = noon.Add(9*24*time.Hour - leastAhead)
+	failed.Notices[1] = later
+	if got := failed.OutlivedAt(); got.Sub(noon) != 9*24*time.Hour+outliveAfter {
+		t.Errorf("outlived at %v, while the node leaves for its appointment", got)
+	}
 }

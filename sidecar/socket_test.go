@@ -20,6 +20,7 @@ import (
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -128,6 +129,31 @@ func TestAdviceAmidARehearsal(t *testing.T) {
 		h := m.told("early", early, noticed, withdrawn, noticed)
 		if h[2].Rehearsal || h[2].Kind != "rebalance" || h[2].Incident == h[0].Incident {
 			t.Errorf("told %+v, want the advice in earnest", h[2].Word)
+		}
+	})
+}
+
+// An appointment that is made during a rehearsal and lies days ahead does not make it earnest: nobody is told to leave before
+// its time, and the rehearsal ends when it must.
+func TestAppointmentAmidARehearsal(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.action(Action{Name: "early", When: "pre-copy"})
+		m.action(Action{Name: "late"})
+		early, late := &fake{}, &fake{}
+		m.start(early, late)
+		if _, err := (&local{sidecar: m.Sidecar}).Simulate(t.Context(), &api.SimulateRequest{Kind: "terminate", In: durationpb.New(2 * time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		m.pass(10 * time.Second)
+		at := time.Now().Add(9 * 24 * time.Hour)
+		m.cloud.Schedule(ec2fake.Event{Code: "instance-stop", EventID: "instance-event-1", State: "active", NotBefore: ec2fake.EventTime(at)})
+		m.pass(70 * time.Second)
+		m.told("late", late, noticed)
+		m.pass(time.Minute)
+		m.told("late", late, noticed, withdrawn)
+		h := m.told("early", early, noticed, withdrawn, noticed)
+		if h[2].Rehearsal || h[2].Kind != "stop" || h[2].Stance != "pre-copy" {
+			t.Errorf("told %+v, want the appointment in earnest", h[2].Word)
 		}
 	})
 }
