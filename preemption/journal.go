@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lifeboat/lifeboat/durable"
 )
@@ -64,7 +65,7 @@ func (j *journal[W]) close(id string, page []byte) error {
 	if err := os.Remove(j.path()); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may never have been written
 		return err
 	}
-	return j.prune()
+	return j.prune(id)
 }
 
 // lastEnded is the page of the newest incident that ended.
@@ -83,12 +84,15 @@ func (j *journal[W]) lastEnded() (p Page[W], ok bool, err error) {
 	return p, err == nil, err
 }
 
-func (j *journal[W]) prune() error {
+// prune removes the oldest directories of ended incidents, but not that of the newest, which looks old if the clock was set
+// back meanwhile.
+func (j *journal[W]) prune(newest string) error {
 	dirs, err := durable.Dirs(j.dirOf(""))
 	if err != nil {
 		return err
 	}
-	for _, d := range dirs[:max(0, len(dirs)-keptIncidents)] {
+	others := slices.DeleteFunc(dirs, func(d fs.FileInfo) bool { return d.Name() == newest })
+	for _, d := range others[:max(0, len(others)-(keptIncidents-1))] {
 		if err := os.RemoveAll(j.dirOf(d.Name())); err != nil {
 			return err
 		}

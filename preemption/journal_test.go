@@ -122,3 +122,25 @@ func TestJournalKeepsTheLastIncidents(t *testing.T) {
 		t.Errorf("got %v %v, want the last %d", dirs, err, keptIncidents)
 	}
 }
+
+// The account of a drain that has just ended is kept, although earlier ones are from a time when the clock was ahead.
+func TestJournalKeepsTheNewestIncidentWhenTheClockWasSetBack(t *testing.T) {
+	j := newJournal(t)
+	for i := range keptIncidents + 1 {
+		id := fmt.Sprintf("inc-%d", i)
+		if err := j.close(id, text(t, somePage(id))); err != nil {
+			t.Fatal(err)
+		}
+		ahead := time.Now().Add(24*time.Hour + time.Duration(i)*time.Minute)
+		if err := os.Chtimes(j.dirOf(id), ahead, ahead); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.close("inc-newest", text(t, somePage("inc-newest"))); err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := durable.Dirs(j.dirOf(""))
+	if err != nil || len(dirs) != keptIncidents || dirs[0].Name() != "inc-newest" {
+		t.Errorf("got %v %v, want %d, the newest among them", dirs, err, keptIncidents)
+	}
+}
