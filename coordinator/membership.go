@@ -79,7 +79,9 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	if s.leases.overtaken(name, r.Sequence) {
 		s.metrics.beats.WithLabelValues("overtaken").Inc()
-		return s.reply(n, &api.HeartbeatReply{Directive: s.leavers.directive(n, s.ledger.steady.now()), PeersVersion: r.PeersVersion}), nil
+		// What a reply leaves out of these two counts as taken back.
+		reply := &api.HeartbeatReply{Directive: s.leavers.directive(n, s.ledger.steady.now()), Again: s.locations.again(n), PeersVersion: r.PeersVersion}
+		return s.reply(n, reply), nil
 	}
 	s.silence.hears(name, r.Status)
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())

@@ -57,6 +57,35 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 	})
 }
 
+// The reply to a beat that a newer message overtook asks for the same broken blocks as the others: a node that hears of none
+// forgets which of them it has carried again, and begins anew with the next reply.
+func TestReplyToABeatFromBeforeANoticeAsksForWhatIsBroken(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		for _, n := range []*agent{a, b} {
+			n.register()
+			n.report(true)
+		}
+		word := []*api.HeldBlock{{Id: "cache/-/broken", From: "a", Bytes: 7}}
+		for _, r := range []*api.ReportBlocksRequest{{Landed: word}, {Broken: word}} {
+			r.Node, r.Incarnation = "b", b.incarnation
+			if err := reports(b, r); err != nil {
+				v.Fatal(err)
+			}
+		}
+		a.notice("inc-a", time.Hour)
+		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 100}); err != nil {
+			t.Fatal(err)
+		}
+		for _, sequence := range []uint64{101, 99} {
+			reply, err := a.Heartbeat(a.Context(), &api.HeartbeatRequest{Node: "a", Incarnation: a.incarnation, Status: a.status, Sequence: sequence})
+			if err != nil || len(reply.Again) != 1 {
+				t.Errorf("beat %d after message 100: asked for %v, %v, want the broken block", sequence, reply.GetAgain(), err)
+			}
+		}
+	})
+}
+
 // The announcement of a restart, which a cut link held back, arrives when the node is back: it stays ACTIVE.
 func TestRestartAnnouncedLateIsOver(t *testing.T) {
 	inTown(t, func(v *town) {
