@@ -87,20 +87,24 @@ func (w *Watcher) Health() []Health {
 	return all
 }
 
-// Release tells the sources of the notices that the node has done what they asked for. A source that fails keeps no other
-// from being told. It lasts no longer than ctx.
+// Release tells the sources of the notices that the node has done what they asked for. A source that fails, or does not
+// answer, keeps no other from being told. It lasts no longer than ctx.
 func (w *Watcher) Release(ctx context.Context, notices ...Notice) error {
-	var failed []error
-	for _, s := range w.sources {
+	failed := make([]error, len(w.sources))
+	var telling sync.WaitGroup
+	for i, s := range w.sources {
 		r, ok := s.(Releaser)
 		if !ok {
 			continue
 		}
-		for _, n := range notices {
-			if err := r.Release(ctx, n); err != nil {
-				failed = append(failed, fmt.Errorf("release the machine to %s: %w", n.Source, err))
+		telling.Go(func() {
+			for _, n := range notices {
+				if err := r.Release(ctx, n); err != nil {
+					failed[i] = errors.Join(failed[i], fmt.Errorf("release the machine to %s: %w", n.Source, err))
+				}
 			}
-		}
+		})
 	}
+	telling.Wait()
 	return errors.Join(failed...)
 }

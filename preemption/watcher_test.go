@@ -166,3 +166,26 @@ func TestManualWithdrawsWhatWasSaidBeforeARestart(t *testing.T) {
 		t.Errorf("%d more notices wait, want none", got)
 	}
 }
+
+// door is a source that lets the machine go, at once or as long as it takes.
+type door struct {
+	script
+	let func(ctx context.Context) error
+}
+
+func (d *door) Release(ctx context.Context, _ Notice) error { return d.let(ctx) }
+
+// A shutdown does not wait for a cloud that does not answer.
+func TestReleaseOfOneDoesNotWaitForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, took := time.Now(), time.Duration(-1)
+		hangs := &door{let: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		opens := &door{let: func(context.Context) error { took = time.Since(began); return nil }}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := NewWatcher(slog.New(slog.DiscardHandler), hangs, opens).Release(ctx, Notice{Source: SourceEC2})
+		if took != 0 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("released after %s, %v, want at once, and the trouble of the other", took, err)
+		}
+	})
+}
