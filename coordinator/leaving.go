@@ -71,8 +71,8 @@ func leavingWords(n registry.Node, p pulse, state string, waitsFor []string, now
 	if len(waitsFor) > 0 {
 		words = append(words, "waits_for", strings.Join(waitsFor, ", "))
 	}
-	if d := p.status.GetDrain(); d != nil {
-		words = append(words, "blocks", d.BlocksTotal-d.BlocksMoved-d.BlocksLost-d.BlocksSkipped)
+	if d := p.status.GetDrain(); d != nil { // the total has what is moved and lost, and what waits; skipped blocks are beside it
+		words = append(words, "blocks", max(0, d.BlocksTotal-d.BlocksMoved-d.BlocksLost))
 	}
 	if at := n.Decommission.Deadline(); !at.IsZero() {
 		words = append(words, "left", at.Sub(now).Round(time.Second))

@@ -51,7 +51,7 @@ func TestWhoLeavesIsLogged(t *testing.T) {
 		b.beat()
 		v.order(time.Hour, "a")
 		v.order(hosts.Forever, "b")
-		b.status.Drain = &api.DrainProgress{Phase: "sending", BlocksTotal: 9, BlocksMoved: 4, BlocksLost: 1, BlocksSkipped: 1}
+		b.status.Drain = &api.DrainProgress{Phase: "sending", BlocksTotal: 9, BlocksMoved: 4, BlocksLost: 1, BlocksSkipped: 40}
 		for range 25 {
 			a.live(1)
 			b.beat()
@@ -59,7 +59,7 @@ func TestWhoLeavesIsLogged(t *testing.T) {
 		got := strings.Join(said.lines("leaving"), "\n")
 		want := `"nodes are leaving" nodes=2 wait_workload=1 migrating=1
 "a node is leaving" node=a sub_state=WAIT_WORKLOAD took=20s waits_for="workload w (2 processes)" left=59m40s
-"a node is leaving" node=b sub_state=MIGRATING took=20s blocks=3`
+"a node is leaving" node=b sub_state=MIGRATING took=20s blocks=4`
 		if got != want {
 			v.Errorf("got\n%s\nwant\n%s", got, want)
 		}
