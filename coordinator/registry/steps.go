@@ -256,16 +256,17 @@ func (s *step) ask(o Order) {
 	if d := n.Decommission; d != nil && d.Order != nil && d.Outcome != undone {
 		o.Gone = o.Gone || d.Order.Gone
 	}
-	if n.State == Decommissioned && o.Gone && !n.Gone {
-		o.At = s.cmd.At
-		s.amend(&o, n.Decommission.Notice)
-		if n.Decommission.Outcome == undone { // it might have come back
-			s.end(Forced)
-		}
-		return
-	}
 	switch {
 	case s.cmd.LeavingOnly && !n.Leaving():
+		return
+	case n.MayReturn(): // it is done, and its last order was taken back: this one keeps it from coming back
+		o.At = s.cmd.At
+		n.Decommission = &Decommission{ID: s.id("dec"), StartedAt: s.cmd.At, EndedAt: s.cmd.At, Outcome: Forced, Order: &o}
+		s.tell(EventDecommissioning, "decommission", n.Decommission.ID, "reason", o.Reason, "still", string(n.State))
+		return
+	case n.State == Decommissioned && o.Gone && !n.Gone:
+		o.At = s.cmd.At
+		s.amend(&o, n.Decommission.Notice)
 		return
 	case !n.Leaving() && o.Timeout == 0:
 		s.cut(o, Decommissioned, EventDecommissioned)
