@@ -115,6 +115,8 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 			f.locations.forget(e.Node)
 			f.leases.forget(e.Node)
 			f.lives.apps.forget(e.Node)
+		case registry.EventRegistered, registry.EventReturned, registry.EventRecommissioned, registry.EventAnnounced:
+			f.leases.expect(e.Node, time.Now())
 		case registry.EventLost, registry.EventShutdown, registry.EventDecommissioned:
 			f.lives.apps.quit(e.Node)
 			f.leases.cleared(e.Node)

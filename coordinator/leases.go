@@ -112,6 +112,16 @@ func (l *leases) register(name string, r *api.RegisterRequest, now time.Time) {
 	delete(l.awaited, name)
 }
 
+// expect grants a lease to a node that is to be heard from now on, unless it has one that may have run out. Without one its silence would go
+// unnoticed.
+func (l *leases) expect(name string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.nodes[name]; !ok {
+		l.pulse(name).seen = now
+	}
+}
+
 // knows reports whether the node has registered since the take-over.
 func (l *leases) knows(name string) bool {
 	l.mu.Lock()

@@ -519,3 +519,26 @@ func TestWhoIsAwayHasNoRoom(t *testing.T) {
 		}
 	})
 }
+
+// An operator takes back a node that was ordered away, and whose machine is off. The present leader never heard it: it is LOST when its lease
+// ends, as any other.
+func TestWhoIsTakenBackUnheardIsLost(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		v.order(time.Hour, "a")
+		a.goodbye("inc1")
+		v.restart()
+		time.Sleep(time.Hour)
+		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		v.is("a", registry.Active)
+		time.Sleep(v.cfg.Lease - time.Second)
+		v.is("a", registry.Active)
+		time.Sleep(2 * time.Second)
+		v.is("a", registry.Lost)
+		a.beat()
+		v.is("a", registry.Active)
+	})
+}
