@@ -238,6 +238,41 @@ func TestRepeatedCallIsDecidedOnce(t *testing.T) {
 	})
 }
 
+// A call whose first answer was lost is answered like the first time, though what it asks for is so already. A token that it makes is another
+// one: the secret of the first is lost.
+func TestRepeatedCallIsAnswered(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		op := v.operator()
+		spare, err := certs.ParseToken(v.token(&api.CreateTokenRequest{}))
+		if err != nil {
+			v.Fatal(err)
+		}
+		if _, err := op.EndApps(v.Context(), &api.EndAppsRequest{Apps: []string{"etl"}}); err != nil {
+			v.Fatal(err)
+		}
+		p := v.crowd("p", 10)
+		v.beats(300, p[5:])
+		if v.brakes() == "" {
+			v.Fatal("no brake holds")
+		}
+		var tokens []string
+		for range 2 {
+			ctx := metadata.AppendToOutgoingContext(v.Context(), api.CallHeader, "one")
+			made, err1 := op.CreateToken(ctx, &api.CreateTokenRequest{Name: "host-a"})
+			_, err2 := op.RevokeToken(ctx, &api.RevokeTokenRequest{Id: spare.ID})
+			_, err3 := op.EndApps(ctx, &api.EndAppsRequest{Apps: []string{"etl"}, Undo: true})
+			_, err4 := op.ReleaseBrake(ctx, &api.ReleaseBrakeRequest{})
+			if err := errors.Join(err1, err2, err3, err4); err != nil {
+				v.Fatal(err)
+			}
+			tokens = append(tokens, made.Token)
+		}
+		if err := v.joins(v.TempDir(), "host-a", tokens[1]); err != nil {
+			v.Errorf("the token that the operator was given opens nothing: %v", err)
+		}
+	})
+}
+
 // A caller that is refused asks again and again, and is logged once a minute.
 func TestDenialsAreCounted(t *testing.T) {
 	var d denials

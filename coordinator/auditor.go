@@ -205,6 +205,13 @@ func (au *auditor) repeats(ctx context.Context) (before bool) {
 	return before
 }
 
+// eachTime makes a call one that is decided each time that its client repeats it. id is of this time.
+func eachTime(ctx context.Context, id string) {
+	if a, _ := ctx.Value(auditedKey{}).(*audited); a != nil {
+		a.Call += "-" + id
+	}
+}
+
 // begin records that a call begins that is no command, such as a transfer of the lead: this leader may be gone before it can record how the
 // call ended.
 func (au *auditor) begin(ctx context.Context) error {

@@ -210,7 +210,7 @@ func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.End
 	c := registry.Command{Do: registry.DoEndApps, Apps: apps, Reason: registry.ShortenedTo(mostOver, why)}
 	if r.Undo {
 		c = registry.Command{Do: registry.DoResume, Apps: apps}
-		if unknown := s.lives.neverOver(apps); unknown != "" {
+		if unknown := s.lives.neverOver(apps); unknown != "" && !s.auditor.repeats(ctx) {
 			return nil, status.Errorf(codes.NotFound, "app %q is not over: lifeboat apps lists those that are", unknown)
 		}
 	}
