@@ -94,6 +94,7 @@ func openFleet(cfg Config, st *streams, deps Deps) (*fleet, error) {
 	f.lives = &lives{log: log, ledger: l, leases: f.leases, silence: f.silence, blocks: f.locations.blocks, quotas: f.quotas, do: f.do, apps: newApps()}
 	f.lives.beats.begin(now)
 	f.leavers = &leavers{log: log, ledger: l, leases: f.leases, apps: f.lives.apps}
+	l.decided = f.follow
 	return f, nil
 }
 
@@ -106,9 +107,13 @@ func (f *fleet) Close() error {
 // decider decides a command: fleet.do, as the parts have it.
 type decider func(registry.Command) ([]registry.Event, error)
 
-// do decides a command and brings the soft state in line with its events.
+// do decides a command.
 func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
-	events, err := f.ledger.do(f.lives.nameExecutors(c))
+	return f.ledger.do(f.lives.nameExecutors(c))
+}
+
+// follow brings the soft state in line with what was decided.
+func (f *fleet) follow(events []registry.Event) {
 	for _, e := range events {
 		switch e.Type {
 		case registry.EventReplaced, registry.EventForgotten:
@@ -132,7 +137,6 @@ func (f *fleet) do(c registry.Command) ([]registry.Event, error) {
 		f.roster.change()
 		f.bars.heed(events)
 	}
-	return events, err
 }
 
 // picture is one node as people and programs see it.

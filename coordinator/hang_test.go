@@ -16,7 +16,9 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
+	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
 // A disk that hangs is reported, and callers are refused: else they would wait for its writes for ever.
@@ -109,6 +111,52 @@ func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 		}
 		if _, err := f.do(registration("b")); err != nil {
 			t.Errorf("the disk is well again: %v", err)
+		}
+	})
+}
+
+// A command that is decided only after its caller was refused, because the disk hung, is followed as any other: a node that registered so is
+// LOST when its lease ends, and one that was deactivated so is nobody's peer.
+func TestWhatIsDecidedLateIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir = "c", t.TempDir()
+		f := opened(t, cfg)
+		if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.do(registration("b")); err != nil {
+			t.Fatal(err)
+		}
+		f.leases.register("b", &api.RegisterRequest{Status: &api.Status{RoomBytes: 1}}, time.Now())
+		peers := func() int {
+			f.leases.beat("b", &api.Status{RoomBytes: 1}, time.Now())
+			time.Sleep(rosterPace)
+			_, peers := f.roster.pick("c", time.Now(), f.roster.takers)
+			return len(peers)
+		}
+		if n := peers(); n != 1 {
+			t.Fatalf("got %d peers, want b", n)
+		}
+		thaw := freeze(f.ledger.store)
+		var asked sync.WaitGroup
+		for _, c := range []registry.Command{registration("a"), {Do: registry.DoDeactivate, Nodes: []string{"b"}}} {
+			asked.Go(func() {
+				if _, err := f.do(c); !errors.Is(err, errNoLog) {
+					t.Errorf("%s: got %v, want %v", c.Do, err, errNoLog)
+				}
+			})
+		}
+		asked.Wait()
+		thaw()
+		synctest.Wait()
+		if n := peers(); n != 0 {
+			t.Errorf("got %d peers, want none", n)
+		}
+		time.Sleep(cfg.Lease + time.Second)
+		f.reapOnce(time.Now(), 0)
+		if a, _ := f.ledger.node("a"); a.State != registry.Lost {
+			t.Errorf("got node a %q, want LOST", a.State)
 		}
 	})
 }

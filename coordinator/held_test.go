@@ -426,6 +426,7 @@ func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 	cfg := Default()
 	cfg.DataDir = t.TempDir()
 	f := opened(t, cfg)
+	f.ledger.decided = nil // the moment between a decision and its consequences
 	machine := func(incarnation string) string {
 		t.Helper()
 		if _, err := f.ledger.do(registry.Command{Do: registry.DoRegister, Nodes: []string{"b"}, Facts: &registry.Facts{Incarnation: incarnation, PeerAddress: "b:7412"}}); err != nil {

@@ -63,6 +63,10 @@ type ledger struct {
 	steady    steady
 	disowned  atomic.Bool           // a coordinator that has a leader said that this one is no member
 	turned    chan raft.Observation // raft's word that there may be another leader
+
+	// decided is told of the events of each command before do returns, and also when do has given up on a disk that hangs, and the command
+	// was decided after all. Nil: nobody is.
+	decided func([]registry.Event)
 }
 
 // ledgerConfig says where a ledger is and which coordinators share it.
@@ -320,7 +324,14 @@ func (l *ledger) do(c registry.Command) ([]registry.Event, error) {
 		return nil, fmt.Errorf("%w (%w)", errNoLog, err)
 	}
 	f := l.raft.Apply(data, applyPatience)
-	if err := l.store.UnlessHung(f.Error); err != nil {
+	err = l.store.UnlessHung(func() error {
+		err := f.Error()
+		if err == nil && l.decided != nil {
+			l.decided(f.Response().(verdict).events)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, l.whyNot(err)
 	}
 	v := f.Response().(verdict)
