@@ -187,7 +187,7 @@ var (
 
 // revoke makes the certificates of a name that were made until now invalid, or with undo valid again.
 func (d *Door) revoke(of certs.Name, undo bool, at time.Time) error {
-	_, known := d.Revoked[of.String()]
+	was, known := d.Revoked[of.String()]
 	switch {
 	case undo && !known:
 		return ErrNotRevoked
@@ -200,6 +200,9 @@ func (d *Door) revoke(of certs.Name, undo bool, at time.Time) error {
 			d.Revoked = map[string]time.Time{}
 		}
 		d.Revoked[of.String()] = at
+		if was.After(at) { // by the clock of an earlier leader, or before this one's was set back: what is refused stays so
+			d.Revoked[of.String()] = was
+		}
 	}
 	if !at.After(d.RevokedAt) { // a leader's clock may be behind that of the one before
 		at = d.RevokedAt.Add(1)

@@ -14,6 +14,9 @@ func TestEachListOfRevokedIsLaterThanTheOneBefore(t *testing.T) {
 	if err := d.revoke(of, false, t0); err != nil {
 		t.Fatal(err)
 	}
+	if err := d.revoke(of, false, t0.Add(-time.Hour)); err != nil || !d.Revoked[of.String()].Equal(t0) {
+		t.Errorf("got %s, %v; want no certificate to be good again that was refused from %s on", d.Revoked[of.String()], err, t0)
+	}
 	if err := d.revoke(of, true, t0.Add(-time.Minute)); err != nil || !d.RevokedAt.After(t0) {
 		t.Errorf("got %s, %v; want later than %s", d.RevokedAt, err, t0)
 	}
