@@ -67,6 +67,34 @@ func TestAppointmentsOfThePast(t *testing.T) {
 	})
 }
 
+// A node leaves for its machine's appointment. An operator gives it another time, or orders it away anew, and then recommissions it: it stays.
+func TestWhoIsKeptFromAnAppointmentStays(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.beat()
+		w := &api.MaintenanceWindow{Machines: []*api.Machine{{Hostname: "a"}}, StartNanoseconds: time.Now().Add(5 * time.Minute).UnixNano()}
+		if _, err := v.operator().ScheduleMaintenance(v.Context(), &api.ScheduleMaintenanceRequest{Windows: []*api.MaintenanceWindow{w}}); err != nil {
+			v.Fatal(err)
+		}
+		a.live(1)
+		v.is("a", registry.Decommissioning)
+		for range 2 {
+			v.order(time.Hour, "a")
+			if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+				v.Fatal(err)
+			}
+			a.live(2)
+			v.is("a", registry.Active)
+		}
+		a.notice("inc-1", time.Hour)
+		a.live(1)
+		v.is("a", registry.Decommissioning)
+		a.status.Notice = nil // it was only a rehearsal, say
+		a.live(unsaidBeats + 1)
+		v.is("a", registry.Active)
+	})
+}
+
 // A machine gets another appointment in place of one that is over. If its appointment is still to come the request is refused, with the
 // time and the way to move it; a machine that is DOWN is refused too.
 func TestAnotherAppointment(t *testing.T) {

@@ -321,12 +321,10 @@ func (s *Schedule) equal(o *Schedule) bool {
 	})
 }
 
-// Kept reports whether an operator recommissioned n after it had begun to leave for appointment a. An appointment that was scheduled after
+// Kept reports whether an operator recommissioned n when it was time to leave for appointment a. An appointment that was scheduled after
 // that is another one, however near.
 func (n Node) Kept(a Appointment, lead time.Duration) bool {
-	d := n.Decommission
-	return d != nil && d.Order != nil && d.Order.By == ByMaintenance && d.Outcome == undone &&
-		!d.StartedAt.Before(a.Of.From().Add(-lead)) && !d.EndedAt.Before(a.Of.Said)
+	return !n.Recalled.Before(a.Of.From().Add(-lead)) && !n.Recalled.Before(a.Of.Said)
 }
 
 // Any reports whether any window begins at most soon after now, or has begun and is not over.

@@ -29,14 +29,7 @@ func (s *step) maintain() {
 		}
 		s.ask(o)
 	case is.Mode() == ModeUp && was.Mode() != ModeUp, (s.cmd.Do == DoSchedule || was.Mode() == ModeDown) && is.Mode() == ModeDraining && !is.Of.Within(s.cmd.After, s.cmd.At):
-		if d := n.Decommission; d != nil && d.Order != nil && d.Order.By == ByMaintenance {
-			s.readmit(ByMaintenance)
-			if d = n.Decommission; d.Outcome == undone && d.Order != nil { // unmarked, so that Kept does not hold for the next appointment
-				o := *d.Order
-				o.By = ""
-				s.amend(&o, d.Notice)
-			}
-		}
+		s.readmit(ByMaintenance)
 	}
 }
 

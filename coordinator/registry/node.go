@@ -33,6 +33,7 @@ type Node struct {
 	Began time.Time `json:"began,omitzero"` // as this machine: when it registered first
 	Facts
 	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it named as lost is there again
+	Recalled     time.Time     `json:"recalled,omitzero"`    // when an operator last took an order to leave back
 	Decommission *Decommission `json:"decommission,omitempty"`
 	Manifest     *ManifestRef  `json:"manifest,omitempty"`    // of the last decommission, once it ended
 	Excluded     bool          `json:"excluded,omitempty"`    // its last word on its disks is that all are unwell

@@ -332,6 +332,7 @@ func (s *step) recommission() error {
 		return ErrGone
 	}
 	d := n.Decommission
+	n.Recalled = s.cmd.At
 	switch {
 	case n.Leaving() && d.Notice != nil && d.Notice.Kind != Echo:
 		if d.Order == nil {
