@@ -29,7 +29,7 @@ type Command struct {
 	Incident    string       `json:"incident,omitempty"`     // withdraw
 	Order       *Order       `json:"order,omitempty"`        // decommission; At is set when it is first applied
 	LeavingOnly bool         `json:"leaving_only,omitempty"` // decommission: only nodes that leave already
-	Overdue     bool         `json:"overdue,omitempty"`      // lose: also nodes that announced a restart and are not back
+	Overdue     bool         `json:"overdue,omitempty"`      // lose: nodes that announced a restart and are not back, and no others
 	Manifest    *ManifestRef `json:"manifest,omitempty"`     // goodbye
 	Hosts       *hosts.Lists `json:"hosts,omitempty"`        // hosts; Order has the timeout of hosts without their own
 	Force       bool         `json:"force,omitempty"`        // hosts

@@ -158,6 +158,8 @@ func TestLeavingStories(t *testing.T) {
 			s.register("a", "i1")
 			s.is("a", Active, 0)
 			s.tells("NodeRegistered NodeShutdown NodeLost NodeReturned")
+			s.must(Command{Do: DoLose, Overdue: true, Nodes: []string{"a"}}) // decided when it was not back yet
+			s.is("a", Active, 0)
 		},
 		"who is shut out by force is not expected back": func(s *story) {
 			s.register("a", "i1")

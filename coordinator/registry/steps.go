@@ -393,7 +393,10 @@ func (s *step) cut(o Order, left State, event string) {
 func (s *step) lose() {
 	n := &s.node
 	switch {
-	case s.cmd.Overdue && n.State == Shutdown && !n.ShutOut(): // it said that it would be back
+	case s.cmd.Overdue: // it said that it would be back, and may be by now
+		if n.State != Shutdown || n.ShutOut() {
+			return
+		}
 	case n.Leaving() && n.Decommission.Deadline().IsZero():
 		s.end(silenced)
 	case n.State != Active:
