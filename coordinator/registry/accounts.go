@@ -72,10 +72,11 @@ func withinMost(all []*ManifestRef, node string) []*ManifestRef {
 }
 
 // InForce reports whether blocks that a manifest names as lost are still lost. A node that came back under its incarnation brought its
-// blocks along, and a node that rehearsed never went.
+// blocks along, also if it was forgotten meanwhile, and a node that rehearsed never went.
 func (m *Registry) InForce(ref *ManifestRef) bool {
 	n, ok := m.Nodes[ref.Node]
-	return (!ok || n.Incarnation != ref.Incarnation || n.ReturnedAt.Before(ref.At)) && !ref.rehearsed()
+	back := ok && n.Incarnation == ref.Incarnation && (!n.ReturnedAt.Before(ref.At) || n.Began.After(ref.At))
+	return !back && !ref.rehearsed()
 }
 
 // Account decodes the summary. It is nil if the bytes are none, which only a damaged log can bring about.

@@ -4,7 +4,26 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 )
+
+// A machine was stopped when it was drained, and is started again after it was forgotten: what it named as lost is there again.
+func TestWhoComesBackForgottenBringsItsBlocks(t *testing.T) {
+	for incarnation, back := range map[string]bool{"i1": true, "i2": false} {
+		s := newStory(t)
+		s.at(1).register("a", "i1")
+		s.at(2).announce("a", "inc1", "stop", time.Minute)
+		s.at(30).goodbye("a", "inc1", 3)
+		s.at(ForgetAfter.Seconds()+60).plain(DoForget, "a")
+		if _, known := s.Nodes["a"]; known || !s.InForce(s.Manifests[0]) {
+			t.Fatalf("known %t, want it forgotten, and its blocks lost", known)
+		}
+		s.register("a", incarnation)
+		if lost := s.InForce(s.Manifests[0]); lost == back {
+			t.Errorf("incarnation %s: got lost %t, want %t", incarnation, lost, !back)
+		}
+	}
+}
 
 // What is kept of one node's manifests is bounded, and the newest is always kept.
 func TestManifestsOfOneNodeAreBounded(t *testing.T) {
