@@ -43,6 +43,14 @@ func (l *locations) forget(node string) {
 	l.broken.leaves(node)
 }
 
+// located is how many landed blocks have a holder; 0 if this coordinator does not lead: what it knew as the leader gets old.
+func (l *locations) located() int {
+	if !l.ledger.leads() {
+		return 0
+	}
+	return l.blocks.Located()
+}
+
 // locate says which nodes hold a block, or which may.
 func (l *locations) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	id := r.GetId()

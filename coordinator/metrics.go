@@ -66,7 +66,7 @@ func (f *fleet) figures(to figures.To) {
 	for state, n := range c.nodes {
 		to.Gauge("lifeboat_coordinator_nodes", "Nodes by state.", float64(n), "state", string(state))
 	}
-	to.Gauge("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", float64(f.locations.blocks.Located()))
+	to.Gauge("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", float64(f.locations.located()))
 	to.Gauge("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost, but for those of rehearsals.", float64(c.lost))
 	to.Gauge("lifeboat_coordinator_last_event", "Index of the newest event.", float64(c.lastEvent))
 	to.Gauge("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", float64(f.audience.count()))

@@ -208,7 +208,7 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 	}
 	reply := &api.CoordinatorStatus{
 		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hosts.shown(),
-		Nodes: map[string]int64{}, BlocksLocated: int64(s.locations.blocks.Located()), Term: s.ledger.raft.CurrentTerm(),
+		Nodes: map[string]int64{}, BlocksLocated: int64(s.locations.located()), Term: s.ledger.raft.CurrentTerm(),
 	}
 	if !s.ledger.alone() {
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()
