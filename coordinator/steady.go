@@ -42,24 +42,15 @@ func (f *fleet) keepTime(now time.Time) {
 	if ahead > mostApart {
 		f.leases.regrant(now)
 		f.lives.beats.regrant(now)
-		later := map[string]time.Duration{}
+		var leave []string
 		f.ledger.view(func(m *registry.Registry) {
 			for _, n := range m.Nodes {
 				if o := n.Wish(); n.Leaving() && o != nil && o.Timeout > 0 && o.By != registry.ByMaintenance {
-					later[n.Name] = o.Timeout + ahead
+					leave = append(leave, n.Name)
 				}
 			}
 		})
-		f.delay(later)
+		f.decideAll(registry.Command{Do: registry.DoDelay, After: ahead}, leave)
 	}
 	f.ledger.steady.look(now)
-}
-
-// delay gives nodes that leave other timeouts.
-func (f *fleet) delay(timeouts map[string]time.Duration) {
-	names := make([]string, 0, len(timeouts))
-	for name := range timeouts {
-		names = append(names, name)
-	}
-	f.decideAll(registry.Command{Do: registry.DoDecommission, Order: &registry.Order{}, LeavingOnly: true, Timeouts: timeouts}, names)
 }

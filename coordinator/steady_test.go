@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator/hosts"
 	"github.com/lifeboat/lifeboat/coordinator/registry"
 )
 
@@ -25,13 +26,16 @@ func TestClockThatIsSetAheadEndsNoDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"ordered", "noticed", "unlimited", "appointed"} {
+	for _, name := range []string{"ordered", "noticed", "unlimited", "appointed", "excluded"} {
 		do(registration(name))
 		f.leases.beat(name, &api.Status{}, now)
 	}
 	do(registry.Command{Do: registry.DoDecommission, Nodes: []string{"ordered"}, Order: &registry.Order{Timeout: time.Minute}})
 	do(registry.Command{Do: registry.DoDecommission, Nodes: []string{"unlimited"}, Order: &registry.Order{Timeout: -1}})
 	do(registry.Command{Do: registry.DoDecommission, Nodes: []string{"appointed"}, Order: &registry.Order{Timeout: time.Minute, By: registry.ByMaintenance}})
+	refresh := registry.Command{Do: registry.DoHosts, Hosts: &hosts.Lists{Exclude: map[string]hosts.Exclusion{"excluded": {}}}, Order: &registry.Order{Timeout: time.Minute}}
+	refresh.Hosts.ExcludeFile = "exclude"
+	do(refresh)
 	do(registry.Command{Do: registry.DoAnnounce, Nodes: []string{"noticed"}, Notice: &registry.Notice{Incident: "inc-1", Kind: "terminate", Source: "ec2", Deadline: f.ledger.steady.now().Add(time.Minute)}})
 	left := func(name string, now time.Time) time.Duration {
 		n, _ := f.ledger.node(name)
@@ -51,6 +55,10 @@ func TestClockThatIsSetAheadEndsNoDrain(t *testing.T) {
 	}
 	if got := left("ordered", now); got != time.Minute {
 		t.Errorf("the order has %s left, want a minute", got)
+	}
+	do(refresh) // an operator looks again
+	if got := left("excluded", now); got != time.Minute {
+		t.Errorf("the order of the host files has %s left, want a minute", got)
 	}
 	if got := left("appointed", now); got != time.Minute-time.Hour {
 		t.Errorf("the appointment has %s left, want an hour less than a minute", got)

@@ -39,7 +39,7 @@ type Command struct {
 	Drain     bool                     `json:"drain,omitempty"`     // decommission: and deactivate the nodes, in case they come back
 	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: the timeout is a default; nodes with an order keep theirs
 	Executors map[string][]Executor    `json:"executors,omitempty"` // by node: what runs on nodes that begin to leave, or are ended
-	After     time.Duration            `json:"after,omitempty"`     // forget: nodes gone for longer; schedule, machines-up: the lead time
+	After     time.Duration            `json:"after,omitempty"`     // delay: for how long; forget: nodes gone for longer; schedule, machines-up: the lead time
 	Mark      *Mark                    `json:"mark,omitempty"`      // mark
 	Pass      *Pass                    `json:"pass,omitempty"`      // pass
 	Apps      []string                 `json:"apps,omitempty"`      // beat-app, end-apps, lapse-apps, resume-apps; Reason says why they are over
@@ -70,6 +70,7 @@ const (
 	DoRecommission Verb = "recommission"
 	DoLose         Verb = "lose"
 	DoTimeout      Verb = "timeout"
+	DoDelay        Verb = "delay" // the leader's clock was set ahead by After: the clocks of orders began so much later
 	DoForget       Verb = "forget"
 	DoRelease      Verb = "release-brake" // an operator says that the nodes that the brake held are LOST
 	DoTell         Verb = "tell"          // of executors that were not known when their node began to leave

@@ -345,7 +345,7 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) Command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := Command{Version: CommandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []Verb{DoRegister, DoRegister, DoAnnounce, DoWithdraw, DoUnavailable, DoGoodbye, DoDecommission, DoRecommission, DoLose, DoTimeout, DoForget, DoHosts, DoHosts, DoRefuseHosts, DoTell, DoBeatApp, DoEndApps, DoLapseApps, DoResume, DoDeactivate, DoReactivate, DoSchedule, DoMachinesDown, DoMachinesDown, DoMachinesUp}
+	verbs := []Verb{DoRegister, DoRegister, DoAnnounce, DoWithdraw, DoUnavailable, DoGoodbye, DoDecommission, DoRecommission, DoLose, DoTimeout, DoDelay, DoForget, DoHosts, DoHosts, DoRefuseHosts, DoTell, DoBeatApp, DoEndApps, DoLapseApps, DoResume, DoDeactivate, DoReactivate, DoSchedule, DoMachinesDown, DoMachinesDown, DoMachinesUp}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	for _, name := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {
@@ -397,6 +397,8 @@ func randomCommand(r *rand.Rand, at time.Time) Command {
 		c.Order = &Order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, hosts.Forever) * time.Duration(r.IntN(8)&1)}
 	case DoLose:
 		c.Overdue = r.IntN(3) == 0
+	case DoDelay:
+		c.After = time.Duration(r.IntN(60)) * time.Second
 	case DoForget:
 		c.After, c.Named = time.Duration(r.IntN(200))*time.Second, r.IntN(3) == 0
 	case DoDecommission:

@@ -125,6 +125,13 @@ func (s *step) meet() error {
 		s.lose()
 	case DoTimeout:
 		s.expire()
+	case DoDelay:
+		if d := n.Decommission; n.Leaving() && d.Order != nil {
+			o := *d.Order // its timeout stays: the next reading of the host files, say, would bring a changed one back
+			o.At = o.At.Add(c.After)
+			s.amend(&o, d.Notice)
+			s.tell(EventDeadline, "decommission", d.ID, "deadline", Stamp(n.Decommission.Deadline()))
+		}
 	case DoForget:
 		if c.Named && !n.Forgettable() {
 			return fmt.Errorf("%w: it is %s", ErrNotAway, n.State)
