@@ -44,6 +44,7 @@ type Store struct {
 	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
 	illness atomic.Pointer[illness]
 	slow    *slowness
+	turn    chan struct{}             // holds one while a write is under way
 	writes  atomic.Pointer[time.Time] // when the write that is under way began; nil: none is
 }
 
@@ -100,7 +101,7 @@ func Open(path string, log *slog.Logger) (*Store, error) {
 	if err := errors.Join(err, durable.SyncDir(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return &Store{db: db, Commit: db.Update, log: log, closing: make(chan struct{}), slow: newSlowness()}, nil
+	return &Store{db: db, Commit: db.Update, log: log, closing: make(chan struct{}), slow: newSlowness(), turn: make(chan struct{}, 1)}, nil
 }
 
 func openBolt(path string) (db *bolt.DB, err error) {

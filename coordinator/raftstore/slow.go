@@ -22,11 +22,14 @@ const (
 	slowEvery = time.Minute // between two warnings of it in the log
 )
 
-// update writes to the disk, and notes when the write began for as long as it lasts, so that Hangs can see it.
+// update writes to the disk, and notes when the write began for as long as it lasts, so that Hangs can see it. One writes at a time, as in
+// bbolt: of several that wait, the one that has the disk is the one whose start counts.
 func (s *Store) update(write func(*bolt.Tx) error) error {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	now := time.Now()
-	s.writes.CompareAndSwap(nil, &now) // fails when an earlier write is still waiting for the disk: its start counts
-	defer s.writes.CompareAndSwap(&now, nil)
+	s.writes.Store(&now)
+	defer s.writes.Store(nil)
 	err := s.Commit(write)
 	s.slow.note(s.log, time.Since(now))
 	return err
