@@ -48,11 +48,18 @@ type accounts struct {
 	files      *manifests
 	handing    chan struct{} // holds one for each manifest that is being sent to other coordinators
 
-	mu sync.Mutex // held while manifests are kept, or those that the log no longer names are dropped
+	mu      sync.Mutex         // held while manifests are kept, or those that the log no longer names are dropped; guards what follows
+	doubted map[string]doubted // by node; see doubt
+}
+
+// doubted is a manifest of which it is not known yet whether the log has it.
+type doubted struct {
+	ref  *registry.ManifestRef
+	lost []uint64
 }
 
 func newAccounts(l *ledger, c *colleagues, files *manifests, log *slog.Logger) *accounts {
-	return &accounts{log: log, ledger: l, colleagues: c, files: files, handing: make(chan struct{}, shared)}
+	return &accounts{log: log, ledger: l, colleagues: c, files: files, handing: make(chan struct{}, shared), doubted: map[string]doubted{}}
 }
 
 // begin takes stock of the files of a coordinator on its own, for its term as the leader. One of several does so all the time (run).
@@ -71,6 +78,7 @@ func (a *accounts) begin(refs []*registry.ManifestRef) {
 func (a *accounts) keep(ref *registry.ManifestRef, lost []uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	delete(a.doubted, ref.Node)
 	a.files.keep(ref, lost)
 	var refs []*registry.ManifestRef
 	a.ledger.view(func(m *registry.Registry) { refs = m.Manifests })
@@ -78,6 +86,31 @@ func (a *accounts) keep(ref *registry.ManifestRef, lost []uint64) {
 		a.files.prune(refs)
 	} else {
 		a.files.forget(refs) // files stay: other coordinators may be behind in the log, and fetch them. pruneStray removes them later
+	}
+}
+
+// doubt is for a manifest that may come into the log yet, because its disk hangs: the node may be gone by then, and not give its account again.
+// Of several coordinators each looks at the log for such manifests (run).
+func (a *accounts) doubt(ref *registry.ManifestRef, lost []uint64) {
+	if !a.ledger.alone() {
+		return
+	}
+	a.mu.Lock()
+	a.doubted[ref.Node] = doubted{ref, lost}
+	a.mu.Unlock()
+	a.settle(ref.Node)
+}
+
+// settle takes a node's doubted manifest into account if the log has it now.
+func (a *accounts) settle(node string) {
+	a.mu.Lock()
+	d, doubts := a.doubted[node]
+	a.mu.Unlock()
+	if !doubts {
+		return
+	}
+	if n, _ := a.ledger.node(node); n.Manifest != nil && n.Manifest.File == d.ref.File {
+		a.keep(d.ref, d.lost)
 	}
 }
 

@@ -125,6 +125,9 @@ func (f *fleet) follow(events []registry.Event) {
 		case registry.EventLost, registry.EventShutdown, registry.EventDecommissioned:
 			f.lives.apps.quit(e.Node)
 			f.leases.cleared(e.Node)
+			f.accounts.settle(e.Node)
+		case registry.EventManifest:
+			f.accounts.settle(e.Node)
 		case registry.EventHosts:
 			f.hosts.changed()
 		case registry.EventAppResumed:

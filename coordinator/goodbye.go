@@ -106,7 +106,8 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	}
 	events, err := s.quotas.doFor(name, registry.Command{Do: registry.DoGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
-		return asStatus(err) // the entry may be in the log all the same: the next start, or leader, finds out whether the file counts
+		s.accounts.doubt(ref, w.lost) // the entry may be in the log all the same, or come there: then the file counts
+		return asStatus(err)
 	}
 	if err != nil || len(events) == 0 { // refused, or of a decommission that was undone: the file counts for nothing
 		s.accounts.files.remove(w.name)

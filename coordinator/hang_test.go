@@ -15,6 +15,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/coordinator/raftstore"
@@ -158,6 +160,44 @@ func TestWhatIsDecidedLateIsFollowed(t *testing.T) {
 		if a, _ := f.ledger.node("a"); a.State != registry.Lost {
 			t.Errorf("got node a %q, want LOST", a.State)
 		}
+	})
+}
+
+// A node gives its account while the disk hangs, and is gone when it answers again: what the account names as lost is.
+func TestAccountThatIsDecidedLateCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir = "c", t.TempDir()
+		f := opened(t, cfg)
+		if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.do(registration("a")); err != nil {
+			t.Fatal(err)
+		}
+		thaw := freeze(f.ledger.store)
+		summary := &api.ManifestSummary{Node: "a", Incarnation: "i", Incident: "inc-1", Kind: "terminate", Source: "ec2", Lost: &api.Count{Blocks: 1}}
+		w, err := f.accounts.files.begin("a", summary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err1 := w.take(&api.GoodbyeRequest{Entries: []*api.ManifestEntry{{Id: "spark/app/x", Bytes: 7, Outcome: "lost"}}})
+		if err := errors.Join(err1, w.commit()); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&membership{fleet: f}).end("a", summary, w); status.Code(err) != codes.Unavailable {
+			t.Errorf("got %v, want the node to be told to try again", err)
+		}
+		is := func(want string) {
+			t.Helper()
+			if r, err := f.locations.locate(&api.LocateRequest{Id: "spark/app/x"}); err != nil || r.State != want {
+				t.Errorf("got %v, %v, want the block to be %s", r, err, want)
+			}
+		}
+		is("unknown")
+		thaw()
+		synctest.Wait()
+		is("lost")
 	})
 }
 
