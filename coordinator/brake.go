@@ -104,9 +104,15 @@ type braking struct {
 type brake struct {
 	limits   Loss
 	calm     time.Duration // how long a hold lasts once there are too few suspects: nodes that were cut off come back in that time
-	spent    []time.Time   // when nodes were LOST unannounced within the last budgetSpan, oldest first
+	spent    []spending    // nodes that were LOST unannounced within the last budgetSpan, oldest first
 	holds    map[scope]*hold
 	released map[string]bool // suspects that an operator has confirmed as lost
+}
+
+// spending is a node that was LOST unannounced, and when.
+type spending struct {
+	node string
+	at   time.Time
 }
 
 func newBrake(limits Loss, calm time.Duration) *brake {
@@ -125,15 +131,19 @@ func (b *brake) judge(now time.Time, suspects []suspect, count func() map[scope]
 		nodes = count()
 	}
 	news = b.press(now, b.count(suspects), nodes)
-	for len(b.spent) > 0 && now.Sub(b.spent[0]) >= budgetSpan {
+	for len(b.spent) > 0 && now.Sub(b.spent[0].at) >= budgetSpan {
 		b.spent = b.spent[1:]
+	}
+	paid := map[string]bool{} // LOST already, but that may not have been written to the log
+	for _, s := range b.spent {
+		paid[s.node] = true
 	}
 	left := share(b.limits.BudgetPercent, nodes[wholeFleet]) - len(b.spent)
 	var due []suspect
 	for _, s := range suspects {
 		switch {
 		case !s.overdue:
-		case s.announced || b.released[s.node]:
+		case s.announced || b.released[s.node] || paid[s.node] && !b.held(s):
 			lost = append(lost, s.node)
 		case left > 0 && !b.held(s):
 			due = append(due, s)
@@ -142,7 +152,7 @@ func (b *brake) judge(now time.Time, suspects []suspect, count func() map[scope]
 	slices.SortFunc(due, func(x, y suspect) int { return cmp.Or(x.since.Compare(y.since), cmp.Compare(x.node, y.node)) })
 	for _, s := range due[:min(len(due), max(left, 0))] {
 		lost = append(lost, s.node)
-		b.spent = append(b.spent, now)
+		b.spent = append(b.spent, spending{s.node, now})
 	}
 	return lost, news
 }

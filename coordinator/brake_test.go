@@ -236,3 +236,21 @@ func FuzzBrake(f *testing.F) {
 		}
 	})
 }
+
+// The log cannot be written when nodes are LOST: they are LOST once it can, for the budget that they have cost already.
+func TestLossThatIsNotWrittenCostsOnce(t *testing.T) {
+	w := newWard(t, defaultLoss(), 10)
+	w.falls(0, 0, 2, false)
+	w.now = w.now.Add(wardLease)
+	for range 20 {
+		w.now = w.now.Add(time.Second)
+		if lost, _ := w.brake.judge(w.now, w.suspects(), func() map[scope]int { return w.nodes }); len(lost) != 2 {
+			t.Fatalf("got %q lost after %s, want both", lost, w.now.Sub(t0))
+		}
+	}
+	w.falls(0, 2, 3, false)
+	w.now = w.now.Add(wardLease)
+	if lost, _ := w.brake.judge(w.now, w.suspects(), func() map[scope]int { return w.nodes }); len(lost) != 0 {
+		t.Errorf("got %q lost, want all held with the third silent node", lost)
+	}
+}
