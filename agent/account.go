@@ -34,10 +34,11 @@ func (c *course) leaveAccount(ctx context.Context) {
 	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
 		return
 	}
-	limit := c.sendLimit(p.Incident)
-	if !limit.IsZero() && !limit.After(time.Now()) {
-		limit = p.Incident.Deadline()
-		if left := time.Until(limit); left <= 0 || c.incidents.isTold(ctx, p.Work.Drained.Finished, left/2) {
+	limit := p.Incident.Deadline() // where there is none, the machine is still there once drain.timeout is over
+	if !limit.IsZero() {
+		if sending := c.sendLimit(p.Incident); sending.After(time.Now()) {
+			limit = sending
+		} else if left := time.Until(limit); left <= 0 || c.incidents.isTold(ctx, p.Work.Drained.Finished, left/2) {
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package clustertest_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protodelim"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -109,23 +111,64 @@ func TestCutDrainWithoutCoordinator(t *testing.T) {
 		c.Kill(0)
 		c.RestartCoordinator()
 		c.Sleep(30 * time.Second)
-		var got []*api.ManifestEntry
-		id := api.AccountPrefix(c.Name(0)) + m.Incident
-		status, account := c.Read(1, id)
-		if status != http.StatusOK {
-			t.Fatalf("%s: got %d, at %v", id, status, c.Locate(id))
-		}
-		for r := bytes.NewReader(account); r.Len() > 0; {
-			var part api.GoodbyeRequest
-			if err := protodelim.UnmarshalFrom(r, &part); err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, part.Entries...)
-		}
+		got := keptAccount(t, c, 0, m.Incident)
 		if n := m.Moved.Blocks + m.Lost.Blocks; int64(len(got)) != n {
-			t.Errorf("%s names %d blocks, want the %d there were", id, len(got), n)
+			t.Errorf("the account at a peer names %d blocks, want the %d there were", len(got), n)
 		}
 	})
+}
+
+// keptAccount reads, through another node, the account of a node's incident that a peer keeps.
+func keptAccount(t *testing.T, c *clustertest.Cluster, i int, incident string) (entries []*api.ManifestEntry) {
+	t.Helper()
+	id := api.AccountPrefix(c.Name(i)) + incident
+	status, account := c.Read((i+1)%len(c.Nodes()), id)
+	if status != http.StatusOK {
+		t.Fatalf("%s: got %d, at %v", id, status, c.Locate(id))
+	}
+	for r := bytes.NewReader(account); r.Len() > 0; {
+		var part api.GoodbyeRequest
+		if err := protodelim.UnmarshalFrom(r, &part); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, part.Entries...)
+	}
+	return entries
+}
+
+// What a drained node carries later is in the account that a peer keeps, too: hours after an order without a limit, when drain.timeout is
+// long over, and after the agent was killed in the middle of it.
+func TestAccountAtAPeerHasWhatWasCarriedLater(t *testing.T) {
+	for name, killed := range map[string]bool{"long after": false, "killed": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := clustertest.Config{BytesPerSecond: slow, Agent: func(_ int, cfg *agent.Config) { cfg.Drain.Timeout = 2 * time.Minute }}
+			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+				c.WaitDrained(0)
+				c.Sleep(10 * time.Second)
+				if !killed {
+					c.Sleep(3 * time.Minute)
+				}
+				for n := range 15 {
+					blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("late-%d", n), fillSize))
+				}
+				c.Until("some of what was written since is carried", 10*time.Minute, func() bool { n, _ := c.Moved(0); return n > fillBlocks+3 })
+				if killed {
+					c.Kill(0)
+					c.Restart(0)
+				}
+				c.Until("the coordinator is told", time.Minute, func() bool {
+					m, _ := c.Manifest(0)
+					return m.GetMoved().GetBlocks() == int64(len(blocks))
+				})
+				c.Sleep(10 * time.Second)
+				if got := keptAccount(t, c, 0, c.Status(0).Manifest.Incident); len(got) != len(blocks) {
+					t.Errorf("the account at a peer names %d blocks, want %d", len(got), len(blocks))
+				}
+			})
+		})
+	}
 }
 
 // The node is LOST to the coordinator before the notice comes, and the coordinator is told everything when the drain is over.
