@@ -71,27 +71,21 @@ func (t *attendant) stopInTime(ctx context.Context, w *watched) {
 // gone, or with ctx: after a withdrawal nothing more is stopped.
 func (t *attendant) stopWorkload(ctx context.Context, w *watched, i preemption.Incident) {
 	began := time.Now()
-	killAt := began.Add(w.Grace)
-	if last := t.limits.lastPassAt(i).Add(-killLead); last.Before(killAt) {
-		killAt = last
-	}
-	if least := began.Add(leastGrace); killAt.Before(least) {
-		killAt = least
-	}
+	killAt := func() time.Time { return t.killAt(t.incidents.current(), w, began) }
 	done := t.attention.of(w.Name)
 	switch {
 	case done.Incident != i.ID:
 		done = attended{}
 	case done.Killed:
-		killAt = began // its grace was over before a restart
+		killAt = func() time.Time { return began } // its grace was over before a restart
 	}
 	for !done.Stopping {
 		asked, err := w.Terminate(ctx, done.Processes)
 		if err != nil {
 			t.log.Warn("a workload cannot be stopped", "workload", w.Name, "err", err)
 		}
-		if err == nil || len(asked) > 0 || !time.Now().Before(killAt) {
-			t.log.Info("stopping a workload", "workload", w.Name, "incident", i.ID, "processes", len(asked), "grace", time.Until(killAt).Round(time.Millisecond))
+		if err == nil || len(asked) > 0 || !time.Now().Before(killAt()) {
+			t.log.Info("stopping a workload", "workload", w.Name, "incident", i.ID, "processes", len(asked), "grace", time.Until(killAt()).Round(time.Millisecond))
 			done = t.note(w, func(d *attended) {
 				if d.Incident != i.ID {
 					d.Incident, d.Processes, d.Killed = i.ID, nil, false
@@ -100,7 +94,7 @@ func (t *attendant) stopWorkload(ctx context.Context, w *watched, i preemption.I
 			})
 			break
 		}
-		if !t.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
+		if !t.untilFinished(ctx, w, i.ID, after(strikeAgain)) {
 			return
 		}
 	}
@@ -116,23 +110,41 @@ func (t *attendant) stopWorkload(ctx context.Context, w *watched, i preemption.I
 			t.log.Error("a workload cannot be killed", "workload", w.Name, "err", err)
 		}
 		w.lookAgain()
-		if !t.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
+		if !t.untilFinished(ctx, w, i.ID, after(strikeAgain)) {
 			return
 		}
 	}
 }
 
-// untilFinished waits until the given time. It returns false when the workload or ctx ends first.
-func (t *attendant) untilFinished(ctx context.Context, w *watched, incident string, until time.Time) (still bool) {
-	due := time.After(time.Until(until))
+// killAt is when a workload that got SIGTERM at began gets SIGKILL: after its grace, and sooner if the last pass begins before that.
+func (t *attendant) killAt(i preemption.Incident, w *watched, began time.Time) time.Time {
+	at := began.Add(w.Grace)
+	if last := t.limits.lastPassAt(i); !last.IsZero() && last.Add(-killLead).Before(at) {
+		at = last.Add(-killLead)
+	}
+	if least := began.Add(leastGrace); at.Before(least) {
+		return least
+	}
+	return at
+}
+
+func after(pause time.Duration) func() time.Time {
+	at := time.Now().Add(pause)
+	return func() time.Time { return at }
+}
+
+// untilFinished waits until the time that until returns, which notices and settings may move. It returns false when the workload or ctx
+// ends first.
+func (t *attendant) untilFinished(ctx context.Context, w *watched, incident string, until func() time.Time) (still bool) {
 	for {
-		stirred := t.attention.changes()
+		changed, stirred := t.incidents.Changes(), t.attention.changes()
 		if over, _ := w.finished(incident); over {
 			return false
 		}
 		select {
+		case <-changed:
 		case <-stirred:
-		case <-due:
+		case <-time.After(time.Until(until())):
 			return ctx.Err() == nil
 		case <-ctx.Done():
 			return false

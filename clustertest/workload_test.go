@@ -195,6 +195,35 @@ func TestTimeIsUpWhileTheNodeWaits(t *testing.T) {
 	})
 }
 
+// A deadline that moves while a workload has its grace moves the end of that.
+func TestDeadlineMovesAmidTheGrace(t *testing.T) {
+	const grace = time.Minute
+	for name, s := range map[string]struct {
+		limit, after time.Duration // of the order, and how long after SIGTERM the deadline moves
+		move         func(c *clustertest.Cluster)
+		killed       time.Duration // after that
+	}{
+		"nearer":       {10 * time.Minute, 5 * time.Second, func(c *clustertest.Cluster) { c.Notice(0, 40*time.Second) }, 26 * time.Second},
+		"further away": {20 * time.Second, 5 * time.Second, func(c *clustertest.Cluster) { c.Decommission(0, 10*time.Minute, "") }, grace - 5*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, withEngine(func(_ int, w *agent.Workload) { w.Stop, w.Grace = true, grace }), func(t *testing.T, c *clustertest.Cluster) {
+				unit := c.Unit(0, engine)
+				unit.Defy()
+				c.Sleep(3 * time.Second)
+				c.Decommission(0, s.limit, "")
+				c.Until("the engine is asked to end", s.limit, func() bool { _, stops, _ := unit.Ended(); return stops > 0 })
+				c.Sleep(s.after)
+				s.move(c)
+				took := c.Until("the engine is killed", 2*grace, func() bool { ended, _, _ := unit.Ended(); return ended })
+				if (took - s.killed).Abs() > 3*time.Second {
+					t.Errorf("killed %s after the deadline moved, want %s", took, s.killed)
+				}
+			})
+		})
+	}
+}
+
 // A longer tail, by SIGHUP amid the drain, has a workload stopped so much earlier.
 func TestReloadMovesTheEndOfAWorkload(t *testing.T) {
 	cfg, engines := agent.Config{}, withEngine(stops)
