@@ -78,14 +78,17 @@ func (c *course) lookAt(p page, next time.Time, took time.Duration) time.Time {
 }
 
 // saidSince is when a source last said that the machine goes, if it said so after the drain ended and the node has not
-// looked for new writes since (wroteSince). Zero: no source did.
+// looked for new writes since (wroteSince). Zero: no source did. A notice that was taken back and came again, or whose deadline
+// moved closer, was said anew when the node began to leave for it.
 func (c *course) saidSince(p page) (last time.Time) {
 	if p.Work.Drained == nil || p.Work.Again || p.Incident.Rehearsed() {
 		return time.Time{}
 	}
 	for _, n := range p.Incident.InForce() {
-		if n.SeenAt.After(p.Work.Drained.Finished) && n.SeenAt.After(c.drains.lookedFor()) && n.SeenAt.After(last) {
-			last = n.SeenAt
+		for _, said := range []time.Time{n.SeenAt, n.LeftAt} {
+			if said.After(p.Work.Drained.Finished) && said.After(c.drains.lookedFor()) && said.After(last) {
+				last = said
+			}
 		}
 	}
 	return last

@@ -165,6 +165,26 @@ func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
 	}
 }
 
+// A shutdown that comes again after it was called off is another one: the node looks once more.
+func TestPowerOffAfterOneThatWasCalledOff(t *testing.T) {
+	bubble(t, calm(clustertest.Config{}), func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+		c.WaitDrained(0)
+		c.Sleep(11 * time.Minute) // the next look is 20 minutes after the drain
+		c.PrepareShutdown(0)
+		c.Sleep(3 * time.Second)
+		c.CallOff(0)
+		c.Sleep(3 * time.Minute)
+		blocks = append(blocks, c.Write(0, "cache", "late", fillSize))
+		if lock, stop := c.ShutDown(0, systemd.HowPowerOff); lock > 2*time.Second || stop > 2*time.Second {
+			t.Errorf("the host was held up for %s and %s", lock, stop)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Verify(1)
+	})
+}
+
 // What was written since the drain lies on a disk that does not answer as the host is powered off: that is not taken for nothing. The node
 // asks again until the disk answers, and carries it.
 func TestPowerOffWaitsForADiskThatMayHaveSomethingNew(t *testing.T) {
