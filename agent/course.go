@@ -93,6 +93,7 @@ func (c *course) hear(ctx context.Context) error {
 
 // prepare copies blocks to peers while the node serves on, until the stance changes.
 func (c *course) prepare(ctx context.Context) error {
+	incident := c.incidents.current()
 	preparing, stop := context.WithCancel(ctx)
 	defer stop()
 	g, preparing := errgroup.WithContext(preparing)
@@ -108,9 +109,13 @@ func (c *course) prepare(ctx context.Context) error {
 		}
 		return nil
 	})
-	g.Go(func() error { c.copyAhead(preparing); return nil })
+	g.Go(func() error { c.copyAhead(preparing, incident); return nil })
 	g.Go(func() error { c.carryAgain(preparing); return nil })
-	return g.Wait()
+	err := g.Wait()
+	if c.incidents.current().ID != incident.ID { // a pass that began as it ended has made its drain the current one
+		c.drains.set(nil, false, false)
+	}
+	return err
 }
 
 // leave empties the node, tells the coordinator and the workloads, and stays until the machine goes or the notice is taken

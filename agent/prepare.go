@@ -9,6 +9,7 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // copyAgain is the pause between two passes of copying ahead. A pass in which nothing changed reads names and no bytes.
@@ -16,8 +17,7 @@ const copyAgain = time.Minute
 
 // copyAhead copies blocks to peers at a gentle rate, pass after pass, until ctx ends. The incident's ledger names what it
 // moved, so a drain that follows sends only what is new or has changed since.
-func (c *course) copyAhead(ctx context.Context) {
-	i := c.incidents.current()
+func (c *course) copyAhead(ctx context.Context, i preemption.Incident) {
 	c.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(c.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()

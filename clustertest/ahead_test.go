@@ -184,3 +184,24 @@ func TestDeadlineKeepsItsDistanceWhenTheClockIsSet(t *testing.T) {
 		accounted(t, c, 0, blocks, 0)
 	})
 }
+
+// Advice that is taken back as another pass begins, while the coordinator hangs, leaves nothing of that pass in the status.
+func TestAdviceIsTakenBackAsAPassBegins(t *testing.T) {
+	for early := 5200 * time.Millisecond; early < 6*time.Second; early += 200 * time.Millisecond { // the pass asks the coordinator for a second
+		t.Run(early.String(), func(t *testing.T) {
+			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				fill(c, 0)
+				c.Simulate(0, preemption.KindRebalance, 0, false)
+				c.Until("all that is there is copied", 50*time.Second, func() bool { n, _ := c.Moved(0); return n == fillBlocks })
+				c.Sleep(55 * time.Second)
+				c.Partition(0, clustertest.Coordinator)
+				c.Sleep(early)
+				c.Cancel(0, "")
+				c.Sleep(3 * time.Second)
+				if s := c.Status(0).Status; s.Notice != nil || s.Drain != nil {
+					t.Errorf("without a notice, the node says that it carries: %v", s.Drain)
+				}
+			})
+		})
+	}
+}
