@@ -120,13 +120,13 @@ func (a *Agent) foresee(r *api.SimulateReply, held load, peers []migration.Peer)
 		goes = int64(min(float64(r.Bytes), float64(cap)*max(0, r.SendFor.AsDuration().Seconds())))
 		r.CapBytes = new(goes)
 	}
-	vault := int64(0)
+	own, vault := a.place.Load(), int64(0)
 	for _, p := range peers {
 		r.Peers++
 		if p.Advised {
 			r.AdvisedPeers++
 		}
-		if own := a.cfg.Node; own.Pool != "" && p.Pool == own.Pool && p.Zone == own.Zone {
+		if own.pool != "" && p.Pool == own.pool && p.Zone == own.zone {
 			r.PoolRoomBytes += p.RoomBytes
 		}
 		r.RoomBytes += p.RoomBytes

@@ -49,6 +49,23 @@ func TestFullVaultsAreForeseen(t *testing.T) {
 	})
 }
 
+// A dry run tells how much of the room is on machines that may be reclaimed together with this one, where the cloud has said of which pool
+// it is.
+func TestDryRunTellsTheRoomOfItsPool(t *testing.T) {
+	other := clustertest.Config{Agent: func(i int, cfg *agent.Config) {
+		if i == 2 {
+			cfg.Node.Pool = "another"
+		}
+	}}
+	bubble(t, other, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if r.PoolRoomBytes == 0 || r.PoolRoomBytes >= r.RoomBytes {
+			t.Errorf("got %d of %d bytes in its pool, want one of its two peers there", r.PoolRoomBytes, r.RoomBytes)
+		}
+	})
+}
+
 // A dry run also foresees, and names, what is lost even if peers have room: a file whose name cannot be an id.
 func TestDryRunForeseesWhatCannotBeCarried(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
