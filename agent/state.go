@@ -39,8 +39,18 @@ func undoRehearsed(was preemption.Incident, p *page) {
 	}
 }
 
+// undoCut forgets a drain that lost blocks when the node goes on leaving and has time for them after all: the deadline has moved away, or
+// the notice was taken back that set it.
+func (r *rules) undoCut(was preemption.Incident, p *page) {
+	i := p.Incident
+	later := !was.Deadline().IsZero() && (i.Deadline().IsZero() || i.Deadline().After(was.Deadline()))
+	if d := p.Work.Drained; d != nil && d.Lost.Blocks > 0 && i.Leaving() && later && time.Until(r.againUntil(i, time.Now())) >= leastAgain {
+		p.Work = work{}
+	}
+}
+
 // stands reports whether the drain that is over is still the one that ended at that time. After another pass it is a
-// different one, and after a notice in earnest that followed a rehearsal there is none.
+// different one, and there is none after a notice in earnest that followed a rehearsal, or when there is time again.
 func (w *work) stands(ended time.Time) bool {
 	return w.Drained != nil && w.Drained.Finished.Equal(ended)
 }
@@ -100,7 +110,7 @@ func (in *incidents) admit(advised bool) receiver.Admission {
 func (c *course) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
 	was, _ := c.incidents.Open()
-	p, changed, err := c.incidents.Join(n, undoRehearsed)
+	p, changed, err := c.incidents.Join(n, undoRehearsed, c.limits.undoCut)
 	if n.Source == preemption.SourceLogind && c.waitsForNothing(n) { // even if the policy ignores it, and the incident has not changed
 		c.letGo(ctx, n)
 	}

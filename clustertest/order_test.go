@@ -124,6 +124,35 @@ func TestOrderBesideNotice(t *testing.T) {
 	})
 }
 
+// Blocks that a drain lost for want of time are carried when there is time again: the notice is taken back that left so little, and the
+// order beside it stands; or the cloud's reclaim came to nothing, and another one follows.
+func TestLostForWantOfTimeThatThereIsAgain(t *testing.T) {
+	for name, s := range map[string]struct {
+		ordered bool
+		later   func(c *clustertest.Cluster)
+	}{
+		"the order stands": {true, func(c *clustertest.Cluster) { c.Withdraw(0) }},
+		"another reclaim":  {false, func(c *clustertest.Cluster) { c.Sleep(3 * time.Minute); c.Notice(0, 2*time.Minute) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				if s.ordered {
+					c.Decommission(0, 10*time.Minute, "")
+				}
+				c.Notice(0, 20*time.Second)
+				c.WaitDrained(0)
+				if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 {
+					t.Fatalf("got %v, want a drain that was cut short", summary)
+				}
+				s.later(c)
+				c.Sleep(90 * time.Second)
+				accounted(t, c, 0, blocks, 0)
+			})
+		})
+	}
+}
+
 // A node that was ordered away while it was silent leaves when it is back.
 func TestOrderWaitsForTheNode(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
