@@ -34,11 +34,12 @@ func (c *course) leaveAccount(ctx context.Context) {
 	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
 		return
 	}
-	limit := p.Incident.Deadline() // where there is none, the machine is still there once drain.timeout is over
+	i := p.Incident.Ahead(time.Now())
+	limit := i.Deadline() // where there is none, the machine is still there once drain.timeout is over
 	if !limit.IsZero() {
-		if sending := c.sendLimit(p.Incident); sending.After(time.Now()) {
+		if sending := c.sendLimit(i); sending.After(time.Now()) {
 			limit = sending
-		} else if left := time.Until(limit); left <= 0 || c.incidents.isTold(ctx, p.Work.Drained.Finished, left/2) {
+		} else if c.incidents.isTold(ctx, p.Work.Drained.Finished, time.Until(limit)/2) {
 			return
 		}
 	}

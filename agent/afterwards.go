@@ -61,18 +61,20 @@ func (c *course) watchWrites(ctx context.Context) {
 	}
 }
 
-// lookAt moves a look that is due at next to an earlier time if at next there were no time left to carry what it finds.
-// Zero: it is too late for any look.
+// lookAt moves a look that is due at next to an earlier time if at next there were no time left to carry what it finds. If it is too late
+// for that, the next look is when the deadline has passed, for a machine that is still there. Zero: no look is due.
 func (c *course) lookAt(p page, next time.Time, took time.Duration) time.Time {
-	if next.IsZero() || p.Incident.Deadline().IsZero() {
+	i := p.Incident.Ahead(time.Now())
+	if next.IsZero() || i.Deadline().IsZero() {
 		return next
 	}
-	last := c.limits.sendUntil(p.Incident).Add(-max(leastLook, lookShare*took/2))
-	if !time.Now().Before(last) {
-		return time.Time{}
-	}
-	if last.Before(next) {
-		return last
+	last := c.limits.sendUntil(i).Add(-max(leastLook, lookShare*took/2))
+	if time.Now().Before(last) {
+		if last.Before(next) {
+			return last
+		}
+	} else if next.Before(i.Deadline()) {
+		return i.Deadline()
 	}
 	return next
 }

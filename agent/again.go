@@ -47,7 +47,7 @@ func (c *course) carryAgain(ctx context.Context) {
 		}
 		var ask, behind <-chan time.Time
 		p, open := c.incidents.Open()
-		if open && p.Work.Drained != nil && p.Work.Again { // a pass was left behind
+		if open && p.Work.Drained != nil && p.Work.Again { // a pass was left behind, or cut off with an earlier process
 			behind = time.After(lookAround)
 		}
 		if open && c.incidents.leaving() {
@@ -91,9 +91,10 @@ var errCutShort = errors.New("the pass was cut short")
 // blocks that it has not met as lost.
 const leastAgain = 10 * time.Second
 
-// againUntil is when another pass must end that begins at began.
+// againUntil is when another pass must end that begins at began. A deadline that had passed by then does not count: an operator's order
+// has one, and its machine may be there for days after.
 func (r *rules) againUntil(i preemption.Incident, began time.Time) time.Time {
-	if !i.Deadline().IsZero() {
+	if i = i.Ahead(began); !i.Deadline().IsZero() {
 		return r.sendUntil(i)
 	}
 	return began.Add(r.Load().Drain.Timeout)

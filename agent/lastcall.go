@@ -25,16 +25,17 @@ func (c *course) lastCall(ctx context.Context) {
 	if _, err := c.say(ctx, n); err != nil {
 		return
 	}
-	for ctx.Err() == nil {
+	for began := time.Now(); ctx.Err() == nil; {
 		changed := c.incidents.Changes()
 		p, open := c.incidents.Open()
 		empty := p.Work.Drained != nil && !p.Work.Again && c.saidSince(p).IsZero()
 		if !open || !c.incidents.leaving() || p.Work.Told && empty {
 			return
 		}
-		until := p.Incident.Deadline()
+		i := p.Incident.Ahead(began)
+		until := i.Deadline()
 		if until.IsZero() {
-			until = c.limits.sendUntil(p.Incident)
+			until = c.limits.againUntil(i, began)
 		}
 		if empty { // only the goodbye is left to do
 			if patience := p.Work.Drained.Finished.Add(goodbyePatience(p.Work.Drained.Total().Blocks)); patience.Before(until) {

@@ -46,10 +46,7 @@ func (c *course) drain(ctx context.Context) (over bool) {
 	if len(unfinished) > 0 {
 		c.log.Warn("the drain ended while workloads or apps that it waits for still ran", "incident", p.Incident.ID, "unfinished", unfinished)
 	}
-	account := func(w *work) { // an earlier process may have told of a pass before this one
-		w.Drained, w.Unfinished, w.Told, w.Kept = &sum, unfinished, false, false
-	}
-	if err := c.incidents.Amend(account); err != nil {
+	if err := c.incidents.Amend(func(w *work) { w.Drained, w.Unfinished = &sum, unfinished }); err != nil {
 		c.log.Error("cannot write to the journal that the drain is over: a restart would look through the stores again", "err", err)
 	}
 	c.fleet.Nudge()

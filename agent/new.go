@@ -260,12 +260,6 @@ func (a *Agent) resume() {
 			a.directives.last = n.ID
 		}
 	}
-	if p.Work.Again { // another pass was cut off, so its account is not whole: run the drain again
-		if err := a.incidents.Amend(func(w *work) { w.Drained, w.Again = nil, false }); err != nil {
-			a.log.Warn("cannot write to the journal that a pass is done again: the manifest may name a block twice", "err", err)
-		}
-		p, _ = a.incidents.Open()
-	}
 	if p.Work.Drained == nil { // else the status shows its summary
 		moved, err := migration.Carried(a.refuge.accountDir(p.Incident.ID))
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
 )
 
 // A drain takes some seconds of the two minutes, and in the rest engines go on writing: new files, and new bytes under names that have moved.
@@ -50,5 +51,44 @@ func TestNoticeAmidWhatIsCarriedAfterTheDrain(t *testing.T) {
 		if summary.GetSource() != preemption.SourceEC2 {
 			t.Errorf("got the account of %v, want the cloud's notice", summary)
 		}
+	})
+}
+
+// An order's time is over, and the empty node is still there: what is written then is carried all the same, what a holder takes along is
+// carried again, and a host that is powered off waits for what is newest.
+func TestWhatIsWrittenAfterTheTimeOfAnOrder(t *testing.T) {
+	bubble(t, calm(clustertest.Config{Agents: 4}), func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 2*time.Minute, "")
+		c.WaitDrained(0)
+		c.Sleep(5 * time.Minute)
+		blocks = append(blocks, c.Write(0, "cache", "late", fillSize))
+		c.Sleep(11 * time.Minute)
+		accounted(t, c, 0, blocks, 0)
+		_, others := killHolder(c)
+		c.Sleep(3 * time.Minute)
+		accounted(t, c, 0, blocks, 0)
+		blocks = append(blocks, c.Write(0, "cache", "later", fillSize))
+		c.ShutDown(0, systemd.HowPowerOff)
+		accounted(t, c, 0, blocks, 0)
+		c.VerifyEverywhere(others[0], others[1])
+	})
+}
+
+// The agent is killed while it carries what was written after the time of an order: it goes on when it is back.
+func TestKilledAmidWhatIsWrittenAfterTheTimeOfAnOrder(t *testing.T) {
+	bubble(t, calm(clustertest.Config{BytesPerSecond: slow}), func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 2*time.Minute, "")
+		c.WaitDrained(0)
+		c.Sleep(3 * time.Minute)
+		for n := range 15 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("late-%d", n), fillSize))
+		}
+		c.Until("some of what was written since is carried", 10*time.Minute, func() bool { n, _ := c.Moved(0); return n > fillBlocks+3 })
+		c.Kill(0)
+		c.Restart(0)
+		c.Sleep(time.Minute)
+		accounted(t, c, 0, blocks, 0)
 	})
 }

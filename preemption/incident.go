@@ -181,6 +181,17 @@ func (i *Incident) hurry(was Incident, now time.Time) {
 // with mere advice does not bind. Zero: not known.
 func (i *Incident) Deadline() time.Time { return i.binding().Deadline }
 
+// Ahead returns the incident without the deadlines that have passed by then: they say nothing more about a machine that is still there.
+func (i Incident) Ahead(then time.Time) Incident {
+	i.Notices = slices.Clone(i.Notices)
+	for at, n := range i.Notices {
+		if !n.Deadline.After(then) {
+			i.Notices[at].Deadline = time.Time{}
+		}
+	}
+	return i
+}
+
 // leastAhead is the latest time before an appointment at which the node begins to leave: as long as the notice that EC2
 // gives every spot machine.
 const leastAhead = 2 * time.Minute
