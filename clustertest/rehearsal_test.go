@@ -131,6 +131,10 @@ func TestAdviceOutlivesARehearsal(t *testing.T) {
 			at := ec2fake.EventTime(time.Now().Add(48 * time.Hour))
 			c.Cloud(0).Schedule(ec2fake.Event{Code: "system-maintenance", EventID: "instance-event-1", State: "active", NotBefore: at})
 		}},
+		"appointment for which the node leaves in the end": {preemption.KindRetirement, func(c *clustertest.Cluster) {
+			at := ec2fake.EventTime(time.Now().Add(48 * time.Hour))
+			c.Cloud(0).Schedule(ec2fake.Event{Code: "instance-retirement", EventID: "instance-event-1", State: "active", NotBefore: at})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
