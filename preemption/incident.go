@@ -323,9 +323,8 @@ func (i *Incident) binding() Notice {
 }
 
 // OutlivedAt is the instant from which a machine that still lives has outlived the incident: every notice for which the node
-// has gone furthest. Others do not count, such as an appointment that is far ahead when the node leaves for something else. Zero:
-// never, as with an operator's order, which stands
-// until it is taken back.
+// has gone furthest. Others do not count, such as an appointment that is far ahead when the node leaves for something else.
+// Zero: never, as with an operator's order, which stands until it is taken back.
 func (i *Incident) OutlivedAt() time.Time {
 	var last time.Time
 	furthest := StanceWatch
