@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,6 +34,12 @@ const groupTag = "tags/instance/aws:autoscaling:groupName"
 // slow, five things.
 const completeLimit = 30 * time.Second
 
+// waitsWithin is how soon after the metadata name the instance's target state the group waits for the instance. They name it
+// when the instance is about to move to that state; an empty node may be done before the group waits, and is told that there
+// is nothing to complete. AWS gives no figure.
+// https://docs.aws.amazon.com/autoscaling/ec2/userguide/retrieving-target-lifecycle-state-through-imds.html
+const waitsWithin = 30 * time.Second
+
 // lifecycle tells Auto Scaling that the instance may go.
 type lifecycle struct {
 	LifecycleHook
@@ -50,7 +57,7 @@ func (e *EC2) Release(ctx context.Context, n Notice) error {
 	}
 	for {
 		err := l.complete(ctx)
-		if err == nil || isFinal(err) || sleepUntil(ctx, time.Now().Add(retryAfter)) != nil {
+		if err == nil || isFinal(err) && !(time.Since(n.SeenAt) < waitsWithin && isNotWaiting(err)) || sleepUntil(ctx, time.Now().Add(retryAfter)) != nil {
 			return err
 		}
 	}
@@ -113,4 +120,10 @@ func isFinal(err error) bool {
 	}
 	_, said := errors.AsType[smithy.APIError](err)
 	return said && retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) != aws.TrueTernary
+}
+
+// isNotWaiting reports whether Auto Scaling said that it does not wait for the instance, or not yet.
+func isNotWaiting(err error) bool {
+	said, is := errors.AsType[smithy.APIError](err)
+	return is && strings.HasPrefix(said.ErrorMessage(), "No active Lifecycle Action found")
 }

@@ -125,6 +125,29 @@ func TestReleaseReportsWhatAWSSays(t *testing.T) {
 	})
 }
 
+// A node that has nothing to carry is done before its group waits for it.
+func TestReleaseBeforeTheGroupWaits(t *testing.T) {
+	for name, row := range map[string]struct {
+		waits time.Duration
+		told  bool
+	}{"soon": {7 * time.Second, true}, "never": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cloud) {
+				s := scaled(t, c, LifecycleHook{Name: "leave", Group: "workers"})
+				began := time.Now()
+				s.answer = func(w http.ResponseWriter) bool {
+					return time.Since(began) < row.waits && refusal(w, http.StatusBadRequest, "ValidationError", "No active Lifecycle Action found with instance ID i-0")
+				}
+				n := scaleIn
+				n.SeenAt = began
+				if err := c.source.Release(t.Context(), n); (err == nil) != row.told || time.Since(began) > waitsWithin+retryAfter {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
 func TestReleaseTriesAgain(t *testing.T) {
 	var tries atomic.Int32
 	for name, trouble := range map[string]func(c *cloud, s *scaling){
