@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // fifo makes a named pipe: opening it waits for the other side, so a script and a test meet there without sleeping.
@@ -377,6 +379,54 @@ func TestHookThatIsStoppedBeforeItStarts(t *testing.T) {
 	errorWith(t, err, "stopped, as the notice was withdrawn")
 	if got := lines(t, ran); len(got) != 1 || got[0] != "withdrawn" {
 		t.Errorf("got %v, want only the withdrawal told", got)
+	}
+}
+
+// A program leaves a process behind that prints much later on: that is cut, too, by a process that ends with it.
+func TestOutputOfWhatIsLeftBehindIsCut(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "go"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	word, err := os.OpenFile(filepath.Join(dir, "go"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer word.Close()
+	h := testHook(dir, `{ read line; head -c 3000000 /dev/zero | tr '\0' x; } <`+dir+`/go & echo the end`)
+	if err := h.Tell(within(t, 60*time.Second), testWord(PhaseNoticed)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRun(h.State, testWord(PhaseNoticed), h.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cutter := 0
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range all {
+		if line, err := os.ReadFile(at); err == nil && strings.HasSuffix(string(line), "\x00"+leftArg+"\x00"+r.dir+"\x00") {
+			cutter, _ = strconv.Atoi(filepath.Base(filepath.Dir(at)))
+		}
+	}
+	if cutter == 0 {
+		t.Fatal("nobody looks after what was left behind")
+	}
+	handle, err := openHandle(cutter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.close()
+	if _, err := word.WriteString("go on\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := handle.wait(within(t, 60*time.Second)); err != nil {
+		t.Fatalf("who cuts the output does not end with it: %v", err)
+	}
+	if info, err := os.Stat(r.path(outputFile)); err != nil || info.Size() < 3_000_000 || onDisk(info) > mostOutput {
+		t.Errorf("output: %+v, %v, want all but %d bytes cut of three million", info, err, mostOutput)
 	}
 }
 

@@ -1,6 +1,7 @@
 package workloads
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,6 +35,10 @@ func (r run) cutOutput() {
 		return
 	}
 	defer f.Close()
+	cut(f)
+}
+
+func cut(f *os.File) {
 	info, err := f.Stat()
 	if err != nil || onDisk(info) <= mostOutput {
 		return
@@ -42,6 +47,16 @@ func (r run) cutOutput() {
 	if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, cut) == nil {
 		_, _ = f.WriteAt(fmt.Appendf(nil, "[%d bytes were cut here]\n", cut), 0)
 	}
+}
+
+// aloneWith reports whether nobody else has a file open, or nobody can tell: the kernel gives a lease for writing only to the one that has it
+// (F_SETLEASE in fcntl(2)).
+func aloneWith(f *os.File) bool {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if err == nil {
+		_, _ = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return !errors.Is(err, unix.EAGAIN)
 }
 
 // onDisk is how much room a file takes: stat(2) counts in 512 bytes.

@@ -1,6 +1,7 @@
 package workloads
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,9 @@ import (
 // with the other arguments before it does anything else, and exit with the result.
 const SupervisorArg = "hook-supervisor"
 
+// leftArg makes a supervisor one that only cuts what is printed by processes that a program has left behind.
+const leftArg = "left"
+
 // What a supervisor inherits besides its output, see exec.Cmd.ExtraFiles.
 const (
 	lockFD = 3 // the run's lock, held
@@ -24,11 +28,15 @@ const (
 
 // Supervise runs one hook's program and writes down how it ended. It returns this process's exit status.
 func Supervise(args []string) int {
-	if len(args) != 1 {
+	do := supervise
+	switch {
+	case len(args) == 2 && args[0] == leftArg:
+		do, args = cutLeft, args[1:]
+	case len(args) != 1:
 		fmt.Fprintf(os.Stderr, "%s is run by lifeboat itself, for a hook\n", SupervisorArg)
 		return 2
 	}
-	if err := supervise(run{args[0]}); err != nil {
+	if err := do(run{args[0]}); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", SupervisorArg, err)
 		return 1
 	}
@@ -60,7 +68,44 @@ func supervise(r run) error {
 	case <-stop:
 		return r.put(resultFile, result{Error: "it was not started", Stopped: true})
 	}
-	return r.put(resultFile, r.execute(j, stop))
+	return errors.Join(r.put(resultFile, r.execute(j, stop)), r.leave())
+}
+
+// leave sees to it that what the program has left behind does not fill the file system with what it prints. A process of its own does that,
+// because this one's end tells that the program has ended.
+func (r run) leave() error {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	for _, own := range []*os.File{os.Stdout, os.Stderr} {
+		if err := unix.Dup3(int(null.Fd()), int(own.Fd()), 0); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(r.path(outputFile), os.O_WRONLY, 0)
+	if err != nil || aloneWith(f) {
+		return err
+	}
+	f.Close()
+	left := exec.Command("/proc/self/exe")
+	left.Args = []string{os.Args[0], SupervisorArg, leftArg, r.dir}
+	left.Dir = "/"
+	left.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return left.Start()
+}
+
+// cutLeft cuts the output of a run until no process has it open any more.
+func cutLeft(r run) error {
+	f, err := os.OpenFile(r.path(outputFile), os.O_WRONLY, 0) // it may be removed meanwhile
+	if err != nil {
+		return err
+	}
+	for ; !aloneWith(f); time.Sleep(checkOutput) {
+		cut(f)
+	}
+	cut(f)
+	return nil
 }
 
 // execute runs the program to its end.
