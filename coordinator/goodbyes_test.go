@@ -18,12 +18,7 @@ import (
 // A whole zone says goodbye at once: many goodbyes share one write of the log, and the file of each stays.
 func TestGoodbyesShareWrites(t *testing.T) {
 	const nodes = 200
-	cfg := Default()
-	cfg.Name, cfg.DataDir = "c", t.TempDir()
-	f := opened(t, cfg)
-	if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
-		t.Fatal(err)
-	}
+	f := leading(t)
 	var names []string
 	for i := range nodes {
 		names = append(names, fmt.Sprintf("n%03d", i))
@@ -63,7 +58,7 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	if n := writes() - before; n > nodes/2 {
 		t.Errorf("got %d writes of the log for %d goodbyes, want a fraction", n, nodes)
 	}
-	files, err := os.ReadDir(filepath.Join(cfg.DataDir, "manifests"))
+	files, err := os.ReadDir(filepath.Join(f.cfg.DataDir, "manifests"))
 	if err != nil || len(files) != nodes {
 		t.Errorf("got %d manifests (%v), want %d", len(files), err, nodes)
 	}

@@ -121,12 +121,7 @@ func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 // LOST when its lease ends, and one that was deactivated so is nobody's peer.
 func TestWhatIsDecidedLateIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Default()
-		cfg.Name, cfg.DataDir = "c", t.TempDir()
-		f := opened(t, cfg)
-		if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
-			t.Fatal(err)
-		}
+		f := leading(t)
 		if _, err := f.do(registration("b")); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +150,7 @@ func TestWhatIsDecidedLateIsFollowed(t *testing.T) {
 		if n := peers(); n != 0 {
 			t.Errorf("got %d peers, want none", n)
 		}
-		time.Sleep(cfg.Lease + time.Second)
+		time.Sleep(f.cfg.Lease + time.Second)
 		f.reapOnce(time.Now(), 0)
 		if a, _ := f.ledger.node("a"); a.State != registry.Lost {
 			t.Errorf("got node a %q, want LOST", a.State)
@@ -166,12 +161,7 @@ func TestWhatIsDecidedLateIsFollowed(t *testing.T) {
 // A node gives its account while the disk hangs, and is gone when it answers again: what the account names as lost is.
 func TestAccountThatIsDecidedLateCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Default()
-		cfg.Name, cfg.DataDir = "c", t.TempDir()
-		f := opened(t, cfg)
-		if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
-			t.Fatal(err)
-		}
+		f := leading(t)
 		if _, err := f.do(registration("a")); err != nil {
 			t.Fatal(err)
 		}

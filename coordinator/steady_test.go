@@ -12,12 +12,7 @@ import (
 // The leader's clock is set ahead by an hour while nodes leave. Each has as much time as before: by an order, by what its agent is told before
 // the leader has noticed, and by a notice, of which it says anew how long it has. An appointment is an hour closer.
 func TestClockThatIsSetAheadEndsNoDrain(t *testing.T) {
-	cfg := Default()
-	cfg.Name, cfg.DataDir = "c", t.TempDir()
-	f := opened(t, cfg)
-	if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
-		t.Fatal(err)
-	}
+	f := leading(t)
 	now := time.Now()
 	f.ledger.steady.last.Store(&reading{now.Round(0).Add(-time.Hour), now}) // until now it was an hour behind
 	do := func(c registry.Command) {

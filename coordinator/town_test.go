@@ -83,6 +83,18 @@ func opened(t testing.TB, cfg Config) *fleet {
 	return f
 }
 
+// leading returns the fleet of a coordinator on its own, which has taken over.
+func leading(t testing.TB) *fleet {
+	t.Helper()
+	cfg := Default()
+	cfg.Name, cfg.DataDir = "c", t.TempDir()
+	f := opened(t, cfg)
+	if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func (v *town) start() {
 	v.Helper()
 	calls, pages := pipenet.Listen(), pipenet.Listen()
