@@ -7,7 +7,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/diskio"
-	"github.com/lifeboat/lifeboat/migration/manifest"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 )
 
 const (
@@ -48,7 +48,7 @@ func (c *course) watchWrites(ctx context.Context) {
 			return
 		}
 		began := time.Now()
-		some, _ := c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost) // the next look may tell; a block that the account names as lost is not tried again
+		some, _ := c.anyLeft(ctx, p, c.findsRoom(p.Incident.OutlivedAt().IsZero())) // the next look may tell
 		took = time.Since(began)
 		if some {
 			select {
@@ -112,7 +112,7 @@ func (c *course) wroteSince(ctx context.Context) bool {
 		}
 		some, known := false, true
 		if time.Until(c.limits.againUntil(p.Incident, began)) >= leastLook {
-			some, known = c.anyLeft(ctx, p, manifest.Skipped, manifest.Lost)
+			some, known = c.anyLeft(ctx, p, c.findsRoom(true))
 		}
 		switch {
 		case some:
@@ -135,14 +135,14 @@ func (c *course) wroteSince(ctx context.Context) bool {
 	}
 }
 
-// anyLeft reports whether there is something to carry that the account does not name: neither as moved nor with one of the
-// outcomes in nor. known is false if that cannot be told because a disk does not answer. Where something else is in the way, as
-// more blocks than can be looked through in leftTimeout, another look would tell no more.
-func (c *course) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) (some, known bool) {
+// anyLeft reports whether there is something to carry that the account does not name, or names as lost, but again says that it
+// is to be tried again (see migration.AnyLeft). known is false if that cannot be told because a disk does not answer. Where
+// something else is in the way, as more blocks than can be looked through in leftTimeout, another look would tell no more.
+func (c *course) anyLeft(ctx context.Context, p page, again func(b *inventory.Block, late bool) bool) (some, known bool) {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
 	cfg := c.drainConfig(p.Incident.ID, c.refuge.accountDir(p.Incident.ID), 0)
-	some, err := migration.AnyLeft(look, cfg, nor...)
+	some, err := migration.AnyLeft(look, cfg, again)
 	if err == nil {
 		return some, true
 	}
@@ -154,4 +154,14 @@ func (c *course) anyLeft(ctx context.Context, p page, nor ...manifest.Outcome) (
 		dirs = append(dirs, s.Paths...)
 	}
 	return false, !diskio.IsSilent(err) && !slices.ContainsFunc(dirs, func(dir string) bool { return !c.disks.Readable(dir) })
+}
+
+// findsRoom returns what says of lost blocks that they are tried again: those that there was no time for, while there is time, if
+// somebody is known to have room for them now. What the coordinator tells of a peer may be off by a quarter.
+func (c *course) findsRoom(time bool) func(b *inventory.Block, late bool) bool {
+	most := mostOf(c.fleet.peers())
+	return func(b *inventory.Block, late bool) bool {
+		takes := b.Takes()
+		return time && late && (takes+takes/4 <= most(b.ID.Store()) || c.fallback.takes(takes))
+	}
 }

@@ -26,6 +26,7 @@ type course struct {
 	workloads   *attendant
 	evacuations *evacuations
 	refuge      *refuge
+	fallback    *standby
 	ballast     *durable.Ballast   // for the names of lost blocks
 	logind      *preemption.Logind // nil: logind is not asked
 	counts      *counters
@@ -44,7 +45,7 @@ type course struct {
 func (a *Agent) openCourse() {
 	a.course = course{
 		log: a.log, keep: a.cfg.Receive.Keep, limits: &a.limits, fleet: &a.fleet, incidents: &a.incidents, disks: &a.disks, workloads: &a.workloads, evacuations: a.evacuations,
-		refuge: a.refuge, ballast: a.ballast.account, logind: a.deps.Logind, counts: a.counts, aside: &a.aside, drainConfig: a.drainConfig,
+		refuge: a.refuge, fallback: &a.fallback, ballast: a.ballast.account, logind: a.deps.Logind, counts: a.counts, aside: &a.aside, drainConfig: a.drainConfig,
 		manual: preemption.NewManual(), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1),
 	}
 	a.course.vigil.course = &a.course

@@ -75,6 +75,12 @@ func (s *fallbackState) lastRoom() *fallback.Room {
 	return s.room
 }
 
+// takes reports whether the fallback took blocks when it was last tried, and had room for so many bytes.
+func (s *standby) takes(bytes int64) bool {
+	is := s.is.Load()
+	return is != nil && is.trouble == "" && (is.room == nil || is.room.Bytes >= bytes)
+}
+
 // Run reports a fallback that would take nothing while there is time to repair it, and removes old blocks from a directory.
 // It also checks when a drain begins: otherwise the drain finds out only once peers take no more.
 func (s *standby) Run(ctx context.Context) error {

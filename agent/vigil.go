@@ -9,7 +9,6 @@ import (
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/migration/inventory"
-	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
 const (
@@ -354,7 +353,7 @@ func (c *course) leftSome(ctx context.Context, p page) bool {
 	if c.drains.of(c.refuge.accountDir(p.Incident.ID)) != nil {
 		return false
 	}
-	some, _ := c.anyLeft(ctx, p, manifest.Skipped)
+	some, _ := c.anyLeft(ctx, p, func(*inventory.Block, bool) bool { return true })
 	return some
 }
 

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -90,5 +92,58 @@ func TestKilledAmidWhatIsWrittenAfterTheTimeOfAnOrder(t *testing.T) {
 		c.Restart(0)
 		c.Sleep(time.Minute)
 		accounted(t, c, 0, blocks, 0)
+	})
+}
+
+// What a drain lost as the time of an order was up is carried once there is room for it, and somebody to have it, while the machine is still
+// there: after a while, or when it is powered off.
+func TestLostWithinTheTimeOfAnOrder(t *testing.T) {
+	for name, s := range map[string]struct {
+		cfg clustertest.Config
+		end func(c *clustertest.Cluster)
+	}{
+		"the link was slow":        {clustertest.Config{BytesPerSecond: slow}, func(c *clustertest.Cluster) { c.Sleep(3 * time.Minute) }},
+		"nobody had room":          {clustertest.Config{}, func(c *clustertest.Cluster) { c.Sleep(11 * time.Minute) }},
+		"there is room at the end": {clustertest.Config{}, func(c *clustertest.Cluster) { c.ShutDown(0, systemd.HowPowerOff) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			room := config.Bytes(fillBlocks * fillSize / 4)
+			if s.cfg.BytesPerSecond == 0 {
+				s.cfg.Agent = func(_ int, cfg *agent.Config) { cfg.Receive.MaxBytes = room }
+			}
+			bubble(t, calm(s.cfg), func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				c.Decommission(0, 20*time.Second, "")
+				c.WaitDrained(0)
+				summary, _ := c.Manifest(0)
+				if summary.GetLost().GetBlocks() == 0 {
+					t.Fatalf("got %v, want a drain that was cut short", summary)
+				}
+				if s.cfg.Agent != nil {
+					c.Sleep(20 * time.Minute)
+					accounted(t, c, 0, blocks, summary.GetLost().GetBlocks())
+					room *= 100
+					for _, i := range []int{1, 2} {
+						c.Stop(i)
+						c.Restart(i)
+					}
+					c.Sleep(10 * time.Second)
+				}
+				s.end(c)
+				accounted(t, c, 0, blocks, 0)
+			})
+		})
+	}
+}
+
+// A cloud's deadline has passed, and the machine is still there: nothing is sent that was lost by then.
+func TestNothingIsSentAfterACloudsDeadline(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 20*time.Second)
+		c.WaitDrained(0)
+		summary, _ := c.Manifest(0)
+		c.Sleep(5 * time.Minute)
+		accounted(t, c, 0, blocks, summary.GetLost().GetBlocks())
 	})
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/lifeboat/lifeboat/migration/receiver"
 )
 
-// AnyLeft reports whether a block is here of which the account of the drain of cfg, which is over, says neither that it was moved nor one
-// of the outcomes nor: a block that was written, changed or landed since, or, where a process starts anew, lies on a disk that was not
-// mounted. An error says that this is not known, as where a disk does not answer. A disk that hangs holds it up until ctx ends.
-func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...manifest.Outcome) (some bool, err error) {
-	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
+// AnyLeft reports whether a block is here that the account of the drain of cfg, which is over, does not name: one that was written, changed
+// or landed since, or, where a process starts anew, lies on a disk that was not mounted. A lost block is left, too, if again says so, which
+// is told whether it was lost because time was up. An error says that this is not known, as where a disk does not answer. A disk that
+// hangs holds it up until ctx ends.
+func AnyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block, late bool) bool) (some bool, err error) {
+	return diskio.UnlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, again) })
 }
 
 // AppsLeft are the apps of which a drain in that directory has left something behind because they were over.
@@ -35,28 +36,33 @@ func AppsLeft(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(apps)), nil
 }
 
-func anyLeft(ctx context.Context, cfg DrainConfig, nor []manifest.Outcome) (some bool, err error) {
+func anyLeft(ctx context.Context, cfg DrainConfig, again func(b *inventory.Block, late bool) bool) (some bool, err error) {
 	history, _, err := recall(cfg.Dir, doubt{})
 	if err != nil {
 		return false, err
 	}
-	seed, said := maphash.MakeSeed(), map[uint64]bool{}
-	for _, o := range nor {
+	type fate struct{ named, lost, late bool }
+	seed, fates := maphash.MakeSeed(), map[uint64]fate{}
+	for _, o := range []manifest.Outcome{manifest.Skipped, manifest.Lost} {
 		for e, err := range manifest.Read(manifest.Path(cfg.Dir, o)) {
 			if err != nil {
 				return false, err
 			}
 			if !strings.Contains(e.Reason, itIsDeleted) { // a block of that name that is here now is another
-				said[maphash.String(seed, e.ID)] = true
+				fates[maphash.String(seed, e.ID)] = fate{true, o == manifest.Lost, strings.HasPrefix(e.Reason, tooLate)}
 			}
 		}
+	}
+	open := func(b *inventory.Block) bool {
+		is := fates[maphash.String(seed, string(b.ID))]
+		return !is.named || is.lost && again(b, is.late)
 	}
 	var silent error
 	look := func(it inventory.Item, err error) (goOn bool) {
 		if diskio.IsSilent(err) {
 			silent = err
 		}
-		if err == nil && it.ID != "" && it.Skip == "" && it.Stays == "" && !said[maphash.String(seed, string(it.ID))] {
+		if err == nil && it.ID != "" && it.Skip == "" && it.Stays == "" && open(&it.Block) {
 			some, _ = history.first(it.Block, false)
 		}
 		return !some && ctx.Err() == nil

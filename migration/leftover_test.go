@@ -11,8 +11,11 @@ import (
 	"github.com/lifeboat/lifeboat/migration/manifest"
 )
 
-// A drain is over. A block that it moved or named is not left, unless it has another version. A lost block is left for a caller that may
-// try again.
+// gaveUp tries no lost block again.
+func gaveUp(*inventory.Block, bool) bool { return false }
+
+// A drain is over. A block that it moved or named is not left, unless it has another version. A lost block is left for a caller that tries
+// again, who is told whether time was up.
 func TestAnyLeft(t *testing.T) {
 	a, _ := cached(t, 10, 100)
 	for name, to := range map[string][]*node{"moved": {newNode(t, "b", with(filesStore, "cache"))}, "lost": nil} {
@@ -21,18 +24,19 @@ func TestAnyLeft(t *testing.T) {
 				tr := newTrip(t, a, to...)
 				tr.cfg.Dir = t.TempDir()
 				tr.run(within(t, time.Minute))
-				left := func(nor ...manifest.Outcome) bool {
-					some, err := AnyLeft(t.Context(), tr.cfg, nor...)
+				left := func(again func(*inventory.Block, bool) bool) bool {
+					some, err := AnyLeft(t.Context(), tr.cfg, again)
 					if err != nil {
 						t.Fatal(err)
 					}
 					return some
 				}
-				if left(manifest.Skipped, manifest.Lost) || left(manifest.Skipped) != (name == "lost") {
-					t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(manifest.Skipped, manifest.Lost), left(manifest.Skipped))
+				late := func(b *inventory.Block, late bool) bool { return late && b.Bytes() == 100 }
+				if left(gaveUp) || left(late) != (name == "lost") {
+					t.Errorf("got %t, and %t where what had no time is tried again, want neither but the second of what was lost", left(gaveUp), left(late))
 				}
 				write(t, filepath.Join(a.Dir, "cache", "late-"+name), []byte("late"))
-				if !left(manifest.Skipped, manifest.Lost) {
+				if !left(gaveUp) {
 					t.Error("what was written since is not left")
 				}
 			})
@@ -47,7 +51,7 @@ func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
 	tr := newTrip(t, a, b)
 	tr.run(within(t, time.Minute))
 	left := func() bool {
-		some, err := AnyLeft(t.Context(), tr.cfg, manifest.Skipped, manifest.Lost)
+		some, err := AnyLeft(t.Context(), tr.cfg, gaveUp)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +79,11 @@ func TestAnyLeftOnASilentDisk(t *testing.T) {
 	tr.run(within(t, time.Minute))
 	write(t, filepath.Join(a.Dir, "s0", "late"), []byte("late"))
 	f.Set(f.Bad, a.Stores[0].Paths[0], true)
-	if some, err := AnyLeft(t.Context(), tr.cfg, manifest.Skipped, manifest.Lost); some || !diskio.IsSilent(err) {
+	if some, err := AnyLeft(t.Context(), tr.cfg, gaveUp); some || !diskio.IsSilent(err) {
 		t.Errorf("got %t, %v, want that it is not known", some, err)
 	}
 	write(t, filepath.Join(a.Dir, "s1", "late"), []byte("late"))
-	if some, err := AnyLeft(t.Context(), tr.cfg, manifest.Skipped, manifest.Lost); !some || err != nil {
+	if some, err := AnyLeft(t.Context(), tr.cfg, gaveUp); !some || err != nil {
 		t.Errorf("got %t, %v, want what is left on the other", some, err)
 	}
 }
