@@ -111,10 +111,32 @@ func (a *account) moved(at string, blocks []plan.Entry) inventory.Count {
 	if len(old) > 0 {
 		gone := a.ledger.AddPast(at, blocksOf(old))
 		a.finds(inventory.Count{Blocks: -gone.Blocks, Bytes: -gone.Bytes})
+		a.restore(at, old)
 	}
 	n := a.ledger.AddMoved(at, blocksOf(blocks))
-	a.history.landed(blocks)
+	a.history.landed(at, blocks)
 	return n
+}
+
+// restore plans blocks again whose older version was received by a peer that has given a receipt for the newer one already: they went by two
+// connections, of which one was held up, and what came last stays. That the peer has the newer one after all, it says without its bytes.
+func (a *account) restore(at string, old []plan.Entry) {
+	for _, e := range old {
+		if !a.history.restsAt(at, e.ID) {
+			continue
+		}
+		b, err := a.source.findAgain(e.ID)
+		if err != nil {
+			continue // the next look meets it, or it is deleted
+		}
+		if _, anew := a.history.lapse(b); !anew {
+			continue
+		}
+		a.ledger.Void(manifest.Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(manifest.AppendVersion(b, nil))})
+		if again := (plan.Entry{Block: b}); !a.plan.Again(again) {
+			a.lose(again, unplanned)
+		}
+	}
 }
 
 // progress tells how far the drain is with the blocks that it met.
@@ -257,6 +279,7 @@ func (a *account) carryOut(r ruling) {
 		return
 	case r.outcome == manifest.Skipped:
 		a.skip(&r.Block, r.why)
+		a.finds(inventory.Count{Blocks: -1, Bytes: -r.Bytes()})
 	case r.outcome == manifest.Lost && a.once: // the next pass tries again
 		a.log.Debug("block not moved in this pass", "block", r.ID, "err", r.why)
 	case r.outcome == manifest.Lost:

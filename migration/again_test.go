@@ -275,7 +275,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.account.ledger.AddMoved(peer, blocksOf([]plan.Entry{{Block: b}}))
-			d.account.history.landed([]plan.Entry{{Block: b}})
+			d.account.history.landed("b", []plan.Entry{{Block: b}})
 		}
 		want := func(d *Drain, when string, blocks int64) {
 			t.Helper()

@@ -3,6 +3,7 @@ package migration
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -163,6 +164,47 @@ func TestReceiptOfWhatChangedComesLate(t *testing.T) {
 	}
 	if e := outcome(t, entriesOf(t, d.cfg.Dir), manifest.Moved)["cache/-/x"]; e.Peer != "c" || e.Bytes != 5 || sum.Moved.Blocks != 1 {
 		t.Errorf("got %+v %+v, want the newer version at c to count", sum, e)
+	}
+	d.plan.Close()
+}
+
+// The same at one peer, to which the two went by different connections. It may have received the older one last, which has replaced the newer
+// one there then: that is sent again.
+func TestReceiptOfWhatChangedComesLateFromTheSamePeer(t *testing.T) {
+	d, x := planned(t)
+	first := taken(t, d)
+	write(t, x, []byte("newer"))
+	d.survey.scan(t.Context(), 1)
+	d.account.ledger.OnceMore()
+	second := taken(t, d)
+	d.account.moved("b", []plan.Entry{second})
+	d.account.moved("b", []plan.Entry{first})
+	d.plan.Settle(2)
+	third := taken(t, d)
+	if third.Bytes() != 5 || d.account.progress().Moved.Blocks != 0 {
+		t.Errorf("got %+v %+v, want the newer version once more, and nothing moved for good", third, d.account.progress())
+	}
+	d.account.moved("b", []plan.Entry{third})
+	sum, err := d.account.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := outcome(t, entriesOf(t, d.cfg.Dir), manifest.Moved)["cache/-/x"]; e.Bytes != 5 || sum.Moved.Blocks != 1 || sum.Lost.Blocks != 0 {
+		t.Errorf("got %+v %+v, want the newer version to count once", sum, e)
+	}
+	d.plan.Close()
+}
+
+// A block that is deleted after it was planned is none that is still to be carried.
+func TestDeletedBlockIsNotWaitedFor(t *testing.T) {
+	d, x := planned(t)
+	e := taken(t, d)
+	if err := os.Remove(x); err != nil {
+		t.Fatal(err)
+	}
+	d.account.carryOut(d.account.judge(e, fs.ErrNotExist))
+	if p := d.account.progress(); p.Found.Blocks != 0 || p.Found.Bytes != 0 || p.Skipped.Blocks != 1 {
+		t.Errorf("got %+v, want one skipped and none found", p)
 	}
 	d.plan.Close()
 }

@@ -22,6 +22,7 @@ type history struct {
 	givenUp  latest                        // lost because of its own files, or when the time of the pass before was up; in no version
 	unseen   map[inventory.BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
 	done     latest                        // moved or lost in that version; only since the clock was set back (reread)
+	rests    latest                        // where the newest version went of what changed (restsAt)
 	took     map[string]inventory.Count    // by peer, what earlier runs moved there
 	struck   bool                          // some of what was moved does not count any more, and may be out of date where it is
 	repeats  bool                          // a block that was moved may have another line, or be lost
@@ -36,7 +37,7 @@ type history struct {
 func recall(dir string, about doubt) (*history, inventory.Count, error) {
 	s := &history{
 		handled: newHandled(), about: about, took: map[string]inventory.Count{}, done: newLatest(),
-		again: newLatest(), renewed: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{},
+		again: newLatest(), renewed: newLatest(), rests: newLatest(), givenUp: newLatest(), unseen: map[inventory.BlockID]awaited{}, broke: map[inventory.BlockID]bool{},
 	}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
@@ -175,17 +176,28 @@ func (s *history) waits(b inventory.Block) bool {
 	return s.again.is(b.ID, manifest.VersionOf(b))
 }
 
-// landed notes what was moved.
-func (s *history) landed(blocks []plan.Entry) {
+// landed notes what was moved to a peer.
+func (s *history) landed(at string, blocks []plan.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.again.of)+len(s.broke) == 0 {
-		return
-	}
 	for i := range blocks {
-		s.again.drop(blocks[i].ID, manifest.VersionOf(blocks[i].Block))
-		delete(s.broke, blocks[i].ID)
+		id := blocks[i].ID
+		if len(s.again.of)+len(s.broke) > 0 {
+			s.again.drop(id, manifest.VersionOf(blocks[i].Block))
+			delete(s.broke, id)
+		}
+		if len(s.renewed.of) > 0 && s.renewed.has(id) {
+			s.rests.of[s.rests.key(id)] = s.rests.key(inventory.BlockID(at))
+		}
 	}
+}
+
+// restsAt says whether the newest version of a block that changed was moved to that peer.
+func (s *history) restsAt(at string, id inventory.BlockID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, has := s.rests.of[s.rests.key(id)]
+	return has && is == s.rests.key(inventory.BlockID(at))
 }
 
 // is reports whether v is the newest known version of a block.
@@ -388,22 +400,24 @@ type latest struct {
 
 func newLatest() latest { return latest{maphash.MakeSeed(), map[uint64]uint64{}} }
 
+func (l latest) key(id inventory.BlockID) uint64 { return maphash.String(l.seed, string(id)) }
+
 func (l latest) has(id inventory.BlockID) bool {
-	_, has := l.of[maphash.String(l.seed, string(id))]
+	_, has := l.of[l.key(id)]
 	return has
 }
 
 func (l latest) is(id inventory.BlockID, v manifest.Version) bool {
-	return l.of[maphash.String(l.seed, string(id))] == v.Half()
+	return l.of[l.key(id)] == v.Half()
 }
 
 func (l latest) set(id inventory.BlockID, v manifest.Version) {
-	l.of[maphash.String(l.seed, string(id))] = v.Half()
+	l.of[l.key(id)] = v.Half()
 }
 
 // drop forgets a version if it is the newest.
 func (l latest) drop(id inventory.BlockID, v manifest.Version) {
 	if l.is(id, v) {
-		delete(l.of, maphash.String(l.seed, string(id)))
+		delete(l.of, l.key(id))
 	}
 }
