@@ -163,7 +163,7 @@ func departed(n *api.Node) bool {
 // before the next heartbeat. The manifest of a node that came back is history, and not used.
 func drainOf(n *api.Node) *api.DrainProgress {
 	d, m := n.GetStatus().GetDrain(), n.GetManifest()
-	if m == nil || !departed(n) || d.GetPhase() == string(migration.PhaseDrained) {
+	if m == nil || !departed(n) || d.GetPhase() == string(migration.PhaseDrained) || carriesMore(n) {
 		return d
 	}
 	return &api.DrainProgress{
@@ -174,13 +174,20 @@ func drainOf(n *api.Node) *api.DrainProgress {
 	}
 }
 
+// carriesMore reports whether a node that has left carries what it lost or was written since, as it is still there: it says that more has
+// moved than its manifest does.
+func carriesMore(n *api.Node) bool {
+	d := n.GetStatus().GetDrain()
+	return departed(n) && d.GetPhase() != string(migration.PhaseDrained) && d.GetBlocksMoved() > n.GetManifest().GetMoved().GetBlocks()
+}
+
 // moreUrgent compares nodes for a stable sort, the more urgent first: a terminal has room for the first lines of a fleet only.
 func moreUrgent(a, b *api.Node) int {
 	rank := func(n *api.Node) int {
 		switch {
 		case n.GetState() == "DECOMMISSIONING":
 			return 0
-		case n.GetState() == "LOST", n.GetSuspect() != nil, departed(n) && drainOf(n).GetBlocksLost() > 0:
+		case n.GetState() == "LOST", n.GetSuspect() != nil, departed(n) && drainOf(n).GetBlocksLost() > 0, carriesMore(n):
 			return 1
 		case departed(n):
 			return 4
@@ -242,7 +249,11 @@ func printNodes(w io.Writer, out show.Format, nodes []*api.Node) error {
 			t.Below("waits for " + show.Some(waits, show.WidthOf(w)-len("  waits for ")))
 		}
 		if m := n.GetManifest(); departed(n) && m.GetLost().GetBlocks() > 0 && m.GetSource() != preemption.SourceRehearsal {
-			t.Below(lostOf(m) + ": lifeboat manifest " + n.GetName())
+			lost := lostOf(m)
+			if carriesMore(n) {
+				lost += ", some of it is carried now"
+			}
+			t.Below(lost + ": lifeboat manifest " + n.GetName())
 		}
 	}
 	return t.Print(w)
