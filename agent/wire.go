@@ -55,11 +55,7 @@ func (a *Agent) status() *api.Status {
 
 // apiSummary converts the result of a drain that is over.
 func apiSummary(sum *manifest.Summary) *api.DrainProgress {
-	return &api.DrainProgress{
-		Phase: string(migration.PhaseDrained), BlocksTotal: sum.Moved.Blocks + sum.Lost.Blocks,
-		BlocksMoved: sum.Moved.Blocks, BlocksLost: sum.Lost.Blocks, BlocksSkipped: sum.Skipped.Blocks,
-		BytesTotal: sum.Moved.Bytes + sum.Lost.Bytes, BytesMoved: sum.Moved.Bytes,
-	}
+	return apiProgress(migration.Progress{Phase: migration.PhaseDrained, Found: sum.Moved.Plus(sum.Lost), Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped})
 }
 
 // notice is the open incident as peers and coordinator see it; nil: none that asks for anything yet.
@@ -78,15 +74,18 @@ const mostPeersSaid = 256
 // mostDisksSaid bounds the directories that a heartbeat names as waited for: more than a machine has disks.
 const mostDisksSaid = 64
 
+// told is a figure as a heartbeat tells it: a coordinator refuses a beat with a negative one, and would take the node for dead
+// because of a wrong figure.
+func told(c inventory.Count) inventory.Count { return c.Less(inventory.Count{}) }
+
 func apiProgress(p migration.Progress) *api.DrainProgress {
 	if p.Phase == migration.PhaseDrained {
 		p.BytesPerSecond = 0 // nothing moves any more
 	}
-	// A wrong figure must not get the beat refused, and the node taken for dead.
-	p.Moved = inventory.Count{Blocks: max(0, p.Moved.Blocks), Bytes: max(0, p.Moved.Bytes)}
+	p.Found, p.Moved, p.Lost, p.Skipped = told(p.Found), told(p.Moved), told(p.Lost), told(p.Skipped)
 	d := &api.DrainProgress{
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
-		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,
+		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: max(0, p.BytesPerSecond),
 	}
 	for _, dir := range p.Awaits[:min(len(p.Awaits), mostDisksSaid)] {
 		d.Awaits = append(d.Awaits, short(dir, longestTrouble))
@@ -96,6 +95,7 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 	p.Peers = p.Peers[:min(len(p.Peers), mostPeersSaid)]
 	slices.SortFunc(p.Peers, func(a, b migration.PeerProgress) int { return cmp.Compare(a.Node, b.Node) })
 	for _, e := range p.Peers {
+		e.Moved = told(e.Moved)
 		d.Peers = append(d.Peers, &api.PeerProgress{Node: e.Node, Blocks: e.Moved.Blocks, Bytes: e.Moved.Bytes, Trouble: short(e.Trouble, longestTrouble)})
 	}
 	return d
@@ -121,7 +121,10 @@ func (c *course) summary(p page) *api.ManifestSummary {
 // difference of what it showed then and now is not the time that passed: a drain would have taken minus an hour.
 func byClockAt(now, instant time.Time) time.Time { return now.Add(instant.Sub(now)) }
 
-func apiCount(c inventory.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
+func apiCount(c inventory.Count) *api.Count {
+	c = told(c)
+	return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes}
+}
 
 func apiEntry(e manifest.Entry) *api.ManifestEntry {
 	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: short(e.Reason, longestReason)}

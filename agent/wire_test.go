@@ -2,11 +2,14 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/migration/inventory"
 	"github.com/lifeboat/lifeboat/migration/manifest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -34,6 +37,21 @@ func TestProgressNamesSomePeers(t *testing.T) {
 	}
 	if len(named) > 1024 || took != 20 {
 		t.Errorf("%d peers are named, %d of the 20 that took something: want all of those, and at most 1024", len(named), took)
+	}
+}
+
+// A coordinator refuses a heartbeat with a negative figure: whatever a drain has counted wrongly, the node is not taken for dead over it.
+func TestProgressHasNoNegativeFigure(t *testing.T) {
+	wrong := inventory.Count{Blocks: -1, Bytes: -1}
+	p := migration.Progress{Found: wrong, Moved: wrong, Lost: wrong, Skipped: wrong, BytesPerSecond: -1, Peers: []migration.PeerProgress{{Node: "b", Moved: wrong}}}
+	for what, d := range map[string]*api.DrainProgress{"progress": apiProgress(p), "summary": apiSummary(&manifest.Summary{Moved: wrong, Lost: wrong, Skipped: wrong})} {
+		figures := []int64{d.BlocksTotal, d.BlocksMoved, d.BlocksLost, d.BlocksSkipped, d.BytesTotal, d.BytesMoved, d.BytesPerSecond}
+		for _, e := range d.Peers {
+			figures = append(figures, e.Blocks, e.Bytes)
+		}
+		if least := slices.Min(figures); least < 0 {
+			t.Errorf("%s: got %d among %v, want no negative figure", what, least, d)
+		}
 	}
 }
 
